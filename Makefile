@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-fast lint build sanitize bench clean
+
+demo: build
+	$(BIN)/hetcomm demo
+
+test: lint build
+	$(BIN)/pytest
+
+test-fast: build
+	$(BIN)/pytest tests/plan tests/core
+
+# torch comes first: what depends on it would otherwise pull a build of several GB.
+$(READY): pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade pip
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q "$(TORCH)" numpy
+	$(BIN)/pip install -q "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13" "libucx-cu13>=1.18"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install -q --no-build-isolation -e ".[test,lint]"
+	touch $@
+
+build: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python setup.py -q build_ext --inplace
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.cc' '*.h' '*.inc' | xargs $(BIN)/clang-format --dry-run --Werror
+
+# The core's tests under the address and undefined-behaviour sanitizers.
+sanitize: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/sanitize -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DHETCOMM_SANITIZE=address,undefined -DHETCOMM_BUILD_TORCH=OFF \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DHETCOMM_OUTPUT=$(CURDIR)/build/sanitize/python/hetcomm
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/sanitize --parallel 2
+	for part in hetcomm/*.py hetcomm/*/; do ln -sfn $(CURDIR)/$$part build/sanitize/python/hetcomm/; done
+	PYTHONPATH=build/sanitize/python LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  $(BIN)/pytest tests/core tests/plan
+
+bench: build
+	$(BIN)/python bench/bridge.py
+	$(BIN)/python bench/island.py
+
+clean:
+	rm -rf build $(VENV) hetcomm/*.so *.egg-info demo-result
