@@ -1,0 +1,76 @@
+#include "base/config.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/status.h"
+
+namespace hetcomm {
+
+std::optional<std::string> setting(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return std::string(text);
+}
+
+std::string setting(const char* variable, const std::string& otherwise) {
+  return setting(variable).value_or(otherwise);
+}
+
+int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t highest) {
+  auto text = setting(variable);
+  if (!text) return otherwise;
+  std::string why;
+  try {
+    int64_t value = parse_bytes(*text);
+    if (value >= lowest && value <= highest) return value;
+  } catch (const Error&) {
+  }
+  throw Error(Code::invalid_argument, std::string(variable) + ": expected a number from " +
+                                          std::to_string(lowest) + " to " +
+                                          std::to_string(highest) + "; got \"" + *text +
+                                          "\"; correct or unset the variable");
+}
+
+int64_t parse_bytes(const std::string& text) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  int64_t factor = 0;
+  if (unit.empty()) factor = 1;
+  if (unit == "k" || unit == "K") factor = int64_t{1} << 10;
+  if (unit == "m" || unit == "M") factor = int64_t{1} << 20;
+  if (unit == "g" || unit == "G") factor = int64_t{1} << 30;
+  if (error != std::errc() || factor == 0 || value < 0 || value > INT64_MAX / factor) {
+    throw Error(Code::invalid_argument,
+                "expected a size such as 4096, 256k, 16M or 1G; got \"" + text + "\"");
+  }
+  return value * factor;
+}
+
+std::string format_bytes(int64_t bytes) {
+  constexpr const char* units[] = {" B", " KiB", " MiB", " GiB", " TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, value == std::floor(value) ? "%.0f%s" : "%.1f%s", value,
+                units[unit]);
+  return text;
+}
+
+std::string format_seconds(double seconds) {
+  char text[32];
+  if (seconds < 1e-3) {
+    std::snprintf(text, sizeof text, "%.3g us", seconds * 1e6);
+  } else if (seconds < 1) {
+    std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+  } else {
+    std::snprintf(text, sizeof text, "%.3g s", seconds);
+  }
+  return text;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace hetcomm {
+
+// Settings from HETCOMM_* environment variables. An unreadable value throws
+// Error(invalid_argument) that names the variable, what was expected and what came.
+std::optional<std::string> setting(const char* variable);
+std::string setting(const char* variable, const std::string& otherwise);
+int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t highest);
+
+// "256k", "16M", "1G" or plain bytes (powers of 1024).
+int64_t parse_bytes(const std::string& text);
+std::string format_bytes(int64_t bytes);
+std::string format_seconds(double seconds);  // "12.3 us", "141 ms"
+
+}  // namespace hetcomm

@@ -1,0 +1,67 @@
+#include "base/dtype.h"
+
+#include "base/status.h"
+
+namespace hetcomm {
+namespace {
+
+struct DtypeRow {
+  const char* name;
+  size_t bytes;
+  DtypeClass kind;
+};
+
+constexpr DtypeRow kDtypeRows[] = {
+#define X(name, storage, bytes, kind) {#name, bytes, DtypeClass::kind},
+    HETCOMM_DTYPES(X)
+#undef X
+};
+
+constexpr const char* kReduceOpNames[] = {
+#define X(name) #name,
+    HETCOMM_REDUCE_OPS(X)
+#undef X
+};
+
+}  // namespace
+
+size_t size_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].bytes; }
+DtypeClass class_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].kind; }
+const char* name(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].name; }
+const char* name(ReduceOp op) { return kReduceOpNames[static_cast<size_t>(op)]; }
+
+Dtype dtype_from_name(const std::string& wanted) {
+  std::string known;
+  for (size_t i = 0; i < std::size(kDtypeRows); ++i) {
+    if (wanted == kDtypeRows[i].name) return static_cast<Dtype>(i);
+    known += std::string(i ? ", " : "") + kDtypeRows[i].name;
+  }
+  throw Error(Code::invalid_argument,
+              "unknown dtype: expected one of " + known + "; got " + wanted);
+}
+
+ReduceOp reduce_op_from_name(const std::string& wanted) {
+  std::string known;
+  for (size_t i = 0; i < std::size(kReduceOpNames); ++i) {
+    if (wanted == kReduceOpNames[i]) return static_cast<ReduceOp>(i);
+    known += std::string(i ? ", " : "") + kReduceOpNames[i];
+  }
+  throw Error(Code::invalid_argument,
+              "unknown reduce operation: expected one of " + known + "; got " + wanted);
+}
+
+bool reducible(Dtype dtype, ReduceOp op) {
+  const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+  switch (class_of(dtype)) {
+    case DtypeClass::floating:
+      return !bitwise;
+    case DtypeClass::integral:
+    case DtypeClass::boolean:
+      return true;
+    case DtypeClass::moved:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace hetcomm

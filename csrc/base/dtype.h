@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace hetcomm {
+
+// X(name, C++ storage type, bytes, class). The class says which reduce operations are legal:
+// floating (arithmetic), integral (arithmetic and bitwise), boolean (logic), moved (no reduction).
+// A dtype is one line here plus, where it reduces, its arithmetic in device/kernels.
+#define HETCOMM_DTYPES(X)            \
+  X(float32, float, 4, floating)     \
+  X(float64, double, 8, floating)    \
+  X(float16, Half, 2, floating)      \
+  X(bfloat16, Bfloat16, 2, floating) \
+  X(int8, int8_t, 1, integral)       \
+  X(uint8, uint8_t, 1, integral)     \
+  X(int16, int16_t, 2, integral)     \
+  X(int32, int32_t, 4, integral)     \
+  X(int64, int64_t, 8, integral)     \
+  X(boolean, Boolean, 1, boolean)    \
+  X(bytes1, void, 1, moved)          \
+  X(bytes2, void, 2, moved)          \
+  X(bytes4, void, 4, moved)          \
+  X(bytes8, void, 8, moved)          \
+  X(bytes16, void, 16, moved)
+
+enum class Dtype : uint8_t {
+#define X(name, storage, bytes, kind) name,
+  HETCOMM_DTYPES(X)
+#undef X
+};
+
+#define X(...) +1
+inline constexpr uint32_t kDtypes = 0 HETCOMM_DTYPES(X);
+#undef X
+
+enum class DtypeClass : uint8_t { floating, integral, boolean, moved };
+
+// X(name): element-wise, associative and commutative up to rounding.
+#define HETCOMM_REDUCE_OPS(X) X(sum) X(product) X(min) X(max) X(band) X(bor) X(bxor)
+
+enum class ReduceOp : uint8_t {
+#define X(name) name,
+  HETCOMM_REDUCE_OPS(X)
+#undef X
+};
+
+#define X(...) +1
+inline constexpr uint32_t kReduceOps = 0 HETCOMM_REDUCE_OPS(X);
+#undef X
+
+size_t size_of(Dtype dtype);
+DtypeClass class_of(Dtype dtype);
+const char* name(Dtype dtype);
+const char* name(ReduceOp op);
+Dtype dtype_from_name(const std::string& name);         // throws Error(invalid_argument)
+ReduceOp reduce_op_from_name(const std::string& name);  // throws Error(invalid_argument)
+
+// Bitwise operations need integers or booleans; nothing reduces a moved dtype.
+bool reducible(Dtype dtype, ReduceOp op);
+
+}  // namespace hetcomm

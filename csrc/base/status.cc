@@ -1,0 +1,38 @@
+#include "base/status.h"
+
+namespace hetcomm {
+
+const char* name(Code code) {
+  switch (code) {
+    case Code::ok:
+      return "ok";
+    case Code::invalid_argument:
+      return "invalid argument";
+    case Code::transport:
+      return "transport error";
+    case Code::vendor:
+      return "vendor library error";
+    case Code::timeout:
+      return "timeout";
+    case Code::aborted:
+      return "aborted";
+    case Code::peer_failed:
+      return "peer failed";
+  }
+  return "unknown";
+}
+
+std::string Status::text() const {
+  if (ok()) return "ok";
+  const Details& d = *details_;
+  std::string text = d.message;
+  std::string where;
+  auto add = [&where](const std::string& part) { where += (where.empty() ? "" : ", ") + part; };
+  if (!d.op.empty()) add(d.op);
+  if (d.step >= 0) add("step " + std::to_string(d.step));
+  if (d.rank >= 0) add("seen by rank " + std::to_string(d.rank));
+  if (d.peer >= 0) add("peer rank " + std::to_string(d.peer));
+  return where.empty() ? text : text + " [" + where + "]";
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,2 @@
+#define HETCOMM_KERNELS kernels_baseline
+#include "device/kernels.inc"
