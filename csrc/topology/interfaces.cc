@@ -1,0 +1,136 @@
+#include <fstream>
+
+#include "topology/candidate.h"
+#include "topology/sysfs.h"
+
+namespace hetcomm {
+namespace {
+
+// Hardware types of linux/if_arp.h.
+constexpr int type_ethernet = 1, type_infiniband = 32, type_loopback = 772;
+
+// Names that software gives to interfaces of its own, where sysfs does not tell what they are.
+struct NamePattern {
+  const char* prefix;
+  Standing standing;
+  const char* reason;
+};
+constexpr NamePattern name_patterns[] = {
+    {"ifb", Standing::on_request, "a device for traffic shaping"},
+    {"dummy", Standing::on_request, "a dummy device"},
+    {"docker", Standing::local, "a container bridge"},
+    {"br-", Standing::local, "a container bridge"},
+    {"cni", Standing::local, "a container bridge"},
+    {"podman", Standing::local, "a container bridge"},
+    {"lxcbr", Standing::local, "a container bridge"},
+    {"lxdbr", Standing::local, "a container bridge"},
+    {"virbr", Standing::local, "a bridge for virtual machines"},
+    {"vnet", Standing::local, "a virtual machine's end of a link"},
+    {"veth", Standing::local, "a container's end of a link"},
+    {"cali", Standing::local, "a container's end of a link"},
+    {"flannel", Standing::local, "an overlay network"},
+    {"vxlan", Standing::local, "an overlay network"},
+    {"tun", Standing::local, "a tunnel"},
+    {"tap", Standing::local, "a tunnel"},
+    {"wg", Standing::local, "a tunnel"},
+    {"tailscale", Standing::local, "a tunnel"},
+};
+
+// What udev knows the interface as: "wlan", "bridge", "bond", "vxlan", "wireguard", often nothing.
+std::string device_type(const std::string& folder) {
+  std::ifstream file(folder + "/uevent");
+  const std::string key = "DEVTYPE=";
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) == 0) return line.substr(key.size());
+  }
+  return "";
+}
+
+bool is_up(const std::string& folder) {
+  std::string state = read_attribute(folder + "/operstate");
+  if (state != "unknown" && !state.empty()) return state == "up";
+  // Drivers without link detection say "unknown"; then the administrator's setting decides.
+  constexpr int flag_up = 0x1;
+  return (static_cast<int>(read_number(folder + "/flags", flag_up)) & flag_up) != 0;
+}
+
+// The usable port that stands for the interface, empty if none does.
+std::string port_of(const std::string& interface, const std::vector<Candidate>& ports) {
+  for (const Candidate& port : ports) {
+    if (port.standing != Standing::unusable && port.nic.interface == interface) {
+      return port.nic.name;
+    }
+  }
+  return "";
+}
+
+void judge(Candidate& candidate, const std::string& folder, const std::vector<Candidate>& ports) {
+  auto set = [&candidate](Standing standing, const std::string& reason) {
+    candidate.standing = standing;
+    candidate.reason = reason;
+  };
+  const Nic& nic = candidate.nic;
+  int type = static_cast<int>(read_number(folder + "/type", type_ethernet));
+  if (type == type_loopback || nic.name == "lo") {
+    return set(Standing::loopback, "the loopback reaches this host only");
+  }
+  if (!is_up(folder)) return set(Standing::unusable, "it is down");
+  std::string port = port_of(nic.name, ports);
+  if (!port.empty()) return set(Standing::unusable, "it is reached through " + port);
+  if (nic.address.empty()) {
+    std::string master = link_name(folder + "/master");
+    if (!master.empty()) return set(Standing::unusable, "it is a member of " + master);
+    return set(Standing::unusable, "it has no IP address");
+  }
+  for (const NamePattern& pattern : name_patterns) {
+    if (nic.name.rfind(pattern.prefix, 0) == 0) return set(pattern.standing, pattern.reason);
+  }
+  std::string kind = device_type(folder);
+  if (kind == "wireguard" || exists(folder + "/tun_flags") ||
+      (type != type_ethernet && type != type_infiniband)) {
+    return set(Standing::local, "a tunnel");
+  }
+  if (kind == "vxlan") return set(Standing::local, "an overlay network");
+  if (nic.address.rfind("169.254.", 0) == 0) {
+    return set(Standing::local, "it has a link-local address only");
+  }
+}
+
+}  // namespace
+
+std::string address_of(const Machine& machine, const std::string& interface) {
+  auto found = machine.addresses.find(interface);
+  return found == machine.addresses.end() ? "" : found->second;
+}
+
+void set_bandwidth(Nic& nic, double bits_per_second, int64_t assumed) {
+  // Unknown is -1, also seen as 2^32 - 1 Mbit/s.
+  nic.bandwidth_known = bits_per_second > 0 && bits_per_second < 1e15;
+  nic.bandwidth = nic.bandwidth_known ? static_cast<int64_t>(bits_per_second / 8) : assumed;
+}
+
+std::vector<Candidate> find_interfaces(const Machine& machine,
+                                       const std::vector<Candidate>& ports) {
+  const std::string root = machine.sysfs + "/class/net";
+  std::vector<std::string> names = list_directory(root);
+  std::erase(names, "bonding_masters");  // a file of the bonding driver, not an interface
+  for (const auto& [name, address] : machine.addresses) {
+    if (!exists(root + "/" + name)) names.push_back(name);
+  }
+  std::vector<Candidate> found;
+  for (const std::string& name : names) {
+    const std::string folder = root + "/" + name;
+    Candidate candidate;
+    candidate.nic.name = candidate.nic.interface = name;
+    bool is_wireless = device_type(folder) == "wlan" || exists(folder + "/wireless");
+    set_bandwidth(candidate.nic, read_number(folder + "/speed", -1) * 1e6,
+                  is_wireless ? assumed_wireless_bandwidth : assumed_bandwidth);
+    candidate.nic.numa = static_cast<int>(read_number(folder + "/device/numa_node", -1));
+    candidate.nic.address = address_of(machine, name);
+    judge(candidate, folder, ports);
+    found.push_back(candidate);
+  }
+  return found;
+}
+
+}  // namespace hetcomm

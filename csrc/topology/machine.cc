@@ -1,0 +1,109 @@
+#include "topology/machine.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "base/config.h"
+#include "base/status.h"
+#include "topology/sysfs.h"
+
+namespace hetcomm {
+namespace {
+
+// The text of an address that other hosts can use, otherwise empty.
+std::string address_text(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  } else if (address->sa_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&v6) && !IN6_IS_ADDR_MULTICAST(&v6)) {
+      inet_ntop(AF_INET6, &v6, text, sizeof text);
+    }
+  }
+  return text;
+}
+
+std::map<std::string, std::string> read_addresses() {
+  ifaddrs* head = nullptr;
+  if (getifaddrs(&head) != 0) {
+    throw Error(Code::transport, std::string("cannot list this machine's network addresses: ") +
+                                     std::strerror(errno) +
+                                     "; check that the process may open netlink sockets");
+  }
+  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(head, freeifaddrs);
+  std::map<std::string, std::string> addresses;
+  for (int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
+      // An alias such as eth0:1 is an address of eth0.
+      std::string name(entry->ifa_name, std::strcspn(entry->ifa_name, ":"));
+      std::string text = address_text(entry->ifa_addr);
+      if (!text.empty()) addresses.emplace(name, text);
+    }
+  }
+  return addresses;
+}
+
+std::set<std::string> read_default_routes() {
+  std::set<std::string> interfaces;
+  std::ifstream file("/proc/net/route");
+  std::string line;
+  std::getline(file, line);  // headings
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string interface, destination, gateway, skipped, mask;
+    unsigned flags = 0;
+    fields >> interface >> destination >> gateway >> std::hex >> flags >> skipped >> skipped >>
+        skipped >> mask;
+    constexpr unsigned up = 0x1;
+    if (destination == "00000000" && mask == "00000000" && (flags & up) != 0) {
+      interfaces.insert(interface);
+    }
+  }
+  return interfaces;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    size_t first = part.find_first_not_of(" \t"), last = part.find_last_not_of(" \t");
+    if (first != std::string::npos) parts.push_back(part.substr(first, last - first + 1));
+  }
+  return parts;
+}
+
+}  // namespace
+
+Machine Machine::current() {
+  Machine machine;
+  machine.addresses = read_addresses();
+  machine.default_routes = read_default_routes();
+  machine.requested = split_list(setting("HETCOMM_SOCKET_IFNAME", ""));
+  if (auto root = setting("HETCOMM_SYSFS_ROOT")) {
+    machine.sysfs = *root;
+    if (!exists(machine.sysfs + "/class/net")) {
+      throw Error(Code::invalid_argument,
+                  "HETCOMM_SYSFS_ROOT: expected a directory that holds class/net; got \"" + *root +
+                      "\"; correct or unset the variable");
+    }
+    // The tree says which interfaces there are; the machine's others are none of its business.
+    std::erase_if(machine.addresses, [&](const auto& entry) {
+      return !exists(machine.sysfs + "/class/net/" + entry.first);
+    });
+  } else {
+    machine.verbs = "/dev/infiniband";
+  }
+  return machine;
+}
+
+}  // namespace hetcomm

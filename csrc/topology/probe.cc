@@ -1,0 +1,73 @@
+#include "topology/probe.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "base/config.h"
+#include "base/status.h"
+#include "topology/machine.h"
+#include "topology/sysfs.h"
+
+namespace hetcomm {
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+struct stat facts_of(const char* path) {
+  struct stat facts;
+  if (stat(path, &facts) != 0) {
+    throw Error(Code::invalid_argument, std::string("cannot tell which host this is: ") + path +
+                                            ": " + std::strerror(errno) +
+                                            "; make it readable, or set HETCOMM_HOST_ID to a name "
+                                            "that only ranks sharing this machine's memory have");
+  }
+  return facts;
+}
+
+// Processors this thread may run on, for machines of any size.
+int allowed_processors() {
+  for (int count = 1024; count <= 1 << 20; count *= 2) {
+    cpu_set_t* set = CPU_ALLOC(count);
+    size_t bytes = CPU_ALLOC_SIZE(count);
+    int found = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (found > 0) return found;
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string host_identity() {
+  if (auto identity = setting("HETCOMM_HOST_ID")) return *identity;
+  const char* boot = "/proc/sys/kernel/random/boot_id";
+  facts_of(boot);
+  return read_attribute(boot) + "/" + host_name() +
+         "/net:" + std::to_string(facts_of("/proc/self/ns/net").st_ino) +
+         "/shm:" + std::to_string(facts_of("/dev/shm").st_dev);
+}
+
+std::vector<Nic> probe_nics() { return choose_nics(Machine::current()).taken; }
+
+std::vector<std::string> explain_nics() { return choose_nics(Machine::current()).explanations; }
+
+RankInfo probe_rank() {
+  RankInfo info;
+  info.host = host_identity();
+  info.host_name = host_name();
+  info.vendor = setting("HETCOMM_VENDOR", std::string("cpu"));
+  info.cores = allowed_processors();
+  info.nics = probe_nics();
+  return info;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hetcomm {
+
+// A kind of connection.
+enum class Fabric : uint8_t { shm, nvlink, xgmi, pcie, infiniband, roce, ethernet };
+const char* name(Fabric fabric);
+Fabric fabric_from_name(const std::string& name);  // throws Error(invalid_argument)
+
+// One network interface or RDMA port, as its host sees it.
+struct Nic {
+  std::string name;       // "eth0", "mlx5_0" (its port 1; further ports are "mlx4_0:2")
+  std::string interface;  // the network interface that carries its address, "eth0"; may be empty
+  Fabric fabric = Fabric::ethernet;
+  int64_t bandwidth = 0;         // bytes per second and direction
+  bool bandwidth_known = false;  // false: the driver reports none and a default is assumed
+  int numa = -1;                 // NUMA node, -1 if unknown
+  std::string address;           // IPv4 (or IPv6) address of the interface, empty if none
+
+  bool operator==(const Nic&) const = default;
+};
+
+// What one rank found about itself: the facts that all ranks exchange at init. Plans may depend on
+// these and on nothing else.
+struct RankInfo {
+  std::string host;       // identity of the memory system, see host_identity()
+  std::string host_name;  // for people
+  std::string vendor = "cpu";
+  int cores = 1;                                 // processors this rank may run on
+  std::vector<Nic> nics;                         // usable ones, best first
+  std::map<std::string, std::string> libraries;  // "ucx" -> "1.22.0 (path)"
+
+  bool operator==(const RankInfo&) const = default;
+};
+
+// Lines of text that parse_rank_info() reads back to an equal value.
+std::string serialize(const RankInfo& info);
+RankInfo parse_rank_info(
+    const std::string& text);  // throws Error(invalid_argument), names the line
+
+// One tier of the nesting: a partition of the ranks into groups, finest level first.
+struct Level {
+  std::string name;                      // "island", "host", "cluster"
+  std::vector<std::vector<int>> groups;  // each sorted by rank; groups sorted by first rank
+};
+
+// What all ranks agreed on: an immutable value, equal on every rank, shared freely.
+class Topology {
+ public:
+  // Facts by rank. Throws Error(invalid_argument) for no ranks and for facts that cannot be.
+  explicit Topology(std::vector<RankInfo> ranks);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const RankInfo& rank(int rank) const { return ranks_[rank]; }
+
+  // Islands: maximal sets of ranks that one engine serves; members sorted by rank, islands sorted
+  // by first member.
+  const std::vector<std::vector<int>>& islands() const { return islands_; }
+  int island_of(int rank) const { return island_of_[rank]; }
+  int index_in_island(int rank) const { return index_in_island_[rank]; }
+  const std::vector<int>& island(int index) const { return islands_[index]; }
+
+  // Hosts likewise.
+  const std::vector<std::vector<int>>& hosts() const { return hosts_; }
+  int host_of(int rank) const { return host_of_[rank]; }
+  bool same_host(int a, int b) const { return host_of_[a] == host_of_[b]; }
+
+  const std::vector<Level>& levels() const { return levels_; }
+
+  // Bytes per second and direction that leave a rank's host, and the rank's fair share of it. A
+  // rank uses its best (first) NIC only, so a host has the sum of its ranks' distinct first NICs:
+  // one NIC as a rule. 0 if no rank of the host listed any.
+  int64_t host_bandwidth(int host) const { return host_bandwidth_[host]; }
+  int64_t uplink(int rank) const;
+  // The best fabric both ranks have: shm on one host, else infiniband, roce, or ethernet, which is
+  // taken for granted because RDMA ports carry IP too.
+  Fabric fabric_between(int a, int b) const;
+
+  // Hash of every fact above: equal on ranks that agree.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  std::vector<RankInfo> ranks_;
+  std::vector<std::vector<int>> islands_, hosts_;
+  std::vector<int> island_of_, index_in_island_, host_of_;
+  std::vector<int64_t> host_bandwidth_;
+  std::vector<Level> levels_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace hetcomm
