@@ -1,0 +1,50 @@
+#include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/segments.h"
+
+namespace hetcomm {
+namespace {
+
+void share_own_blocks(PlanBuilder& builder, int island) {
+  const int64_t count = builder.spec().count;
+  std::vector<Piece> pieces;
+  for (int rank : builder.topology().island(island)) {
+    pieces.push_back({.from = rank,
+                      .source = {Space::input, 0, count},
+                      .target = {Space::output, rank * count, count}});
+  }
+  builder.island_all_gather(island, pieces);
+}
+
+}  // namespace
+
+void all_gather_flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
+
+// Every block crosses once to each other island, spread over the uplinks of its members, which then
+// share what they imported.
+void all_gather_hierarchical(PlanBuilder& builder) {
+  const Topology& topology = builder.topology();
+  const Spec& spec = builder.spec();
+  const int islands = static_cast<int>(topology.islands().size());
+  const int chunks = chunk_count(spec, spec.count * topology.size());
+  const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
+  for (int island = 0; island < islands; ++island) share_own_blocks(builder, island);
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    std::vector<std::vector<Piece>> imported(islands);
+    for (const Segment& segment : cut) {
+      const Range piece = part_of(segment, chunk, chunks, spec.dtype);
+      const Range block = in(Space::input, piece, -segment.home * spec.count);
+      const int home = topology.island_of(segment.home);
+      for (int shift = 1; shift < islands; ++shift) {
+        const int island = (home + shift) % islands;
+        const int importer = segment.owners[island];
+        builder.transfer(segment.home, block, importer, piece);
+        imported[island].push_back({.from = importer, .source = piece, .target = piece});
+      }
+    }
+    for (int island = 0; island < islands; ++island) {
+      builder.island_all_gather(island, imported[island]);
+    }
+  }
+}
+
+}  // namespace hetcomm

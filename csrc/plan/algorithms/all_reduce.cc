@@ -1,0 +1,188 @@
+#include <functional>
+
+#include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/segments.h"
+
+namespace hetcomm {
+namespace {
+
+// One segment of one chunk, ready to be combined across islands.
+struct Exchange {
+  PlanBuilder& builder;
+  const Segment& segment;
+  int chunk;
+  std::vector<Range> partial;  // by island: where its owner holds the island's sum
+  Range target;                // where every owner shall hold the total
+  // Scratch of an owner for what it receives in this chunk; `lane` tells concurrent uses apart.
+  std::function<Range(int island, int lane, int64_t count)> scratch;
+
+  int islands() const { return static_cast<int>(partial.size()); }
+  int owner(int island) const { return segment.owners[island]; }
+  Range part(const Range& range, int index) const {
+    return hetcomm::part(range, index, islands(), builder.spec().dtype);
+  }
+  // The part of an island's sum; parts are cut where those of the target are.
+  Range partial_part(int island, int index) const {
+    const Range wanted = part(target, index);
+    return in(partial[island].space, wanted, partial[island].offset - target.offset);
+  }
+};
+
+// Reduce-scatter in each island, `combine` across islands, all-gather in each island; chunked.
+// An owner receives islands - 1 times in each exchange, 1 / `parts` of the segment each time.
+void hierarchical(PlanBuilder& builder, const Range& source, const Range& target, int parts,
+                  void (*combine)(const Exchange&)) {
+  const Topology& topology = builder.topology();
+  const Dtype dtype = builder.spec().dtype;
+  const int islands = static_cast<int>(topology.islands().size());
+  const int chunks = chunk_count(builder.spec(), source.count);
+  const std::vector<Segment> cut = segments(topology, source.count, dtype);
+  std::vector<std::vector<Slots>> slots(cut.size());  // by segment; island * lanes + lane
+  const int lanes = islands - 1;
+  for (size_t s = 0; s < cut.size(); ++s) {
+    const int64_t room = largest_part(largest_part(cut[s].count, chunks, dtype), parts, dtype);
+    for (int i = 0; i < islands * lanes; ++i) {
+      slots[s].emplace_back(builder, cut[s].owners[i / lanes], room, chunks);
+    }
+  }
+  auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
+    return in(buffer.space, part_of(segment, chunk, chunks, dtype), buffer.offset);
+  };
+  pipeline(
+      chunks,
+      [&](int chunk) {
+        for (int island = 0; island < islands; ++island) {
+          if (topology.island(island).size() == 1) continue;
+          std::vector<Piece> pieces;
+          for (const Segment& segment : cut) {
+            pieces.push_back({.to = segment.owners[island],
+                              .source = piece_of(segment, chunk, source),
+                              .target = piece_of(segment, chunk, target)});
+          }
+          builder.island_reduce_scatter(island, pieces);
+        }
+        for (size_t s = 0; s < cut.size(); ++s) {
+          Exchange exchange{builder, cut[s], chunk, {}, piece_of(cut[s], chunk, target), {}};
+          for (int island = 0; island < islands; ++island) {
+            const bool alone = topology.island(island).size() == 1;
+            exchange.partial.push_back(piece_of(cut[s], chunk, alone ? source : target));
+          }
+          exchange.scratch = [&, s](int island, int lane, int64_t count) {
+            return slots[s][island * lanes + lane].at(chunk, count);
+          };
+          combine(exchange);
+        }
+      },
+      [&](int chunk) {
+        for (int island = 0; island < islands; ++island) {
+          std::vector<Piece> pieces;
+          for (const Segment& segment : cut) {
+            const Range total = piece_of(segment, chunk, target);
+            pieces.push_back({.from = segment.owners[island], .source = total, .target = total});
+          }
+          builder.island_all_gather(island, pieces);
+        }
+      });
+}
+
+// Every owner sends its island's sum to all the others and adds up in island order, so that all
+// come to the same bits.
+void direct(const Exchange& e) {
+  const int k = e.islands();
+  std::vector<std::vector<Range>> sources(k, e.partial);
+  for (int shift = 1; shift < k; ++shift) {
+    for (int from = 0; from < k; ++from) {
+      const int to = (from + shift) % k;
+      sources[to][from] = e.scratch(to, shift - 1, e.target.count);
+      e.builder.transfer(e.owner(from), e.partial[from], e.owner(to), sources[to][from]);
+    }
+  }
+  for (int island = 0; island < k; ++island) {
+    e.builder.reduce(e.owner(island), sources[island], e.target);
+  }
+}
+
+// Owner i adds up part i, in island order, and sends the total to the others.
+void scatter(const Exchange& e) {
+  const int k = e.islands();
+  std::vector<std::vector<Range>> sources(k);
+  for (int home = 0; home < k; ++home) {
+    for (int from = 0; from < k; ++from) sources[home].push_back(e.partial_part(from, home));
+  }
+  for (int shift = 1; shift < k; ++shift) {
+    for (int from = 0; from < k; ++from) {
+      const int home = (from + shift) % k;
+      const Range sent = sources[home][from];
+      sources[home][from] = e.scratch(home, shift - 1, sent.count);
+      e.builder.transfer(e.owner(from), sent, e.owner(home), sources[home][from]);
+    }
+  }
+  for (int home = 0; home < k; ++home) {
+    e.builder.reduce(e.owner(home), sources[home], e.part(e.target, home));
+  }
+  for (int shift = 1; shift < k; ++shift) {
+    for (int home = 0; home < k; ++home) {
+      const Range total = e.part(e.target, home);
+      e.builder.transfer(e.owner(home), total, e.owner((home + shift) % k), total);
+    }
+  }
+}
+
+// Ring reduce-scatter, then ring all-gather (Patarasuk and Yuan, 2009) among the owners. Part p is
+// totalled by one owner only and then copied, so that all have the same bits.
+void ring(const Exchange& e) {
+  const int k = e.islands();
+  const std::vector<int> order = island_order(e.builder.topology());
+  auto hop = [&](int position) { return std::pair(order[position], order[(position + 1) % k]); };
+  for (int step = 0; step + 1 < k; ++step) {
+    for (int position = 0; position < k; ++position) {
+      const auto [from, to] = hop(position);
+      const int p = (position - step + k) % k;
+      const Range total = e.part(e.target, p);
+      const Range received = e.scratch(to, step, total.count);
+      e.builder.transfer(e.owner(from), step == 0 ? e.partial_part(from, p) : total, e.owner(to),
+                         received);
+      e.builder.reduce(e.owner(to), {received, e.partial_part(to, p)}, total);
+    }
+  }
+  for (int step = 0; step + 1 < k; ++step) {
+    for (int position = 0; position < k; ++position) {
+      const auto [from, to] = hop(position);
+      const Range total = e.part(e.target, (position + 1 - step + k) % k);
+      e.builder.transfer(e.owner(from), total, e.owner(to), total);
+    }
+  }
+}
+
+int islands(const PlanBuilder& builder) {
+  return static_cast<int>(builder.topology().islands().size());
+}
+
+Range whole(const PlanBuilder& builder, Space space) { return {space, 0, builder.spec().count}; }
+
+}  // namespace
+
+void all_reduce_flat(PlanBuilder& builder) {
+  builder.island_all_reduce(
+      0, {{.source = whole(builder, Space::input), .target = whole(builder, Space::output)}});
+}
+
+void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& target) {
+  hierarchical(builder, source, target, 1, direct);
+}
+
+void all_reduce_hierarchical_direct(PlanBuilder& builder) {
+  all_reduce_direct(builder, whole(builder, Space::input), whole(builder, Space::output));
+}
+
+void all_reduce_hierarchical_scatter(PlanBuilder& builder) {
+  hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output),
+               islands(builder), scatter);
+}
+
+void all_reduce_hierarchical_ring(PlanBuilder& builder) {
+  hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output),
+               islands(builder), ring);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,66 @@
+#include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/segments.h"
+
+namespace hetcomm {
+namespace {
+
+// The root's island shares each chunk, so that every owner there can send its segments over its own
+// uplink; every other island receives each segment once and shares it. `predecessor[i]` is the
+// island that island i receives from, -1 for the root's; `order` visits predecessors first.
+void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
+                  const std::vector<int>& predecessor) {
+  const Topology& topology = builder.topology();
+  const Spec& spec = builder.spec();
+  const int chunks = chunk_count(spec, spec.count);
+  const std::vector<Segment> cut = segments(topology, spec.count, spec.dtype);
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int island : order) {
+      std::vector<Piece> pieces;
+      for (const Segment& segment : cut) {
+        const Range piece = part_of(segment, chunk, chunks, spec.dtype);
+        const int before = predecessor[island];
+        if (before < 0) {
+          pieces.push_back({.from = spec.root, .source = in(Space::input, piece), .target = piece});
+          continue;
+        }
+        const int sender = segment.owners[before];
+        builder.transfer(sender, sender == spec.root ? in(Space::input, piece) : piece,
+                         segment.owners[island], piece);
+        pieces.push_back({.from = segment.owners[island], .source = piece, .target = piece});
+      }
+      builder.island_all_gather(island, pieces);
+    }
+  }
+}
+
+std::vector<int> order_from_root(const PlanBuilder& builder) {
+  std::vector<int> order = island_order(builder.topology());
+  const int first = builder.topology().island_of(builder.spec().root);
+  std::rotate(order.begin(), std::find(order.begin(), order.end(), first), order.end());
+  return order;
+}
+
+}  // namespace
+
+void broadcast_flat(PlanBuilder& builder) {
+  const int64_t count = builder.spec().count;
+  builder.island_all_gather(0, {{.from = builder.spec().root,
+                                 .source = {Space::input, 0, count},
+                                 .target = {Space::output, 0, count}}});
+}
+
+void broadcast_hierarchical_direct(PlanBuilder& builder) {
+  const std::vector<int> order = order_from_root(builder);
+  std::vector<int> predecessor(order.size(), order[0]);
+  predecessor[order[0]] = -1;
+  hierarchical(builder, order, predecessor);
+}
+
+void broadcast_hierarchical_chain(PlanBuilder& builder) {
+  const std::vector<int> order = order_from_root(builder);
+  std::vector<int> predecessor(order.size(), -1);
+  for (size_t i = 1; i < order.size(); ++i) predecessor[order[i]] = order[i - 1];
+  hierarchical(builder, order, predecessor);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,22 @@
+#include "plan/algorithms/algorithms.h"
+
+namespace hetcomm {
+
+void gather_direct(PlanBuilder& builder) {
+  const Topology& topology = builder.topology();
+  const Spec& spec = builder.spec();
+  const int home = topology.island_of(spec.root);
+  const Range block = {Space::input, 0, spec.count};
+  std::vector<Piece> pieces;
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    const Range target = {Space::output, rank * spec.count, spec.count};
+    if (topology.island_of(rank) == home) {
+      pieces.push_back({.from = rank, .to = spec.root, .source = block, .target = target});
+    } else {
+      builder.transfer(rank, block, spec.root, target);
+    }
+  }
+  builder.island_all_to_all(home, pieces);
+}
+
+}  // namespace hetcomm

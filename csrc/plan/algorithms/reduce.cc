@@ -1,0 +1,144 @@
+#include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/segments.h"
+
+namespace hetcomm {
+namespace {
+
+// Reduce-scatter in each island; sums cross to the root's island, where the owners hand the totals
+// to the root; chunked. `successor[i]`: the island that receives what island i has, -1 for the
+// root's; `order` visits an island after all those that it receives from.
+class Reduction {
+ public:
+  Reduction(PlanBuilder& builder, std::vector<int> order, std::vector<int> successor)
+      : builder_(builder),
+        order_(std::move(order)),
+        successor_(std::move(successor)),
+        chunks_(chunk_count(spec_, spec_.count)),
+        cut_(segments(topology_, spec_.count, spec_.dtype)) {
+    for (const Segment& segment : cut_) {
+      const int64_t room = largest_part(segment.count, chunks_, spec_.dtype);
+      Places places{{}, std::vector<std::vector<Slots>>(order_.size())};
+      for (size_t island = 0; island < order_.size(); ++island) {
+        places.sums.emplace_back(builder_, segment.owners[island], room, chunks_);
+        if (successor_[island] < 0) continue;
+        const int to = successor_[island];
+        places.received[to].emplace_back(builder_, segment.owners[to], room, chunks_);
+      }
+      places_.push_back(std::move(places));
+    }
+  }
+
+  void build() {
+    pipeline(
+        chunks_,
+        [this](int chunk) {
+          for (int island : order_) reduce_scatter(island, chunk);
+          for (size_t s = 0; s < cut_.size(); ++s) combine(s, chunk);
+        },
+        [this](int chunk) { hand_to_root(chunk); });
+  }
+
+ private:
+  // Scratch of the owners of one segment, by island.
+  struct Places {
+    std::vector<Slots> sums;                   // the island's own sum
+    std::vector<std::vector<Slots>> received;  // what other islands sent
+  };
+
+  Range piece(size_t s, int chunk) const { return part_of(cut_[s], chunk, chunks_, spec_.dtype); }
+
+  // Where the owner has its own island's sum: an island of one member in its input, to be kept.
+  Range own(size_t s, int island, int chunk) const {
+    if (topology_.island(island).size() == 1) return in(Space::input, piece(s, chunk));
+    if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
+    return places_[s].sums[island].at(chunk, piece(s, chunk).count);
+  }
+
+  // Where the owner adds up its own and what it received.
+  Range total(size_t s, int island, int chunk) const {
+    if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
+    const std::vector<Slots>& received = places_[s].received[island];
+    if (received.empty()) return own(s, island, chunk);
+    return received[0].at(chunk, piece(s, chunk).count);
+  }
+
+  void reduce_scatter(int island, int chunk) {
+    if (topology_.island(island).size() == 1) return;
+    std::vector<Piece> pieces;
+    for (size_t s = 0; s < cut_.size(); ++s) {
+      pieces.push_back({.to = cut_[s].owners[island],
+                        .source = in(Space::input, piece(s, chunk)),
+                        .target = own(s, island, chunk)});
+    }
+    builder_.island_reduce_scatter(island, pieces);
+  }
+
+  void combine(size_t s, int chunk) {
+    std::vector<std::vector<Range>> sources(order_.size());
+    for (int island : order_) {
+      const int owner = cut_[s].owners[island];
+      sources[island].push_back(own(s, island, chunk));
+      builder_.reduce(owner, sources[island], total(s, island, chunk));
+      const int to = successor_[island];
+      if (to < 0) continue;
+      const Range received =
+          places_[s].received[to][sources[to].size()].at(chunk, piece(s, chunk).count);
+      builder_.transfer(owner, total(s, island, chunk), cut_[s].owners[to], received);
+      sources[to].push_back(received);
+    }
+  }
+
+  void hand_to_root(int chunk) {
+    const int island = order_.back();
+    std::vector<Piece> pieces;
+    for (size_t s = 0; s < cut_.size(); ++s) {
+      const int owner = cut_[s].owners[island];
+      if (owner == spec_.root) continue;
+      pieces.push_back({.from = owner,
+                        .to = spec_.root,
+                        .source = total(s, island, chunk),
+                        .target = piece(s, chunk)});
+    }
+    builder_.island_all_to_all(island, pieces);
+  }
+
+  PlanBuilder& builder_;
+  const Topology& topology_ = builder_.topology();
+  const Spec& spec_ = builder_.spec();
+  const std::vector<int> order_, successor_;
+  const int chunks_;
+  const std::vector<Segment> cut_;
+  std::vector<Places> places_;  // by segment
+};
+
+std::vector<int> order_to_root(const PlanBuilder& builder) {
+  std::vector<int> order = island_order(builder.topology());
+  const int last = builder.topology().island_of(builder.spec().root);
+  std::rotate(order.begin(), std::find(order.begin(), order.end(), last) + 1, order.end());
+  return order;
+}
+
+}  // namespace
+
+void reduce_flat(PlanBuilder& builder) {
+  const int64_t count = builder.spec().count;
+  builder.island_reduce_scatter(0, {{.to = builder.spec().root,
+                                     .source = {Space::input, 0, count},
+                                     .target = {Space::output, 0, count}}});
+}
+
+void reduce_hierarchical_direct(PlanBuilder& builder) {
+  const std::vector<int> order = order_to_root(builder);
+  std::vector<int> successor(order.size(), order.back());
+  successor[order.back()] = -1;
+  Reduction(builder, order, successor).build();
+}
+
+void reduce_hierarchical_chain(PlanBuilder& builder) {
+  const std::vector<int> order = order_to_root(builder);
+  std::vector<int> successor(order.size(), -1);
+  for (size_t i = 0; i + 1 < order.size(); ++i) successor[order[i]] = order[i + 1];
+  Reduction(builder, order, successor).build();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,68 @@
+#include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/segments.h"
+
+namespace hetcomm {
+
+void reduce_scatter_flat(PlanBuilder& builder) {
+  const int64_t count = builder.spec().count;
+  std::vector<Piece> pieces;
+  for (int rank : builder.topology().island(0)) {
+    pieces.push_back({.to = rank,
+                      .source = {Space::input, rank * count, count},
+                      .target = {Space::output, 0, count}});
+  }
+  builder.island_reduce_scatter(0, pieces);
+}
+
+// Each island sums all blocks: its own members' where they belong, foreign ones sharded over its
+// members, who send their sums to the block's rank. That one adds up in island order.
+void reduce_scatter_hierarchical(PlanBuilder& builder) {
+  const Topology& topology = builder.topology();
+  const Spec& spec = builder.spec();
+  const int islands = static_cast<int>(topology.islands().size());
+  const int chunks = chunk_count(spec, spec.count * topology.size());
+  const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
+  std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size());  // by segment, island
+  for (size_t s = 0; s < cut.size(); ++s) {
+    const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
+    for (int island = 0; island < islands; ++island) {
+      const bool foreign = topology.island_of(cut[s].home) != island;
+      const bool alone = topology.island(island).size() == 1;
+      sums[s].emplace_back(builder, cut[s].owners[island], foreign && !alone ? room : 0, chunks);
+      received[s].emplace_back(builder, cut[s].home, foreign ? room : 0, chunks);
+    }
+  }
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    // Where the owner in each island has that island's sum, by segment and island.
+    std::vector<std::vector<Range>> sources(cut.size());
+    for (int island = 0; island < islands; ++island) {
+      std::vector<Piece> pieces;
+      for (size_t s = 0; s < cut.size(); ++s) {
+        const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
+        const Range source = in(Space::input, piece);
+        Range target = sums[s][island].at(chunk, piece.count);
+        if (topology.island_of(cut[s].home) == island) {
+          target = in(Space::output, piece, -cut[s].home * spec.count);
+        }
+        const bool alone = topology.island(island).size() == 1;
+        sources[s].push_back(alone ? source : target);
+        if (alone) continue;
+        pieces.push_back({.to = cut[s].owners[island], .source = source, .target = target});
+      }
+      builder.island_reduce_scatter(island, pieces);
+    }
+    for (size_t s = 0; s < cut.size(); ++s) {
+      const int home = topology.island_of(cut[s].home);
+      for (int shift = 1; shift < islands; ++shift) {
+        const int island = (home + shift) % islands;
+        const Range target = received[s][island].at(chunk, sources[s][island].count);
+        builder.transfer(cut[s].owners[island], sources[s][island], cut[s].home, target);
+        sources[s][island] = target;
+      }
+      const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
+      builder.reduce(cut[s].home, sources[s], in(Space::output, piece, -cut[s].home * spec.count));
+    }
+  }
+}
+
+}  // namespace hetcomm

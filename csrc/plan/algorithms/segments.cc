@@ -1,0 +1,148 @@
+#include "plan/algorithms/segments.h"
+
+#include <tuple>
+
+namespace hetcomm {
+namespace {
+
+// Chunks of this size or more, so that latency stays small beside transfer time; few enough of
+// them that issuing steps stays cheap.
+constexpr int64_t kChunkBytes = 512 << 10;
+constexpr int64_t kMostChunks = 32;
+// Shards smaller than this are not worth a message of their own.
+constexpr int64_t kShardBytes = 1024;
+constexpr int64_t kCacheLine = 64;
+
+int64_t line_count(Dtype dtype) { return kCacheLine / static_cast<int64_t>(size_of(dtype)); }
+
+int64_t round_to(int64_t value, int64_t grain) { return (value + grain / 2) / grain * grain; }
+int64_t round_up(int64_t value, int64_t grain) { return (value + grain - 1) / grain * grain; }
+
+int64_t scaled(int64_t count, int64_t numerator, int64_t denominator) {
+  return static_cast<int64_t>(static_cast<__int128>(count) * numerator / denominator);
+}
+
+// An island's cut of `count` elements among its members.
+struct Shards {
+  std::vector<int64_t> ends;
+
+  Shards(const Topology& topology, const std::vector<int>& members, int64_t count, Dtype dtype) {
+    const int64_t grain = kShardBytes / static_cast<int64_t>(size_of(dtype));
+    int64_t total = 0;
+    for (int rank : members) total += weight(topology, rank);
+    int64_t sum = 0;
+    for (int rank : members) {
+      sum += weight(topology, rank);
+      ends.push_back(sum == total ? count
+                                  : std::min(count, round_to(scaled(count, sum, total), grain)));
+    }
+  }
+  // In MB/s: the sum over an island of any size fits.
+  static int64_t weight(const Topology& topology, int rank) {
+    return std::max<int64_t>(1, topology.uplink(rank) / 1'000'000);
+  }
+  int owner(const std::vector<int>& members, int64_t at) const {
+    return members[std::upper_bound(ends.begin(), ends.end(), at) - ends.begin()];
+  }
+};
+
+void keep_unique(std::vector<int64_t>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+}  // namespace
+
+std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dtype) {
+  std::vector<Shards> shards;
+  std::vector<int64_t> cuts = {0};
+  for (const std::vector<int>& members : topology.islands()) {
+    shards.emplace_back(topology, members, count, dtype);
+    cuts.insert(cuts.end(), shards.back().ends.begin(), shards.back().ends.end());
+  }
+  keep_unique(cuts);
+  std::vector<Segment> found;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    Segment segment{cuts[i], cuts[i + 1] - cuts[i], {}};
+    for (size_t island = 0; island < shards.size(); ++island) {
+      segment.owners.push_back(
+          shards[island].owner(topology.island(static_cast<int>(island)), cuts[i]));
+    }
+    found.push_back(std::move(segment));
+  }
+  return found;
+}
+
+std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dtype dtype) {
+  const int islands = static_cast<int>(topology.islands().size());
+  std::vector<Shards> shards;
+  for (const std::vector<int>& members : topology.islands()) {
+    const int64_t foreign = topology.size() - static_cast<int64_t>(members.size());
+    shards.emplace_back(topology, members, foreign * count, dtype);
+  }
+  std::vector<Segment> found;
+  std::vector<int64_t> passed(islands, 0);  // elements of foreign blocks before this block
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    const int home = topology.island_of(rank);
+    std::vector<int64_t> cuts = {0, count};
+    for (int island = 0; island < islands; ++island) {
+      if (island == home) continue;
+      for (int64_t end : shards[island].ends) {
+        cuts.push_back(std::clamp<int64_t>(end - passed[island], 0, count));
+      }
+    }
+    keep_unique(cuts);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      Segment segment{rank * count + cuts[i], cuts[i + 1] - cuts[i], {}, rank};
+      for (int island = 0; island < islands; ++island) {
+        segment.owners.push_back(island == home ? rank
+                                                : shards[island].owner(topology.island(island),
+                                                                       passed[island] + cuts[i]));
+      }
+      found.push_back(std::move(segment));
+    }
+    for (int island = 0; island < islands; ++island) {
+      if (island != home) passed[island] += count;
+    }
+  }
+  return found;
+}
+
+Range part(const Range& range, int index, int parts, Dtype dtype) {
+  const int64_t line = line_count(dtype);
+  auto cut = [&](int at) {
+    if (at == 0 || at == parts) return at == 0 ? range.offset : range.end();
+    const int64_t exact = range.offset + scaled(range.count, at, parts);
+    return std::clamp(round_to(exact, line), range.offset, range.end());
+  };
+  return {range.space, cut(index), cut(index + 1) - cut(index)};
+}
+
+int chunk_count(const Spec& spec, int64_t count) {
+  const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
+  return static_cast<int>(std::clamp<int64_t>(bytes / kChunkBytes, 1, kMostChunks));
+}
+
+int64_t largest_part(int64_t count, int parts, Dtype dtype) {
+  return std::min(count, count / parts + 1 + line_count(dtype));
+}
+
+Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks) {
+  size_ = round_up(count, line_count(builder.spec().dtype));
+  offset_ = builder.scratch(rank, std::min(chunks, kSlots) * size_).offset;
+}
+
+std::vector<int> island_order(const Topology& topology) {
+  std::vector<int> order;
+  for (size_t island = 0; island < topology.islands().size(); ++island) {
+    order.push_back(static_cast<int>(island));
+  }
+  auto key = [&](int island) {
+    const int host = topology.host_of(topology.island(island)[0]);
+    return std::tuple(-topology.host_bandwidth(host), host, island);
+  };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
+  return order;
+}
+
+}  // namespace hetcomm

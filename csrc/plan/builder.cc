@@ -1,0 +1,204 @@
+#include "plan/builder.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace hetcomm {
+namespace {
+
+bool adjacent(const Range& first, const Range& second) {
+  return first.space == second.space && first.end() == second.offset;
+}
+
+void require_equal_counts(const Range& source, const Range& target) {
+  if (source.count == target.count) return;
+  throw std::logic_error("expected a source and a target of equal count in a step; got " +
+                         std::to_string(source.count) + " and " + std::to_string(target.count));
+}
+
+}  // namespace
+
+AccessMap::Cells::iterator AccessMap::split(int64_t at) {
+  auto cell = std::prev(cells_.upper_bound(at));
+  if (cell->first == at) return cell;
+  return cells_.emplace_hint(std::next(cell), at, Cell(cell->second));
+}
+
+void AccessMap::read(const Range& range, int step, std::vector<int>& waits_for) {
+  if (range.count == 0) return;
+  auto end = split(range.end());
+  for (auto cell = split(range.offset); cell != end; ++cell) {
+    if (cell->second.written >= 0) waits_for.push_back(cell->second.written);
+    std::vector<int>& reads = cell->second.reads;
+    if (reads.empty() || reads.back() != step) reads.push_back(step);
+  }
+}
+
+void AccessMap::write(const Range& range, int step, std::vector<int>& waits_for) {
+  if (range.count == 0) return;
+  auto end = split(range.end());
+  auto begin = split(range.offset);
+  for (auto cell = begin; cell != end; ++cell) {
+    const Cell& last = cell->second;  // its readers already wait for its writer
+    waits_for.insert(waits_for.end(), last.reads.begin(), last.reads.end());
+    if (last.written >= 0) waits_for.push_back(last.written);
+  }
+  begin->second = Cell{step, {}};
+  cells_.erase(std::next(begin), end);
+}
+
+std::vector<Range> reads(const Step& step, int rank) {
+  if (!is_island(step.kind)) return step.sources;
+  std::vector<Range> ranges;
+  for (const Piece& piece : step.pieces) {
+    const bool everyone =
+        step.kind == StepKind::island_all_reduce || step.kind == StepKind::island_reduce_scatter;
+    if (everyone || piece.from == rank) ranges.push_back(piece.source);
+  }
+  return ranges;
+}
+
+std::vector<Range> writes(const Step& step, int rank) {
+  if (step.kind == StepKind::send) return {};
+  if (!is_island(step.kind)) return {step.target};
+  std::vector<Range> ranges;
+  for (const Piece& piece : step.pieces) {
+    const bool everyone =
+        step.kind == StepKind::island_all_reduce || step.kind == StepKind::island_all_gather;
+    const bool stays = piece.from == rank && piece.source == piece.target;
+    if ((everyone || piece.to == rank) && !stays) ranges.push_back(piece.target);
+  }
+  return ranges;
+}
+
+PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_rank)
+    : topology_(topology), spec_(spec), only_rank_(only_rank), ranks_(topology.size()) {}
+
+bool PlanBuilder::recorded_island(int island) const {
+  return only_rank_ < 0 || topology_.island_of(only_rank_) == island;
+}
+
+Range PlanBuilder::placed(Range range) const {
+  if (spec_.in_place && range.space == Space::input) range.space = Space::output;
+  return range;
+}
+
+void PlanBuilder::island_all_reduce(int island, const std::vector<Piece>& pieces) {
+  island_step(StepKind::island_all_reduce, island, pieces);
+}
+void PlanBuilder::island_reduce_scatter(int island, const std::vector<Piece>& pieces) {
+  island_step(StepKind::island_reduce_scatter, island, pieces);
+}
+void PlanBuilder::island_all_gather(int island, const std::vector<Piece>& pieces) {
+  island_step(StepKind::island_all_gather, island, pieces);
+}
+void PlanBuilder::island_all_to_all(int island, const std::vector<Piece>& pieces) {
+  island_step(StepKind::island_all_to_all, island, pieces);
+}
+
+void PlanBuilder::island_step(StepKind kind, int island, const std::vector<Piece>& pieces) {
+  if (!recorded_island(island)) return;
+  const std::vector<int>& members = topology_.island(island);
+  if (members.size() == 1) {
+    for (const Piece& piece : pieces) copy(members[0], piece.source, piece.target);
+    return;
+  }
+  Step step{.kind = kind};
+  for (Piece piece : pieces) {
+    require_equal_counts(piece.source, piece.target);
+    if (piece.source.count == 0) continue;
+    piece.source = placed(piece.source);
+    piece.target = placed(piece.target);
+    Piece* last = step.pieces.empty() ? nullptr : &step.pieces.back();
+    if (last && last->from == piece.from && last->to == piece.to &&
+        adjacent(last->source, piece.source) && adjacent(last->target, piece.target)) {
+      last->source.count += piece.source.count;
+      last->target.count += piece.target.count;
+    } else {
+      step.pieces.push_back(piece);
+    }
+  }
+  if (step.pieces.empty()) return;
+  for (int rank : members) {
+    if (recorded(rank)) add(rank, step);
+  }
+}
+
+void PlanBuilder::transfer(int from, const Range& source, int to, const Range& target,
+                           bool even_if_empty) {
+  if (from == to) return copy(from, source, target);
+  require_equal_counts(source, target);
+  if (source.count == 0 && !even_if_empty) return;
+  if (recorded(from)) {
+    int tag = ranks_[from].sent[to]++;
+    add(from, {.kind = StepKind::send, .peer = to, .tag = tag, .sources = {placed(source)}});
+  }
+  if (recorded(to)) {
+    int tag = ranks_[to].received[from]++;
+    add(to, {.kind = StepKind::recv, .peer = from, .tag = tag, .target = placed(target)});
+  }
+}
+
+void PlanBuilder::copy(int rank, const Range& source, const Range& target) {
+  require_equal_counts(source, target);
+  if (!recorded(rank) || source.count == 0 || placed(source) == placed(target)) return;
+  add(rank, {.kind = StepKind::copy, .sources = {placed(source)}, .target = placed(target)});
+}
+
+void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Range& target) {
+  if (sources.size() == 1) return copy(rank, sources[0], target);
+  if (!recorded(rank) || target.count == 0) return;
+  Step step{.kind = StepKind::reduce, .target = placed(target)};
+  for (const Range& source : sources) {
+    require_equal_counts(source, target);
+    step.sources.push_back(placed(source));
+  }
+  add(rank, std::move(step));
+}
+
+void PlanBuilder::add(int rank, Step step) {
+  RankState& state = ranks_[rank];
+  const int index = static_cast<int>(state.plan.steps.size());
+  std::vector<int> waits_for;
+  for (const Range& range : reads(step, rank)) {
+    state.accesses[static_cast<int>(range.space)].read(range, index, waits_for);
+  }
+  for (const Range& range : writes(step, rank)) {
+    state.accesses[static_cast<int>(range.space)].write(range, index, waits_for);
+  }
+  std::sort(waits_for.begin(), waits_for.end());
+  waits_for.erase(std::unique(waits_for.begin(), waits_for.end()), waits_for.end());
+  std::vector<int> implied = {index};  // a step may read what it writes
+  for (int earlier : waits_for) {
+    if (earlier == index) continue;
+    const std::vector<int>& after = state.plan.steps[earlier].after;
+    implied.insert(implied.end(), after.begin(), after.end());
+  }
+  std::sort(implied.begin(), implied.end());
+  std::set_difference(waits_for.begin(), waits_for.end(), implied.begin(), implied.end(),
+                      std::back_inserter(step.after));
+  state.plan.steps.push_back(std::move(step));
+}
+
+Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
+  // Whole cache lines, so that neighbouring ranges never share one.
+  const int64_t line = 64 / static_cast<int64_t>(size_of(spec_.dtype));
+  int64_t offset = 0;
+  for (int rank : ranks) offset = std::max(offset, ranks_[rank].plan.scratch_count);
+  for (int rank : ranks) {
+    ranks_[rank].plan.scratch_count = offset + (count + line - 1) / line * line;
+  }
+  return {Space::scratch, offset, count};
+}
+
+Plan PlanBuilder::take(int rank, std::string algorithm) {
+  Plan plan = std::move(ranks_[rank].plan);
+  plan.spec = spec_;
+  plan.rank = rank;
+  plan.size = topology_.size();
+  plan.algorithm = std::move(algorithm);
+  plan.members = topology_.island(topology_.island_of(rank));
+  return plan;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "topology/topology.h"
+
+namespace hetcomm {
+
+// Which steps last touched each element of one buffer: adjacent cells that cover it from 0 on.
+class AccessMap {
+ public:
+  AccessMap() : cells_{{0, {}}} {}
+
+  // Appends the steps that a read or write of `range` has to wait for; the write is then recorded.
+  void read(const Range& range, int step, std::vector<int>& waits_for);
+  void write(const Range& range, int step, std::vector<int>& waits_for);
+
+ private:
+  struct Cell {
+    int written = -1;        // the last step that wrote it
+    std::vector<int> reads;  // the steps that read it since
+  };
+  using Cells = std::map<int64_t, Cell>;  // by first element; each ends where the next begins
+
+  Cells::iterator split(int64_t at);  // the cell that begins at `at`
+
+  Cells cells_;
+};
+
+// Algorithms describe a collective for all ranks at once by calling these in any order that a
+// serial execution could take; the builder records each rank's steps and derives what each step
+// waits for from the ranges it reads and writes. So a send always has its recv, and no dependency
+// can be forgotten. Use once, on one thread.
+class PlanBuilder {
+ public:
+  // Records the steps of `only_rank`, or of all ranks when it is -1.
+  PlanBuilder(const Topology& topology, const Spec& spec, int only_rank = -1);
+
+  const Topology& topology() const { return topology_; }
+  const Spec& spec() const { return spec_; }
+
+  // Island collectives; empty pieces are dropped, adjacent ones between the same ranks joined, and
+  // in islands of one member they become copies. Targets must not overlap on any member.
+  void island_all_reduce(int island, const std::vector<Piece>& pieces);
+  void island_reduce_scatter(int island, const std::vector<Piece>& pieces);
+  void island_all_gather(int island, const std::vector<Piece>& pieces);
+  void island_all_to_all(int island, const std::vector<Piece>& pieces);
+
+  // Nothing happens for an empty range or a copy onto itself. A transfer is a send and a recv.
+  void transfer(int from, const Range& source, int to, const Range& target,
+                bool even_if_empty = false);
+  void copy(int rank, const Range& source, const Range& target);
+  void reduce(int rank, const std::vector<Range>& sources, const Range& target);
+
+  // Scratch of `count` elements on `rank`, or at one offset on all `ranks`. Reusing a range is
+  // safe: the builder orders the uses.
+  Range scratch(int rank, int64_t count) { return scratch(std::vector<int>{rank}, count); }
+  Range scratch(const std::vector<int>& ranks, int64_t count);
+
+  Plan take(int rank, std::string algorithm);
+
+ private:
+  struct RankState {
+    Plan plan;
+    AccessMap accesses[3];              // by Space
+    std::map<int, int> sent, received;  // messages so far, by peer
+  };
+
+  bool recorded(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
+  bool recorded_island(int island) const;
+  Range placed(Range range) const;  // with in_place, the input is the output
+  void island_step(StepKind kind, int island, const std::vector<Piece>& pieces);
+  void add(int rank, Step step);
+
+  const Topology& topology_;
+  Spec spec_;
+  int only_rank_;
+  std::vector<RankState> ranks_;
+};
+
+// The ranges that a step of `rank` reads and writes.
+std::vector<Range> reads(const Step& step, int rank);
+std::vector<Range> writes(const Step& step, int rank);
+
+}  // namespace hetcomm

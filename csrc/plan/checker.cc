@@ -1,0 +1,111 @@
+#include "plan/checker.h"
+
+#include <algorithm>
+
+#include "plan/contributions.h"
+#include "plan/execution.h"
+#include "plan/races.h"
+#include "plan/step_graph.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostErrors = 16;  // one fault shows in many places; the first ones tell
+
+// Compares a rank's output with what is wanted; appends the first difference.
+void check_output(const Execution& execution, const std::vector<Run>& wanted, int rank,
+                  std::vector<std::string>& errors) {
+  std::vector<Run> value;
+  for (const Run& want : wanted) {
+    execution.read(rank, {Space::output, want.begin, want.end - want.begin}, value);
+    for (const Run& got : value) {
+      const int64_t index = want.index + got.begin;
+      const bool summed = want.term == Contributions::every
+                              ? got.term != Terms::none && execution.terms().all_ranks(got.term)
+                              : got.term == want.term;
+      if (summed && got.index == index) continue;
+      const Range where{Space::output, want.begin + got.begin, got.end - got.begin};
+      const Run expected{got.begin, got.end, index, want.term};
+      errors.push_back("rank " + std::to_string(rank) + " " + describe(where) + ": expected " +
+                       execution.describe(expected) + "; got " + execution.describe(got));
+      return;
+    }
+  }
+}
+
+// After a barrier each rank must hold a value that every other rank had a part in.
+void check_barrier(const Execution& execution, const Plan& plan, std::vector<std::string>& errors) {
+  std::vector<Run> value;
+  execution.read(plan.rank, {Space::scratch, 0, plan.scratch_count}, value);
+  for (const Run& run : value) {
+    if (run.term != Terms::none && execution.terms().all_ranks(run.term)) return;
+  }
+  if (plan.size > 1) {
+    errors.push_back("rank " + std::to_string(plan.rank) +
+                     " completes the barrier without scratch that holds a sum over all ranks; "
+                     "expected it to wait for each of them");
+  }
+}
+
+// Every rank must have added in the same order, or the bits of floating-point results differ.
+void check_order(const Execution& execution, const Spec& spec, int size,
+                 std::vector<std::string>& errors) {
+  const bool rounds = class_of(spec.dtype) == DtypeClass::floating &&
+                      (spec.op == ReduceOp::sum || spec.op == ReduceOp::product);
+  if (spec.collective != Collective::all_reduce || !rounds) return;
+  std::vector<Run> first, value;
+  execution.read(0, {Space::output, 0, spec.count}, first);
+  for (int rank = 1; rank < size; ++rank) {
+    execution.read(rank, {Space::output, 0, spec.count}, value);
+    if (value == first) continue;
+    size_t i = 0;
+    while (value[i] == first[i]) ++i;
+    const Range where{Space::output, value[i].begin,
+                      std::min(value[i].end, first[i].end) - value[i].begin};
+    errors.push_back("rank " + std::to_string(rank) + " " + describe(where) +
+                     " is summed in another order than on rank 0; expected the same bits");
+    return;
+  }
+}
+
+void check_races(const Execution& execution, const std::vector<Plan>& plans,
+                 std::vector<std::string>& errors) {
+  for (const Plan& plan : plans) {
+    for (const auto& [first, second] : races(plan, execution.accesses(plan.rank), kMostErrors)) {
+      if (errors.size() >= kMostErrors) return;
+      const auto text = [&](const Access& access) {
+        return describe(plan, access.step) + (access.write ? " writes " : " reads ") +
+               execution.describe(access);
+      };
+      errors.push_back(text(first) + " while " + text(second) +
+                       (first.step == second.step
+                            ? "; expected parts of a step to touch separate elements"
+                            : "; expected the later step to wait for the earlier one"));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check(const Topology& topology, const std::vector<Plan>& plans) {
+  const StepGraph graph(topology, plans);
+  std::vector<std::string> errors = graph.errors();
+  if (errors.empty()) {
+    const Spec& spec = plans[0].spec;
+    const Contributions meaning = contributions(spec, topology.size());
+    Execution execution(topology, plans, graph, meaning.inputs);
+    errors = execution.run(kMostErrors);
+    check_races(execution, plans, errors);
+    if (errors.empty()) {
+      for (int rank = 0; rank < topology.size(); ++rank) {
+        check_output(execution, meaning.outputs[rank], rank, errors);
+        if (spec.collective == Collective::barrier) check_barrier(execution, plans[rank], errors);
+      }
+    }
+    if (errors.empty()) check_order(execution, spec, topology.size(), errors);
+  }
+  if (errors.size() > kMostErrors) errors.resize(kMostErrors);
+  return errors;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,253 @@
+#include "plan/cost.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+
+#include "base/status.h"
+#include "plan/step_graph.h"
+
+namespace hetcomm {
+namespace {
+
+// ns to move bytes * factor at bandwidth * divisor bytes per second, rounded up.
+int64_t duration(int64_t bytes, int64_t bandwidth, int64_t factor = 1, int64_t divisor = 1) {
+  const __int128 work = static_cast<__int128>(bytes) * factor * 1'000'000'000;
+  const __int128 rate = static_cast<__int128>(bandwidth) * divisor;
+  return static_cast<int64_t>((work + rate - 1) / rate);
+}
+
+// What one member moves through memory in an island step, in elements. Engines exchange through
+// shared memory: to publish or to fetch an element is a read and a write; to reduce one over n
+// members is n reads and a write.
+//   all_reduce of b:  publish b, reduce b / n, fetch b
+//   reduce_scatter:   publish what others own, reduce what it owns
+//   all_gather:       publish what it owns, fetch what others own
+//   all_to_all:       publish what it sends, fetch what it receives, copy what stays
+int64_t island_elements(const Step& step, int rank, int64_t members) {
+  int64_t elements = 0;
+  for (const Piece& piece : step.pieces) {
+    const int64_t count = piece.source.count;
+    switch (step.kind) {
+      case StepKind::island_all_reduce:
+        elements += 4 * count + (members + 1) * count / members;
+        break;
+      case StepKind::island_reduce_scatter:
+        elements += piece.to == rank ? (members + 1) * count : 2 * count;
+        break;
+      case StepKind::island_all_gather:
+        elements += 2 * count;
+        break;
+      default:
+        if (piece.from == rank || piece.to == rank) elements += 2 * count;
+    }
+  }
+  return elements;
+}
+
+// Steps are taken in the order in which they can start. Each occupies what it needs from then on,
+// or from when that is free, so contention is what comes first is served first.
+class Replay {
+ public:
+  Replay(const Topology& topology, const CostParameters& parameters, const StepGraph& graph,
+         int64_t element_size)
+      : topology_(topology),
+        parameters_(parameters),
+        graph_(graph),
+        element_size_(element_size),
+        waits_(graph.waits()),
+        ready_(graph.steps(), 0),
+        span_(graph.steps()),
+        arrived_(graph.meetings().size(), 0),
+        posted_(graph.steps(), false),
+        core_free_(topology.size(), 0),
+        core_busy_(topology.size(), 0),
+        host_cores_(topology.hosts().size(), 1),
+        nics_(topology.hosts().size()) {
+    for (int rank = 0; rank < topology.size(); ++rank) {
+      int64_t& cores = host_cores_[topology.host_of(rank)];
+      cores = std::max<int64_t>(cores, topology.rank(rank).cores);
+    }
+  }
+
+  Cost run() {
+    for (int step = 0; step < graph_.steps(); ++step) {
+      if (waits_[step] == 0) queue_.emplace(0, step);
+    }
+    while (!queue_.empty()) {
+      const int step = queue_.top().second;
+      queue_.pop();
+      start(step);
+    }
+    if (completed_ < graph_.steps()) {
+      throw Error(Code::invalid_argument,
+                  "cannot price plans that deadlock: expected " + std::to_string(graph_.steps()) +
+                      " steps to complete, got " + std::to_string(completed_));
+    }
+    cost_.island = *std::max_element(core_busy_.begin(), core_busy_.end());
+    for (const Nics& nics : nics_) {
+      cost_.bridge = std::max({cost_.bridge, nics.out_busy, nics.in_busy});
+      cost_.bridge_bytes = std::max(cost_.bridge_bytes, nics.bytes_out);
+    }
+    return cost_;
+  }
+
+  const Interval& span(int step) const { return span_[step]; }
+
+ private:
+  struct Nics {
+    int64_t out_free = 0, in_free = 0, out_busy = 0, in_busy = 0, bytes_out = 0;
+  };
+
+  void start(int step) {
+    if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
+      const std::vector<int>& steps = graph_.meetings()[meeting].steps;
+      if (++arrived_[meeting] == static_cast<int>(steps.size())) run_island(steps);
+    } else if (const int partner = graph_.partner(step); partner >= 0) {
+      posted_[step] = true;
+      if (!posted_[partner]) return;
+      const bool sends = graph_.step(step).kind == StepKind::send;
+      run_message(sends ? step : partner, sends ? partner : step);
+    } else {
+      run_local(step);
+    }
+  }
+
+  void run_local(int step) {
+    // Copies read and write each element, reductions read every source and write the target.
+    const Step& at = graph_.step(step);
+    const int rank = graph_.rank_of(step);
+    const int64_t streams = static_cast<int64_t>(at.sources.size()) + 1;
+    const Interval span = occupy_core(rank, ready_[step], streams * at.target.count);
+    core_busy_[rank] += span.end - span.start;
+    complete(step, span);
+  }
+
+  void run_island(const std::vector<int>& steps) {
+    int64_t start = 0, length = 0;
+    for (int step : steps) {
+      const int rank = graph_.rank_of(step);
+      start = std::max({start, ready_[step], core_free_[rank]});
+      const int64_t elements =
+          island_elements(graph_.step(step), rank, static_cast<int64_t>(steps.size()));
+      length = std::max(length, core_time(rank, elements));
+    }
+    length += parameters_.island_latency;
+    for (int step : steps) {
+      const int rank = graph_.rank_of(step);
+      core_free_[rank] = start + length;
+      core_busy_[rank] += length;
+      complete(step, {start, start + length});
+    }
+  }
+
+  void run_message(int send, int recv) {
+    const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
+    const int64_t count = graph_.step(recv).target.count;
+    const int64_t posted = std::max(ready_[send], ready_[recv]);
+    // Flows share a NIC fairly, so neither end waits for the order in which the other serves them:
+    // the message is through when both queues are.
+    Interval out, in;
+    int64_t latency = parameters_.link_latency_shm;
+    if (topology_.same_host(from, to)) {
+      out = occupy_core(from, posted, 2 * count);
+      in = occupy_core(to, posted, 2 * count);
+    } else {
+      const int64_t bytes = count * element_size_;
+      const int64_t start = posted + parameters_.step_overhead;
+      Nics& sender = nics_[topology_.host_of(from)];
+      Nics& receiver = nics_[topology_.host_of(to)];
+      out = occupy_nic(sender.out_free, sender.out_busy, start, bytes, bandwidth(from));
+      in = occupy_nic(receiver.in_free, receiver.in_busy, start, bytes, bandwidth(to));
+      sender.bytes_out += bytes;
+      latency = topology_.fabric_between(from, to) == Fabric::ethernet
+                    ? parameters_.link_latency_tcp
+                    : parameters_.link_latency_rdma;
+    }
+    const Interval span{std::min(out.start, in.start), std::max(out.end, in.end) + latency};
+    complete(send, span);
+    complete(recv, span);
+  }
+
+  // ns in which this rank moves elements through memory with its share of the host's cores, and to
+  // issue the step.
+  int64_t core_time(int rank, int64_t elements) const {
+    const int host = topology_.host_of(rank);
+    const int64_t ranks = static_cast<int64_t>(topology_.hosts()[host].size());
+    const int64_t cores = std::min(ranks, host_cores_[host]);
+    return parameters_.step_overhead +
+           duration(elements * element_size_, parameters_.memory_bandwidth, ranks, cores);
+  }
+
+  Interval occupy_core(int rank, int64_t ready, int64_t elements) {
+    const int64_t start = std::max(ready, core_free_[rank]);
+    core_free_[rank] = start + core_time(rank, elements);
+    return {start, core_free_[rank]};
+  }
+
+  static Interval occupy_nic(int64_t& free, int64_t& busy, int64_t ready, int64_t bytes,
+                             int64_t bandwidth) {
+    const int64_t start = std::max(ready, free), length = duration(bytes, bandwidth);
+    free = start + length;
+    busy += length;
+    return {start, free};
+  }
+
+  int64_t bandwidth(int rank) const {
+    const int64_t reported = topology_.host_bandwidth(topology_.host_of(rank));
+    return reported > 0 ? reported : parameters_.assumed_bandwidth;
+  }
+
+  void complete(int step, const Interval& span) {
+    ++completed_;
+    span_[step] = span;
+    cost_.total = std::max(cost_.total, span.end);
+    for (const int* next = graph_.dependents_begin(step); next != graph_.dependents_end(step);
+         ++next) {
+      ready_[*next] = std::max(ready_[*next], span.end);
+      if (--waits_[*next] == 0) queue_.emplace(ready_[*next], *next);
+    }
+  }
+
+  const Topology& topology_;
+  const CostParameters& parameters_;
+  const StepGraph& graph_;
+  int64_t element_size_;
+  std::vector<int> waits_;
+  std::vector<int64_t> ready_;
+  std::vector<Interval> span_;
+  std::vector<int> arrived_;  // members at each meeting
+  std::vector<bool> posted_;  // sends and recvs
+  std::vector<int64_t> core_free_, core_busy_, host_cores_;
+  std::vector<Nics> nics_;
+  std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
+      queue_;
+  int completed_ = 0;
+  Cost cost_;
+};
+
+}  // namespace
+
+Cost predict(const Topology& topology, const std::vector<Plan>& plans,
+             const CostParameters& parameters, Timeline* timeline) {
+  if (std::min(parameters.memory_bandwidth, parameters.assumed_bandwidth) <= 0) {
+    throw Error(Code::invalid_argument, "cost parameters: expected bandwidths above 0; got " +
+                                            std::to_string(parameters.memory_bandwidth) + " and " +
+                                            std::to_string(parameters.assumed_bandwidth));
+  }
+  const StepGraph graph(topology, plans);
+  if (!graph.errors().empty()) {
+    throw Error(Code::invalid_argument, "cannot price these plans: " + graph.errors()[0]);
+  }
+  Replay replay(topology, parameters, graph, static_cast<int64_t>(size_of(plans[0].spec.dtype)));
+  const Cost cost = replay.run();
+  if (timeline) {
+    timeline->assign(plans.size(), {});
+    for (int step = 0; step < graph.steps(); ++step) {
+      (*timeline)[graph.rank_of(step)].push_back(replay.span(step));
+    }
+  }
+  return cost;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "topology/topology.h"
+
+namespace hetcomm {
+
+// The constants of the model: time = latency + bytes / bandwidth for each step, in whole
+// nanoseconds and bytes per second so that every rank computes the same value on every machine.
+struct CostParameters {
+  int64_t island_latency = 2'000;            // ns, one in-island collective
+  int64_t link_latency_tcp = 30'000;         // ns, one message between hosts over TCP
+  int64_t link_latency_rdma = 3'000;         // ns, over InfiniBand or RoCE
+  int64_t link_latency_shm = 1'000;          // ns, between ranks of one host
+  int64_t memory_bandwidth = 8'000'000'000;  // B/s that one core reads or writes
+  int64_t step_overhead = 200;               // ns to issue any step
+  int64_t assumed_bandwidth = 125'000'000;   // B/s and direction of a host that reports no NIC
+};
+
+// What executing a set of plans costs, predicted by replaying them over the topology: links of a
+// host share its NICs in each direction, steps of a rank share its core, ranks of a host share its
+// cores where it has fewer of them.
+struct Cost {
+  int64_t total = 0;         // ns until the last rank is done
+  int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions
+  int64_t bridge = 0;        // ns the busiest NIC direction is occupied
+  int64_t bridge_bytes = 0;  // bytes that the busiest host sends to other hosts
+};
+
+// When each step of each rank starts and ends, in ns. A send ends with its recv.
+struct Interval {
+  int64_t start = 0;
+  int64_t end = 0;
+};
+using Timeline = std::vector<std::vector<Interval>>;
+
+// `plans`: one for each rank of the topology, in rank order. Throws Error(invalid_argument) for
+// plans that cannot run to their end; check() says more. Fills `timeline` if it is given.
+Cost predict(const Topology& topology, const std::vector<Plan>& plans,
+             const CostParameters& parameters = {}, Timeline* timeline = nullptr);
+
+}  // namespace hetcomm

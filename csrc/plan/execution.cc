@@ -1,0 +1,269 @@
+#include "plan/execution.h"
+
+#include <algorithm>
+
+#include "plan/contributions.h"
+
+namespace hetcomm {
+
+Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
+                     const StepGraph& graph, const std::vector<std::vector<Run>>& inputs)
+    : topology_(topology),
+      plans_(plans),
+      graph_(graph),
+      spec_(plans[0].spec),
+      terms_(topology.size()),
+      memory_(3 * plans.size()),
+      accesses_(plans.size()),
+      waits_(graph.waits()),
+      arrived_(graph.meetings().size(), 0) {
+  for (int rank = 0; rank < topology.size(); ++rank) memory_[3 * rank].write(0, inputs[rank]);
+  if (spec_.collective != Collective::barrier) return;
+  for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves what scratch holds
+    const int64_t count = plans[rank].scratch_count;
+    if (count > 0) memory_[3 * rank + buffer(Space::scratch)].write(0, {{0, count, 0, rank}});
+  }
+}
+
+int Execution::buffer(Space space) const {
+  return space == Space::output && spec_.in_place ? 0 : static_cast<int>(space);
+}
+
+int64_t Execution::capacity(int rank, Space space) const {
+  switch (space) {
+    case Space::input:
+      return input_count(spec_, rank, topology_.size());
+    case Space::output:
+      return output_count(spec_, rank, topology_.size());
+    case Space::scratch:
+      return plans_[rank].scratch_count;
+  }
+  return 0;
+}
+
+bool Execution::same_place(const Range& a, const Range& b) const {
+  return buffer(a.space) == buffer(b.space) && a.offset == b.offset && a.count == b.count;
+}
+
+void Execution::read(int rank, const Range& range, Value& value) const {
+  memory_[3 * rank + buffer(range.space)].read(range.offset, range.count, value);
+}
+
+bool Execution::reachable(int step, const Range& range, const char* verb) {
+  const int64_t elements = capacity(graph_.rank_of(step), range.space);
+  if (range.offset >= 0 && range.count >= 0 && range.offset <= elements - range.count) return true;
+  report(step, verb + hetcomm::describe(range) + "; expected a range within its " +
+                   std::to_string(elements) + " elements");
+  return false;
+}
+
+void Execution::load(int step, int part, const Range& range, Value& value) {
+  value.clear();
+  if (!reachable(step, range, "reads ") || range.count == 0) return;
+  const int rank = graph_.rank_of(step);
+  read(rank, range, value);
+  accesses_[rank].push_back(
+      {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, false});
+  for (const Run& run : value) {
+    if (run.term != Terms::none) continue;
+    const Range gap{range.space, range.offset + run.begin, run.end - run.begin};
+    report(step,
+           "reads " + hetcomm::describe(gap) + "; expected written elements, got " + describe(run));
+    return;
+  }
+}
+
+void Execution::store(int step, int part, const Range& range, const Value& value) {
+  if (!reachable(step, range, "writes ")) return;
+  const int rank = graph_.rank_of(step);
+  const int64_t count = value.empty() ? 0 : value.back().end;
+  if (count != range.count) {
+    report(step, "writes " + hetcomm::describe(range) + "; expected a source of " +
+                     std::to_string(range.count) + " elements, got " + std::to_string(count));
+    return;
+  }
+  if (range.count == 0) return;
+  const bool kept = !spec_.in_place || capacity(rank, Space::output) == 0;
+  if (range.space == Space::input && kept) {
+    report(step, "writes " + hetcomm::describe(range) + "; expected the input to be kept");
+    return;
+  }
+  memory_[3 * rank + buffer(range.space)].write(range.offset, value);
+  accesses_[rank].push_back(
+      {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, true});
+}
+
+// sum += more, element by element; `range` is where `more` comes from.
+void Execution::add(int step, const Range& range, Value& sum, const Value& more, Terms::Kind kind) {
+  const int64_t length = sum.empty() ? 0 : sum.back().end;
+  const int64_t count = more.empty() ? 0 : more.back().end;
+  if (length != count) {
+    report(step, "adds " + hetcomm::describe(range) + ": expected " + std::to_string(length) +
+                     " elements; got " + std::to_string(count));
+    return;
+  }
+  Value result;
+  size_t i = 0, j = 0;
+  for (int64_t at = 0; at < length;) {
+    const Run &a = sum[i], &b = more[j];
+    const int64_t end = std::min(a.end, b.end);
+    const Run left{at, end, a.index + (at - a.begin), a.term};
+    const Run right{at, end, b.index + (at - b.begin), b.term};
+    Run both = left;
+    if (a.term != Terms::none && b.term != Terms::none) {
+      const Range where{range.space, range.offset + at, end - at};
+      const int term = terms_.sum(a.term, b.term, kind);
+      if (left.index != right.index) {
+        report(step, "adds " + hetcomm::describe(where) + ": expected " +
+                         std::to_string(left.index) + " as the first element's index; got " +
+                         describe(right));
+      } else if (term == Terms::none) {
+        report(step, "adds " + hetcomm::describe(where) + ": counts rank " +
+                         terms_.shared(a.term, b.term) + " twice; expected none of " +
+                         terms_.ranks(a.term) + ", got " + describe(right));
+      } else {
+        both.term = term;
+      }
+    }
+    append(result, both);
+    at = end;
+    if (a.end == end) ++i;
+    if (b.end == end) ++j;
+  }
+  sum = std::move(result);
+}
+
+std::vector<std::string> Execution::run(size_t most) {
+  most_errors_ = most;
+  for (int step = graph_.steps() - 1; step >= 0; --step) {
+    if (waits_[step] == 0) ready_.push_back(step);
+  }
+  while (!ready_.empty()) {
+    const int step = ready_.back();
+    ready_.pop_back();
+    start(step);
+  }
+  report_deadlock();
+  return errors_;
+}
+
+void Execution::start(int step) {
+  if (waits_[step] < 0) return;  // completed together with its partner
+  if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
+    const std::vector<int>& steps = graph_.meetings()[meeting].steps;
+    if (++arrived_[meeting] < static_cast<int>(steps.size())) return;
+    perform_island(graph_.meetings()[meeting]);
+    for (int each : steps) complete(each);
+  } else if (const int partner = graph_.partner(step); partner >= 0) {
+    if (waits_[partner] != 0) return;
+    const bool sends = graph_.step(step).kind == StepKind::send;
+    const int send = sends ? step : partner, recv = sends ? partner : step;
+    Value value;
+    load(send, 0, graph_.step(send).sources.at(0), value);
+    store(recv, 0, graph_.step(recv).target, value);
+    complete(send);
+    complete(recv);
+  } else {
+    perform_local(step);
+    complete(step);
+  }
+}
+
+void Execution::complete(int step) {
+  waits_[step] = -1;
+  for (const int* next = graph_.dependents_begin(step); next != graph_.dependents_end(step);
+       ++next) {
+    if (--waits_[*next] == 0) ready_.push_back(*next);
+  }
+}
+
+void Execution::perform_local(int step) {
+  const Step& at = graph_.step(step);
+  Value sum, more;
+  int target_part = 0;
+  for (int part = 0; part < static_cast<int>(at.sources.size()); ++part) {
+    const Range& source = at.sources[part];
+    load(step, part, source, part == 0 ? sum : more);
+    if (part > 0) add(step, source, sum, more, Terms::Kind::pair);
+    if (same_place(source, at.target)) target_part = part;
+  }
+  const bool nothing = at.kind == StepKind::copy && same_place(at.sources.at(0), at.target);
+  if (!nothing) store(step, target_part, at.target, sum);
+}
+
+void Execution::perform_island(const StepGraph::Meeting& meeting) {
+  const std::vector<Piece>& pieces = graph_.step(meeting.steps[0]).pieces;
+  for (int part = 0; part < static_cast<int>(pieces.size()); ++part) {
+    perform_piece(meeting, part, pieces[part]);
+  }
+}
+
+void Execution::perform_piece(const StepGraph::Meeting& meeting, int part, const Piece& piece) {
+  const int any = meeting.steps[0];
+  const StepKind kind = graph_.step(any).kind;
+  const auto step_of = [&](int rank) {
+    if (rank >= 0 && rank < topology_.size() && topology_.island_of(rank) == meeting.island) {
+      return meeting.steps[topology_.index_in_island(rank)];
+    }
+    report(any, "piece " + std::to_string(part) + ": expected a member of island " +
+                    std::to_string(meeting.island) + "; got rank " + std::to_string(rank));
+    return -1;
+  };
+  const bool sums = kind == StepKind::island_all_reduce || kind == StepKind::island_reduce_scatter;
+  const bool to_all = kind == StepKind::island_all_reduce || kind == StepKind::island_all_gather;
+  const int from = sums ? any : step_of(piece.from), to = to_all ? any : step_of(piece.to);
+  if (from < 0 || to < 0) return;
+  Value value, more;
+  load(from, part, piece.source, value);
+  for (size_t i = 1; sums && i < meeting.steps.size(); ++i) {
+    load(meeting.steps[i], part, piece.source, more);
+    add(meeting.steps[i], piece.source, value, more, Terms::Kind::island);
+  }
+  for (int step : to_all ? meeting.steps : std::vector<int>{to}) {
+    const bool nothing = !sums && step == from && same_place(piece.source, piece.target);
+    if (!nothing) store(step, part, piece.target, value);
+  }
+}
+
+void Execution::report(int step, const std::string& text) {
+  if (errors_.size() < most_errors_) errors_.push_back(graph_.describe(step) + " " + text);
+}
+
+void Execution::report_deadlock() {
+  std::string text;
+  int last = -1, ranks = 0;
+  for (int step = 0; step < graph_.steps(); ++step) {
+    const int rank = graph_.rank_of(step);
+    if (waits_[step] != 0 || rank == last) continue;
+    last = rank;
+    if (++ranks > 16) continue;
+    text += (text.empty() ? "" : "; ") + graph_.describe(step);
+    if (const int partner = graph_.partner(step); partner >= 0) {
+      text += " for " + graph_.describe(partner);
+    } else if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
+      const size_t members = graph_.meetings()[meeting].steps.size();
+      text += " with " + std::to_string(arrived_[meeting]) + " of " + std::to_string(members) +
+              " members there";
+    }
+  }
+  if (text.empty()) return;
+  if (ranks > 16) text += "; and " + std::to_string(ranks - 16) + " more ranks";
+  errors_.insert(errors_.begin(),
+                 "deadlock: expected every step to complete; got stuck at " + text);
+}
+
+std::string Execution::describe(const Run& run) const {
+  if (run.term == Terms::none) return "nothing written";
+  const std::string elements = "elements [" + std::to_string(run.index) + ", " +
+                               std::to_string(run.index + (run.end - run.begin)) + ") of ";
+  return elements +
+         (run.term == Contributions::every ? "all ranks" : "ranks " + terms_.ranks(run.term));
+}
+
+std::string Execution::describe(const Access& access) const {
+  const bool both = access.buffer == 0 && spec_.in_place;
+  const Space space = both ? Space::output : static_cast<Space>(access.buffer);
+  return hetcomm::describe(Range{space, access.begin, access.end - access.begin});
+}
+
+}  // namespace hetcomm

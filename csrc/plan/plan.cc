@@ -1,0 +1,178 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr const char* kCollectives[] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
+                                        "reduce_scatter", "all_to_all", "gather", "scatter",
+                                        "barrier",        "send",       "recv"};
+constexpr const char* kStepKinds[] = {"island_all_reduce",
+                                      "island_reduce_scatter",
+                                      "island_all_gather",
+                                      "island_all_to_all",
+                                      "send",
+                                      "recv",
+                                      "copy",
+                                      "reduce"};
+constexpr const char* kSpaces[] = {"input", "output", "scratch"};
+
+int64_t row_sum(const Spec& spec, int rank, int size) {
+  int64_t sum = 0;
+  for (int to = 0; to < size; ++to) sum += spec.splits[rank * size + to];
+  return sum;
+}
+
+int64_t column_sum(const Spec& spec, int rank, int size) {
+  int64_t sum = 0;
+  for (int from = 0; from < size; ++from) sum += spec.splits[from * size + rank];
+  return sum;
+}
+
+std::string list(const std::vector<int>& values) {
+  std::string text;
+  for (int value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
+  return text;
+}
+
+std::string text_of(const Range& range) {
+  return std::string(name(range.space)) + "[" + std::to_string(range.offset) + ", " +
+         std::to_string(range.end()) + ")";
+}
+
+}  // namespace
+
+const char* name(Collective collective) { return kCollectives[static_cast<size_t>(collective)]; }
+const char* name(StepKind kind) { return kStepKinds[static_cast<size_t>(kind)]; }
+const char* name(Space space) { return kSpaces[static_cast<size_t>(space)]; }
+
+Collective collective_from_name(const std::string& wanted) {
+  std::string known;
+  for (size_t i = 0; i < std::size(kCollectives); ++i) {
+    if (wanted == kCollectives[i]) return static_cast<Collective>(i);
+    known += std::string(i ? ", " : "") + kCollectives[i];
+  }
+  throw Error(Code::invalid_argument,
+              "unknown collective: expected one of " + known + "; got \"" + wanted + "\"");
+}
+
+bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::gather || collective == Collective::scatter;
+}
+
+bool has_reduction(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::reduce_scatter || collective == Collective::barrier;
+}
+
+size_t hash(const Spec& spec) {
+  uint64_t value = 0x9e3779b97f4a7c15;
+  auto mix = [&value](uint64_t part) {
+    value = (value ^ part) * 0xff51afd7ed558ccd;
+    value ^= value >> 32;
+  };
+  mix(static_cast<uint64_t>(spec.collective) | static_cast<uint64_t>(spec.dtype) << 8 |
+      static_cast<uint64_t>(spec.op) << 16 | static_cast<uint64_t>(spec.in_place) << 24 |
+      static_cast<uint64_t>(static_cast<uint32_t>(spec.root)) << 32);
+  mix(static_cast<uint64_t>(spec.count));
+  for (int64_t split : spec.splits) mix(static_cast<uint64_t>(split));
+  return value;
+}
+
+std::string describe(const Spec& spec) {
+  std::string text = name(spec.collective);
+  if (spec.collective == Collective::barrier) return text;
+  if (has_reduction(spec.collective)) text += std::string(" ") + name(spec.op);
+  text += std::string(" ") + name(spec.dtype);
+  text += spec.splits.empty() ? " x " + std::to_string(spec.count) : " with unequal blocks";
+  if (has_root(spec.collective)) text += ", root " + std::to_string(spec.root);
+  if (spec.in_place) text += ", in place";
+  return text;
+}
+
+std::string describe(const Step& step) {
+  std::string text = name(step.kind);
+  if (is_island(step.kind)) {
+    int64_t count = 0;
+    for (const Piece& piece : step.pieces) count += piece.source.count;
+    text.append(" of ").append(std::to_string(step.pieces.size()));
+    text.append(step.pieces.size() == 1 ? " piece, " : " pieces, ");
+    text.append(std::to_string(count)).append(" elements");
+  }
+  for (const Range& source : step.sources) text.append(" ").append(text_of(source));
+  if (step.kind == StepKind::copy || step.kind == StepKind::reduce) text.append(" to");
+  if (!is_island(step.kind) && step.kind != StepKind::send) {
+    text.append(" ").append(text_of(step.target));
+  }
+  if (step.peer >= 0) {
+    text.append(step.kind == StepKind::send ? " to rank " : " from rank ");
+    text.append(std::to_string(step.peer)).append(", message ").append(std::to_string(step.tag));
+  }
+  return step.after.empty() ? text : text + ", after " + list(step.after);
+}
+
+int64_t input_count(const Spec& spec, int rank, int size) {
+  const bool is_root = rank == spec.root;
+  switch (spec.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::all_gather:
+    case Collective::gather:
+    case Collective::send:
+      return spec.count;
+    case Collective::broadcast:
+      return is_root || spec.in_place ? spec.count : 0;
+    case Collective::reduce_scatter:
+      return spec.count * size;
+    case Collective::scatter:
+      return is_root ? spec.count * size : 0;
+    case Collective::all_to_all:
+      return spec.splits.empty() ? spec.count * size : row_sum(spec, rank, size);
+    case Collective::barrier:
+    case Collective::recv:
+      return 0;
+  }
+  return 0;
+}
+
+int64_t output_count(const Spec& spec, int rank, int size) {
+  const bool is_root = rank == spec.root;
+  switch (spec.collective) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+    case Collective::recv:
+      return spec.count;
+    case Collective::reduce:
+      return is_root || spec.in_place ? spec.count : 0;
+    case Collective::all_gather:
+      return spec.count * size;
+    case Collective::gather:
+      return is_root ? spec.count * size : 0;
+    case Collective::all_to_all:
+      return spec.splits.empty() ? spec.count * size : column_sum(spec, rank, size);
+    case Collective::barrier:
+    case Collective::send:
+      return 0;
+  }
+  return 0;
+}
+
+int64_t largest_buffer(const Spec& spec, int size) {
+  int64_t count = 0;
+  if (spec.splits.empty()) {
+    count = std::max(input_count(spec, spec.root, size), output_count(spec, spec.root, size));
+  } else {
+    for (int rank = 0; rank < size; ++rank) {
+      count = std::max({count, input_count(spec, rank, size), output_count(spec, rank, size)});
+    }
+  }
+  return count * static_cast<int64_t>(size_of(spec.dtype));
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace hetcomm {
+
+enum class Collective : uint8_t {
+  all_reduce,
+  broadcast,
+  reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  gather,
+  scatter,
+  barrier,
+  send,
+  recv
+};
+const char* name(Collective collective);
+Collective collective_from_name(const std::string& name);  // throws Error(invalid_argument)
+bool has_root(Collective collective);
+bool has_reduction(Collective collective);
+
+// What is to be done: the key under which a plan is cached. `count` is in elements: of the whole
+// buffer for all_reduce, broadcast and reduce; of one rank's block for the others (n blocks make
+// the larger buffer, in rank order). Buffers: gather has an output on the root only, scatter an
+// input on the root only; broadcast reads the root's input and writes every output.
+struct Spec {
+  Collective collective = Collective::all_reduce;
+  Dtype dtype = Dtype::float32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  int64_t count = 0;
+  // Input and output are the same memory: the whole buffer for all_reduce, reduce and broadcast
+  // (the only ones that allow it). Such plans name it output, never input.
+  bool in_place = false;
+  // all_to_all with unequal blocks: n x n row-major, splits[from * n + to] elements; else empty.
+  std::vector<int64_t> splits;
+
+  bool operator==(const Spec&) const = default;
+};
+size_t hash(const Spec& spec);
+std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
+
+enum class Space : uint8_t { input, output, scratch };
+const char* name(Space space);
+
+// Elements [offset, offset + count) of a buffer of this rank.
+struct Range {
+  Space space = Space::input;
+  int64_t offset = 0;
+  int64_t count = 0;
+
+  bool operator==(const Range&) const = default;
+  int64_t end() const { return offset + count; }
+};
+
+// A part of an island collective. `source` is read and `target` written, each on the members that
+// the kind of step says; both have the same count. Ranges in it mean the same on all members.
+struct Piece {
+  int from = -1;  // rank, where the kind has a sender
+  int to = -1;    // rank, where the kind has a receiver
+  Range source;
+  Range target;
+
+  bool operator==(const Piece&) const = default;
+};
+
+// island_all_reduce:     every member's target = sum over members of source
+// island_reduce_scatter: target on `to`        = sum over members of source
+// island_all_gather:     every member's target = source on `from`
+// island_all_to_all:     target on `to`        = source on `from`
+// send, recv:            sources[0] to peer; target from peer; matched by (ranks, tag)
+// copy:                  target = sources[0]
+// reduce:                target = sources[0] op sources[1] op ... (target may be one of them)
+enum class StepKind : uint8_t {
+  island_all_reduce,
+  island_reduce_scatter,
+  island_all_gather,
+  island_all_to_all,
+  send,
+  recv,
+  copy,
+  reduce
+};
+const char* name(StepKind kind);
+inline bool is_island(StepKind kind) { return kind <= StepKind::island_all_to_all; }
+
+// One entry of a plan. Steps start when all of `after` are complete; island steps of a plan also
+// start in plan order, one at a time, each when the one before it is complete.
+struct Step {
+  StepKind kind = StepKind::copy;
+  int peer = -1;  // rank, for send and recv
+  int tag = 0;    // for send and recv: the how-manieth message of this plan between these ranks
+  std::vector<Range> sources;
+  Range target;
+  std::vector<Piece> pieces;  // island steps: the same list on every member
+  std::vector<int> after;     // indices of earlier steps of this plan
+
+  bool operator==(const Step&) const = default;
+};
+
+std::string describe(const Step& step);  // "send output[0, 64) to rank 3, message 0, after 2"
+
+// What one rank does for one collective. Immutable once built; executed any number of times.
+struct Plan {
+  Spec spec;
+  int rank = 0;
+  int size = 1;              // ranks in the communicator
+  std::string algorithm;     // the row of the selection table, such as "hierarchical_ring"
+  std::vector<int> members;  // this rank's island
+  std::vector<Step> steps;
+  int64_t scratch_count = 0;  // elements of scratch
+};
+
+// Elements of the input and output that a rank must supply: with in_place, the one buffer is both.
+int64_t input_count(const Spec& spec, int rank, int size);
+int64_t output_count(const Spec& spec, int rank, int size);
+// Bytes of the largest buffer that any rank supplies.
+int64_t largest_buffer(const Spec& spec, int size);
+
+}  // namespace hetcomm

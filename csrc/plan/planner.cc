@@ -1,0 +1,222 @@
+#include "plan/planner.h"
+
+#include <bit>
+
+#include "base/config.h"
+#include "base/status.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostPlans = 1024;  // programs with ever new sizes must not grow without bound
+
+[[noreturn]] void refuse(const Spec& spec, const std::string& why) {
+  throw Error(Code::invalid_argument, describe(spec) + ": " + why);
+}
+
+std::string names_for(Collective collective) {
+  std::string names;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective == collective) names += std::string(algorithm.name) + ", ";
+  }
+  return names + "auto";
+}
+
+// Null if there is none of that name.
+const Algorithm* find(Collective collective, const std::string& name) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+// The algorithm that applies if no other does, else null.
+const Algorithm* only_one(Collective collective, const Topology& topology) {
+  const Algorithm* found = nullptr;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != collective || !algorithm.why_not(topology).empty()) continue;
+    if (found != nullptr) return nullptr;
+    found = &algorithm;
+  }
+  return found;
+}
+
+int size_class(const Spec& spec, int size) {
+  return std::bit_width(static_cast<uint64_t>(largest_buffer(spec, size)));
+}
+
+// What stands for all specs of one size class, so that a choice never depends on which of them
+// came first.
+Spec representative(const Spec& spec, int size) {
+  const int bits = size_class(spec, size);
+  Spec canonical{.collective = spec.collective};
+  if (bits == 0) return canonical;
+  canonical.count = 1;
+  const int64_t unit = largest_buffer(canonical, size);
+  canonical.count = std::max<int64_t>(1, (int64_t{1} << (bits - 1)) / unit);
+  return canonical;
+}
+
+std::string in_seconds(const Cost& cost) {
+  return format_seconds(static_cast<double>(cost.total) * 1e-9);
+}
+
+}  // namespace
+
+Planner::Planner(std::shared_ptr<const Topology> topology, SelectionTable table)
+    : topology_(std::move(topology)), table_(std::move(table)) {
+  for (const SelectionTable::Row& row : table_.rows()) {
+    if (row.algorithm == "auto" || find(row.collective, row.algorithm)) continue;
+    throw Error(Code::invalid_argument, std::string("selection table, ") + name(row.collective) +
+                                            ": expected one of " + names_for(row.collective) +
+                                            "; got \"" + row.algorithm + "\"");
+  }
+}
+
+void Planner::validate(const Spec& spec) const {
+  const int size = topology_->size();
+  if (spec.collective == Collective::send || spec.collective == Collective::recv) {
+    refuse(spec, "expected a collective; a message between two ranks needs no plan");
+  }
+  const int64_t most = INT64_MAX / 16 / size;
+  if (spec.count < 0 || spec.count > most) {
+    refuse(spec, "expected a count from 0 to " + std::to_string(most));
+  }
+  if (has_root(spec.collective) && (spec.root < 0 || spec.root >= size)) {
+    refuse(spec, "expected a root from 0 to " + std::to_string(size - 1) + "; got " +
+                     std::to_string(spec.root));
+  }
+  if (has_reduction(spec.collective) && !reducible(spec.dtype, spec.op)) {
+    const bool moved = class_of(spec.dtype) == DtypeClass::moved;
+    refuse(spec, std::string(name(spec.op)) + " is not defined for " + name(spec.dtype) +
+                     "; expected " +
+                     (moved ? "a numeric dtype" : "sum, product, min or max, or an integer dtype"));
+  }
+  if (spec.in_place && spec.collective != Collective::all_reduce &&
+      spec.collective != Collective::reduce && spec.collective != Collective::broadcast) {
+    refuse(spec, "in place is for all_reduce, reduce and broadcast; expected separate buffers");
+  }
+  if (spec.splits.empty()) return;
+  if (spec.collective != Collective::all_to_all) refuse(spec, "splits are for all_to_all only");
+  if (spec.splits.size() != static_cast<size_t>(size) * size) {
+    refuse(spec, "expected " + std::to_string(size) + " x " + std::to_string(size) +
+                     " splits, one for each pair of ranks; got " +
+                     std::to_string(spec.splits.size()));
+  }
+  for (size_t i = 0; i < spec.splits.size(); ++i) {
+    if (spec.splits[i] < 0 || spec.splits[i] > most) {
+      refuse(spec, "expected splits from 0 to " + std::to_string(most) + "; got " +
+                       std::to_string(spec.splits[i]) + " from rank " + std::to_string(i / size) +
+                       " to " + std::to_string(i % size));
+    }
+  }
+}
+
+std::shared_ptr<const Plan> Planner::plan(const Spec& spec, int rank) {
+  const Key key{spec, rank};
+  {
+    std::lock_guard lock(mutex_);
+    auto found = cache_.find(key);
+    if (found != cache_.end()) return found->second;
+  }
+  if (rank < 0 || rank >= topology_->size()) {
+    refuse(spec, "expected a rank from 0 to " + std::to_string(topology_->size() - 1) + "; got " +
+                     std::to_string(rank));
+  }
+  validate(spec);
+  const Algorithm& algorithm = select(spec);
+  PlanBuilder builder(*topology_, spec, rank);
+  algorithm.build(builder);
+  auto plan = std::make_shared<const Plan>(builder.take(rank, algorithm.name));
+  if (!spec.splits.empty()) return plan;  // they hardly ever come again, and are large
+  std::lock_guard lock(mutex_);
+  if (cache_.size() >= kMostPlans) cache_.clear();
+  return cache_.emplace(key, plan).first->second;
+}
+
+std::vector<Plan> Planner::build_all(const Spec& spec, const Algorithm& algorithm) const {
+  PlanBuilder builder(*topology_, spec);
+  algorithm.build(builder);
+  std::vector<Plan> plans;
+  for (int rank = 0; rank < topology_->size(); ++rank) {
+    plans.push_back(builder.take(rank, algorithm.name));
+  }
+  return plans;
+}
+
+std::vector<Plan> Planner::plan_all(const Spec& spec) const {
+  validate(spec);
+  return build_all(spec, select(spec));
+}
+
+std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm) const {
+  validate(spec);
+  if (algorithm.collective != spec.collective) {
+    refuse(spec, std::string("expected one of ") + names_for(spec.collective) + "; got one for " +
+                     name(algorithm.collective));
+  }
+  const std::string why_not = algorithm.why_not(*topology_);
+  if (!why_not.empty()) refuse(spec, std::string(algorithm.name) + " " + why_not);
+  return build_all(spec, algorithm);
+}
+
+Planner::Choice Planner::choose(const Spec& spec) const {
+  validate(spec);
+  const Spec priced = representative(spec, topology_->size());
+  Choice choice{nullptr, "", {}};
+  const Candidate* best = nullptr;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != spec.collective) continue;
+    Candidate candidate{&algorithm, algorithm.why_not(*topology_), {}};
+    if (candidate.rejected.empty()) {
+      candidate.cost = predict(*topology_, build_all(priced, algorithm));
+    }
+    choice.candidates.push_back(std::move(candidate));
+  }
+  for (const Candidate& candidate : choice.candidates) {
+    if (!candidate.rejected.empty()) continue;
+    if (best == nullptr || candidate.cost.total < best->cost.total) best = &candidate;
+  }
+  if (const Algorithm* wanted = named(spec)) {
+    choice.algorithm = wanted;
+    choice.why = "the selection table says so";
+    return choice;
+  }
+  choice.algorithm = best->algorithm;
+  choice.why = "predicted " + in_seconds(best->cost) + " for the size class";
+  const Candidate* second = nullptr;
+  for (const Candidate& candidate : choice.candidates) {
+    if (&candidate == best || !candidate.rejected.empty()) continue;
+    if (second == nullptr || candidate.cost.total < second->cost.total) second = &candidate;
+  }
+  choice.why += second == nullptr ? "; no other applies"
+                                  : "; next is " + std::string(second->algorithm->name) + " with " +
+                                        in_seconds(second->cost);
+  return choice;
+}
+
+const Algorithm* Planner::named(const Spec& spec) const {
+  const std::string& wanted =
+      table_.algorithm(spec.collective, largest_buffer(spec, topology_->size()));
+  if (wanted == "auto") return nullptr;
+  const Algorithm* algorithm = find(spec.collective, wanted);
+  const std::string why_not = algorithm->why_not(*topology_);
+  if (why_not.empty()) return algorithm;
+  refuse(spec, "the selection table names " + wanted + ", which " + why_not + "; correct it");
+}
+
+const Algorithm& Planner::select(const Spec& spec) const {
+  if (const Algorithm* wanted = named(spec)) return *wanted;
+  const std::pair key(spec.collective, size_class(spec, topology_->size()));
+  {
+    std::lock_guard lock(mutex_);
+    auto found = selected_.find(key);
+    if (found != selected_.end()) return *found->second;
+  }
+  const Algorithm* chosen = only_one(spec.collective, *topology_);  // spares the pricing
+  if (chosen == nullptr) chosen = choose(spec).algorithm;
+  std::lock_guard lock(mutex_);
+  return *selected_.emplace(key, chosen).first->second;
+}
+
+}  // namespace hetcomm

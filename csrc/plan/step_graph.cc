@@ -1,0 +1,188 @@
+#include "plan/step_graph.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace hetcomm {
+
+std::string describe(const Range& range) {
+  return std::string(name(range.space)) + "[" + std::to_string(range.offset) + ", " +
+         std::to_string(range.end()) + ")";
+}
+
+std::string describe(const Plan& plan, int index) {
+  const Step& step = plan.steps[index];
+  std::string text = "rank " + std::to_string(plan.rank) + " step " + std::to_string(index) + " (" +
+                     name(step.kind);
+  if (step.kind == StepKind::send || step.kind == StepKind::recv) {
+    text += (step.kind == StepKind::send ? " to rank " : " from rank ") +
+            std::to_string(step.peer) + ", tag " + std::to_string(step.tag);
+  }
+  return text + ")";
+}
+
+StepGraph::StepGraph(const Topology& topology, const std::vector<Plan>& plans) : plans_(plans) {
+  if (!check_plans(topology)) return;
+  tie_messages();
+  tie_islands(topology);
+  tie_dependencies();
+}
+
+std::string StepGraph::describe(int step) const {
+  return hetcomm::describe(plans_[rank_of_[step]], index_of(step));
+}
+
+// What must hold before steps of different ranks can be tied to each other.
+bool StepGraph::check_plans(const Topology& topology) {
+  const int size = topology.size();
+  if (static_cast<int>(plans_.size()) != size) {
+    errors_.push_back("expected one plan for each of " + std::to_string(size) + " ranks; got " +
+                      std::to_string(plans_.size()));
+    return false;
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    const Plan& plan = plans_[rank];
+    const std::string who = "plan of rank " + std::to_string(rank);
+    if (plan.rank != rank || plan.size != size) {
+      errors_.push_back(who + ": expected rank " + std::to_string(rank) + " of " +
+                        std::to_string(size) + "; got rank " + std::to_string(plan.rank) + " of " +
+                        std::to_string(plan.size));
+    }
+    if (!(plan.spec == plans_[0].spec)) {
+      errors_.push_back(who + ": expected the spec of rank 0, " +
+                        hetcomm::describe(plans_[0].spec) + "; got " +
+                        hetcomm::describe(plan.spec));
+    }
+    if (plan.members != topology.island(topology.island_of(rank))) {
+      errors_.push_back(who + ": expected the " +
+                        std::to_string(topology.island(topology.island_of(rank)).size()) +
+                        " members of its island in the topology; got " +
+                        std::to_string(plan.members.size()) + " members, not the same");
+    }
+    for (int index = 0; index < static_cast<int>(plan.steps.size()); ++index) {
+      const Step& step = plan.steps[index];
+      for (int before : step.after) {
+        if (before >= 0 && before < index) continue;
+        errors_.push_back(hetcomm::describe(plan, index) + " waits for step " +
+                          std::to_string(before) + "; expected an earlier step of the plan");
+      }
+      const bool message = step.kind == StepKind::send || step.kind == StepKind::recv;
+      const size_t sources = step.sources.size();
+      const bool expects_one = step.kind == StepKind::send || step.kind == StepKind::copy;
+      if ((expects_one && sources != 1) || (step.kind == StepKind::reduce && sources == 0)) {
+        errors_.push_back(hetcomm::describe(plan, index) + ": expected " +
+                          (expects_one ? "one source" : "sources") + "; got " +
+                          std::to_string(sources));
+      }
+      if (message && (step.peer < 0 || step.peer >= size || step.peer == rank)) {
+        errors_.push_back(hetcomm::describe(plan, index) + ": expected another rank below " +
+                          std::to_string(size) + " as peer; got " + std::to_string(step.peer));
+      }
+    }
+    first_.push_back(first_.back() + static_cast<int>(plan.steps.size()));
+    rank_of_.insert(rank_of_.end(), plan.steps.size(), rank);
+  }
+  partner_.assign(steps(), -1);
+  meeting_of_.assign(steps(), -1);
+  return errors_.empty();
+}
+
+void StepGraph::tie_messages() {
+  using Message = std::tuple<int, int, int, int>;  // from, to, tag, step
+  std::vector<Message> sends, recvs;
+  for (int id = 0; id < steps(); ++id) {
+    const Step& at = step(id);
+    if (at.kind == StepKind::send) sends.emplace_back(rank_of_[id], at.peer, at.tag, id);
+    if (at.kind == StepKind::recv) recvs.emplace_back(at.peer, rank_of_[id], at.tag, id);
+  }
+  std::sort(sends.begin(), sends.end());
+  std::sort(recvs.begin(), recvs.end());
+  const auto key = [](const Message& message) {
+    return std::tuple(std::get<0>(message), std::get<1>(message), std::get<2>(message));
+  };
+  for (const auto* messages : {&sends, &recvs}) {
+    for (size_t i = 1; i < messages->size(); ++i) {
+      if (key((*messages)[i - 1]) != key((*messages)[i])) continue;
+      errors_.push_back(describe(std::get<3>((*messages)[i])) + " repeats the tag of step " +
+                        std::to_string(index_of(std::get<3>((*messages)[i - 1]))) +
+                        "; expected one message for each pair of ranks and tag");
+    }
+  }
+  for (size_t i = 0, j = 0; i < sends.size() || j < recvs.size();) {
+    if (j == recvs.size() || (i < sends.size() && key(sends[i]) < key(recvs[j]))) {
+      const int send = std::get<3>(sends[i++]);
+      errors_.push_back(describe(send) + " of " + hetcomm::describe(step(send).sources.at(0)) +
+                        ": expected a matching recv, got none");
+    } else if (i == sends.size() || key(recvs[j]) < key(sends[i])) {
+      const int recv = std::get<3>(recvs[j++]);
+      errors_.push_back(describe(recv) + " into " + hetcomm::describe(step(recv).target) +
+                        ": expected a matching send, got none");
+    } else {
+      const int send = std::get<3>(sends[i++]), recv = std::get<3>(recvs[j++]);
+      partner_[send] = recv;
+      partner_[recv] = send;
+    }
+  }
+}
+
+void StepGraph::tie_islands(const Topology& topology) {
+  std::vector<std::vector<int>> island_steps(topology.size());
+  for (int id = 0; id < steps(); ++id) {
+    if (is_island(step(id).kind)) island_steps[rank_of_[id]].push_back(id);
+  }
+  for (int island = 0; island < static_cast<int>(topology.islands().size()); ++island) {
+    const std::vector<int>& members = topology.island(island);
+    const std::vector<int>& leader = island_steps[members[0]];
+    for (int member : members) {
+      const std::vector<int>& mine = island_steps[member];
+      const size_t common = std::min(mine.size(), leader.size());
+      for (size_t i = 0; i < common; ++i) {
+        const Step &here = step(mine[i]), &there = step(leader[i]);
+        if (here.kind == there.kind && here.pieces == there.pieces) continue;
+        errors_.push_back(describe(mine[i]) + ", island step " + std::to_string(i) +
+                          ", differs from " + describe(leader[i]) +
+                          "; expected the same kind and pieces on all members of island " +
+                          std::to_string(island));
+        break;
+      }
+      if (mine.size() != leader.size()) {
+        errors_.push_back("rank " + std::to_string(member) + " has " + std::to_string(mine.size()) +
+                          " island steps; expected " + std::to_string(leader.size()) + " as rank " +
+                          std::to_string(members[0]) + " of its island has");
+      }
+    }
+    if (!errors_.empty()) continue;
+    for (int ordinal = 0; ordinal < static_cast<int>(leader.size()); ++ordinal) {
+      Meeting meeting{island, ordinal, {}};
+      for (int member : members) {
+        meeting.steps.push_back(island_steps[member][ordinal]);
+        meeting_of_[meeting.steps.back()] = static_cast<int>(meetings_.size());
+      }
+      meetings_.push_back(std::move(meeting));
+    }
+  }
+}
+
+void StepGraph::tie_dependencies() {
+  std::vector<std::pair<int, int>> edges;  // before, after
+  int island_step = -1;
+  for (int id = 0; id < steps(); ++id) {
+    if (id == first_[rank_of_[id]]) island_step = -1;
+    for (int before : step(id).after) edges.emplace_back(first_[rank_of_[id]] + before, id);
+    if (!is_island(step(id).kind)) continue;
+    if (island_step >= 0) edges.emplace_back(island_step, id);
+    island_step = id;
+  }
+  waits_.assign(steps(), 0);
+  offsets_.assign(steps() + 1, 0);
+  for (const auto& [before, after] : edges) {
+    ++waits_[after];
+    ++offsets_[before + 1];
+  }
+  for (int id = 0; id < steps(); ++id) offsets_[id + 1] += offsets_[id];
+  dependents_.resize(edges.size() + 1);  // one more, so that the end of the last is addressable
+  std::vector<int> next(offsets_.begin(), offsets_.end() - 1);
+  for (const auto& [before, after] : edges) dependents_[next[before]++] = after;
+}
+
+}  // namespace hetcomm

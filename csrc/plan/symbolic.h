@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace hetcomm {
+
+// Sums of ranks' contributions as symbols. A term is the contribution of one rank (its number is
+// that of the rank) or the sum of two terms. Sums of two are commutative, sums within an island
+// belong to its engine; otherwise terms that group additions differently are different terms, so
+// equal terms mean equal bits.
+class Terms {
+ public:
+  enum class Kind : uint8_t { pair, island };
+  static constexpr int none = -1;  // of what was never written, or of a rank counted twice
+
+  explicit Terms(int ranks);
+
+  int sum(int a, int b, Kind kind);  // none if they share a rank
+  bool all_ranks(int term) const;
+  std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
+  std::string ranks(int term) const;       // "{0-3, 7}"
+
+ private:
+  std::string list(const std::vector<uint64_t>& set) const;
+  std::vector<uint64_t> set(int term) const;
+
+  int ranks_;
+  size_t words_;
+  std::vector<uint64_t> sets_;                  // words_ for each term
+  std::unordered_map<uint64_t, int> known_[2];  // by kind and the two numbers
+};
+
+// Elements [begin, end) of a buffer hold the logical elements index, index + 1, ... of a term.
+struct Run {
+  int64_t begin, end;
+  int64_t index;
+  int term;
+
+  bool operator==(const Run&) const = default;
+};
+
+// Runs in order, without overlap; appending joins a run to the last one where it continues it.
+void append(std::vector<Run>& runs, const Run& run);
+void append(std::vector<Run>& runs, const std::vector<Run>& more);
+
+// The symbolic contents of one buffer.
+class Memory {
+ public:
+  // The runs of [offset, offset + count), begin and end relative to offset; term none in gaps.
+  void read(int64_t offset, int64_t count, std::vector<Run>& value) const;
+  // Overwrites [offset, ...) with a value as read() makes it.
+  void write(int64_t offset, const std::vector<Run>& value);
+
+ private:
+  std::vector<Run> runs_;
+};
+
+}  // namespace hetcomm
