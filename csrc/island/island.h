@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+namespace hetcomm {
+
+// What a rank says it is doing, compared between ranks at every collective: 48 bytes.
+struct CallDescriptor {
+  uint64_t sequence = 0;  // the how-manieth collective of the communicator
+  uint64_t count = 0;
+  uint32_t collective = 0;
+  uint32_t root = 0;
+  uint32_t dtype = 0;
+  uint32_t op = 0;
+  uint64_t history = 0;  // hash of all earlier calls: a disagreement shows at the next one at least
+  uint64_t step = 0;     // the island step within the plan
+
+  bool operator==(const CallDescriptor&) const = default;
+};
+
+// A part of an island operation with this member's addresses filled in. Members are indices in
+// the island. `source` and `target` may be null where this member neither reads nor writes.
+struct IslandPiece {
+  int from = -1;
+  int to = -1;
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  int64_t count = 0;  // elements
+};
+
+enum class IslandKind : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all };
+
+// One collective inside an island, see StepKind for what each kind does with its pieces.
+struct IslandCall {
+  IslandKind kind = IslandKind::all_reduce;
+  Dtype dtype = Dtype::float32;
+  ReduceOp op = ReduceOp::sum;
+  CallDescriptor descriptor;
+  std::vector<IslandPiece> pieces;  // the same list, but for addresses, on every member
+};
+
+// Collectives among the ranks of one island. Owned by one communicator; called only under the
+// engine's lock. An island has `lanes()` independent lanes; in one lane calls run one at a time,
+// and every member makes the same calls in the same order.
+class Island {
+ public:
+  virtual ~Island() = default;
+  virtual std::string describe() const = 0;  // "shared memory, 2 ranks, avx512"
+  virtual int lanes() const = 0;
+
+  // Begins a call in an idle lane. `call` stays alive and unmoved until done.
+  virtual void start(int lane, const IslandCall& call) = 0;
+  enum class Progress : uint8_t { waiting, advanced, done };
+  // Does what can be done without waiting. On failure sets `status` (a mismatch between members
+  // names both calls) and returns done.
+  virtual Progress progress(int lane, Status& status) = 0;
+  // Forgets the call of a lane; the island is unusable afterwards.
+  virtual void abandon(int lane) = 0;
+
+  // For sleeping. While true, a peer that makes progress possible wakes this rank. A rank calls
+  // set_sleeping(true), then progress() once more in every busy lane, and sleeps only if all of
+  // them returned waiting; a peer that came in between is thus not missed.
+  virtual void set_sleeping(bool sleeping) = 0;
+};
+
+}  // namespace hetcomm

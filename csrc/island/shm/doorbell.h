@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+
+#include "island/shm/segment.h"
+
+namespace hetcomm::shm {
+
+// Wakes members that sleep. A sleeper stores whom it awaits, passes a sequentially consistent fence
+// and looks once more for work; who does something stores that, passes such a fence and then looks
+// for sleepers. One of the two fences comes first, so at least one side sees the other.
+class Doorbell {
+ public:
+  Doorbell(Segment& segment, int member, std::function<void(int)> wake)
+      : segment_(segment), member_(member), wake_(std::move(wake)) {}
+
+  // Members beyond 64 share bits, which costs them a needless wake-up now and then.
+  static uint64_t bit(int member) { return uint64_t{1} << (member % 64); }
+
+  // Announces sleep until one of `awaited` does something; 0 takes it back.
+  void await(uint64_t awaited) {
+    auto& mine = segment_.member(member_).awaited;
+    if (awaited == 0) {
+      mine.store(0, std::memory_order_relaxed);
+      return;
+    }
+    mine.store(awaited, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+
+  // Wakes whoever awaits this member; with `all`, everyone asleep.
+  void ring(bool all = false) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const int members = static_cast<int>(segment_.shape().members);
+    for (int peer = 0; peer < members; ++peer) {
+      auto& awaited = segment_.member(peer).awaited;
+      const uint64_t seen = awaited.load(std::memory_order_relaxed);
+      if (seen == 0 || peer == member_ || !(all || (seen & bit(member_)))) continue;
+      // The exchange makes sure that of several wakers one wakes.
+      if (awaited.exchange(0, std::memory_order_acq_rel) != 0 && wake_) wake_(peer);
+    }
+  }
+
+ private:
+  Segment& segment_;
+  const int member_;
+  const std::function<void(int)> wake_;
+};
+
+}  // namespace hetcomm::shm

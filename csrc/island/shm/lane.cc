@@ -1,0 +1,202 @@
+#include "island/shm/lane.h"
+
+#include "base/dtype.h"
+
+namespace hetcomm::shm {
+namespace {
+
+// Rounds that one progress() publishes and reads, so that other work gets its turn.
+constexpr int kRoundsPerTurn = 4;
+
+}  // namespace
+
+Lane::Lane(Segment& segment, Doorbell& doorbell, const ShmOptions& options, int lane)
+    : segment_(segment),
+      doorbell_(doorbell),
+      options_(options),
+      lane_(lane),
+      member_(options.member),
+      members_(options.members),
+      finished_(options.members),
+      slots_(options.members) {
+  const auto slot_bytes = static_cast<int64_t>(segment.shape().slot_bytes);
+  auto put = [&](IslandKind kind, std::unique_ptr<Exchange> exchange) {
+    exchanges_[static_cast<size_t>(kind)] = std::move(exchange);
+  };
+  put(IslandKind::all_reduce, std::make_unique<AllReduce>(member_, members_, slot_bytes));
+  put(IslandKind::reduce_scatter, std::make_unique<ReduceScatter>(member_, members_, slot_bytes));
+  put(IslandKind::all_gather, std::make_unique<AllGather>(member_, members_, slot_bytes));
+  put(IslandKind::all_to_all, std::make_unique<AllToAll>(member_, members_, slot_bytes));
+}
+
+void Lane::start(const IslandCall& call) {
+  call_ = &call;
+  published_ = read_ = 0;
+  arrived_ = roomy_ = 0;
+  refused_ = broken_.ok() ? validate(call) : broken_;
+  if (!refused_.ok()) return;
+  exchange_ = exchanges_[static_cast<size_t>(call.kind)].get();
+  exchange_->prepare(call);
+}
+
+Status Lane::validate(const IslandCall& call) const {
+  if (Status gone = aborted(); !gone.ok()) return gone;
+  auto reject = [&](const std::string& text) {
+    return Status(Code::invalid_argument, text, rank(member_));
+  };
+  const bool reduces =
+      call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
+  if (reduces && !reducible(call.dtype, call.op)) {
+    return reject(std::string(name(call.op)) + " is not defined for " + name(call.dtype));
+  }
+  const bool has_from = call.kind == IslandKind::all_gather || call.kind == IslandKind::all_to_all;
+  const bool has_to =
+      call.kind == IslandKind::reduce_scatter || call.kind == IslandKind::all_to_all;
+  auto known = [&](int member) { return member >= 0 && member < members_; };
+  for (const IslandPiece& piece : call.pieces) {
+    if (piece.count < 0 || (has_from && !known(piece.from)) || (has_to && !known(piece.to))) {
+      return reject("island piece: expected members 0 to " + std::to_string(members_ - 1) +
+                    " and a count of at least 0; got from " + std::to_string(piece.from) + ", to " +
+                    std::to_string(piece.to) + ", count " + std::to_string(piece.count));
+    }
+  }
+  return Status();
+}
+
+Island::Progress Lane::progress(Status& status) {
+  auto finish = [&](const Status& outcome) {
+    status = outcome;
+    call_ = nullptr;
+    return Island::Progress::done;
+  };
+  if (call_ == nullptr) return Island::Progress::waiting;
+  if (!refused_.ok()) return finish(refused_);
+  const int64_t rounds = exchange_->rounds();
+  bool advanced = false;
+  Status failure;
+  for (int turn = 0; turn < kRoundsPerTurn && read_ < rounds; ++turn) {
+    const bool published = publish();
+    const bool was_read = read(failure);
+    if (!failure.ok()) return finish(broken_ = failure);
+    advanced |= published || was_read;
+    if (!published && !was_read) break;
+  }
+  if (read_ == rounds) {
+    base_ += rounds;
+    call_ = nullptr;
+    return Island::Progress::done;
+  }
+  if (advanced) return Island::Progress::advanced;
+  if (Status gone = aborted(); !gone.ok()) return finish(gone);
+  return Island::Progress::waiting;
+}
+
+Status Lane::aborted() const {
+  const int culprit = segment_.poisoned_by();
+  if (culprit < 0) return Status();
+  return Status(Code::aborted,
+                "rank " + std::to_string(rank(culprit)) +
+                    " gave up an operation among the ranks of this host; its own error says why",
+                rank(member_), rank(culprit));
+}
+
+bool Lane::publish() {
+  const uint64_t round = base_ + published_;
+  if (published_ == exchange_->rounds() || exchange_->needs(published_) > read_) return false;
+  const int roomy = roomy_;
+  if (!has_room(round)) return roomy_ != roomy;
+  exchange_->publish(published_, segment_.data(lane_, member_, round));
+  SlotHeader& header = segment_.header(lane_, member_, round);
+  header.finished = base_ + read_;
+  header.descriptor = call_->descriptor;
+  header.round.store(round + 1, std::memory_order_release);
+  ++published_;
+  roomy_ = 0;
+  doorbell_.ring();
+  return true;
+}
+
+bool Lane::has_room(uint64_t round) {
+  const uint64_t depth = segment_.shape().depth;
+  if (round < depth) return true;
+  const uint64_t needed = round - depth + 1;
+  for (; roomy_ < members_; ++roomy_) {
+    if (roomy_ == member_ || finished_[roomy_] >= needed) continue;
+    finished_[roomy_] = segment_.lane(lane_, roomy_).finished.load(std::memory_order_acquire);
+    if (finished_[roomy_] < needed) return false;
+  }
+  return true;
+}
+
+bool Lane::read(Status& status) {
+  if (read_ == published_) return false;
+  const uint64_t round = base_ + read_;
+  const int arrived = arrived_;
+  if (!has_arrived(round, status)) return arrived_ != arrived;
+  for (int member = 0; member < members_; ++member) {
+    slots_[member] = segment_.data(lane_, member, round);
+  }
+  exchange_->read(read_, slots_.data());
+  segment_.lane(lane_, member_).finished.store(round + 1, std::memory_order_release);
+  ++read_;
+  arrived_ = 0;
+  doorbell_.ring();
+  return true;
+}
+
+bool Lane::has_arrived(uint64_t round, Status& status) {
+  for (; arrived_ < members_; ++arrived_) {
+    if (arrived_ == member_) continue;
+    const SlotHeader& header = segment_.header(lane_, arrived_, round);
+    const uint64_t seen = header.round.load(std::memory_order_acquire);
+    if (seen <= round) return false;
+    if (seen > round + 1) {
+      status = Status(Code::transport,
+                      "shared memory of rank " + std::to_string(rank(arrived_)) +
+                          " is corrupt: expected round " + std::to_string(round + 1) + ", got " +
+                          std::to_string(seen),
+                      rank(member_), rank(arrived_));
+      return false;
+    }
+    if (!(header.descriptor == call_->descriptor)) {
+      status = mismatch(arrived_, header.descriptor);
+      return false;
+    }
+    // What a peer has finished comes with its slot, which saves looking it up in most calls.
+    finished_[arrived_] = header.finished;
+  }
+  return true;
+}
+
+uint64_t Lane::awaited() const {
+  if (call_ == nullptr || !refused_.ok()) return 0;
+  uint64_t members = 0;
+  if (read_ < published_ && arrived_ < members_) members |= Doorbell::bit(arrived_);
+  const bool wants_room = published_ < exchange_->rounds() && exchange_->needs(published_) <= read_;
+  if (wants_room && roomy_ < members_) members |= Doorbell::bit(roomy_);
+  return members;
+}
+
+Status Lane::mismatch(int peer, const CallDescriptor& theirs) const {
+  std::string mine = words(member_, call_->descriptor);
+  std::string other = words(peer, theirs);
+  return Status(Code::invalid_argument,
+                "ranks disagree: expected the same call from all; got " + other + ", " + mine +
+                    "; check that all ranks make the same collective calls in the same order",
+                rank(member_), rank(peer));
+}
+
+std::string Lane::words(int member, const CallDescriptor& descriptor) const {
+  const std::string call = options_.describe_call
+                               ? options_.describe_call(descriptor)
+                               : "collective " + std::to_string(descriptor.collective) + " x " +
+                                     std::to_string(descriptor.count);
+  return "rank " + std::to_string(rank(member)) + " called " + call + " (call " +
+         std::to_string(descriptor.sequence) + ")";
+}
+
+int Lane::rank(int member) const {
+  return options_.ranks.empty() ? member : options_.ranks[member];
+}
+
+}  // namespace hetcomm::shm

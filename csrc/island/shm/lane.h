@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "island/island.h"
+#include "island/shm/doorbell.h"
+#include "island/shm/exchange.h"
+#include "island/shm/segment.h"
+#include "island/shm/shm.h"
+
+namespace hetcomm::shm {
+
+// One lane of one member: carries calls through rounds. Rounds are numbered through all calls of
+// the lane. Round r uses slot r % depth, so a member publishes round r once every other has
+// finished reading round r - depth, and reads it once every other has published it. Everyone
+// publishes every round, which is how a member learns that another is making a different call.
+class Lane {
+ public:
+  Lane(Segment& segment, Doorbell& doorbell, const ShmOptions& options, int lane);
+
+  void start(const IslandCall& call);
+  Island::Progress progress(Status& status);
+  void drop() { call_ = nullptr; }
+  // The members without whom nothing moves, as bits of Doorbell; 0 if idle.
+  uint64_t awaited() const;
+
+ private:
+  bool publish();
+  bool read(Status& status);
+  bool has_room(uint64_t round);
+  bool has_arrived(uint64_t round, Status& status);
+  Status validate(const IslandCall& call) const;
+  Status aborted() const;
+  Status mismatch(int peer, const CallDescriptor& theirs) const;
+  std::string words(int member, const CallDescriptor& descriptor) const;
+  int rank(int member) const;
+
+  Segment& segment_;
+  Doorbell& doorbell_;
+  const ShmOptions& options_;
+  const int lane_;
+  const int member_;
+  const int members_;
+  std::unique_ptr<Exchange> exchanges_[4];  // by IslandKind
+
+  const IslandCall* call_ = nullptr;
+  Exchange* exchange_ = nullptr;
+  Status refused_;         // why this call cannot begin
+  Status broken_;          // why no later call can: members are no longer in step
+  uint64_t base_ = 0;      // rounds before this call
+  int64_t published_ = 0;  // rounds of this call
+  int64_t read_ = 0;
+  int arrived_ = 0;  // members before this one have published the round to be read
+  int roomy_ = 0;    // members before this one left room for the round to be published
+  std::vector<uint64_t> finished_;       // by member: rounds known to be finished
+  std::vector<const std::byte*> slots_;  // scratch of read()
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,156 @@
+#include <algorithm>
+
+#include "device/reduce.h"
+#include "island/shm/exchange.h"
+
+namespace hetcomm::shm {
+namespace {
+
+// Up to this many bytes over all members, a second round costs more than reducing everything
+// everywhere.
+constexpr int64_t kSmallBytes = 64 << 10;
+// Chunks of a large call are no smaller than this per member, and at least kChunks where possible,
+// so that publishing overlaps with reducing.
+constexpr int64_t kSmallestPart = 16 << 10;
+constexpr int64_t kChunks = 4;
+
+int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+Reducing::Reducing(int member, int members, int64_t slot_bytes)
+    : Exchange(member, members, slot_bytes), parts_(members), sources_(members) {}
+
+void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
+                       const std::byte* const* others) {
+  stream.visit(
+      begin, end, [&](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
+        for (int member = 0; member < members_; ++member) {
+          sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
+        }
+        reduce(call_->dtype, call_->op, piece.target + offset, sources_.data(), members_,
+               size_t(bytes) / element_bytes_);
+      });
+}
+
+ReduceScatter::ReduceScatter(int member, int members, int64_t slot_bytes)
+    : Reducing(member, members, slot_bytes), streams_(members), position_(members) {}
+
+void ReduceScatter::prepare(const IslandCall& call) {
+  call_ = &call;
+  element_bytes_ = size_of(call.dtype);
+  for (Stream& stream : streams_) stream.clear();
+  for (const IslandPiece& piece : call.pieces) streams_[piece.to].add(piece, element_bytes_);
+  int owners = 0;
+  int64_t longest = 0;
+  for (int owner = 0; owner < members_; ++owner) {
+    position_[owner] = owners;
+    if (streams_[owner].bytes() > 0) ++owners;
+    longest = std::max(longest, streams_[owner].bytes());
+  }
+  // If all are owners, nobody has more than the others' parts in its slot.
+  width_ = part_of_slot(owners == members_ ? owners - 1 : owners);
+  set_rounds(longest, width_);
+}
+
+int64_t ReduceScatter::offset(int from, int owner) const {
+  const bool passed_itself = owner > from && streams_[from].bytes() > 0;
+  return (position_[owner] - passed_itself) * width_;
+}
+
+void ReduceScatter::publish(int64_t round, std::byte* slot) {
+  for (int owner = 0; owner < members_; ++owner) {
+    if (owner == member_) continue;
+    streams_[owner].gather(round * width_, (round + 1) * width_, slot + offset(member_, owner));
+  }
+}
+
+void ReduceScatter::read(int64_t round, const std::byte* const* slots) {
+  if (streams_[member_].bytes() == 0) return;
+  for (int member = 0; member < members_; ++member) {
+    parts_[member] = slots[member] + offset(member, member_);
+  }
+  combine(streams_[member_], round * width_, (round + 1) * width_, parts_.data());
+}
+
+AllReduce::AllReduce(int member, int members, int64_t slot_bytes)
+    : Reducing(member, members, slot_bytes) {}
+
+void AllReduce::prepare(const IslandCall& call) {
+  call_ = &call;
+  element_bytes_ = size_of(call.dtype);
+  stream_.clear();
+  for (const IslandPiece& piece : call.pieces) stream_.add(piece, element_bytes_);
+  const int64_t bytes = stream_.bytes();
+  small_ = bytes <= slot_bytes_ && bytes * members_ <= kSmallBytes;
+  if (small_) {
+    rounds_ = 1;
+    return;
+  }
+  const int64_t wanted = std::max(kSmallestPart, round_up(bytes / (kChunks * members_)));
+  width_ = std::min(part_of_slot(members_ - 1), wanted);
+  chunk_ = width_ * members_;
+  chunks_ = (bytes + chunk_ - 1) / chunk_;
+  rounds_ = 2 * chunks_;
+}
+
+AllReduce::Stage AllReduce::stage(int64_t round) const {
+  if (round == 0) return {false, 0};
+  if (round == rounds_ - 1) return {true, chunks_ - 1};
+  return round % 2 == 1 ? Stage{false, (round + 1) / 2} : Stage{true, round / 2 - 1};
+}
+
+AllReduce::Bounds AllReduce::part(int64_t chunk, int owner) const {
+  const int64_t begin = chunk * chunk_;
+  const int64_t end = std::min(begin + chunk_, stream_.bytes());
+  const int64_t width = round_up((end - begin + members_ - 1) / members_);
+  return {std::min(end, begin + owner * width), std::min(end, begin + (owner + 1) * width)};
+}
+
+int64_t AllReduce::needs(int64_t round) const {
+  if (small_) return 0;
+  const Stage at = stage(round);
+  if (!at.gathers) return 0;
+  return at.chunk == 0 ? 1 : 2 * at.chunk;  // one past the round that reduced the chunk
+}
+
+void AllReduce::publish(int64_t round, std::byte* slot) {
+  if (small_) {
+    if (members_ > 1) stream_.gather(0, stream_.bytes(), slot);
+    return;
+  }
+  const Stage at = stage(round);
+  if (at.gathers) {
+    const Bounds mine = part(at.chunk, member_);
+    stream_.gather_targets(mine.begin, mine.end, slot);
+    return;
+  }
+  for (int owner = 0; owner < members_; ++owner) {
+    if (owner == member_) continue;
+    const Bounds bounds = part(at.chunk, owner);
+    stream_.gather(bounds.begin, bounds.end, slot + offset(member_, owner));
+  }
+}
+
+void AllReduce::read(int64_t round, const std::byte* const* slots) {
+  if (small_) {
+    combine(stream_, 0, stream_.bytes(), slots);
+    return;
+  }
+  const Stage at = stage(round);
+  if (at.gathers) {
+    for (int owner = 0; owner < members_; ++owner) {
+      if (owner == member_) continue;
+      const Bounds bounds = part(at.chunk, owner);
+      stream_.scatter(bounds.begin, bounds.end, slots[owner]);
+    }
+    return;
+  }
+  for (int member = 0; member < members_; ++member) {
+    parts_[member] = slots[member] + offset(member, member_);
+  }
+  const Bounds mine = part(at.chunk, member_);
+  combine(stream_, mine.begin, mine.end, parts_.data());
+}
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "island/island.h"
+
+namespace hetcomm::shm {
+
+// How a segment is divided: every member owns, in every lane, a ring of `depth` slots.
+struct Shape {
+  uint32_t members = 1;
+  uint32_t lanes = 1;
+  uint32_t depth = 4;
+  uint64_t slot_bytes = 0;  // of data, a multiple of 64
+
+  bool operator==(const Shape&) const = default;
+};
+
+// What precedes the data of a slot. `round` is the number of the round in the slot, from 1; storing
+// it publishes the slot. One cache line, so that a peer learns all of it in one transfer.
+struct alignas(64) SlotHeader {
+  std::atomic<uint64_t> round;
+  uint64_t finished;  // rounds that the owner of the slot had finished reading when it published
+  CallDescriptor descriptor;
+};
+
+// What a member tells the others, apart from slots. Two cache lines, as processors prefetch pairs.
+struct alignas(128) MemberState {
+  std::atomic<uint64_t> attached;
+  std::atomic<uint64_t>
+      awaited;  // not 0: asleep until one of the members of this mask does something
+};
+struct alignas(128) LaneState {
+  std::atomic<uint64_t> finished;  // rounds that the member has finished reading in this lane
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(SlotHeader) == 64 && sizeof(MemberState) == 128 && sizeof(LaneState) == 128);
+
+// The shared memory of an island, mapped into this process for the life of the object. Addresses
+// come from a private copy of the shape, so that no peer can lead them out of the mapping.
+class Segment {
+ public:
+  static std::string create(const Shape& shape);  // see create_shm_segment
+  static void remove(const std::string& name);    // no error if it is gone
+
+  explicit Segment(const std::string& name);  // throws Error(transport)
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  const Shape& shape() const { return shape_; }
+  MemberState& member(int member) const;
+  LaneState& lane(int lane, int member) const;
+  SlotHeader& header(int lane, int member, uint64_t round) const;
+  std::byte* data(int lane, int member, uint64_t round) const;
+
+  // The first member that gave up, or -1.
+  int poisoned_by() const;
+  void poison(int member);
+
+ private:
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+  Shape shape_;
+};
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,166 @@
+#include "island/shm/shm.h"
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+#include "base/config.h"
+#include "device/reduce.h"
+#include "island/shm/lane.h"
+#include "island/shm/segment.h"
+
+namespace hetcomm {
+namespace shm {
+namespace {
+
+constexpr uint32_t kDepth = 4;
+constexpr size_t kHostBytes = 64 << 20;     // of all slots together, unless a slot size is demanded
+constexpr size_t kLargestSlot = 128 << 10;  // larger ones fall out of the second-level cache
+
+size_t smallest_slot(const ShmOptions& options) {
+  return std::max<size_t>(4096, size_t{64} * options.members);  // one line for every peer
+}
+
+size_t slot_bytes(const ShmOptions& options) {
+  size_t wanted = options.slot_bytes;
+  if (wanted == 0) {
+    wanted = static_cast<size_t>(setting("HETCOMM_SHM_SLOT", 0, 4 << 10, 1 << 30));
+    if (wanted == 0) {
+      const size_t share = kHostBytes / (size_t(options.members) * options.lanes * kDepth);
+      wanted = std::min(kLargestSlot, std::bit_floor(std::max<size_t>(1, share)));
+    }
+  }
+  return (std::max(wanted, smallest_slot(options)) + 63) / 64 * 64;
+}
+
+class ShmIsland final : public Island {
+ public:
+  ShmIsland(const ShmOptions& options, Deadline deadline)
+      : options_(options),
+        segment_(options.name),
+        doorbell_(segment_, options.member, options.wake) {
+    check_shape();
+    attach(deadline);
+    for (int lane = 0; lane < options.lanes; ++lane) {
+      lanes_.push_back(std::make_unique<Lane>(segment_, doorbell_, options_, lane));
+    }
+  }
+
+  std::string describe() const override {
+    return "shared memory, " + std::to_string(options_.members) +
+           (options_.members == 1 ? " rank, " : " ranks, ") + instruction_set();
+  }
+  int lanes() const override { return options_.lanes; }
+  void start(int lane, const IslandCall& call) override { lanes_[lane]->start(call); }
+  Progress progress(int lane, Status& status) override { return lanes_[lane]->progress(status); }
+
+  void abandon(int lane) override {
+    lanes_[lane]->drop();
+    segment_.poison(options_.member);
+    doorbell_.ring(true);
+  }
+
+  void set_sleeping(bool sleeping) override {
+    uint64_t awaited = 0;
+    if (sleeping) {
+      for (const auto& lane : lanes_) awaited |= lane->awaited();
+    }
+    doorbell_.await(awaited);
+  }
+
+ private:
+  void check_shape() const;
+  void attach(Deadline deadline);
+  std::string missing() const;
+
+  const ShmOptions options_;
+  Segment segment_;
+  Doorbell doorbell_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+void ShmIsland::check_shape() const {
+  const Shape& shape = segment_.shape();
+  const bool fits = static_cast<int>(shape.members) == options_.members &&
+                    static_cast<int>(shape.lanes) == options_.lanes &&
+                    shape.slot_bytes >= smallest_slot(options_);
+  if (fits) return;
+  throw Error(Code::transport,
+              "shared memory " + options_.name + ": expected " + std::to_string(options_.members) +
+                  " members and " + std::to_string(options_.lanes) + " lanes; got " +
+                  std::to_string(shape.members) + " members, " + std::to_string(shape.lanes) +
+                  " lanes and slots of " + std::to_string(shape.slot_bytes) +
+                  " bytes; set the same HETCOMM_* variables on all ranks");
+}
+
+std::string ShmIsland::missing() const {
+  std::string ranks;
+  for (int member = 0; member < options_.members; ++member) {
+    if (segment_.member(member).attached.load(std::memory_order_acquire) != 0) continue;
+    const int rank = options_.ranks.empty() ? member : options_.ranks[member];
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return ranks;
+}
+
+void ShmIsland::attach(Deadline deadline) {
+  uint64_t absent = 0;
+  if (!segment_.member(options_.member).attached.compare_exchange_strong(absent, 1)) {
+    throw Error(Code::invalid_argument, "shared memory " + options_.name + ": member " +
+                                            std::to_string(options_.member) +
+                                            " has come before; give every rank its own index");
+  }
+  auto pause = std::chrono::microseconds(50);
+  for (std::string ranks; !(ranks = missing()).empty();) {
+    if (segment_.poisoned_by() < 0 && !deadline.passed()) {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::microseconds(2000));
+      continue;
+    }
+    // Who gives up takes the others along and leaves nothing behind.
+    segment_.poison(options_.member);
+    Segment::remove(options_.name);
+    throw Error(Code::timeout, "shared memory of this host: expected all " +
+                                   std::to_string(options_.members) + " ranks within " +
+                                   format_seconds(deadline.timeout().count() * 1e-9) +
+                                   "; missing: rank " + ranks +
+                                   "; check that they are alive and see the same /dev/shm");
+  }
+  Segment::remove(options_.name);
+}
+
+void validate(const ShmOptions& options) {
+  const bool valid =
+      options.members >= 1 && options.member >= 0 && options.member < options.members &&
+      options.lanes >= 1 &&
+      (options.ranks.empty() || options.ranks.size() == static_cast<size_t>(options.members));
+  if (valid) return;
+  throw Error(Code::invalid_argument,
+              "shared memory island: expected a member of 0 to members - 1, at least one lane and "
+              "a rank for each member; got member " +
+                  std::to_string(options.member) + " of " + std::to_string(options.members) + ", " +
+                  std::to_string(options.lanes) + " lanes and " +
+                  std::to_string(options.ranks.size()) + " ranks");
+}
+
+}  // namespace
+}  // namespace shm
+
+std::string create_shm_segment(const ShmOptions& options) {
+  shm::validate(options);
+  shm::Shape shape;
+  shape.members = static_cast<uint32_t>(options.members);
+  shape.lanes = static_cast<uint32_t>(options.lanes);
+  shape.depth = shm::kDepth;
+  shape.slot_bytes = shm::slot_bytes(options);
+  return shm::Segment::create(shape);
+}
+
+void remove_shm_segment(const std::string& name) { shm::Segment::remove(name); }
+
+std::unique_ptr<Island> open_shm_island(const ShmOptions& options, Deadline deadline) {
+  shm::validate(options);
+  return std::make_unique<shm::ShmIsland>(options, deadline);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "island/island.h"
+
+namespace hetcomm {
+
+struct ShmOptions {
+  int member = 0;  // this rank's index in the island
+  int members = 1;
+  std::vector<int> ranks;  // the rank of each member, for messages; empty: the index itself
+  int lanes = 4;
+  size_t slot_bytes = 0;  // 0: HETCOMM_SHM_SLOT, else a share of 64 MiB; the creator's value counts
+  std::string name;       // of the segment, as create_shm_segment returned it
+
+  // Puts a call in words, "all_reduce sum float32 x 100". Gets whatever a peer wrote.
+  std::function<std::string(const CallDescriptor&)> describe_call;
+  // Wakes a sleeping member out of its poll; called from progress() and abandon().
+  std::function<void(int member)> wake;
+};
+
+// Creates the memory that the members of one island share, in /dev/shm under an unguessable name,
+// readable by this user only, and returns the name. Called by one member, which tells the others.
+// Throws Error(vendor) when /dev/shm has too little room or is absent.
+std::string create_shm_segment(const ShmOptions& options);
+// Takes the name away, for a creator that gives up before it has opened the island.
+void remove_shm_segment(const std::string& name);
+
+// The CPU engine: collectives over shared memory that all members map. Opening waits until all have
+// come and then removes the name, so that nothing is left however the processes end. Throws
+// Error(timeout) naming who is missing, Error(transport) when the segment is not what was expected.
+std::unique_ptr<Island> open_shm_island(const ShmOptions& options, Deadline deadline);
+
+}  // namespace hetcomm
