@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace hetcomm {
+
+// One message in flight. Owned by the caller, who keeps it and the memory it refers to alive and
+// unmoved until done. Completed only inside Transport::progress() or the call that posted it.
+struct Request {
+  bool done = true;
+  Status status;
+  size_t bytes = 0;        // received bytes
+  uint64_t tag = 0;        // received tag
+  void* handle = nullptr;  // the transport's own
+};
+
+// A point-to-point channel to one peer. Owned by one communicator. Messages with matching tags
+// arrive in the order in which they were sent. Not thread-safe: use under the transport's lock.
+class Link {
+ public:
+  virtual ~Link() = default;
+  // Starts sending; a small message may be complete on return (request.done).
+  virtual void send(uint64_t tag, const void* data, size_t bytes, Request& request) = 0;
+  // Starts closing, letting sent data drain when `flush` (for which the peer must progress too),
+  // otherwise cancelling everything that is in flight, also after a flush was begun. closed() turns
+  // true within this call or Transport::progress().
+  virtual void close(bool flush) = 0;
+  virtual bool closed() const = 0;
+  // What carries the bytes, for people: "tcp over eth0", "rc over mlx5_0", "posix shared memory".
+  virtual std::string describe() const = 0;
+};
+
+// Makes links, and receives from all of them by tag. One per executor; not thread-safe: every call
+// is made under the executor's lock. Capabilities first:
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string name() const = 0;     // "ucx"
+  virtual std::string version() const = 0;  // library version and where it was found
+
+  // What a peer needs to connect here. A peer on the same host may use shared memory; for the
+  // others an address is given that shared memory cannot be reached by.
+  virtual std::string address(bool same_host) const = 0;
+  // Does not wait for the peer. Throws Error(transport) on an unusable address.
+  virtual std::unique_ptr<Link> connect(const std::string& address, int peer_rank) = 0;
+
+  // Receives the next message whose tag equals `tag` in the bits of `mask`. A longer message than
+  // `bytes` completes with Code::invalid_argument.
+  virtual void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) = 0;
+  // Gives a pending receive up: done, with Code::aborted, on return or in a later progress().
+  virtual void cancel(Request& request) = 0;
+
+  // Moves everything forward; returns true if anything happened.
+  virtual bool progress() = 0;
+  // For sleeping: after prepare_to_sleep() returned true, `event_fd()` becomes readable when there
+  // is something to progress. False: progress again first.
+  virtual int event_fd() const = 0;
+  virtual bool prepare_to_sleep() = 0;
+};
+
+}  // namespace hetcomm

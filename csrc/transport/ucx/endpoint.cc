@@ -1,0 +1,180 @@
+#include "transport/ucx/endpoint.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace hetcomm {
+
+void Flights::add(Flight& flight, Request& request, size_t capacity) {
+  flight = {&request, capacity, anchor_.previous, &anchor_};
+  anchor_.previous->next = &flight;
+  anchor_.previous = &flight;
+}
+
+Request* Flights::land(Flight& flight) {
+  flight.previous->next = flight.next;
+  flight.next->previous = flight.previous;
+  return flight.request;
+}
+
+void Flights::abandon(const UcxLibrary& ucx, ucp_worker_h worker) {
+  for (Flight* flight = anchor_.next; flight != &anchor_; flight = flight->next) {
+    flight->request = nullptr;
+  }
+  for (Flight *flight = anchor_.next, *next; flight != &anchor_; flight = next) {
+    next = flight->next;
+    ucx.ucp_request_cancel(worker, flight);  // lands a receive; leaves a send alone
+  }
+}
+
+Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string& what, int peer) {
+  std::string text = what + ": " + ucx.ucs_status_string(status);
+  switch (status) {
+    case UCS_ERR_CANCELED:
+      return Status(Code::aborted, text, -1, peer);
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_NOT_CONNECTED:
+      return Status(Code::peer_failed, text + "; the peer has closed, died or become unreachable",
+                    -1, peer);
+    default:
+      return Status(Code::transport, text, -1, peer);
+  }
+}
+
+Endpoint::Endpoint(UcxWorker& worker, const void* address, int peer_rank)
+    : ucx_(worker.ucx), worker_(worker), peer_(peer_rank) {
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  parameters.address = static_cast<const ucp_address_t*>(address);
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  parameters.err_handler = {&Endpoint::on_error, this};
+  ucs_status_t status = ucx_.ucp_ep_create(worker.handle, &parameters, &handle_);
+  if (status != UCS_OK) {
+    throw Error(
+        Status(Code::transport,
+               std::string("cannot connect: expected a peer that a network interface here "
+                           "leads to; got ") +
+                   ucx_.ucs_status_string(status) +
+                   "; check HETCOMM_SOCKET_IFNAME, UCX_TLS and UCX_NET_DEVICES on both sides",
+               -1, peer_));
+  }
+}
+
+void Endpoint::send(uint64_t tag, const void* data, size_t bytes, Request& request) {
+  request = Request();
+  if (!failure_.ok() || stage_ != Stage::open) {
+    request.status =
+        failure_.ok() ? Status(Code::aborted, "send on a closed link", -1, peer_) : failure_;
+    return;
+  }
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = &Endpoint::on_sent;
+  parameters.user_data = this;
+  void* flight = ucx_.ucp_tag_send_nbx(handle_, data, bytes, tag, &parameters);
+  if (UCS_PTR_IS_ERR(flight)) {
+    request.status = ucx_failure(ucx_, UCS_PTR_STATUS(flight), "send", peer_);
+  } else if (flight != nullptr) {
+    request.done = false;
+    request.handle = flight;
+    ++sending_;
+    worker_.flights.add(*static_cast<Flight*>(flight), request, bytes);
+  }
+}
+
+void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
+  auto* self = static_cast<Endpoint*>(endpoint);
+  --self->sending_;
+  if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
+    if (status != UCS_OK) {
+      request->status = self->failure_.ok() || status == UCS_ERR_CANCELED
+                            ? ucx_failure(self->ucx_, status, "send", self->peer_)
+                            : self->failure_;
+    }
+    request->handle = nullptr;
+    request->done = true;
+  }
+  self->ucx_.ucp_request_free(flight);
+}
+
+void Endpoint::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
+  auto* self = static_cast<Endpoint*>(endpoint);
+  self->failure_ = ucx_failure(self->ucx_, status, "link", self->peer_);
+}
+
+void Endpoint::close(bool flush) {
+  if (stage_ == Stage::open) ++worker_.closing;
+  if (stage_ == Stage::open && flush && failure_.ok()) {
+    ucp_request_param_t parameters{};
+    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.cb.send = &Endpoint::on_flushed;
+    parameters.user_data = this;
+    void* pending = ucx_.ucp_ep_flush_nbx(handle_, &parameters);
+    stage_ = UCS_PTR_IS_PTR(pending) ? Stage::flushing : Stage::flushed;
+  } else if (stage_ == Stage::open || stage_ == Stage::flushing || stage_ == Stage::flushed) {
+    if (!flush || !failure_.ok()) begin_close(true);
+  }
+}
+
+void Endpoint::on_flushed(void* flush, ucs_status_t, void* endpoint) {
+  auto* self = static_cast<Endpoint*>(endpoint);
+  if (self->stage_ == Stage::flushing) self->stage_ = Stage::flushed;
+  self->ucx_.ucp_request_free(flush);
+}
+
+void Endpoint::advance() {
+  if (stage_ == Stage::flushing && !failure_.ok()) begin_close(true);
+  if (stage_ == Stage::flushed) begin_close(!failure_.ok());
+}
+
+void Endpoint::begin_close(bool force) {
+  carriers_ = carriers();
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  parameters.cb.send = &Endpoint::on_closed;
+  parameters.user_data = this;
+  stage_ = Stage::closing;
+  void* pending = ucx_.ucp_ep_close_nbx(handle_, &parameters);
+  if (!UCS_PTR_IS_PTR(pending)) stage_ = Stage::closed;
+}
+
+void Endpoint::on_closed(void* close, ucs_status_t, void* endpoint) {
+  auto* self = static_cast<Endpoint*>(endpoint);
+  self->stage_ = Stage::closed;
+  self->ucx_.ucp_request_free(close);
+}
+
+void Endpoint::detach() {
+  if (stage_ != Stage::closing && stage_ != Stage::closed) begin_close(true);
+  stage_ = Stage::closed;
+}
+
+std::string Endpoint::describe() const {
+  return handle_ && carriers_.empty() ? carriers() : carriers_;
+}
+
+std::string Endpoint::carriers() const {
+  ucp_transport_entry_t entries[16]{};
+  ucp_ep_attr_t attributes{};
+  attributes.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
+  attributes.transports.entries = entries;
+  attributes.transports.num_entries = std::size(entries);
+  attributes.transports.entry_size = sizeof entries[0];
+  if (ucx_.ucp_ep_query(handle_, &attributes) != UCS_OK) return "unknown";
+  std::vector<std::string> names;
+  for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
+    std::string transport = entries[i].transport_name, device = entries[i].device_name;
+    std::string name =
+        device == "memory" ? transport + " shared memory" : transport + " over " + device;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : " + ") + name;
+  return text;
+}
+
+}  // namespace hetcomm

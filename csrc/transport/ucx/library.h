@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string>
+
+namespace hetcomm {
+
+// clang-format off
+#define HETCOMM_UCX_SYMBOLS(X) \
+  X(ucp_get_version) \
+  X(ucp_init_version) \
+  X(ucp_cleanup) \
+  X(ucp_config_read) \
+  X(ucp_config_modify) \
+  X(ucp_config_release) \
+  X(ucp_worker_create) \
+  X(ucp_worker_destroy) \
+  X(ucp_worker_query) \
+  X(ucp_worker_release_address) \
+  X(ucp_worker_progress) \
+  X(ucp_worker_get_efd) \
+  X(ucp_worker_arm) \
+  X(ucp_ep_create) \
+  X(ucp_ep_close_nbx) \
+  X(ucp_ep_flush_nbx) \
+  X(ucp_ep_query) \
+  X(ucp_tag_send_nbx) \
+  X(ucp_tag_recv_nbx) \
+  X(ucp_request_cancel) \
+  X(ucp_request_free) \
+  X(ucs_status_string)
+// clang-format on
+
+// The functions of the one libucp of this process, called as `ucx.ucp_init_version(...)`. Made on
+// first use, kept for the life of the process; thread-safe.
+struct UcxLibrary {
+#define X(symbol) decltype(&::symbol) symbol = nullptr;
+  HETCOMM_UCX_SYMBOLS(X)
+#undef X
+  std::string version;       // "1.22.0"
+  std::string path;          // of the file that was loaded
+  unsigned major_minor = 0;  // 1.22 is 122
+  bool drives_rdma = false;  // comes with its InfiniBand and RoCE module
+};
+
+// Throws Error(vendor): expected, got, remedy. A later call tries again.
+const UcxLibrary& ucx_library();
+
+}  // namespace hetcomm

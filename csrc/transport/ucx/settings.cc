@@ -1,0 +1,171 @@
+#include "transport/ucx/settings.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace hetcomm {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Setting {
+  const char* key;
+  const char* value;
+};
+
+// Why each differs from UCX's own default:
+constexpr Setting kSettings[] = {
+    // Endpoints that must survive the peer's death would otherwise refuse shared memory. They still
+    // refuse to copy straight out of the peer's memory (CMA), which cannot be called off.
+    {"POSIX_ERROR_HANDLING", "y"},
+    {"SYSV_ERROR_HANDLING", "y"},
+    // hetcomm watches its peers itself, and UCX 1.22 can crash probing an endpoint being closed.
+    {"KEEPALIVE_INTERVAL", "inf"},
+};
+
+// On TCP a rendezvous' replies queue behind the other direction's data. Both directions at once
+// over 1 Gbit/s, messages of 1 to 32 MiB, two busy cores: 60 MB/s each way, without it 107 to 112;
+// raw sockets 119. With idle cores 118 to 121 either way, and for 8 bytes 9 us (raw sockets 24 us).
+// Segment sizes, socket buffers and poll counts made no difference beyond the noise.
+constexpr Setting kTcpOnly = {"RNDV_THRESH", "intra:auto,inter:inf"};
+
+std::vector<std::string> entries(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+// Interfaces that are up and have an internet address.
+std::vector<std::string> running_interfaces() {
+  std::vector<std::string> names;
+  ifaddrs* addresses = nullptr;
+  if (getifaddrs(&addresses) != 0) return names;
+  for (ifaddrs* address = addresses; address; address = address->ifa_next) {
+    if (address->ifa_addr == nullptr || !(address->ifa_flags & IFF_UP)) continue;
+    int family = address->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (std::find(names.begin(), names.end(), address->ifa_name) == names.end()) {
+      names.push_back(address->ifa_name);
+    }
+  }
+  freeifaddrs(addresses);
+  return names;
+}
+
+// Loopback, and bridges that have the same address on every host, lead to no other host.
+bool leads_out(const std::string& interface) {
+  for (const char* prefix : {"docker", "br-", "virbr"}) {
+    if (interface.rfind(prefix, 0) == 0) return false;
+  }
+  return interface != "lo";
+}
+
+std::vector<std::string> all_interfaces(const UcxLibrary& ucx) {
+  std::vector<std::string> chosen = ucx.drives_rdma ? rdma_devices() : std::vector<std::string>();
+  std::vector<std::string> running = running_interfaces();
+  std::copy_if(running.begin(), running.end(), std::back_inserter(chosen), leads_out);
+  return chosen.empty() ? std::vector<std::string>{"lo"} : chosen;
+}
+
+}  // namespace
+
+LoadEnvironment::LoadEnvironment() {
+  std::vector<Setting> wanted = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_WARN_UNUSED_ENV_VARS", "n"}};
+  if (!log_enabled(LogLevel::debug)) wanted.push_back({"UCX_LOG_LEVEL", "fatal"});
+  // Hooks on the program's memory calls serve only the cache of RDMA registrations.
+  if (rdma_devices().empty()) wanted.push_back({"UCX_MEM_EVENTS", "n"});
+  for (const Setting& setting : wanted) {
+    if (std::getenv(setting.key) != nullptr) continue;
+    setenv(setting.key, setting.value, 0);
+    set_.push_back(setting.key);
+  }
+}
+
+LoadEnvironment::~LoadEnvironment() {
+  for (const char* key : set_) unsetenv(key);
+}
+
+std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"); }
+
+std::string net_devices(const std::vector<std::string>& interfaces, const UcxLibrary& ucx) {
+  std::vector<std::string> devices;
+  for (const std::string& name : interfaces.empty() ? all_interfaces(ucx) : interfaces) {
+    std::string device = name.substr(0, name.find(':'));
+    fs::path rdma = fs::path("/sys/class/infiniband") / device;
+    std::error_code ignored;
+    if (!device.empty() && fs::exists(rdma, ignored)) {
+      if (!ucx.drives_rdma) {
+        std::vector<std::string> fallback = entries(rdma / "device" / "net");
+        log(LogLevel::warning, "UCX from " + ucx.path + " cannot drive RDMA: " + name +
+                                   " is used " +
+                                   (fallback.empty() ? std::string("not at all")
+                                                     : "through TCP over " + join(fallback)) +
+                                   "; set HETCOMM_UCX_LIBRARY to a libucp.so.0 built with verbs");
+        devices.insert(devices.end(), fallback.begin(), fallback.end());
+      } else if (device != name) {
+        devices.push_back(name);
+      } else {
+        for (const std::string& port : entries(rdma / "ports"))
+          devices.push_back(name + ":" + port);
+      }
+    } else if (if_nametoindex(name.c_str()) != 0) {
+      devices.push_back(name);
+    } else {
+      throw Error(Code::invalid_argument,
+                  "network interface: expected one of " + join(running_interfaces()) +
+                      (rdma_devices().empty() ? "" : "," + join(rdma_devices())) + "; got \"" +
+                      name + "\"; correct the list of interfaces");
+    }
+  }
+  if (devices.empty()) {
+    throw Error(Code::invalid_argument, "network interfaces: expected one that UCX from " +
+                                            ucx.path + " can use; got " + join(interfaces) +
+                                            "; name another");
+  }
+  return join(devices);
+}
+
+ucp_config_t* read_configuration(const std::vector<std::string>& interfaces,
+                                 const UcxLibrary& ucx) {
+  std::string devices = net_devices(interfaces, ucx);
+  ucp_config_t* configuration = nullptr;
+  ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &configuration);
+  if (status != UCS_OK) {
+    throw Error(Code::vendor,
+                std::string("UCX configuration: expected valid UCX_* variables; got ") +
+                    ucx.ucs_status_string(status) + "; correct or unset them");
+  }
+  std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
+  wanted.push_back({"NET_DEVICES", devices.c_str()});
+  // Only RDMA devices have a port: "mlx5_0:1".
+  if (devices.find(':') == std::string::npos) wanted.push_back(kTcpOnly);
+  for (const Setting& setting : wanted) {
+    if (std::getenv((std::string("UCX_") + setting.key).c_str()) != nullptr) continue;
+    status = ucx.ucp_config_modify(configuration, setting.key, setting.value);
+    if (status != UCS_OK) {  // older versions lack some settings
+      log(LogLevel::info, std::string("UCX ") + ucx.version + " does not take " + setting.key +
+                              "=" + setting.value + ": " + ucx.ucs_status_string(status));
+    }
+  }
+  return configuration;
+}
+
+}  // namespace hetcomm

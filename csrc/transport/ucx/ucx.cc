@@ -1,0 +1,253 @@
+#include "transport/ucx/ucx.h"
+
+#include <cstring>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/ucx/endpoint.h"
+#include "transport/ucx/library.h"
+#include "transport/ucx/settings.h"
+
+namespace hetcomm {
+namespace {
+
+// An address as it travels: what it is, who wrote it, and a checksum, because UCX itself trusts
+// any bytes.
+struct AddressHeader {
+  char magic[8] = {'h', 'e', 't', 'c', '.', 'u', 'c', 'x'};
+  uint32_t library_version = 0;
+  uint32_t bytes = 0;
+  uint64_t checksum = 0;
+};
+
+uint64_t checksum(const char* data, size_t bytes) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (size_t i = 0; i < bytes; ++i) {
+    hash = (hash ^ static_cast<unsigned char>(data[i])) * 0x100000001b3;
+  }
+  return hash;
+}
+
+class UcxLink : public Link {
+ public:
+  explicit UcxLink(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  ~UcxLink() override { endpoint_->close(false); }
+
+  void send(uint64_t tag, const void* data, size_t bytes, Request& request) override {
+    endpoint_->send(tag, data, bytes, request);
+  }
+  void close(bool flush) override { endpoint_->close(flush); }
+  bool closed() const override { return endpoint_->closed(); }
+  std::string describe() const override { return endpoint_->describe(); }
+
+ private:
+  std::shared_ptr<Endpoint> endpoint_;
+};
+
+class UcxTransport : public Transport {
+ public:
+  explicit UcxTransport(const std::vector<std::string>& interfaces);
+  ~UcxTransport() override;
+
+  std::string name() const override { return "ucx"; }
+  std::string version() const override { return ucx_version(); }
+  std::string address(bool same_host) const override;
+  std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
+  void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) override;
+  void cancel(Request& request) override;
+  bool progress() override;
+  int event_fd() const override { return event_fd_; }
+  bool prepare_to_sleep() override;
+
+ private:
+  static void on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                          void* transport);
+  void complete(Request& request, ucs_status_t status, const ucp_tag_recv_info_t& info,
+                size_t capacity) const;
+
+  void reap();
+
+  const UcxLibrary& ucx_;
+  ucp_context_h context_ = nullptr;
+  UcxWorker worker_;
+  int event_fd_ = -1;
+  std::vector<std::shared_ptr<Endpoint>> endpoints_;
+};
+
+// Throws Error(vendor).
+void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
+  if (status == UCS_OK) return;
+  throw Error(Code::vendor, std::string(function) + " of UCX " + ucx.version +
+                                ": expected success; got " + ucx.ucs_status_string(status) +
+                                "; check UCX_* variables and HETCOMM_LOG_LEVEL=debug");
+}
+
+UcxTransport::UcxTransport(const std::vector<std::string>& interfaces)
+    : ucx_(ucx_library()), worker_{ucx_} {
+  ucp_config_t* configuration = read_configuration(interfaces, ucx_);
+  ucp_params_t parameters{};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
+  parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  parameters.request_size = sizeof(Flight);
+  ucs_status_t status = ucx_.ucp_init_version(1, 12, &parameters, configuration, &context_);
+  ucx_.ucp_config_release(configuration);
+  require(ucx_, status, "ucp_init");
+  ucp_worker_params_t worker_parameters{};
+  worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  try {
+    require(ucx_, ucx_.ucp_worker_create(context_, &worker_parameters, &worker_.handle),
+            "ucp_worker_create");
+    require(ucx_, ucx_.ucp_worker_get_efd(worker_.handle, &event_fd_), "ucp_worker_get_efd");
+  } catch (...) {
+    if (worker_.handle != nullptr) ucx_.ucp_worker_destroy(worker_.handle);
+    ucx_.ucp_cleanup(context_);
+    throw;
+  }
+}
+
+UcxTransport::~UcxTransport() {
+  worker_.flights.abandon(ucx_, worker_.handle);
+  for (const auto& endpoint : endpoints_) endpoint->detach();
+  // Bounded: what a peer has not confirmed by then is UCX's to throw away.
+  for (int i = 0; i < 1000 && ucx_.ucp_worker_progress(worker_.handle) > 0; ++i) {
+  }
+  ucx_.ucp_worker_destroy(worker_.handle);
+  ucx_.ucp_cleanup(context_);
+}
+
+std::string UcxTransport::address(bool same_host) const {
+  ucp_worker_attr_t attributes{};
+  attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+  attributes.address_flags = same_host ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
+  require(ucx_, ucx_.ucp_worker_query(worker_.handle, &attributes), "ucp_worker_query");
+  const char* bytes = reinterpret_cast<const char*>(attributes.address);
+  AddressHeader header;
+  header.library_version = ucx_.major_minor;
+  header.bytes = static_cast<uint32_t>(attributes.address_length);
+  header.checksum = checksum(bytes, header.bytes);
+  std::string address(reinterpret_cast<const char*>(&header), sizeof header);
+  address.append(bytes, header.bytes);
+  ucx_.ucp_worker_release_address(worker_.handle, attributes.address);
+  return address;
+}
+
+std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer_rank) {
+  AddressHeader header;
+  const AddressHeader expected;
+  if (address.size() > sizeof header) std::memcpy(&header, address.data(), sizeof header);
+  const char* bytes = address.data() + sizeof header;
+  if (address.size() <= sizeof header || address.size() != sizeof header + header.bytes ||
+      std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0 ||
+      checksum(bytes, header.bytes) != header.checksum) {
+    throw Error(Status(Code::transport,
+                       "link address: expected one from the peer's ucx transport; got " +
+                           std::to_string(address.size()) +
+                           " bytes that are not; check that all ranks run the same hetcomm",
+                       -1, peer_rank));
+  }
+  if (header.library_version != ucx_.major_minor) {
+    log(LogLevel::warning, "rank " + std::to_string(peer_rank) + " uses UCX " +
+                               std::to_string(header.library_version / 100) + "." +
+                               std::to_string(header.library_version % 100) + ", this rank " +
+                               ucx_.version + "; use one version everywhere if links fail");
+  }
+  // A copy, aligned as UCX expects it.
+  std::vector<uint64_t> aligned((header.bytes + 7) / 8);
+  std::memcpy(aligned.data(), bytes, header.bytes);
+  auto endpoint = std::make_shared<Endpoint>(worker_, aligned.data(), peer_rank);
+  endpoints_.push_back(endpoint);
+  return std::make_unique<UcxLink>(std::move(endpoint));
+}
+
+void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) {
+  request = Request();
+  ucp_tag_recv_info_t info{};
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+  parameters.cb.recv = &UcxTransport::on_received;
+  parameters.user_data = this;
+  parameters.recv_info.tag_info = &info;
+  void* flight = ucx_.ucp_tag_recv_nbx(worker_.handle, data, bytes, tag, mask, &parameters);
+  if (UCS_PTR_IS_PTR(flight)) {
+    request.done = false;
+    request.handle = flight;
+    worker_.flights.add(*static_cast<Flight*>(flight), request, bytes);
+  } else {
+    complete(request, UCS_PTR_STATUS(flight), info, bytes);
+  }
+}
+
+void UcxTransport::complete(Request& request, ucs_status_t status, const ucp_tag_recv_info_t& info,
+                            size_t capacity) const {
+  if (status == UCS_OK) {
+    request.bytes = info.length;
+    request.tag = info.sender_tag;
+  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
+    request.tag = info.sender_tag;
+    request.status =
+        Status(Code::invalid_argument,
+               "receive: expected a message of at most " + std::to_string(capacity) +
+                   " bytes; got a longer one" +
+                   (info.length > capacity ? " of " + std::to_string(info.length) + " bytes" : "") +
+                   "; both ranks must agree on the size");
+  } else {
+    request.status = ucx_failure(ucx_, status, "receive");
+  }
+  request.handle = nullptr;
+  request.done = true;
+}
+
+void UcxTransport::on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* transport) {
+  auto* self = static_cast<UcxTransport*>(transport);
+  size_t capacity = static_cast<Flight*>(flight)->capacity;
+  if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
+    self->complete(*request, status, *info, capacity);
+  }
+  self->ucx_.ucp_request_free(flight);
+}
+
+void UcxTransport::cancel(Request& request) {
+  if (!request.done) ucx_.ucp_request_cancel(worker_.handle, request.handle);
+}
+
+bool UcxTransport::progress() {
+  bool moved = ucx_.ucp_worker_progress(worker_.handle) > 0;
+  if (worker_.closing > 0) reap();
+  return moved;
+}
+
+void UcxTransport::reap() {
+  std::erase_if(endpoints_, [this](const std::shared_ptr<Endpoint>& endpoint) {
+    endpoint->advance();
+    if (endpoint->finished()) --worker_.closing;
+    return endpoint->finished();
+  });
+}
+
+bool UcxTransport::prepare_to_sleep() {
+  ucs_status_t status = ucx_.ucp_worker_arm(worker_.handle);
+  if (status != UCS_OK && status != UCS_ERR_BUSY) {
+    log(LogLevel::error, std::string("cannot sleep on UCX: ") + ucx_.ucs_status_string(status));
+  }
+  return status == UCS_OK;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces) {
+  return std::make_unique<UcxTransport>(interfaces);
+}
+
+std::string ucx_version() {
+  try {
+    const UcxLibrary& ucx = ucx_library();
+    return ucx.version + " (" + ucx.path + ")";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace hetcomm

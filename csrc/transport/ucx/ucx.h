@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace hetcomm {
+
+// UCX through libucp 1.12 or newer, found at run time: HETCOMM_UCX_LIBRARY, then a libucp the
+// process has loaded already, then the libucx wheel's, then the system's; the system's comes before
+// the wheel's where only it can drive the RDMA devices of this machine. Throws Error(vendor) if
+// there is none or it is too old, Error(invalid_argument) for an unknown interface.
+// `interfaces`: the network interfaces it may use, best first (RDMA device names such as "mlx5_0"
+// or "mlx5_0:1", or interface names such as "eth0"); empty takes all but loopback and container
+// bridges. A link that outlives its transport is closed; requests still pending when the transport
+// is destroyed stay so and are not touched again.
+std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces);
+
+// "1.22.0 (path)", or why there is none. Never throws.
+std::string ucx_version();
+
+// The installed libucx package's folder, which C++ cannot find by itself. Has no effect once UCX
+// has been loaded. Thread-safe.
+void set_ucx_wheel_directory(const std::string& directory);
+
+}  // namespace hetcomm
