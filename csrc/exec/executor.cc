@@ -1,0 +1,258 @@
+#include "exec/executor.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <random>
+
+#include "base/config.h"
+#include "exec/eventfd.h"
+
+namespace hetcomm {
+namespace {
+
+sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), bytes);
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+  return address;
+}
+
+void add_to(int epoll, int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = descriptor;
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    throw Error(Code::transport, std::string("epoll_ctl: ") + std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport)
+    : transport_(std::move(transport)), no_transport_(std::move(no_transport)) {
+  std::random_device random;
+  wake_address_ = "hetcomm-" + std::to_string(getpid()) + "-" + std::to_string(random()) +
+                  std::to_string(random());
+  wake_socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  socklen_t length;
+  sockaddr_un address = abstract_address(wake_address_, length);
+  if (wake_socket_ < 0 || bind(wake_socket_, reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    throw Error(Code::transport, std::string("cannot make the wake-up socket: ") +
+                                     std::strerror(errno) + "; raise the descriptor limit");
+  }
+  news_ = make_eventfd();
+  kick_ = make_eventfd();
+  data_events_ = epoll_create1(EPOLL_CLOEXEC);
+  control_events_ = epoll_create1(EPOLL_CLOEXEC);
+  add_to(data_events_, wake_socket_);
+  add_to(data_events_, news_);
+  if (transport_) add_to(data_events_, transport_->event_fd());
+  add_to(control_events_, kick_);
+  thread_ = std::thread([this] { loop(); });
+}
+
+void Executor::stop() {
+  stop_ = true;
+  kick();
+  if (thread_.joinable()) thread_.join();
+}
+
+Executor::~Executor() {
+  stop();
+  transport_.reset();
+  for (int descriptor : {data_events_, control_events_, wake_socket_, news_, kick_}) {
+    close(descriptor);
+  }
+}
+
+void Executor::wake(const std::string& address) const {
+  socklen_t length;
+  sockaddr_un to = abstract_address(address, length);
+  const char token = 0;
+  sendto(wake_socket_, &token, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to), length);
+}
+
+void Executor::attach(std::shared_ptr<RunQueue> queue) {
+  const auto held = lock();
+  Island* island = queue->paths->island();
+  queue->lane_busy.assign(island ? island->lanes() : 4, false);
+  queues_.push_back(std::move(queue));
+}
+
+void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
+  Completed stranded;
+  {
+    const auto held = lock();
+    std::erase(queues_, queue);
+    stranded = queue->active;
+    runs_ -= static_cast<int>(stranded.size());
+  }
+  announce(stranded);
+}
+
+std::unique_lock<std::mutex> Executor::lock() {
+  ++contenders_;
+  std::unique_lock held(mutex_);
+  --contenders_;
+  return held;
+}
+
+std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_ptr<Run> run,
+                                                   bool will_wait) {
+  Completed completed;
+  {
+    const auto held = lock();
+    ++runs_;
+    idle_rounds_ = 0;
+    if (!queue.failure.ok()) {
+      run->fail(queue.failure);
+      completed.push_back(run);
+      --runs_;
+    } else if (run->plan().spec.collective == Collective::send ||
+               run->plan().spec.collective == Collective::recv) {
+      run->start(*queue.paths, -1);
+      queue.active.push_back(run);
+    } else {
+      queue.pending.push_back(run);
+    }
+    progress_queue(queue, completed);
+  }
+  const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
+  if (!will_wait && !finished && waiters_.load() == 0) kick();
+  return completed;
+}
+
+void Executor::announce(std::vector<std::shared_ptr<Run>>& completed) {
+  for (auto& run : completed) run->announce();
+  if (!completed.empty() && sleepers_.load() > 0) signal_eventfd(news_);
+  completed.clear();
+}
+
+void Executor::activate(RunQueue& queue) {
+  while (!queue.pending.empty() && queue.failure.ok()) {
+    Run& next = *queue.pending.front();
+    const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
+    if (queue.lane_busy[lane]) return;
+    queue.lane_busy[lane] = true;
+    try {
+      next.start(*queue.paths, lane);
+    } catch (const std::bad_alloc&) {
+      next.fail(Status(Code::aborted, next.describe() + ": no memory for its scratch of " +
+                                          format_bytes(next.scratch_bytes()) +
+                                          "; free some, or use smaller tensors"));
+    }
+    queue.active.push_back(queue.pending.front());
+    queue.pending.pop_front();
+  }
+}
+
+bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
+  bool moved = false;
+  activate(queue);
+  for (size_t i = 0; i < queue.active.size();) {
+    Run& run = *queue.active[i];
+    moved |= run.progress();
+    messages_ |= run.uses_network();
+    if (!run.finished()) {
+      ++i;
+      continue;
+    }
+    if (!run.status().ok() && queue.failure.ok()) queue.failure = run.status();
+    if (run.lane() >= 0) queue.lane_busy[run.lane()] = false;
+    if (run.unsettled()) queue.unsettled.push_back(queue.active[i]);
+    completed.push_back(std::move(queue.active[i]));
+    queue.active.erase(queue.active.begin() + static_cast<std::ptrdiff_t>(i));
+    --runs_;
+    moved = true;
+  }
+  if (!queue.failure.ok() && (!queue.active.empty() || !queue.pending.empty())) {
+    for (auto& run : queue.active) run->fail(queue.failure);
+    for (auto& run : queue.pending) {
+      run->fail(queue.failure);
+      completed.push_back(run);
+      --runs_;
+    }
+    queue.pending.clear();
+  }
+  return moved;
+}
+
+bool Executor::progress_all(Completed& completed) {
+  bool moved = false;
+  // The network costs a system call per look: look when a message is awaited, else now and then.
+  if (transport_ && (network_ || (idle_rounds_ & 63) == 0)) moved |= transport_->progress();
+  messages_ = false;
+  for (auto& queue : queues_) moved |= progress_queue(*queue, completed);
+  network_.store(messages_, std::memory_order_relaxed);
+  idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
+  if ((++rounds_ & 1023) == 0) check_deadlines(completed);
+  return moved || !completed.empty();
+}
+
+void Executor::check_deadlines(Completed& completed) {
+  for (auto& queue : queues_) {
+    if (!queue->failure.ok()) continue;
+    for (auto& run : queue->active) {
+      if (!run->deadline().passed()) continue;
+      Status::Details details;
+      details.code = Code::timeout;
+      details.rank = queue->paths->rank();
+      details.op = run->describe();
+      details.message =
+          "no completion within " +
+          format_seconds(1e-9 * static_cast<double>(run->deadline().timeout().count())) +
+          ", waiting at " + run->where() +
+          "; a rank is late, gone, or made another call: look at the ranks named, or "
+          "raise the timeout";
+      queue->failure = Status(details);
+      break;
+    }
+    if (!queue->failure.ok()) {
+      progress_queue(*queue, completed);
+      kick();
+    }
+  }
+}
+
+bool Executor::any_active() const { return runs_.load(std::memory_order_relaxed) > 0; }
+
+void Executor::fail(RunQueue& queue, const Status& status) {
+  Completed completed;
+  {
+    const auto held = lock();
+    if (queue.failure.ok()) queue.failure = status;
+    progress_queue(queue, completed);
+    progress_queue(queue, completed);  // what needed no draining is finished by now
+    if (Island* island = queue.paths->island()) island->abandon(0);
+  }
+  announce(completed);
+  kick();
+}
+
+void Executor::add(std::shared_ptr<Monitor> monitor) {
+  std::lock_guard lock(monitor_mutex_);
+  monitors_.push_back(std::move(monitor));
+}
+
+void Executor::watch(int descriptor) { add_to(control_events_, descriptor); }
+
+void Executor::unwatch(int descriptor) {
+  epoll_ctl(control_events_, EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+void Executor::remove(const Monitor* monitor) {
+  std::lock_guard lock(monitor_mutex_);
+  std::erase_if(monitors_, [monitor](const auto& one) { return one.get() == monitor; });
+}
+
+void Executor::kick() { signal_eventfd(kick_); }
+
+}  // namespace hetcomm

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "exec/run.h"
+
+namespace hetcomm {
+
+// The runs of one communicator, in the order in which they were submitted. Owned by the
+// communicator; used under the executor's lock.
+struct RunQueue {
+  std::unique_ptr<Paths> paths;
+  std::deque<std::shared_ptr<Run>> pending;  // collectives that wait for an island lane
+  std::vector<std::shared_ptr<Run>> active;
+  std::vector<std::shared_ptr<Run>> unsettled;  // failed, kept for what the transport may still do
+  std::vector<bool> lane_busy;                  // by island lane
+  Status failure;                               // the first cause; later runs fail with it at once
+};
+
+// Something that the progress thread looks after besides runs, such as control connections.
+// poll() is called on the progress thread, without the lock, whenever one of its descriptors is
+// readable and at least once a second.
+class Monitor {
+ public:
+  static constexpr std::chrono::milliseconds interval{500};
+  virtual ~Monitor() = default;
+  virtual void poll() = 0;
+};
+
+// Runs plans: the only owner of threads in a process. Whoever waits for a run moves everything
+// forward; the one progress thread does so while nobody waits. Waiting spins briefly, then yields,
+// then sleeps until the network, a neighbour in shared memory or another thread has news.
+// Thread-safe. One per process, shared by all communicators (tests make their own).
+class Executor {
+ public:
+  static std::shared_ptr<Executor> process();
+
+  // `transport` may be null with the reason in `no_transport`.
+  Executor(std::unique_ptr<Transport> transport, Status no_transport);
+  ~Executor();
+  Executor(const Executor&) = delete;
+
+  // Ends the thread; for process exit. Waiting threads still move things forward.
+  void stop();
+
+  Transport* transport() { return transport_.get(); }
+  const Status& no_transport() const { return no_transport_; }
+  // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
+  // all the time, make way for whoever asks for it so.
+  std::unique_lock<std::mutex> lock();
+
+  // How peers in shared memory wake this process, and how to wake them.
+  const std::string& wake_address() const { return wake_address_; }
+  void wake(const std::string& address) const;
+
+  // More ranks than processors on this host: yield rather than spin.
+  void set_oversubscribed(bool oversubscribed) {
+    if (oversubscribed) oversubscribed_ = true;  // a small group does not give processors back
+  }
+
+  void attach(std::shared_ptr<RunQueue> queue);
+  // Afterwards no run of the queue is touched any more. Those still active, which the transport has
+  // not let go of, are announced with their failure; the caller keeps the queue alive.
+  void detach(const std::shared_ptr<RunQueue>& queue);
+
+  // `will_wait`: the caller calls wait() at once, so the progress thread need not be woken.
+  // Returns what was completed meanwhile: announce() it without any lock, since listeners may
+  // submit.
+  [[nodiscard]] std::vector<std::shared_ptr<Run>> submit(RunQueue& queue, std::shared_ptr<Run> run,
+                                                         bool will_wait);
+  // Tells everybody who waits for these runs; without any lock.
+  void announce(std::vector<std::shared_ptr<Run>>& completed);
+  // Moves things forward until the run is done or `deadline` has passed; true if it is done.
+  bool wait(Run& run, const Deadline& deadline);
+  // Fails every run of the queue, now and later, with its first failure.
+  void fail(RunQueue& queue, const Status& status);
+  // Moves the transport until `finished` holds (checked under the lock) or the deadline passes.
+  bool drain(const std::function<bool()>& finished, const Deadline& deadline);
+
+  void add(std::shared_ptr<Monitor> monitor);
+  void watch(int descriptor);  // belongs to some monitor
+  void unwatch(int descriptor);
+  void remove(const Monitor* monitor);  // afterwards poll() is not running and never runs again
+  void kick();                          // has the progress thread look at everything now
+
+ private:
+  using Completed = std::vector<std::shared_ptr<Run>>;
+
+  bool progress_all(Completed& completed);  // under the lock
+  bool progress_queue(RunQueue& queue, Completed& completed);
+  void activate(RunQueue& queue);
+  void check_deadlines(Completed& completed);
+  bool any_active() const;
+  void hand_over();  // a thread stops waiting: see that another one goes on
+  // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Takes the lock
+  // and lets it go again.
+  void sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
+  void sleeping(bool asleep);
+  void loop();
+
+  std::unique_ptr<Transport> transport_;
+  Status no_transport_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<RunQueue>> queues_;
+  bool messages_ = false;             // a run looked at in this round has messages in flight
+  std::atomic<bool> network_{false};  // messages_ of the last whole round
+  uint32_t idle_rounds_ = 0;
+  uint32_t rounds_ = 0;
+  std::atomic<bool> oversubscribed_{false};
+  std::atomic<int> waiters_{0};     // threads inside wait() or drain()
+  std::atomic<int> runs_{0};        // pending or active
+  std::atomic<int> sleepers_{0};    // threads inside epoll_wait
+  std::atomic<int> contenders_{0};  // threads that want the lock for something short
+
+  int data_events_ = -1;     // epoll: transport, wake socket, news
+  int control_events_ = -1;  // epoll: monitors' descriptors, kick
+  int wake_socket_ = -1;
+  int news_ = -1;  // eventfd: a run was completed by another thread
+  int kick_ = -1;  // eventfd: for the progress thread
+  std::string wake_address_;
+
+  std::recursive_mutex monitor_mutex_;
+  std::vector<std::shared_ptr<Monitor>> monitors_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,54 @@
+#include "exec/paths.h"
+
+namespace hetcomm {
+
+Paths::Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
+             Transport* transport, Status no_transport)
+    : rank_(rank),
+      peers_(std::move(peers)),
+      island_(std::move(island)),
+      transport_(transport),
+      no_transport_(std::move(no_transport)),
+      links_(peers_.size()) {}
+
+Link* Paths::link(int peer, Status& status) {
+  if (links_[peer]) return links_[peer].get();
+  if (transport_ == nullptr) {
+    status = no_transport_;
+    return nullptr;
+  }
+  if (peers_[peer].link_address.empty()) {
+    status = Status(Code::transport,
+                    "rank " + std::to_string(peer) +
+                        " has no UCX: its log says why; install libucx-cu13 there or set "
+                        "HETCOMM_UCX_LIBRARY",
+                    rank_, peer);
+    return nullptr;
+  }
+  try {
+    links_[peer] = transport_->connect(peers_[peer].link_address, peer);
+  } catch (const Error& error) {
+    status = error.status();
+    return nullptr;
+  }
+  return links_[peer].get();
+}
+
+std::string Paths::describe(int peer) const {
+  return links_[peer] ? links_[peer]->describe() : "not connected yet";
+}
+
+void Paths::close(bool flush) {
+  for (auto& link : links_) {
+    if (link) link->close(flush);
+  }
+}
+
+bool Paths::closed() const {
+  for (const auto& link : links_) {
+    if (link && !link->closed()) return false;
+  }
+  return true;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "island/island.h"
+#include "transport/transport.h"
+
+namespace hetcomm {
+
+// How to reach one member of a communicator, as that member published it.
+struct PeerAddress {
+  std::string link_address;   // what Transport::connect() takes, empty if the peer has none
+  uint32_t communicator = 0;  // the peer's own number for this communicator
+};
+
+// How one rank reaches the others of its communicator: the engine of its island, and a link per
+// peer, made at first use. Owned by a communicator; used only under the executor's lock.
+class Paths {
+ public:
+  // `island` may be null in an island of one; `transport` may be null if no libucx was found, in
+  // which case `no_transport` says why and link() fails with it.
+  Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
+        Transport* transport, Status no_transport);
+
+  int rank() const { return rank_; }
+  Island* island() { return island_.get(); }
+  Transport* transport() { return transport_; }
+
+  // The link to a peer, or null with `status` set.
+  Link* link(int peer, Status& status);
+  // "tcp over eth0", or "not connected yet".
+  std::string describe(int peer) const;
+  // Closes every link, see Link::close(); closed() once the transport has let them go.
+  void close(bool flush);
+  bool closed() const;
+
+  // Tags of 64 bits: receiver's communicator 14, sender's rank 13, kind 1, then for a collective
+  // sequence 12, message number 12, call hash 12; for send/recv user tag 32, call hash 4. A receive
+  // ignores the call hash when it matches and compares it afterwards, so that ranks which disagree
+  // about the call find out instead of waiting for a message that never comes.
+  static constexpr int kMaxRanks = 1 << 13;
+  static constexpr uint32_t kMaxCommunicators = 1 << 14;
+  static constexpr uint64_t kCollectiveHash = 0xfff, kMessageHash = 0xf;
+  static_assert(kDtypes <= kMessageHash + 1, "the call hash of a message is its dtype");
+  uint64_t send_tag(int to, uint64_t body) const {
+    return tag(peers_[to].communicator, rank_, body);
+  }
+  uint64_t recv_tag(int from, uint64_t body) const {
+    return tag(peers_[rank_].communicator, from, body);
+  }
+  static uint64_t collective_body(uint64_t sequence, int message, uint64_t hash) {
+    return (sequence & 0xfff) << 24 | static_cast<uint64_t>(message & 0xfff) << 12 |
+           (hash & kCollectiveHash);
+  }
+  static uint64_t message_body(uint32_t user_tag, uint64_t hash) {
+    return uint64_t{1} << 36 | static_cast<uint64_t>(user_tag) << 4 | (hash & kMessageHash);
+  }
+
+ private:
+  static uint64_t tag(uint32_t communicator, int sender, uint64_t body) {
+    return static_cast<uint64_t>(communicator) << 50 | static_cast<uint64_t>(sender) << 37 | body;
+  }
+
+  int rank_;
+  std::vector<PeerAddress> peers_;
+  std::unique_ptr<Island> island_;
+  Transport* transport_;
+  Status no_transport_;
+  std::vector<std::unique_ptr<Link>> links_;
+};
+
+}  // namespace hetcomm

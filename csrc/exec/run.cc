@@ -1,0 +1,362 @@
+#include "exec/run.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/reduce.h"
+
+namespace hetcomm {
+namespace {
+
+IslandKind island_kind(StepKind kind) {
+  switch (kind) {
+    case StepKind::island_all_reduce:
+      return IslandKind::all_reduce;
+    case StepKind::island_reduce_scatter:
+      return IslandKind::reduce_scatter;
+    case StepKind::island_all_gather:
+      return IslandKind::all_gather;
+    default:
+      return IslandKind::all_to_all;
+  }
+}
+
+// When a neighbour gives an operation up or a link breaks, the reason follows over the control
+// connections; after this long it is reported without.
+constexpr auto kReasonBound = std::chrono::seconds(2);
+
+// A failed operation waits this long for the transport to let go of its buffers.
+constexpr auto kSettleBound = std::chrono::milliseconds(500);
+
+bool is_message(Collective collective) {
+  return collective == Collective::send || collective == Collective::recv;
+}
+
+}  // namespace
+
+uint64_t hash(const CallDescriptor& call) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (uint64_t word : {call.sequence, call.count, uint64_t{call.collective} << 32 | call.root,
+                        uint64_t{call.dtype} << 32 | call.op, call.history}) {
+    value = (value ^ word) * 0x9e3779b97f4a7c15;
+    value ^= value >> 29;
+  }
+  return value;
+}
+
+Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call, uint32_t user_tag,
+         std::chrono::nanoseconds timeout)
+    : plan_(std::move(plan)),
+      buffers_(buffers),
+      call_(call),
+      hash_(hash(call)),
+      user_tag_(user_tag),
+      deadline_(timeout),
+      element_(size_of(plan_->spec.dtype)) {}
+
+void Run::start(Paths& paths, int lane) {
+  paths_ = &paths;
+  lane_ = lane;
+  const std::vector<Step>& steps = plan_->steps;
+  left_ = static_cast<int>(steps.size());
+  if (plan_->scratch_count > 0) {
+    scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_count) * element_]);
+  }
+  waiting_.resize(steps.size());
+  followers_.resize(steps.size());
+  bool messages = false;
+  for (int i = 0; i < left_; ++i) {
+    const Step& step = steps[i];
+    waiting_[i] = static_cast<int>(step.after.size());
+    for (int before : step.after) followers_[before].push_back(i);
+    if (step.after.empty()) ready_.push_back(i);
+    if (is_island(step.kind)) island_steps_.push_back(i);
+    messages |= step.kind == StepKind::send || step.kind == StepKind::recv;
+  }
+  if (messages) requests_ = std::make_unique<Request[]>(steps.size());
+  std::reverse(ready_.begin(), ready_.end());  // started from the back: in plan order
+  if (left_ == 0) finished_ = true;
+}
+
+std::byte* Run::address(const Range& range) const {
+  std::byte* base = nullptr;
+  switch (range.space) {
+    case Space::input:
+      base = static_cast<std::byte*>(const_cast<void*>(buffers_.input));
+      break;
+    case Space::output:
+      base = static_cast<std::byte*>(buffers_.output);
+      break;
+    case Space::scratch:
+      base = scratch_.get();
+      break;
+  }
+  return base + static_cast<size_t>(range.offset) * element_;
+}
+
+bool Run::progress() {
+  if (finished_) return false;
+  bool moved = false;
+  const bool going = status_.ok() && given_up_.ok();
+  while (going && !ready_.empty() && status_.ok()) {
+    int index = ready_.back();
+    ready_.pop_back();
+    start_step(index);
+    moved = true;
+  }
+  if (going && status_.ok() && next_island_ < island_steps_.size()) moved |= progress_island();
+  if (!in_flight_.empty()) moved |= poll_messages();
+  if (status_.ok() && !given_up_.ok() && Clock::now() - given_up_at_ > kReasonBound) {
+    fail(given_up_);
+  }
+  network_ = !in_flight_.empty();
+  if (status_.ok() ? left_ == 0 : in_flight_.empty() || Clock::now() - failed_at_ > kSettleBound) {
+    finished_ = true;
+  }
+  return moved || finished_;
+}
+
+void Run::start_step(int index) {
+  const Step& step = plan_->steps[index];
+  if (is_island(step.kind)) return;  // progress_island() finds it by its count of zero
+  const size_t bytes = static_cast<size_t>(step.kind == StepKind::recv ? step.target.count
+                                           : step.sources.empty()      ? 0
+                                                                       : step.sources[0].count) *
+                       element_;
+  switch (step.kind) {
+    case StepKind::send:
+    case StepKind::recv: {
+      const bool message = is_message(plan_->spec.collective);
+      const uint64_t body = message ? Paths::message_body(user_tag_, call_.dtype)
+                                    : Paths::collective_body(call_.sequence, step.tag, hash_);
+      Request& request = requests_[index];
+      request.done = false;
+      if (step.kind == StepKind::send) {
+        Status status;
+        Link* link = paths_->link(step.peer, status);
+        if (link == nullptr) return fail(status);
+        in_flight_.push_back(index);
+        link->send(paths_->send_tag(step.peer, body), address(step.sources[0]), bytes, request);
+      } else {
+        if (paths_->transport() == nullptr) {
+          Status status;
+          paths_->link(step.peer, status);
+          return fail(status);
+        }
+        in_flight_.push_back(index);
+        const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
+        paths_->transport()->recv(paths_->recv_tag(step.peer, body), ~ignored, address(step.target),
+                                  bytes, request);
+      }
+      network_ = true;
+      return;
+    }
+    case StepKind::copy:
+      if (bytes > 0) std::memmove(address(step.target), address(step.sources[0]), bytes);
+      return complete(index);
+    case StepKind::reduce: {
+      const void* sources[64];
+      std::vector<const void*> many;
+      const size_t count = step.sources.size();
+      const void** list = sources;
+      if (count > std::size(sources)) many.resize(count), list = many.data();
+      for (size_t i = 0; i < count; ++i) list[i] = address(step.sources[i]);
+      reduce(plan_->spec.dtype, plan_->spec.op, address(step.target), list, static_cast<int>(count),
+             static_cast<size_t>(step.target.count));
+      return complete(index);
+    }
+    default:
+      return;
+  }
+}
+
+void Run::complete(int index) {
+  --left_;
+  for (int follower : followers_[index]) {
+    if (--waiting_[follower] == 0) ready_.push_back(follower);
+  }
+}
+
+bool Run::progress_island() {
+  Island& island = *paths_->island();
+  if (active_island_ < 0) {
+    int index = island_steps_[next_island_];
+    if (waiting_[index] != 0) return false;
+    const Step& step = plan_->steps[index];
+    island_call_.kind = island_kind(step.kind);
+    island_call_.dtype = plan_->spec.dtype;
+    island_call_.op = plan_->spec.op;
+    island_call_.descriptor = call_;
+    island_call_.descriptor.step = next_island_;  // indices of steps differ between ranks
+    island_call_.pieces.clear();
+    for (const Piece& piece : step.pieces) {
+      const bool sends = piece.from < 0 || piece.from == plan_->rank;
+      const bool receives = piece.to < 0 || piece.to == plan_->rank;
+      auto member = [this](int rank) {
+        auto found = std::find(plan_->members.begin(), plan_->members.end(), rank);
+        return found == plan_->members.end() ? -1
+                                             : static_cast<int>(found - plan_->members.begin());
+      };
+      island_call_.pieces.push_back(
+          {member(piece.from), member(piece.to), sends ? address(piece.source) : nullptr,
+           receives ? address(piece.target) : nullptr, piece.source.count});
+    }
+    active_island_ = index;
+    island.start(lane_, island_call_);
+  }
+  Status status;
+  Island::Progress progress = island.progress(lane_, status);
+  if (progress != Island::Progress::done) return progress == Island::Progress::advanced;
+  if (status.code() == Code::aborted) {
+    give_up(status);
+    return true;
+  }
+  int index = active_island_;
+  active_island_ = -1;
+  ++next_island_;
+  if (status.ok()) {
+    complete(index);
+  } else {
+    fail(status);
+  }
+  return true;
+}
+
+Status Run::verify(int index, const Request& request) const {
+  const Step& step = plan_->steps[index];
+  Status::Details details;
+  details.op = describe();
+  details.step = index;
+  details.rank = plan_->rank;
+  details.peer = step.peer;
+  if (!request.status.ok()) {
+    details.code = request.status.code();
+    details.message = request.status.details().message;
+    return Status(details);
+  }
+  if (step.kind != StepKind::recv) return Status();
+  const bool message = is_message(plan_->spec.collective);
+  const uint64_t wanted =
+      message ? call_.dtype & Paths::kMessageHash : hash_ & Paths::kCollectiveHash;
+  const uint64_t got = request.tag & (message ? Paths::kMessageHash : Paths::kCollectiveHash);
+  const size_t bytes = static_cast<size_t>(step.target.count) * element_;
+  if (got == wanted && request.bytes == bytes) return Status();
+  details.code = Code::invalid_argument;
+  details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
+                    std::to_string(request.bytes) + " bytes" +
+                    (got == wanted ? "" : " for another call, or after other calls") + ", rank " +
+                    std::to_string(plan_->rank) + " expected " + std::to_string(bytes) +
+                    " bytes for " + describe() +
+                    "; make the same call with equal sizes and dtypes on every rank";
+  return Status(details);
+}
+
+bool Run::poll_messages() {
+  bool moved = false;
+  for (size_t i = 0; i < in_flight_.size();) {
+    const int index = in_flight_[i];
+    if (!requests_[index].done) {
+      ++i;
+      continue;
+    }
+    in_flight_[i] = in_flight_.back();
+    in_flight_.pop_back();
+    moved = true;
+    if (!status_.ok() || !given_up_.ok()) continue;
+    Status status = verify(index, requests_[index]);
+    if (status.ok()) {
+      complete(index);
+    } else if (status.code() == Code::peer_failed) {
+      give_up(status);
+    } else {
+      fail(status);
+    }
+  }
+  return moved;
+}
+
+void Run::give_up(const Status& status) {
+  given_up_ = status;
+  given_up_at_ = Clock::now();
+}
+
+void Run::fail(const Status& status) {
+  if (finished_ || !status_.ok()) return;
+  status_ = status;
+  failed_at_ = Clock::now();
+  if (!started()) {
+    finished_ = true;
+    return;
+  }
+  if (active_island_ >= 0) {
+    paths_->island()->abandon(lane_);
+    active_island_ = -1;
+  }
+  for (int index : in_flight_) {
+    if (requests_[index].done) continue;
+    const Step& step = plan_->steps[index];
+    Status ignored;
+    if (step.kind == StepKind::recv) {
+      paths_->transport()->cancel(requests_[index]);
+    } else if (Link* link = paths_->link(step.peer, ignored)) {
+      link->close(false);  // the only way to make the transport let go of the memory
+    }
+  }
+  if (in_flight_.empty()) finished_ = true;
+}
+
+std::string Run::describe() const {
+  std::string text = hetcomm::describe(plan_->spec);
+  if (is_message(plan_->spec.collective)) {
+    return text + " with rank " + std::to_string(plan_->spec.root) + " tag " +
+           std::to_string(user_tag_);
+  }
+  return text + " #" + std::to_string(call_.sequence);
+}
+
+std::string Run::where() const {
+  if (!started()) return "waiting for an earlier operation of this communicator";
+  auto text = [this](int index) {
+    const Step& step = plan_->steps[index];
+    std::string words = "step " + std::to_string(index) + ": " + name(step.kind);
+    if (step.peer >= 0) words += (step.kind == StepKind::send ? " to" : " from");
+    if (step.peer >= 0) words += " rank " + std::to_string(step.peer);
+    return words;
+  };
+  std::string words;
+  if (active_island_ >= 0) words = text(active_island_) + " with the ranks of its island";
+  for (size_t i = 0; i < in_flight_.size() && i < 3; ++i) {
+    words += (words.empty() ? "" : "; ") + text(in_flight_[i]);
+  }
+  return words.empty() ? "nothing" : words;
+}
+
+void Run::announce() {
+  done_.store(true);
+  std::vector<std::function<void(const Status&)>> listeners;
+  std::vector<std::shared_ptr<void>> released;
+  {
+    std::lock_guard lock(listener_mutex_);
+    listeners.swap(listeners_);
+    if (in_flight_.empty()) released.swap(held_);
+  }
+  for (auto& listener : listeners) listener(status_);
+}
+
+void Run::hold(std::shared_ptr<void> memory) {
+  std::lock_guard lock(listener_mutex_);
+  if (!done() || !in_flight_.empty()) held_.push_back(std::move(memory));
+}
+
+void Run::when_done(std::function<void(const Status&)> listener) {
+  {
+    std::lock_guard lock(listener_mutex_);
+    if (!done()) {
+      listeners_.push_back(std::move(listener));
+      return;
+    }
+  }
+  listener(status_);
+}
+
+}  // namespace hetcomm

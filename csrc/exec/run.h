@@ -1,0 +1,109 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "exec/paths.h"
+#include "plan/plan.h"
+
+namespace hetcomm {
+
+// One execution of a plan. Created by a communicator, moved forward only under the executor's
+// lock; done() and status() are safe from any thread.
+class Run {
+ public:
+  struct Buffers {
+    const void* input = nullptr;
+    void* output = nullptr;
+  };
+
+  // `lane` is the island lane it may use. The buffers stay alive until done().
+  Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call, uint32_t user_tag,
+      std::chrono::nanoseconds timeout);
+
+  void start(Paths& paths, int lane);
+  // Does what can be done without waiting; true if anything moved. Under the lock.
+  bool progress();
+  // Ends the run with `status` as soon as nothing refers to its buffers any more. Under the lock.
+  void fail(const Status& status);
+
+  bool started() const { return paths_ != nullptr; }
+  bool finished() const { return finished_; }     // under the lock
+  bool uses_network() const { return network_; }  // under the lock: messages are in flight
+  int64_t scratch_bytes() const { return plan_->scratch_count * static_cast<int64_t>(element_); }
+  bool done() const { return done_.load(); }
+  const Status& status() const { return status_; }  // valid once done()
+  const Deadline& deadline() const { return deadline_; }
+  std::chrono::nanoseconds age() const { return deadline_.timeout() - deadline_.left(); }
+  const CallDescriptor& call() const { return call_; }
+  const Plan& plan() const { return *plan_; }
+  int lane() const { return lane_; }
+  // "all_reduce sum float32 x 4 #7".
+  std::string describe() const;
+  // What it waits for: "step 5: recv from rank 3".
+  std::string where() const;
+
+  // Publishes completion to waiters and calls the listeners; without the lock.
+  void announce();
+  // Keeps `memory` alive until nothing refers to the buffers any more, which after a failure may be
+  // later than done().
+  void hold(std::shared_ptr<void> memory);
+  // Done, but the transport has not let go of the buffers: it may keep a message of which a dead
+  // peer sent only a part. Whoever owns the run then keeps it for good. Under the lock.
+  bool unsettled() const { return finished_ && !in_flight_.empty(); }
+  // `listener` is called once, after completion, on whichever thread completed it (or at once if
+  // it is done already).
+  void when_done(std::function<void(const Status&)> listener);
+
+ private:
+  std::byte* address(const Range& range) const;
+  void start_step(int index);
+  void complete(int index);
+  bool progress_island();
+  void give_up(const Status& status);
+  bool poll_messages();
+  Status verify(int index, const Request& request) const;
+
+  std::shared_ptr<const Plan> plan_;
+  Buffers buffers_;
+  CallDescriptor call_;
+  uint64_t hash_;
+  uint32_t user_tag_;
+  Deadline deadline_;
+  Paths* paths_ = nullptr;
+  int lane_ = 0;
+  size_t element_;
+
+  std::unique_ptr<std::byte[]> scratch_;
+  std::vector<int> waiting_;                 // per step: dependencies not yet complete
+  std::vector<std::vector<int>> followers_;  // per step: steps that wait for it
+  std::vector<int> ready_;                   // steps to start
+  std::vector<int> island_steps_;            // in plan order
+  size_t next_island_ = 0;
+  int active_island_ = -1;
+  Clock::time_point failed_at_;
+  Status given_up_;  // a member of the island ended the operation
+  Clock::time_point given_up_at_;
+  IslandCall island_call_;
+  std::unique_ptr<Request[]> requests_;  // per step
+  std::vector<int> in_flight_;           // send and recv steps posted
+  int left_ = 0;                         // steps not yet complete
+  bool network_ = false;
+  bool finished_ = false;
+
+  Status status_;
+  std::atomic<bool> done_{false};
+  std::mutex listener_mutex_;
+  std::vector<std::function<void(const Status&)>> listeners_;
+  std::vector<std::shared_ptr<void>> held_;
+};
+
+// Folds a call descriptor into the hash that travels in tags.
+uint64_t hash(const CallDescriptor& call);
+
+}  // namespace hetcomm

@@ -1,0 +1,205 @@
+// How threads wait in an executor: spin, yield, sleep, and hand over to one another.
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "exec/eventfd.h"
+#include "exec/executor.h"
+
+namespace hetcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How a waiting thread spends its time: these many empty looks in a row with a pause, then with a
+// yield, then asleep. Only shared memory answers fast enough to be worth a pause: whoever waits for
+// the network yields.
+constexpr uint32_t kSpins = 2'000;
+constexpr uint32_t kYields = 200;
+// No sleep lasts longer, so that deadlines are kept and no lost wake-up can hang anybody.
+constexpr auto kLongestSleep = 10ms;
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+bool Executor::wait(Run& run, const Deadline& deadline) {
+  if (run.done()) return true;
+  ++waiters_;
+  uint32_t idle = 0;
+  Completed completed;
+  while (!run.done()) {
+    if (contenders_.load(std::memory_order_relaxed) > 0) sched_yield();
+    bool moved = false;
+    if (mutex_.try_lock()) {
+      moved = progress_all(completed);
+      mutex_.unlock();
+      announce(completed);
+    }
+    if (moved) {
+      idle = 0;
+      continue;
+    }
+    ++idle;
+    if (idle < kSpins && !oversubscribed_ && !network_.load(std::memory_order_relaxed)) {
+      pause();
+    } else if (idle < kSpins + kYields) {
+      if (idle < kSpins) idle = kSpins;
+      sched_yield();
+    } else {
+      if (deadline.passed()) break;
+      sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run);
+      if (mutex_.try_lock()) {
+        check_deadlines(completed);
+        mutex_.unlock();
+        announce(completed);
+      }
+      idle = kSpins + kYields / 2;
+    }
+  }
+  --waiters_;
+  hand_over();
+  return run.done();
+}
+
+void Executor::hand_over() {
+  if (!any_active()) return;
+  if (waiters_.load() == 0) {
+    kick();
+  } else if (sleepers_.load() > 0) {
+    signal_eventfd(news_);
+  }
+}
+
+void Executor::sleeping(bool asleep) {
+  for (auto& queue : queues_) {
+    Island* island = queue->paths->island();
+    if (island && (!asleep || !queue->active.empty())) {
+      island->set_sleeping(asleep);
+    }
+  }
+}
+
+void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
+  Completed completed;
+  {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) {
+      sched_yield();
+      return;
+    }
+    sleeping(true);
+    ++sleepers_;
+    bool moved = progress_all(completed);
+    if (!moved && transport_ && !transport_->prepare_to_sleep()) moved = true;
+    // Whoever completes it looks for sleepers after that, so one of the two sees the other.
+    if (awaited && awaited->done()) moved = true;
+    if (moved) {
+      --sleepers_;
+      sleeping(false);
+      lock.unlock();
+      announce(completed);
+      return;
+    }
+  }
+  epoll_event events[4];
+  const int count =
+      epoll_wait(data_events_, events, 4,
+                 static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(bound).count()));
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == news_) clear_eventfd(news_);
+    if (events[i].data.fd == wake_socket_) {
+      char tokens[64];
+      while (recv(wake_socket_, tokens, sizeof tokens, MSG_DONTWAIT) > 0) {
+      }
+    }
+  }
+  --sleepers_;
+  const auto held = lock();
+  idle_rounds_ = 0;  // look at the network first
+  sleeping(false);
+}
+
+bool Executor::drain(const std::function<bool()>& finished, const Deadline& deadline) {
+  ++waiters_;
+  bool ended = false;
+  Completed completed;
+  while (true) {
+    {
+      const auto held = lock();
+      idle_rounds_ = 0;
+      progress_all(completed);
+      ended = finished();
+    }
+    announce(completed);
+    if (ended || deadline.passed()) break;
+    sched_yield();
+  }
+  --waiters_;
+  hand_over();
+  return ended;
+}
+
+// Looks after monitors always, and after runs while no thread waits for any.
+void Executor::loop() {
+  pthread_setname_np(pthread_self(), "hetcomm");
+  uint32_t idle = 0;
+  auto last_poll = Clock::now();
+  while (!stop_) {
+    const bool working = any_active() && waiters_.load() == 0;
+    bool poll_now = Clock::now() - last_poll >= Monitor::interval;
+    if (working) {
+      Completed completed;
+      bool moved = false;
+      if (contenders_.load() == 0 && mutex_.try_lock()) {
+        moved = progress_all(completed);
+        mutex_.unlock();
+      }
+      announce(completed);
+      if (moved) {
+        idle = 0;
+      } else if (++idle < kYields) {
+        sched_yield();
+      } else {
+        sleep(kLongestSleep);
+        if (mutex_.try_lock()) {
+          check_deadlines(completed);
+          mutex_.unlock();
+          announce(completed);
+        }
+        idle = kYields / 2;
+      }
+    }
+    epoll_event events[16];
+    const int bound = working ? 0 : static_cast<int>(Monitor::interval.count());
+    if (!working || poll_now || idle % 16 == 0) {
+      const int count = epoll_wait(control_events_, events, 16, poll_now ? 0 : bound);
+      for (int i = 0; i < count; ++i) {
+        if (events[i].data.fd == kick_) clear_eventfd(kick_);
+      }
+      poll_now |= count > 0 || !working;
+    }
+    if (poll_now) {
+      last_poll = Clock::now();
+      // Peers that close their links need an answer even while nothing goes on here.
+      if (transport_ && mutex_.try_lock()) {
+        for (int turns = 0; turns < 64 && transport_->progress(); ++turns) {
+        }
+        mutex_.unlock();
+      }
+      std::lock_guard lock(monitor_mutex_);
+      const auto monitors = monitors_;
+      for (const auto& monitor : monitors) monitor->poll();
+    }
+  }
+}
+
+}  // namespace hetcomm
