@@ -1,0 +1,177 @@
+#include "comm/communicator.h"
+
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "comm/process.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr auto kLeaveBound = std::chrono::seconds(5);
+
+}  // namespace
+
+Communicator::Communicator(Store& store, Options options) : options_(std::move(options)) {
+  if (options_.size < 1 || options_.size > Paths::kMaxRanks || options_.rank < 0 ||
+      options_.rank >= options_.size) {
+    throw Error(Code::invalid_argument, "expected a rank from 0 to size - 1 and a size from 1 to " +
+                                            std::to_string(Paths::kMaxRanks) + ", got rank " +
+                                            std::to_string(options_.rank) + " and size " +
+                                            std::to_string(options_.size));
+  }
+  executor_ = options_.executor ? options_.executor : Executor::process();
+  set_up(store, Deadline(options_.timeout));
+  process::enter(this);
+}
+
+Communicator::~Communicator() {
+  process::exit(this);
+  leave();
+}
+
+Work Communicator::submit(const Spec& spec, const void* input, void* output, bool will_wait,
+                          std::chrono::nanoseconds timeout) {
+  std::shared_ptr<const Plan> plan = planner_->plan(spec, options_.rank);
+  CallDescriptor call;
+  call.count = static_cast<uint64_t>(spec.count);
+  call.collective = static_cast<uint32_t>(spec.collective);
+  call.root = static_cast<uint32_t>(spec.root);
+  call.dtype = static_cast<uint32_t>(spec.dtype);
+  call.op = static_cast<uint32_t>(spec.op);
+  std::shared_ptr<Run> run;
+  std::vector<std::shared_ptr<Run>> completed;
+  {
+    std::lock_guard lock(submit_mutex_);
+    call.sequence = sequence_++;
+    call.history = history_;
+    history_ = hash(call);
+    run = std::make_shared<Run>(std::move(plan), Run::Buffers{input, output}, call, 0, timeout);
+    if (health_) health_->record(call);
+    completed = executor_->submit(*queue_, run, will_wait);
+  }
+  executor_->announce(completed);
+  return Work(executor_, std::move(run));
+}
+
+Work Communicator::message(Collective direction, const void* input, void* output, Dtype dtype,
+                           int64_t count, int peer, uint32_t tag, bool will_wait) {
+  if (peer < 0 || peer >= size() || peer == rank() || count < 0) {
+    throw Error(Code::invalid_argument,
+                std::string(name(direction)) + ": expected a rank from 0 to " +
+                    std::to_string(size() - 1) + " other than this rank (" +
+                    std::to_string(rank()) + "), got " + std::to_string(peer));
+  }
+  auto plan = std::make_shared<Plan>();
+  plan->spec.collective = direction;
+  plan->spec.dtype = dtype;
+  plan->spec.count = count;
+  plan->spec.root = peer;
+  plan->rank = rank();
+  plan->size = size();
+  Step step;
+  step.peer = peer;
+  if (direction == Collective::send) {
+    step.kind = StepKind::send;
+    step.sources = {{Space::input, 0, count}};
+  } else {
+    step.kind = StepKind::recv;
+    step.target = {Space::output, 0, count};
+  }
+  plan->steps.push_back(std::move(step));
+  CallDescriptor call;
+  call.collective = static_cast<uint32_t>(direction);
+  call.dtype = static_cast<uint32_t>(dtype);
+  call.count = static_cast<uint64_t>(count);
+  auto run = std::make_shared<Run>(std::move(plan), Run::Buffers{input, output}, call, tag,
+                                   options_.timeout);
+  auto completed = executor_->submit(*queue_, run, will_wait);
+  executor_->announce(completed);
+  return Work(executor_, std::move(run));
+}
+
+Work Communicator::send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
+                        bool will_wait) {
+  return message(Collective::send, data, nullptr, dtype, count, to, tag, will_wait);
+}
+
+Work Communicator::recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag,
+                        bool will_wait) {
+  return message(Collective::recv, nullptr, data, dtype, count, from, tag, will_wait);
+}
+
+Status Work::wait(std::chrono::nanoseconds timeout) const {
+  if (!executor_->wait(*run_, Deadline(timeout))) {
+    return Status(Code::timeout, run_->describe() + " is not complete after " +
+                                     format_seconds(1e-9 * static_cast<double>(timeout.count())) +
+                                     "; it goes on");
+  }
+  return run_->status();
+}
+
+void Communicator::abort(const std::string& reason) {
+  executor_->fail(
+      *queue_,
+      Status(Code::aborted, "rank " + std::to_string(rank()) + " aborted the group: " + reason,
+             rank(), rank()));
+}
+
+std::string Work::where() const {
+  const auto held = executor_->lock();
+  return run_->where();
+}
+
+std::string Communicator::path_to(int peer) const {
+  const auto held = executor_->lock();
+  return queue_->paths->describe(peer);
+}
+
+void Communicator::leave() {
+  std::lock_guard lock(leave_mutex_);
+  if (left_) return;
+  left_ = true;
+  if (getpid() != process_) {
+    // A forked child shares descriptors with its parent, who goes on: let go without a word.
+    new std::shared_ptr<RunQueue>(queue_);
+    return;
+  }
+  const Deadline deadline(kLeaveBound);
+  const Status used_afterwards(Code::aborted,
+                               "the group was destroyed on rank " + std::to_string(rank()) +
+                                   " while operations were under way, or used afterwards",
+                               rank());
+  bool busy;
+  {
+    const auto held = executor_->lock();
+    busy = queue_->failure.ok() && (!queue_->active.empty() || !queue_->pending.empty());
+  }
+  if (busy) executor_->fail(*queue_, used_afterwards);
+  if (health_) {
+    health_->poll();  // tells the others of a failure, if any
+    health_->say_goodbye(deadline);
+  }
+  Paths& paths = *queue_->paths;
+  {
+    const auto held = executor_->lock();
+    paths.close(queue_->failure.ok());
+    if (queue_->failure.ok()) queue_->failure = used_afterwards;
+  }
+  const bool drained =
+      executor_->drain([&] { return paths.closed() && queue_->active.empty(); }, deadline);
+  if (!drained || !queue_->unsettled.empty()) {
+    log(LogLevel::info,
+        "group \"" + options_.name +
+            "\" left with messages that a peer never completed; their memory is kept until the "
+            "process ends",
+        rank());
+    new std::shared_ptr<RunQueue>(queue_);
+  }
+  if (health_) {
+    executor_->remove(health_.get());
+    health_->end();
+  }
+  executor_->detach(queue_);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/health.h"
+#include "comm/member.h"
+#include "comm/store.h"
+#include "exec/executor.h"
+#include "island/shm/shm.h"
+#include "plan/planner.h"
+
+namespace hetcomm {
+
+// An operation under way. Cheap to copy; the communicator may be destroyed first.
+class Work {
+ public:
+  Work(std::shared_ptr<Executor> executor, std::shared_ptr<Run> run)
+      : executor_(std::move(executor)), run_(std::move(run)) {}
+
+  bool done() const { return run_->done(); }
+  const Status& status() const { return run_->status(); }  // valid once done()
+  // Waits until done; Code::timeout if that takes longer than `timeout` (the operation goes on).
+  Status wait(std::chrono::nanoseconds timeout) const;
+  Status wait() const { return wait(run_->deadline().timeout() + std::chrono::seconds(5)); }
+  void when_done(std::function<void(const Status&)> listener) const {
+    run_->when_done(std::move(listener));
+  }
+  // Keeps `memory`, which holds the buffers, until nothing refers to them any more.
+  void hold(std::shared_ptr<void> memory) const { run_->hold(std::move(memory)); }
+  std::string describe() const { return run_->describe(); }
+  // What it waits for, in words.
+  std::string where() const;
+
+ private:
+  std::shared_ptr<Executor> executor_;
+  std::shared_ptr<Run> run_;
+};
+
+// A group of ranks and everything they do together. Thread-safe; the ranks must submit collectives
+// in the same order. Creation is collective and blocks until every rank has come.
+class Communicator {
+ public:
+  struct Options {
+    int rank = 0;
+    int size = 1;
+    std::string name = "default";                                // for messages
+    std::chrono::nanoseconds timeout{std::chrono::minutes(30)};  // of set-up and of operations
+    std::shared_ptr<Executor> executor;                          // of this process if null
+    std::string host;  // identity of the host, probed if empty
+  };
+
+  // Throws Error on every rank if any rank cannot take part.
+  Communicator(Store& store, Options options);
+  // Leaves in good order: sent data is delivered; operations still under way are aborted.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const Topology& topology() const { return *topology_; }
+  Planner& planner() { return *planner_; }
+  std::chrono::nanoseconds timeout() const { return options_.timeout; }
+  void set_timeout(std::chrono::nanoseconds timeout) { options_.timeout = timeout; }
+
+  // Starts a collective. The buffers hold input_count() and output_count() elements, may be null
+  // when that is 0, and stay alive until the work is done. `will_wait`: the caller waits at once,
+  // so nothing needs to happen in the background. Throws Error(invalid_argument) on a bad spec.
+  Work submit(const Spec& spec, const void* input, void* output, bool will_wait,
+              std::chrono::nanoseconds timeout);
+  Work submit(const Spec& spec, const void* input, void* output, bool will_wait = false) {
+    return submit(spec, input, output, will_wait, options_.timeout);
+  }
+  // Point to point: `count` elements, matched by (ranks, tag), in order.
+  Work send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
+            bool will_wait = false);
+  Work recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag, bool will_wait = false);
+
+  // Ends every operation on every rank with Code::aborted. Never blocks for long.
+  void abort(const std::string& reason);
+  // What leaving does, callable early (at process exit); later operations fail.
+  void leave();
+  // How this rank reaches another one, in words.
+  std::string path_to(int peer) const;
+
+ private:
+  void set_up(Store& store, const Deadline& deadline);
+  std::vector<std::string> agree(Store& store, const std::string& stage, const Deadline& deadline,
+                                 const std::function<std::string()>& part);
+  Status could_not_join(int peer, const std::string& reason) const;
+  std::vector<Member> meet(Store& store, const Deadline& deadline);
+  ShmOptions island_options(const std::vector<Member>& members) const;
+  void connect(const std::vector<Member>& members, const ShmOptions& shm, const Deadline& deadline);
+  std::vector<Member> exchange(Store& store, const Member& mine, const Deadline& deadline);
+  Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
+               int peer, uint32_t tag, bool will_wait);
+
+  Options options_;
+  std::shared_ptr<Executor> executor_;
+  std::shared_ptr<const Topology> topology_;
+  std::unique_ptr<Planner> planner_;
+  std::shared_ptr<RunQueue> queue_ = std::make_shared<RunQueue>();
+  std::shared_ptr<Health> health_;
+  std::mutex submit_mutex_;  // sequence numbers follow submission order
+  uint64_t sequence_ = 0;
+  uint64_t history_ = 0;  // hash of all collectives so far
+  std::mutex leave_mutex_;
+  bool left_ = false;
+  const pid_t process_ = getpid();
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+
+namespace hetcomm {
+
+// The control connections of one communicator: TCP to the ranks 1, 2, 4, ... away, so that news
+// floods to everybody in a logarithmic number of hops, whoever fails. Connections are accepted only
+// from holders of the communicator's secret. Not thread-safe; nothing here blocks except connect().
+class ControlPlane {
+ public:
+  struct Events {
+    std::function<void(int peer)> lost;                             // a connection ended
+    std::function<void(int origin, const std::string& news)> news;  // flooded by `origin`
+  };
+
+  // Listens on `address` (an IP address of this host). `watch` is told every descriptor to poll,
+  // `unwatch` every one before it is closed.
+  ControlPlane(int rank, int size, const std::string& address, Events events,
+               std::function<void(int)> watch, std::function<void(int)> unwatch);
+  ~ControlPlane();
+  ControlPlane(const ControlPlane&) = delete;
+
+  // "198.18.0.1 40123": what the others need to connect.
+  const std::string& contact() const { return contact_; }
+  // Connects to the neighbours of higher rank; `contacts` in rank order. Throws Error(transport).
+  void connect(const std::vector<std::string>& contacts, const std::string& secret,
+               const Deadline& deadline);
+  // Tells everybody.
+  void flood(const std::string& news);
+  // Accepts, reads, forwards and writes what it can without waiting.
+  void poll();
+  bool all_written() const;
+  // Closes everything; the object does nothing afterwards.
+  void close();
+
+ private:
+  struct Connection {
+    int descriptor = -1;
+    int peer = -1;  // unknown until the other side has shown the secret
+    bool introduced = false;
+    std::string in, out;
+    Clock::time_point since = Clock::now();
+  };
+
+  bool neighbour(int peer) const;
+  void read(Connection& connection);
+  void write(Connection& connection);
+  void handle(Connection& connection, const std::string& frame);
+  void forward(int origin, uint64_t number, const std::string& news, const Connection* except);
+  void close(Connection& connection);
+  void release(int descriptor);
+
+  int rank_, size_;
+  Events events_;
+  std::function<void(int)> watch_, unwatch_;
+  int listener_ = -1;
+  std::string contact_, secret_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  uint64_t flooded_ = 0;
+  std::map<int, std::set<uint64_t>> seen_;  // by origin: the numbers of its news that arrived
+};
+
+}  // namespace hetcomm

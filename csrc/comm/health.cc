@@ -1,0 +1,270 @@
+#include "comm/health.h"
+
+#include <cstring>
+
+#include "base/log.h"
+#include "base/packing.h"
+
+namespace hetcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What is flooded.
+enum class News : uint64_t { failure, stall, goodbye };
+
+// A rank whose connection ended without a goodbye is declared dead after this long: what it had
+// sent before may still be arriving.
+constexpr auto kGrace = 500ms;
+// An operation older than this is told to the others, so that calls can be compared.
+constexpr auto kStall = 1s;
+
+std::string pack(const CallDescriptor& call) {
+  return std::string(reinterpret_cast<const char*>(&call), sizeof call);
+}
+
+CallDescriptor unpack_call(const std::string& bytes) {
+  CallDescriptor call;
+  if (bytes.size() != sizeof call) throw Error(Code::invalid_argument, "malformed call");
+  std::memcpy(&call, bytes.data(), sizeof call);
+  return call;
+}
+
+bool same_call(CallDescriptor a, CallDescriptor b) {
+  a.step = b.step = 0;
+  return a == b;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const CallDescriptor& call) {
+  // A peer wrote it: anything may be in there.
+  if (call.collective > static_cast<uint32_t>(Collective::recv) || call.dtype >= kDtypes ||
+      call.op >= kReduceOps) {
+    return "an unknown operation";
+  }
+  Spec spec;
+  spec.collective = static_cast<Collective>(call.collective);
+  spec.dtype = static_cast<Dtype>(call.dtype);
+  spec.op = static_cast<ReduceOp>(call.op);
+  spec.root = static_cast<int>(call.root);
+  spec.count = static_cast<int64_t>(call.count);
+  char history[32];
+  std::snprintf(history, sizeof history, " (history %04llx)",
+                static_cast<unsigned long long>(call.history & 0xffff));
+  return describe(spec) + history;
+}
+
+Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
+               const std::string& address)
+    : executor_(executor),
+      queue_(std::move(queue)),
+      rank_(rank),
+      control_(
+          rank, size, address,
+          {.lost = [this](int peer) { on_lost(peer); },
+           .news = [this](int origin, const std::string& news) { on_news(origin, news); }},
+          [this](int descriptor) {
+            if (begun_) {
+              executor_.watch(descriptor);
+            } else {
+              unwatched_.push_back(descriptor);
+            }
+          },
+          [this](int descriptor) { executor_.unwatch(descriptor); }) {}
+
+void Health::begin(const std::vector<std::string>& contacts, const std::string& secret,
+                   const Deadline& deadline) {
+  std::lock_guard lock(mutex_);
+  control_.connect(contacts, secret, deadline);
+  begun_ = true;
+  for (int descriptor : unwatched_) executor_.watch(descriptor);
+  unwatched_.clear();
+}
+
+void Health::record(const CallDescriptor& call) {
+  std::lock_guard lock(mutex_);
+  calls_[call.sequence % kRemembered] = call;
+  next_call_ = call.sequence + 1;
+  if (ahead_.empty()) return;
+  auto [from, to] = ahead_.equal_range(call.sequence);
+  for (auto told = from; told != to; ++told) compare(told->second.first, told->second.second);
+  ahead_.erase(from, to);
+  executor_.kick();  // poll() delivers what was found
+}
+
+void Health::fail(const Status& status) {
+  if (cause_.ok()) cause_ = status;
+}
+
+// Failing completes runs and so calls their listeners, who may take locks of their own: never done
+// under this mutex.
+void Health::deliver() {
+  Status cause;
+  {
+    std::lock_guard lock(mutex_);
+    if (cause_.ok() || delivered_) return;
+    delivered_ = true;
+    cause = cause_;
+  }
+  executor_.fail(*queue_, cause);
+}
+
+void Health::compare(int peer, const CallDescriptor& theirs) {
+  const CallDescriptor mine = calls_[theirs.sequence % kRemembered];
+  if (mine.sequence != theirs.sequence || same_call(mine, theirs)) return;
+  fail(Status(Code::invalid_argument,
+              "ranks disagree about collective #" + std::to_string(theirs.sequence) + ": rank " +
+                  std::to_string(rank_) + " called " + describe(mine) + ", rank " +
+                  std::to_string(peer) + " called " + describe(theirs) +
+                  "; make the same calls in the same order on every rank (another "
+                  "history: an earlier call differed already)",
+              rank_, peer));
+}
+
+void Health::say_goodbye(const Deadline& deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    if (said_goodbye_ || !begun_) return;
+    said_goodbye_ = true;
+    control_.flood(Packer().put(static_cast<uint64_t>(News::goodbye)).put(next_call_).take());
+  }
+  while (!deadline.passed()) {
+    std::lock_guard lock(mutex_);
+    if (control_.all_written()) return;
+    control_.poll();
+  }
+}
+
+void Health::end() {
+  std::lock_guard lock(mutex_);
+  begun_ = false;
+  control_.close();
+}
+
+void Health::poll() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!begun_ || said_goodbye_) return;
+    control_.poll();
+    tell_failure();
+    look_for_departed();
+    look_for_stall();
+  }
+  deliver();
+}
+
+void Health::on_lost(int peer) {
+  if (left_.count(peer) == 0) lost_.emplace(peer, Clock::now());
+  executor_.kick();
+}
+
+void Health::on_news(int origin, const std::string& news) {
+  Unpacker unpack(news);
+  switch (static_cast<News>(unpack.number())) {
+    case News::failure: {
+      Status::Details details;
+      details.code = static_cast<Code>(unpack.number());
+      details.peer = static_cast<int>(unpack.number()) - 1;
+      details.op = unpack.text();
+      details.message = unpack.text();
+      details.rank = origin;
+      told_failure_ = true;  // everybody hears it from its origin
+      fail(Status(details));
+      return;
+    }
+    case News::stall: {
+      const CallDescriptor theirs = unpack_call(unpack.text());
+      note_stall(theirs.sequence, origin);
+      if (theirs.sequence < next_call_) {
+        compare(origin, theirs);
+      } else if (ahead_.size() < 4096) {
+        ahead_.emplace(theirs.sequence, std::make_pair(origin, theirs));
+      }
+      return;
+    }
+    case News::goodbye:
+      left_[origin] = {unpack.number(), Clock::now()};
+      lost_.erase(origin);
+      return;
+  }
+}
+
+void Health::tell_failure() {
+  Status failure;
+  {
+    const auto held = executor_.lock();
+    failure = queue_->failure;
+  }
+  if (failure.ok() || told_failure_) return;
+  told_failure_ = true;
+  const Status::Details& details = failure.details();
+  control_.flood(Packer()
+                     .put(static_cast<uint64_t>(News::failure))
+                     .put(static_cast<uint64_t>(details.code))
+                     .put(static_cast<uint64_t>(details.peer + 1))
+                     .put(details.op)
+                     .put(details.message)
+                     .take());
+  log(LogLevel::info, failure.text(), rank_);
+}
+
+void Health::note_stall(uint64_t sequence, int rank) {
+  stalled_[sequence].push_back(rank);
+  while (stalled_.size() > kRemembered) stalled_.erase(stalled_.begin());
+}
+
+void Health::look_for_departed() {
+  for (const auto& [peer, since] : lost_) {
+    if (Clock::now() - since < kGrace) continue;
+    fail(Status(Code::peer_failed,
+                "rank " + std::to_string(peer) +
+                    " is gone: its process ended or its host became unreachable; see its own log",
+                rank_, peer));
+    return;
+  }
+}
+
+void Health::look_for_stall() {
+  std::shared_ptr<Run> oldest;
+  std::vector<std::shared_ptr<Run>> active;
+  {
+    const auto held = executor_.lock();
+    active = queue_->active;
+  }
+  for (const auto& run : active) {
+    if (run->age() < kStall) continue;
+    for (const auto& [peer, departure] : left_) {
+      const bool message = run->lane() < 0;
+      const bool awaited =
+          message ? run->plan().spec.root == peer && Clock::now() - departure.at > kStall
+                  : departure.calls <= run->call().sequence;
+      if (!awaited) continue;
+      fail(Status(Code::peer_failed,
+                  "rank " + std::to_string(peer) + " has left the group after " +
+                      std::to_string(departure.calls) + " collectives, but this rank is in " +
+                      run->describe() + "; make the same calls on every rank",
+                  rank_, peer));
+      return;
+    }
+    if (run->lane() < 0) continue;
+    if (!oldest || run->call().sequence < oldest->call().sequence) oldest = run;
+  }
+  if (!oldest || stall_told_ > oldest->call().sequence) return;
+  const uint64_t sequence = oldest->call().sequence;
+  stall_told_ = sequence + 1;
+  note_stall(sequence, rank_);
+  control_.flood(Packer().put(static_cast<uint64_t>(News::stall)).put(pack(oldest->call())).take());
+  log(LogLevel::info,
+      oldest->describe() + " has not completed within a second; ranks known to wait in it: " +
+          list(stalled_[sequence]),
+      rank_);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,47 @@
+#include "comm/member.h"
+
+#include "base/packing.h"
+
+namespace hetcomm {
+namespace {
+
+// Changes whenever ranks of different builds could not work together.
+constexpr uint64_t kProtocol = 1;
+
+}  // namespace
+
+std::string Member::pack() const {
+  return Packer()
+      .put(kProtocol)
+      .put(serialize(info))
+      .put(table)
+      .put(uint64_t{number})
+      .put(local_address)
+      .put(network_address)
+      .put(wake_address)
+      .put(contact)
+      .put(secret)
+      .take();
+}
+
+Member Member::unpack(const std::string& bytes) {
+  Unpacker from(bytes);
+  const uint64_t protocol = from.number();
+  if (protocol != kProtocol) {
+    throw Error(Code::invalid_argument, "expected protocol " + std::to_string(kProtocol) +
+                                            ", got " + std::to_string(protocol) +
+                                            "; install the same hetcomm version on every rank");
+  }
+  Member member;
+  member.info = parse_rank_info(from.text());
+  member.table = from.text();
+  member.number = static_cast<uint32_t>(from.number());
+  member.local_address = from.text();
+  member.network_address = from.text();
+  member.wake_address = from.text();
+  member.contact = from.text();
+  member.secret = from.text();
+  return member;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,86 @@
+#include "comm/process.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "topology/probe.h"
+#include "transport/ucx/ucx.h"
+
+namespace hetcomm {
+namespace {
+
+std::mutex live_mutex;
+std::set<Communicator*> live;
+
+// What UCX may use, best first: RDMA devices that are really here (recorded or emulated facts may
+// name others), and every interface for TCP to peers without RDMA.
+std::vector<std::string> link_devices(const std::vector<Nic>& nics) {
+  std::vector<std::string> devices, interfaces;
+  for (const Nic& nic : nics) {
+    if (nic.name != nic.interface &&
+        std::filesystem::exists("/sys/class/infiniband/" +
+                                nic.name.substr(0, nic.name.find(':')))) {
+      devices.push_back(nic.name);
+    }
+    if (!nic.interface.empty()) interfaces.push_back(nic.interface);
+  }
+  devices.insert(devices.end(), interfaces.begin(), interfaces.end());
+  return devices;
+}
+
+std::mutex executors_mutex;
+
+// By process, since a forked child has its own; never destroyed, because the transport's library
+// may be gone before static destructors run.
+std::map<pid_t, std::shared_ptr<Executor>>& executors() {
+  static auto* all = new std::map<pid_t, std::shared_ptr<Executor>>;
+  return *all;
+}
+
+}  // namespace
+
+void process::enter(Communicator* communicator) {
+  std::lock_guard lock(live_mutex);
+  live.insert(communicator);
+}
+
+void process::exit(Communicator* communicator) {
+  std::lock_guard lock(live_mutex);
+  live.erase(communicator);
+}
+
+void shut_down() {
+  std::set<Communicator*> leaving;
+  {
+    std::lock_guard lock(live_mutex);
+    leaving.swap(live);
+  }
+  for (Communicator* communicator : leaving) communicator->leave();
+  std::lock_guard lock(executors_mutex);
+  auto found = executors().find(getpid());
+  if (found != executors().end()) found->second->stop();
+}
+
+std::shared_ptr<Executor> Executor::process() {
+  std::lock_guard lock(executors_mutex);
+  auto& executor = executors()[getpid()];
+  if (executor) return executor;
+  std::unique_ptr<Transport> transport;
+  Status none;
+  try {
+    transport = make_ucx_transport(link_devices(probe_nics()));
+  } catch (const Error& error) {
+    none = error.status();
+    log(LogLevel::info, none.text());
+  }
+  executor = std::make_shared<Executor>(std::move(transport), none);
+  return executor;
+}
+
+}  // namespace hetcomm

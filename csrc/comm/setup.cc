@@ -1,0 +1,239 @@
+// How the ranks of a communicator meet, agree and connect.
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "comm/member.h"
+#include "device/reduce.h"
+#include "island/shm/shm.h"
+#include "topology/probe.h"
+
+namespace hetcomm {
+namespace {
+
+std::string random_secret() {
+  std::random_device random;
+  std::string secret;
+  for (int i = 0; i < 8; ++i) secret += std::to_string(random()) + "-";
+  return secret;
+}
+
+// Numbers of communicators of this process; the numbers of long gone ones come round again.
+uint32_t next_number() {
+  static std::atomic<uint32_t> counter{0};
+  return counter++ % Paths::kMaxCommunicators;
+}
+
+constexpr std::chrono::nanoseconds kAttachBound = std::chrono::seconds(30);
+
+std::string format(const Deadline& deadline) {
+  return format_seconds(1e-9 * static_cast<double>(deadline.timeout().count()));
+}
+
+}  // namespace
+
+void Communicator::set_up(Store& store, const Deadline& deadline) {
+  std::vector<Member> members;
+  agree(store, "agreed", deadline, [&] {
+    members = meet(store, deadline);
+    return std::string();
+  });
+  // The first member of each island makes the memory that it shares.
+  const std::vector<int>& ranks = topology_->island(topology_->island_of(rank()));
+  ShmOptions shm = island_options(members);
+  std::vector<std::string> names;
+  try {
+    names = agree(store, "named", deadline, [&] {
+      if (ranks.size() > 1 && ranks[0] == rank()) shm.name = create_shm_segment(shm);
+      return shm.name;
+    });
+  } catch (const Error&) {
+    if (!shm.name.empty()) remove_shm_segment(shm.name);
+    throw;
+  }
+  shm.name = names[ranks[0]];
+  const auto fingerprints = agree(store, "ready", deadline, [&] {
+    connect(members, shm, deadline);
+    return std::to_string(topology_->fingerprint());
+  });
+  for (int peer = 0; peer < size(); ++peer) {
+    if (fingerprints[peer] == fingerprints[rank()]) continue;
+    throw Error(could_not_join(peer,
+                               "it derived another topology from the same facts; install the "
+                               "same hetcomm version on every rank"));
+  }
+  executor_->attach(queue_);
+  if (health_) executor_->add(health_);
+  log(LogLevel::info,
+      "group \"" + options_.name + "\": " + std::to_string(size()) + " ranks, " +
+          std::to_string(topology_->islands().size()) + " islands; " +
+          topology_->rank(rank()).libraries.at("ucx"),
+      rank());
+}
+
+// A stage of the set-up: every rank publishes what its part gave, or why it failed, behind a sign;
+// returns what all gave. All ranks fail if one did.
+std::vector<std::string> Communicator::agree(Store& store, const std::string& stage,
+                                             const Deadline& deadline,
+                                             const std::function<std::string()>& part) {
+  std::vector<std::string> given(size());
+  Status mine;
+  try {
+    given[rank()] = part();
+  } catch (const Error& error) {
+    mine = error.status();
+  } catch (const std::exception& error) {
+    mine = Status(Code::transport, std::string("set-up: ") + error.what(), rank());
+  }
+  try {
+    store.set(stage + "/" + std::to_string(rank()),
+              mine.ok() ? "+" + given[rank()] : "-" + mine.text());
+  } catch (const Error& error) {
+    if (mine.ok()) mine = error.status();
+  }
+  for (int peer = 0; peer < size() && mine.ok(); ++peer) {
+    if (peer == rank()) continue;
+    try {
+      given[peer] = store.get(stage + "/" + std::to_string(peer), deadline);
+    } catch (const Error& error) {
+      mine = Status(Code::timeout,
+                    "rank " + std::to_string(peer) + " did not finish setting up group \"" +
+                        options_.name + "\" within " + format(deadline) + ": " + error.what(),
+                    rank(), peer);
+      break;
+    }
+    const bool joined = !given[peer].empty() && given[peer][0] == '+';
+    given[peer].erase(0, 1);
+    if (!joined) mine = could_not_join(peer, given[peer]);
+  }
+  check(mine);
+  return given;
+}
+
+Status Communicator::could_not_join(int peer, const std::string& reason) const {
+  return Status(
+      Code::peer_failed,
+      "rank " + std::to_string(peer) + " could not join group \"" + options_.name + "\": " + reason,
+      rank(), peer);
+}
+
+// Finds out about this rank, tells the others and agrees with them on the topology.
+std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
+  Member mine;
+  try {
+    mine.info = probe_rank();
+    if (!options_.host.empty()) mine.info.host = options_.host;
+    mine.info.libraries["ucx"] = executor_->transport() ? executor_->transport()->version()
+                                                        : executor_->no_transport().text();
+    instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first
+                        // reduction
+    mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
+    mine.number = next_number();
+    mine.wake_address = executor_->wake_address();
+    if (Transport* transport = executor_->transport()) {
+      const auto held = executor_->lock();
+      mine.local_address = transport->address(true);
+      mine.network_address = transport->address(false);
+    }
+    std::string address = "127.0.0.1";
+    for (auto nic = mine.info.nics.rbegin(); nic != mine.info.nics.rend(); ++nic) {
+      if (!nic->address.empty()) address = nic->address;  // the best one's in the end
+    }
+    if (size() > 1) {
+      health_ = std::make_shared<Health>(*executor_, queue_, rank(), size(), address);
+      mine.contact = health_->contact();
+    }
+    if (rank() == 0) mine.secret = random_secret();
+  } catch (const std::exception&) {
+    store.set("member/" + std::to_string(rank()), "");  // so that nobody waits for it
+    throw;
+  }
+  std::vector<Member> members = exchange(store, mine, deadline);
+  std::vector<RankInfo> infos;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (members[peer].table != mine.table) {
+      throw Error(Code::invalid_argument,
+                  "HETCOMM_SELECT differs: rank " + std::to_string(rank()) + " has \"" +
+                      mine.table + "\", rank " + std::to_string(peer) + " has \"" +
+                      members[peer].table + "\"; set the same on every rank");
+    }
+    infos.push_back(members[peer].info);
+  }
+  topology_ = std::make_shared<Topology>(std::move(infos));
+  planner_ = std::make_unique<Planner>(topology_, SelectionTable(mine.table));
+  return members;
+}
+
+ShmOptions Communicator::island_options(const std::vector<Member>& members) const {
+  const std::vector<int>& ranks = topology_->island(topology_->island_of(rank()));
+  ShmOptions shm;
+  shm.member = topology_->index_in_island(rank());
+  shm.members = static_cast<int>(ranks.size());
+  shm.ranks = ranks;
+  shm.describe_call = [](const CallDescriptor& call) { return describe(call); };
+  std::vector<std::string> wake_addresses;
+  for (int member : ranks) wake_addresses.push_back(members[member].wake_address);
+  shm.wake = [executor = executor_.get(), wake_addresses](int member) {
+    executor->wake(wake_addresses[member]);
+  };
+  return shm;
+}
+
+void Communicator::connect(const std::vector<Member>& members, const ShmOptions& shm,
+                           const Deadline& deadline) {
+  std::vector<PeerAddress> peers;
+  std::vector<std::string> contacts;
+  for (int peer = 0; peer < size(); ++peer) {
+    const bool same = topology_->same_host(rank(), peer);
+    peers.push_back(
+        {same ? members[peer].local_address : members[peer].network_address, members[peer].number});
+    contacts.push_back(members[peer].contact);
+  }
+  std::unique_ptr<Island> island;
+  if (shm.members > 1) {
+    // All members are known to be here, so a short wait is enough.
+    island = open_shm_island(shm, Deadline(std::min(deadline.left(), kAttachBound)));
+  }
+  const auto& neighbours = topology_->hosts()[topology_->host_of(rank())];
+  executor_->set_oversubscribed(static_cast<int>(neighbours.size()) >
+                                topology_->rank(rank()).cores);
+  queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island),
+                                          executor_->transport(), executor_->no_transport());
+  if (health_) health_->begin(contacts, members[0].secret, deadline);
+}
+
+std::vector<Member> Communicator::exchange(Store& store, const Member& mine,
+                                           const Deadline& deadline) {
+  store.set("member/" + std::to_string(rank()), mine.pack());
+  std::vector<Member> members;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::string number = std::to_string(peer);
+    std::string packed;
+    try {
+      packed = peer == rank() ? mine.pack() : store.get("member/" + number, deadline);
+    } catch (const Error& error) {
+      throw Error(Status(Code::timeout,
+                         "rank " + number + " of " + std::to_string(size()) +
+                             " did not come to group \"" + options_.name + "\" within " +
+                             format(deadline) + ": " + error.what() +
+                             "; see that it runs, or raise the timeout",
+                         rank(), peer));
+    }
+    if (packed.empty()) {
+      throw Error(could_not_join(peer, store.get("agreed/" + number, deadline).substr(1)));
+    }
+    try {
+      members.push_back(Member::unpack(packed));
+    } catch (const Error& error) {
+      throw Error(
+          Status(Code::invalid_argument, "rank " + number + ": " + error.what(), rank(), peer));
+    }
+  }
+  return members;
+}
+
+}  // namespace hetcomm

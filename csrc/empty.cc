@@ -1,0 +1,1 @@
+// The shared library has no code of its own: see the folders.
