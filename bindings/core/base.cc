@@ -1,0 +1,86 @@
+#include <pybind11/pybind11.h>
+
+#include "base/config.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "core/binding.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+// The Python exception of each code, made in this order below the common base hetcomm.Error.
+struct ExceptionRow {
+  Code code;
+  const char* name;
+  PyObject* builtin;  // also caught by `except` of this built-in
+};
+
+void raise(const Status& status, py::handle type) {
+  const Status::Details& details = status.details();
+  py::object error = type(status.text());
+  error.attr("rank") = details.rank;
+  error.attr("peer") = details.peer;
+  error.attr("op") = details.op;
+  error.attr("step") = details.step;
+  PyErr_SetObject(type.ptr(), error.ptr());
+}
+
+void bind(py::module_& module) {
+  static std::vector<std::pair<Code, PyObject*>> types;
+  static PyObject* base = PyErr_NewExceptionWithDoc(
+      "hetcomm.Error",
+      "Base of every hetcomm error. Attributes: rank (who noticed), peer (whom it concerns), op, "
+      "step; -1 or empty where not applicable.",
+      PyExc_RuntimeError, nullptr);
+  module.add_object("Error", py::reinterpret_borrow<py::object>(base));
+  const ExceptionRow rows[] = {
+      {Code::invalid_argument, "InvalidArgumentError", PyExc_ValueError},
+      {Code::transport, "TransportError", nullptr},
+      {Code::vendor, "VendorError", nullptr},
+      {Code::timeout, "TimeoutError", PyExc_TimeoutError},
+      {Code::aborted, "AbortedError", nullptr},
+      {Code::peer_failed, "PeerFailedError", nullptr},
+  };
+  for (const ExceptionRow& row : rows) {
+    py::tuple bases = py::make_tuple(py::handle(base));
+    if (row.builtin) bases = py::make_tuple(py::handle(base), py::handle(row.builtin));
+    PyObject* type =
+        PyErr_NewException((std::string("hetcomm.") + row.name).c_str(), bases.ptr(), nullptr);
+    if (type == nullptr) throw py::error_already_set();
+    types.push_back({row.code, type});
+    module.add_object(row.name, py::reinterpret_borrow<py::object>(type));
+  }
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      PyObject* chosen = base;
+      for (const auto& [code, type] : types) {
+        if (code == error.status().code()) chosen = type;
+      }
+      raise(error.status(), chosen);
+    }
+  });
+
+  py::enum_<Dtype> dtype(module, "Dtype");
+#define X(name, storage, bytes, kind) dtype.value(#name, Dtype::name);
+  HETCOMM_DTYPES(X)
+#undef X
+  dtype.def_property_readonly("size", [](Dtype self) { return size_of(self); });
+  py::enum_<ReduceOp> op(module, "ReduceOp");
+#define X(name) op.value(#name, ReduceOp::name);
+  HETCOMM_REDUCE_OPS(X)
+#undef X
+  module.def("reducible", &reducible, py::arg("dtype"), py::arg("op"),
+             "Whether ranks' values of this dtype can be combined by this operation.");
+  module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
+  module.def("format_bytes", &format_bytes);
+  module.def("format_seconds", &format_seconds);
+}
+
+const Binding binding(0, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,192 @@
+#include <pybind11/chrono.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "comm/communicator.h"
+#include "comm/process.h"
+#include "core/binding.h"
+#include "transport/ucx/ucx.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+// A store written in Python: anything with set(key, value) and get(key, timeout) of bytes.
+class PythonStore : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    py::gil_scoped_acquire gil;
+    try {
+      py::get_override(this, "set")(key, py::bytes(value));
+    } catch (py::error_already_set& error) {
+      throw Error(Code::transport, error.what());
+    }
+  }
+  std::string get(const std::string& key, const Deadline& deadline) override {
+    py::gil_scoped_acquire gil;
+    try {
+      return py::get_override(this, "get")(key, std::chrono::duration<double>(deadline.left()))
+          .cast<std::string>();
+    } catch (py::error_already_set& error) {
+      throw Error(deadline.passed() ? Code::timeout : Code::transport, error.what());
+    }
+  }
+};
+
+// A view of a Python object's memory, held until the operation is done.
+struct Buffer {
+  Py_buffer view{};
+  bool held = false;
+
+  Buffer() = default;
+  Buffer(const py::object& object, bool writable) {
+    if (object.is_none()) return;
+    const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object.ptr(), &view, flags) != 0) throw py::error_already_set();
+    held = true;
+  }
+  ~Buffer() {
+    if (!held || !Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    PyBuffer_Release(&view);
+  }
+  Buffer(const Buffer&) = delete;
+
+  void* data() const { return view.buf; }
+  int64_t bytes() const { return view.len; }
+};
+using SharedBuffer = std::shared_ptr<Buffer>;
+
+// Lets the buffers go when the operation is done, whether or not anybody keeps the work.
+Work keeping(Work work, SharedBuffer input, SharedBuffer output = nullptr) {
+  work.hold(std::move(input));
+  work.hold(std::move(output));
+  return work;
+}
+
+int64_t elements(const Buffer& given, Dtype dtype) {
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  if (given.bytes() % size == 0) return given.bytes() / size;
+  throw Error(Code::invalid_argument, "expected a buffer of whole " + std::string(name(dtype)) +
+                                          " elements of " + std::to_string(size) + " bytes, got " +
+                                          std::to_string(given.bytes()) +
+                                          " bytes; name the array's own dtype");
+}
+
+void require(const char* which, const Buffer& given, int64_t elements, Dtype dtype) {
+  const int64_t bytes = elements * static_cast<int64_t>(size_of(dtype));
+  if (given.bytes() == bytes) return;
+  throw Error(Code::invalid_argument,
+              std::string("the ") + which + " buffer: expected " + std::to_string(bytes) +
+                  " bytes (" + std::to_string(elements) + " x " + name(dtype) + "), got " +
+                  std::to_string(given.bytes()) + "; see Spec.input_count() and output_count()");
+}
+
+// Bounded, so that adding it to the clock does not overflow.
+std::chrono::nanoseconds nanoseconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(std::min(seconds, 1e9) * 1e9));
+}
+
+void check_released(const Work& work, std::optional<double> seconds) {
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = seconds ? work.wait(nanoseconds(*seconds)) : work.wait();
+  }
+  check(status);
+}
+
+// Leaving waits for others, so not with the interpreter's lock.
+struct Leaving {
+  void operator()(Communicator* communicator) const {
+    py::gil_scoped_release release;
+    delete communicator;
+  }
+};
+
+void bind(py::module_& module) {
+  py::class_<Store, PythonStore>(module, "Store",
+                                 "Where ranks find each other. Derive and define set(key, value: "
+                                 "bytes) and get(key, timeout: timedelta) -> bytes.")
+      .def(py::init<>());
+  py::class_<LocalStore, Store>(module, "LocalStore", "For ranks that are threads of one process.")
+      .def(py::init<>());
+  py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
+      .def(py::init([] {
+             auto process = make_ucx_transport({});
+             return std::make_shared<Executor>(std::move(process), Status());
+           }),
+           "An executor of its own, for ranks that are threads of one process.")
+      .def_static("without_transport", [](const std::string& why) {
+        return std::make_shared<Executor>(nullptr, Status(Code::vendor, why));
+      });
+  py::class_<Work>(module, "Work")
+      .def("done", &Work::done)
+      .def("wait", &check_released, py::arg("timeout") = py::none(),
+           "Waits until done, at most `timeout` seconds; raises hetcomm.Error if it failed.")
+      .def("where", &Work::where, py::call_guard<py::gil_scoped_release>());
+  py::class_<Communicator, std::unique_ptr<Communicator, Leaving>>(
+      module, "Communicator", "A group of ranks. Creation is collective and blocks until all came.")
+      .def(py::init([](Store& store, int rank, int size, double timeout, std::string name,
+                       std::shared_ptr<Executor> executor, std::string host) {
+             Communicator::Options options{
+                 rank,           size, std::move(name), nanoseconds(timeout), std::move(executor),
+                 std::move(host)};
+             py::gil_scoped_release release;
+             return std::unique_ptr<Communicator, Leaving>(
+                 new Communicator(store, std::move(options)));
+           }),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = 1800.0,
+           py::arg("name") = "default", py::arg("executor") = nullptr, py::arg("host") = "")
+      .def_property_readonly("rank", &Communicator::rank)
+      .def_property_readonly("size", &Communicator::size)
+      .def_property_readonly("topology", &Communicator::topology,
+                             py::return_value_policy::reference_internal)
+      .def(
+          "submit",
+          [](Communicator& self, const Spec& spec, const py::object& input,
+             const py::object& output, bool will_wait) {
+            auto in = std::make_shared<Buffer>(input, spec.in_place);
+            auto out = spec.in_place ? in : std::make_shared<Buffer>(output, true);
+            require("input", *in, input_count(spec, self.rank(), self.size()), spec.dtype);
+            if (!spec.in_place) {
+              require("output", *out, output_count(spec, self.rank(), self.size()), spec.dtype);
+            }
+            py::gil_scoped_release release;
+            return keeping(self.submit(spec, in->data(), out->data(), will_wait), in, out);
+          },
+          py::arg("spec"), py::arg("input"), py::arg("output") = py::none(),
+          py::arg("will_wait") = false)
+      .def(
+          "send",
+          [](Communicator& self, const py::object& data, Dtype dtype, int to, uint32_t tag) {
+            auto in = std::make_shared<Buffer>(data, false);
+            py::gil_scoped_release release;
+            return keeping(self.send(in->data(), dtype, elements(*in, dtype), to, tag), in);
+          },
+          py::arg("data"), py::arg("dtype"), py::arg("to"), py::arg("tag") = 0)
+      .def(
+          "recv",
+          [](Communicator& self, const py::object& data, Dtype dtype, int from, uint32_t tag) {
+            auto out = std::make_shared<Buffer>(data, true);
+            py::gil_scoped_release release;
+            return keeping(self.recv(out->data(), dtype, elements(*out, dtype), from, tag), out);
+          },
+          py::arg("data"), py::arg("dtype"), py::arg("from_"), py::arg("tag") = 0)
+      .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
+           py::arg("reason") = "abort() was called")
+      .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())
+      .def("path_to", &Communicator::path_to, py::arg("peer"),
+           py::call_guard<py::gil_scoped_release>());
+  module.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>(),
+             "Lets every communicator of this process leave; for process exit.");
+}
+
+const Binding binding(40, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,145 @@
+#include "plan/plan.h"
+
+#include <pybind11/operators.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "core/binding.h"
+#include "plan/builder.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+template <typename Value>
+void enumerate(py::module_& module, const char* type, const char* doc, Value last) {
+  py::enum_<Value> values(module, type, doc);
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    values.value(name(static_cast<Value>(i)), static_cast<Value>(i));
+  }
+}
+
+void bind_spec(py::module_& module) {
+  enumerate(module, "Collective", "A collective operation.", Collective::recv);
+  module.def("collective_from_name", &collective_from_name, py::arg("name"));
+  const Spec usual;
+  py::class_<Spec>(module, "Spec",
+                   "What is to be done. count: elements of the whole buffer for all_reduce, "
+                   "broadcast and reduce, of one rank's block for the others. in_place: input and "
+                   "output are the same memory (all_reduce, reduce and broadcast only). splits: "
+                   "for an all_to_all with unequal blocks, n x n row-major, element "
+                   "from * n + to. Immutable and hashable.")
+      .def(py::init([](Collective collective, Dtype dtype, ReduceOp op, int root, int64_t count,
+                       bool in_place, std::vector<int64_t> splits) {
+             return Spec{collective, dtype, op, root, count, in_place, std::move(splits)};
+           }),
+           py::arg("collective"), py::arg("dtype") = usual.dtype, py::arg("op") = usual.op,
+           py::kw_only(), py::arg("root") = usual.root, py::arg("count") = usual.count,
+           py::arg("in_place") = usual.in_place, py::arg("splits") = usual.splits)
+      .def_readonly("collective", &Spec::collective)
+      .def_readonly("dtype", &Spec::dtype)
+      .def_readonly("op", &Spec::op)
+      .def_readonly("root", &Spec::root)
+      .def_readonly("count", &Spec::count)
+      .def_readonly("in_place", &Spec::in_place)
+      .def_readonly("splits", &Spec::splits)
+      .def("input_count", &input_count, py::arg("rank"), py::arg("size"),
+           "Elements of the input that `rank` of `size` ranks must supply.")
+      .def("output_count", &output_count, py::arg("rank"), py::arg("size"))
+      .def("largest_buffer", &largest_buffer, py::arg("size"),
+           "Bytes of the largest buffer that any of `size` ranks supplies.")
+      .def(py::self == py::self)
+      .def("__hash__", &hash)
+      .def("__repr__", [](const Spec& self) { return "<Spec " + describe(self) + ">"; });
+}
+
+void bind_steps(py::module_& module) {
+  enumerate(module, "Space", "A buffer of a rank.", Space::scratch);
+  enumerate(module, "StepKind", "What a step does.", StepKind::reduce);
+  py::class_<Range>(module, "Range", "Elements [offset, offset + count) of a buffer.")
+      .def(py::init([](Space space, int64_t offset, int64_t count) {
+             return Range{space, offset, count};
+           }),
+           py::arg("space") = Space::input, py::arg("offset") = 0, py::arg("count") = 0)
+      .def_readwrite("space", &Range::space)
+      .def_readwrite("offset", &Range::offset)
+      .def_readwrite("count", &Range::count)
+      .def_property_readonly("end", &Range::end)
+      .def(py::self == py::self)
+      .def("__repr__", [](const Range& self) {
+        return std::string("<Range ") + name(self.space) + "[" + std::to_string(self.offset) +
+               ", " + std::to_string(self.end()) + ")>";
+      });
+  py::class_<Piece>(module, "Piece", "A part of an island collective. from_, to: ranks, or -1.")
+      .def(py::init([](int from, int to, Range source, Range target) {
+             return Piece{from, to, source, target};
+           }),
+           py::arg("from_") = -1, py::arg("to") = -1, py::arg("source") = Range(),
+           py::arg("target") = Range())
+      .def_readwrite("from_", &Piece::from)
+      .def_readwrite("to", &Piece::to)
+      .def_readwrite("source", &Piece::source)
+      .def_readwrite("target", &Piece::target)
+      .def(py::self == py::self);
+  py::class_<Step>(module, "Step",
+                   "One entry of a plan. Lists are copies: assign the whole field to change it.")
+      .def(py::init([](StepKind kind, int peer, int tag, std::vector<Range> sources, Range target,
+                       std::vector<Piece> pieces, std::vector<int> after) {
+             return Step{
+                 kind, peer, tag, std::move(sources), target, std::move(pieces), std::move(after)};
+           }),
+           py::arg("kind") = StepKind::copy, py::arg("peer") = -1, py::arg("tag") = 0,
+           py::arg("sources") = std::vector<Range>(), py::arg("target") = Range(),
+           py::arg("pieces") = std::vector<Piece>(), py::arg("after") = std::vector<int>())
+      .def_readwrite("kind", &Step::kind)
+      .def_readwrite("peer", &Step::peer)
+      .def_readwrite("tag", &Step::tag)
+      .def_readwrite("sources", &Step::sources)
+      .def_readwrite("target", &Step::target)
+      .def_readwrite("pieces", &Step::pieces)
+      .def_readwrite("after", &Step::after)
+      .def("reads", &reads, py::arg("rank"), "The ranges that this step of `rank` reads.")
+      .def("writes", &writes, py::arg("rank"))
+      .def(py::self == py::self)
+      .def("__repr__", [](const Step& self) { return "<Step " + describe(self) + ">"; });
+}
+
+void bind(py::module_& module) {
+  bind_spec(module);
+  bind_steps(module);
+  py::class_<Plan, std::shared_ptr<Plan>>(
+      module, "Plan",
+      "What one rank does for one collective. scratch_count: elements of scratch that it needs. "
+      "Lists are copies: assign the whole field to change it.")
+      .def(py::init([](Spec spec, int rank, int size, std::string algorithm,
+                       std::vector<int> members, std::vector<Step> steps, int64_t scratch_count) {
+             return Plan{
+                 std::move(spec),  rank,         size, std::move(algorithm), std::move(members),
+                 std::move(steps), scratch_count};
+           }),
+           py::arg("spec"), py::arg("rank") = 0, py::arg("size") = 1, py::arg("algorithm") = "",
+           py::arg("members") = std::vector<int>(), py::arg("steps") = std::vector<Step>(),
+           py::arg("scratch_count") = 0)
+      .def_readwrite("spec", &Plan::spec)
+      .def_readwrite("rank", &Plan::rank)
+      .def_readwrite("size", &Plan::size)
+      .def_readwrite("algorithm", &Plan::algorithm)
+      .def_readwrite("members", &Plan::members)
+      .def_readwrite("steps", &Plan::steps)
+      .def_readwrite("scratch_count", &Plan::scratch_count)
+      .def("__str__", [](const Plan& self) {
+        std::string text = describe(self.spec) + " by " + self.algorithm + ", rank " +
+                           std::to_string(self.rank) + " of " + std::to_string(self.size);
+        for (size_t i = 0; i < self.steps.size(); ++i) {
+          text.append("\n").append(std::to_string(i)).append(": ");
+          text.append(describe(self.steps[i]));
+        }
+        return text;
+      });
+}
+
+const Binding binding(20, bind);
+
+}  // namespace
+}  // namespace hetcomm

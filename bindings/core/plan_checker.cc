@@ -1,0 +1,86 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "core/binding.h"
+#include "plan/checker.h"
+#include "plan/cost.h"
+#include "plan/planner.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+void bind_cost(py::module_& module) {
+  py::class_<CostParameters>(module, "CostParameters",
+                             "The constants of the cost model, in ns and bytes per second.")
+      .def(py::init<>())
+      .def_readwrite("island_latency", &CostParameters::island_latency)
+      .def_readwrite("link_latency_tcp", &CostParameters::link_latency_tcp)
+      .def_readwrite("link_latency_rdma", &CostParameters::link_latency_rdma)
+      .def_readwrite("link_latency_shm", &CostParameters::link_latency_shm)
+      .def_readwrite("memory_bandwidth", &CostParameters::memory_bandwidth)
+      .def_readwrite("step_overhead", &CostParameters::step_overhead)
+      .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth);
+  py::class_<Cost>(module, "Cost",
+                   "Predicted ns: total; island, the busiest rank's island steps, copies and "
+                   "reductions; bridge, the busiest NIC direction. bridge_bytes: what the busiest "
+                   "host sends to other hosts.")
+      .def_readonly("total", &Cost::total)
+      .def_readonly("island", &Cost::island)
+      .def_readonly("bridge", &Cost::bridge)
+      .def_readonly("bridge_bytes", &Cost::bridge_bytes)
+      .def("__repr__", [](const Cost& self) {
+        return "<Cost " + std::to_string(self.total) + " ns, island " +
+               std::to_string(self.island) + " ns, bridge " + std::to_string(self.bridge) +
+               " ns, " + std::to_string(self.bridge_bytes) + " bytes>";
+      });
+  module.def(
+      "predict",
+      [](const Topology& topology, const std::vector<Plan>& plans,
+         const CostParameters& parameters) { return predict(topology, plans, parameters); },
+      py::arg("topology"), py::arg("plans"), py::arg("parameters") = CostParameters(),
+      py::call_guard<py::gil_scoped_release>(),
+      "What executing the plans of all ranks, in rank order, costs. InvalidArgumentError for plans "
+      "that cannot run to their end.");
+  module.def(
+      "timeline",
+      [](const Topology& topology, const std::vector<Plan>& plans,
+         const CostParameters& parameters) {
+        Timeline timeline;
+        predict(topology, plans, parameters, &timeline);
+        std::vector<std::vector<std::pair<int64_t, int64_t>>> spans(timeline.size());
+        for (size_t rank = 0; rank < timeline.size(); ++rank) {
+          for (const Interval& span : timeline[rank]) {
+            spans[rank].emplace_back(span.start, span.end);
+          }
+        }
+        return spans;
+      },
+      py::arg("topology"), py::arg("plans"), py::arg("parameters") = CostParameters(),
+      "(start, end) in predicted ns for each rank and step.");
+}
+
+void bind_checker(py::module_& module) {
+  module.def(
+      "check",
+      [](const Topology& topology, const std::vector<Plan>& plans) {
+        return check(topology, plans);
+      },
+      py::arg("topology"), py::arg("plans"), py::call_guard<py::gil_scoped_release>(),
+      "What is wrong with the plans of all ranks, in rank order; empty if nothing.");
+  module.def(
+      "check_algorithm",
+      [](const Planner& planner, const Spec& spec, const Algorithm& algorithm) {
+        return check(planner.topology(), planner.plan_all(spec, algorithm));
+      },
+      py::arg("planner"), py::arg("spec"), py::arg("algorithm"),
+      py::call_guard<py::gil_scoped_release>(),
+      "check() of the plans that one algorithm makes, without a copy of them in Python.");
+}
+
+const Binding cost(20, bind_cost);  // before the planner, whose candidates have one
+const Binding checker(22, bind_checker);
+
+}  // namespace
+}  // namespace hetcomm

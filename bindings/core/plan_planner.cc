@@ -1,0 +1,97 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "core/binding.h"
+#include "plan/planner.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+const Algorithm& algorithm_named(Collective collective, const std::string& wanted) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective == collective && algorithm.name == wanted) return algorithm;
+  }
+  throw py::key_error(std::string(name(collective)) + " has no algorithm " + wanted);
+}
+
+void bind_table(py::module_& module) {
+  py::class_<SelectionTable> table(
+      module, "SelectionTable",
+      "Which algorithm serves which collective and size, as text such as "
+      "\"all_reduce:0-4k=flat,4k-inf=hierarchical_ring;broadcast:0-inf=auto\". Sizes are bytes of "
+      "the collective's largest buffer, lower bound included, upper excluded. Raises "
+      "InvalidArgumentError that names the column, what was expected and what came.");
+  py::class_<SelectionTable::Row>(table, "Row", "to: 2**63 - 1 stands for inf.")
+      .def_readonly("collective", &SelectionTable::Row::collective)
+      .def_readonly("from_", &SelectionTable::Row::from)
+      .def_readonly("to", &SelectionTable::Row::to)
+      .def_readonly("algorithm", &SelectionTable::Row::algorithm);
+  table.def(py::init<const std::string&>(), py::arg("text") = "")
+      .def("algorithm", &SelectionTable::algorithm, py::arg("collective"), py::arg("bytes"),
+           "\"auto\" if no row covers it.")
+      .def_property_readonly("rows", &SelectionTable::rows)
+      .def("__str__", &SelectionTable::text);
+}
+
+void bind(py::module_& module) {
+  bind_table(module);
+  py::class_<Algorithm, std::unique_ptr<Algorithm, py::nodelete>>(module, "Algorithm",
+                                                                  "One way to do a collective.")
+      .def_readonly("collective", &Algorithm::collective)
+      .def_readonly("name", &Algorithm::name)
+      .def_readonly("summary", &Algorithm::summary)
+      .def(
+          "why_not",
+          [](const Algorithm& self, const Topology& topology) { return self.why_not(topology); },
+          py::arg("topology"), "Why it does not apply to this topology; empty if it does.")
+      .def("__repr__", [](const Algorithm& self) {
+        return std::string("<Algorithm ") + name(self.collective) + " " + self.name + ">";
+      });
+  module.def("algorithms", &algorithms, py::return_value_policy::reference,
+             "All algorithms; of equally fast ones the earlier is chosen.");
+
+  py::class_<Planner, std::shared_ptr<Planner>> planner(
+      module, "Planner",
+      "Pure function (topology, spec, table) -> plan, with a cache. Thread-safe. Raises "
+      "InvalidArgumentError for a spec that cannot be.");
+  py::class_<Planner::Candidate>(planner, "Candidate")
+      .def_property_readonly(
+          "algorithm", [](const Planner::Candidate& self) { return self.algorithm; },
+          py::return_value_policy::reference)
+      .def_readonly("rejected", &Planner::Candidate::rejected)
+      .def_readonly("cost", &Planner::Candidate::cost);
+  py::class_<Planner::Choice>(planner, "Choice")
+      .def_property_readonly(
+          "algorithm", [](const Planner::Choice& self) { return self.algorithm; },
+          py::return_value_policy::reference)
+      .def_readonly("why", &Planner::Choice::why)
+      .def_readonly("candidates", &Planner::Choice::candidates);
+  planner
+      .def(py::init([](const Topology& topology, SelectionTable table) {
+             return std::make_shared<Planner>(std::make_shared<const Topology>(topology),
+                                              std::move(table));
+           }),
+           py::arg("topology"), py::arg("table") = SelectionTable())
+      .def(
+          "plan", [](Planner& self, const Spec& spec, int rank) { return *self.plan(spec, rank); },
+          py::arg("spec"), py::arg("rank"), "One rank's plan.")
+      .def(
+          "plan_all",
+          [](const Planner& self, const Spec& spec, const std::string& algorithm) {
+            if (algorithm == "auto") return self.plan_all(spec);
+            return self.plan_all(spec, algorithm_named(spec.collective, algorithm));
+          },
+          py::arg("spec"), py::arg("algorithm") = "auto",
+          "Every rank's plan, in rank order; by a named algorithm or by the one chosen.")
+      .def("choose", &Planner::choose, py::arg("spec"),
+           "The candidates with their predicted cost or why they were rejected, and the choice.")
+      .def_property_readonly("topology", &Planner::topology)
+      .def_property_readonly("table", &Planner::table);
+}
+
+const Binding binding(21, bind);
+
+}  // namespace
+}  // namespace hetcomm

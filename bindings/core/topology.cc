@@ -1,0 +1,134 @@
+#include "topology/topology.h"
+
+#include <pybind11/operators.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "base/status.h"
+#include "core/binding.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+// Makes an object from keyword arguments that are its attributes' names.
+template <typename Value>
+void construct_from_keywords(py::class_<Value>& type) {
+  type.def(py::init([](const py::kwargs& fields) {
+    py::object self = py::cast(Value());
+    for (auto [field, value] : fields) {
+      if (!py::hasattr(self, field)) {
+        throw py::type_error(py::cast<std::string>(py::str(py::type::of<Value>())) +
+                             " has no field " + py::cast<std::string>(py::repr(field)));
+      }
+      py::setattr(self, field, value);
+    }
+    return py::cast<Value>(self);
+  }));
+}
+
+// Python's callers may pass any rank; the core's trust theirs.
+int checked(const Topology& topology, int rank) {
+  if (rank < 0 || rank >= topology.size()) {
+    throw Error(Code::invalid_argument, "expected a rank from 0 to " +
+                                            std::to_string(topology.size() - 1) + ", got " +
+                                            std::to_string(rank));
+  }
+  return rank;
+}
+
+void bind_facts(py::module_& module) {
+  py::enum_<Fabric> fabric(module, "Fabric", "A kind of connection.");
+  for (int i = 0; i <= static_cast<int>(Fabric::ethernet); ++i) {
+    fabric.value(name(static_cast<Fabric>(i)), static_cast<Fabric>(i));
+  }
+  module.def("fabric_from_name", &fabric_from_name, py::arg("name"));
+
+  py::class_<Nic> nic(module, "Nic",
+                      "One network interface or RDMA port. bandwidth: bytes per second and "
+                      "direction, assumed unless bandwidth_known; numa: -1 if unknown.");
+  nic.def_readwrite("name", &Nic::name)
+      .def_readwrite("interface", &Nic::interface)
+      .def_readwrite("fabric", &Nic::fabric)
+      .def_readwrite("bandwidth", &Nic::bandwidth)
+      .def_readwrite("bandwidth_known", &Nic::bandwidth_known)
+      .def_readwrite("numa", &Nic::numa)
+      .def_readwrite("address", &Nic::address)
+      .def(py::self == py::self)
+      .def("__repr__", [](const Nic& self) {
+        return "<Nic " + self.name + " " + name(self.fabric) + " " + self.address + ">";
+      });
+  construct_from_keywords(nic);
+
+  py::class_<RankInfo> info(module, "RankInfo",
+                            "What one rank found about itself. Lists and dictionaries are copies: "
+                            "assign the whole field to change it.");
+  info.def_readwrite("host", &RankInfo::host)
+      .def_readwrite("host_name", &RankInfo::host_name)
+      .def_readwrite("vendor", &RankInfo::vendor)
+      .def_readwrite("cores", &RankInfo::cores)
+      .def_readwrite("nics", &RankInfo::nics)
+      .def_readwrite("libraries", &RankInfo::libraries)
+      .def(py::self == py::self)
+      .def("__repr__", [](const RankInfo& self) {
+        return "<RankInfo " + self.vendor + " on " + self.host_name + " (" + self.host + ")>";
+      });
+  construct_from_keywords(info);
+  module.def("serialize", &serialize, py::arg("info"));
+  module.def("parse_rank_info", &parse_rank_info, py::arg("text"),
+             "The RankInfo that serialize() wrote; InvalidArgumentError names the line.");
+}
+
+void bind_topology(py::module_& module) {
+  py::class_<Level>(module, "Level", "One tier of the nesting: a partition of the ranks.")
+      .def_readonly("name", &Level::name)
+      .def_readonly("groups", &Level::groups);
+
+  py::class_<Topology>(module, "Topology",
+                       "What all ranks agreed on, from their facts in order of rank. Immutable.")
+      .def(py::init<std::vector<RankInfo>>(), py::arg("ranks"))
+      .def("__len__", &Topology::size)
+      .def_property_readonly("ranks",
+                             [](const Topology& self) {
+                               std::vector<RankInfo> ranks;
+                               for (int r = 0; r < self.size(); ++r) ranks.push_back(self.rank(r));
+                               return ranks;
+                             })
+      .def_property_readonly("islands", &Topology::islands)
+      .def_property_readonly("hosts", &Topology::hosts)
+      .def_property_readonly("levels", &Topology::levels)
+      .def_property_readonly("fingerprint", &Topology::fingerprint)
+      .def("rank", [](const Topology& self, int rank) { return self.rank(checked(self, rank)); })
+      .def("island_of",
+           [](const Topology& self, int rank) { return self.island_of(checked(self, rank)); })
+      .def("index_in_island",
+           [](const Topology& self, int rank) { return self.index_in_island(checked(self, rank)); })
+      .def("host_of",
+           [](const Topology& self, int rank) { return self.host_of(checked(self, rank)); })
+      .def("same_host", [](const Topology& self, int a,
+                           int b) { return self.same_host(checked(self, a), checked(self, b)); })
+      .def(
+          "host_bandwidth",
+          [](const Topology& self, int host) {
+            if (host < 0 || host >= static_cast<int>(self.hosts().size())) {
+              throw Error(Code::invalid_argument, "expected a host from 0 to " +
+                                                      std::to_string(self.hosts().size() - 1) +
+                                                      ", got " + std::to_string(host));
+            }
+            return self.host_bandwidth(host);
+          },
+          "Bytes per second and direction that leave a host.")
+      .def(
+          "uplink", [](const Topology& self, int rank) { return self.uplink(checked(self, rank)); },
+          "The rank's fair share of its host's bandwidth, bytes per second and direction.")
+      .def("fabric_between", [](const Topology& self, int a, int b) {
+        return self.fabric_between(checked(self, a), checked(self, b));
+      });
+}
+
+const Binding facts(10, bind_facts);
+const Binding topology(11, bind_topology);
+
+}  // namespace
+}  // namespace hetcomm

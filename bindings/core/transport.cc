@@ -1,0 +1,153 @@
+#include "transport/transport.h"
+
+#include <poll.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "base/deadline.h"
+#include "core/binding.h"
+#include "transport/ucx/ucx.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+// A Request together with the Python buffer it refers to.
+struct BoundRequest {
+  Request request;
+  py::buffer_info buffer;
+};
+using SharedRequest = std::shared_ptr<BoundRequest>;
+
+// A transport and the requests it has not completed yet, which must outlive Python's interest.
+struct BoundTransport {
+  std::vector<SharedRequest> pending;
+  std::unique_ptr<Transport> transport;  // destroyed first
+
+  SharedRequest keep(py::buffer_info buffer) {
+    pending.push_back(std::make_shared<BoundRequest>(BoundRequest{{}, std::move(buffer)}));
+    return pending.back();
+  }
+  bool progress() {
+    bool moved = transport->progress();
+    std::erase_if(pending, [](const SharedRequest& each) { return each->request.done; });
+    return moved;
+  }
+  // Whether all are done by the deadline: spins briefly, then sleeps on the event descriptor.
+  bool wait(const std::vector<SharedRequest>& requests, double seconds) {
+    Deadline deadline(std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<double>(seconds)));
+    for (int idle = 0;;) {
+      idle = progress() ? 0 : idle + 1;
+      if (std::all_of(requests.begin(), requests.end(),
+                      [](const SharedRequest& each) { return each->request.done; })) {
+        return true;
+      }
+      if (deadline.passed()) return false;
+      if (idle > 100 && transport->prepare_to_sleep()) {
+        pollfd event{transport->event_fd(), POLLIN, 0};
+        auto most = std::min(deadline.left_ms(), std::chrono::milliseconds(100));
+        py::gil_scoped_release release;
+        poll(&event, 1, static_cast<int>(most.count()));
+      }
+      if (idle > 0 && PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+  }
+};
+
+struct BoundLink {
+  std::shared_ptr<BoundTransport> transport;  // outlives the link
+  std::unique_ptr<Link> link;
+};
+
+void bind(py::module_& module) {
+  py::class_<BoundRequest, SharedRequest>(module, "Request")
+      .def_property_readonly("done", [](const BoundRequest& self) { return self.request.done; })
+      .def_property_readonly("bytes", [](const BoundRequest& self) { return self.request.bytes; })
+      .def_property_readonly("tag", [](const BoundRequest& self) { return self.request.tag; })
+      .def(
+          "check", [](const BoundRequest& self) { check(self.request.status); },
+          "Raises if it failed.");
+
+  py::class_<BoundLink>(module, "Link")
+      .def(
+          "send",
+          [](BoundLink& self, uint64_t tag, const py::buffer& data) {
+            SharedRequest bound = self.transport->keep(data.request());
+            self.link->send(tag, bound->buffer.ptr,
+                            static_cast<size_t>(bound->buffer.size * bound->buffer.itemsize),
+                            bound->request);
+            return bound;
+          },
+          py::arg("tag"), py::arg("data"))
+      .def(
+          "close", [](BoundLink& self, bool flush) { self.link->close(flush); },
+          py::arg("flush") = true)
+      .def_property_readonly("closed", [](const BoundLink& self) { return self.link->closed(); })
+      .def("describe", [](const BoundLink& self) { return self.link->describe(); });
+
+  py::class_<BoundTransport, std::shared_ptr<BoundTransport>>(module, "Transport")
+      .def_property_readonly("name",
+                             [](const BoundTransport& self) { return self.transport->name(); })
+      .def_property_readonly("version",
+                             [](const BoundTransport& self) { return self.transport->version(); })
+      .def_property_readonly("event_fd",
+                             [](const BoundTransport& self) { return self.transport->event_fd(); })
+      .def(
+          "address",
+          [](const BoundTransport& self, bool same_host) {
+            return py::bytes(self.transport->address(same_host));
+          },
+          py::arg("same_host"))
+      .def(
+          "connect",
+          [](const std::shared_ptr<BoundTransport>& self, const std::string& address, int peer) {
+            return BoundLink{self, self->transport->connect(address, peer)};
+          },
+          py::arg("address"), py::arg("peer_rank"))
+      .def(
+          "recv",
+          [](BoundTransport& self, uint64_t tag, const py::buffer& data, uint64_t mask) {
+            SharedRequest bound = self.keep(data.request(true));
+            self.transport->recv(tag, mask, bound->buffer.ptr,
+                                 static_cast<size_t>(bound->buffer.size * bound->buffer.itemsize),
+                                 bound->request);
+            return bound;
+          },
+          py::arg("tag"), py::arg("data"), py::arg("mask") = ~uint64_t{0})
+      .def("cancel",
+           [](BoundTransport& self, BoundRequest& bound) { self.transport->cancel(bound.request); })
+      .def("progress", &BoundTransport::progress)
+      .def("prepare_to_sleep",
+           [](BoundTransport& self) { return self.transport->prepare_to_sleep(); })
+      .def("wait", &BoundTransport::wait, py::arg("requests"), py::arg("timeout"),
+           "Progresses until all requests are done; False if that takes longer than the timeout in "
+           "seconds.");
+
+  module.def(
+      "make_ucx_transport",
+      [](const std::vector<std::string>& interfaces) {
+        auto bound = std::make_shared<BoundTransport>();
+        bound->transport = make_ucx_transport(interfaces);
+        return bound;
+      },
+      py::arg("interfaces") = std::vector<std::string>());
+  module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or why there is none.");
+  // Where this Python would import the libucx wheel from, if it is installed.
+  py::object wheel = py::module_::import("importlib.util").attr("find_spec")("libucx");
+  if (!wheel.is_none()) {
+    set_ucx_wheel_directory(
+        py::module_::import("os.path").attr("dirname")(wheel.attr("origin")).cast<std::string>());
+  }
+}
+
+const Binding binding(30, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "comm/communicator.h"
+#include "torch/work.h"
+
+namespace hetcomm {
+
+// torch.distributed's view of a Communicator: checks tensors, lays lists out as one buffer, and
+// wraps the result. Thread-safe as the communicator is.
+class TorchBackend : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+  TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+               std::chrono::nanoseconds timeout, const std::string& name);
+  ~TorchBackend() override;
+
+  const std::string getBackendName() const override { return "hetcomm"; }
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
+                       const c10d::AllToAllOptions& options) override;
+  WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                     const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                      const c10d::ScatterOptions& options) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  WorkPointer send(Tensors& tensors, int to, int tag) override;
+  WorkPointer recv(Tensors& tensors, int from, int tag) override;
+
+  void setSequenceNumberForGroup() override {}  // counted alike on every rank from the start
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  // In newer torch these override the base's; older ones have no such calls.
+  void setTimeout(std::chrono::milliseconds timeout);
+  void abort();
+  void shutdown();
+
+ private:
+  struct Call {
+    Spec spec;
+    const void* input = nullptr;
+    void* output = nullptr;
+    c10d::OpType type;
+    std::chrono::milliseconds timeout;
+    bool will_wait = false;
+    Tensors keep, outputs;
+    std::function<void()> finish;
+  };
+  WorkPointer start(Call call);
+
+  std::unique_ptr<Communicator> communicator_;
+  std::atomic<uint64_t> sequence_{0};
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,25 @@
+#include <pybind11/chrono.h>
+#include <torch/extension.h>
+
+#include <algorithm>
+
+#include "torch/backend.h"
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(_torch, module) {
+  module.doc() = "hetcomm as a torch.distributed backend.";
+  module.def(
+      "create_backend",
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout,
+         const std::string& name) {
+        py::gil_scoped_release release;
+        return hetcomm::with_python_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
+          return c10::make_intrusive<hetcomm::TorchBackend>(
+              store, rank, size,
+              std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout, 1e9) * 1e9)), name);
+        });
+      },
+      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
+      "A c10d Backend over a new communicator; timeout in seconds.");
+}

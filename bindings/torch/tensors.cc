@@ -1,0 +1,145 @@
+#include "torch/tensors.h"
+
+#include "base/status.h"
+
+namespace hetcomm {
+namespace {
+
+[[noreturn]] void refuse(const char* operation, const std::string& expected, const std::string& got,
+                         const std::string& remedy) {
+  throw Error(Code::invalid_argument,
+              std::string(operation) + ": expected " + expected + ", got " + got + "; " + remedy);
+}
+
+std::string text(const at::Tensor& tensor) {
+  std::ostringstream stream;
+  stream << tensor.scalar_type() << " tensor of shape " << tensor.sizes() << " and strides "
+         << tensor.strides() << " on " << tensor.device();
+  return stream.str();
+}
+
+}  // namespace
+
+Dtype dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return Dtype::float32;
+    case at::kDouble:
+      return Dtype::float64;
+    case at::kHalf:
+      return Dtype::float16;
+    case at::kBFloat16:
+      return Dtype::bfloat16;
+    case at::kChar:
+      return Dtype::int8;
+    case at::kByte:
+      return Dtype::uint8;
+    case at::kShort:
+      return Dtype::int16;
+    case at::kInt:
+      return Dtype::int32;
+    case at::kLong:
+      return Dtype::int64;
+    case at::kBool:
+      return Dtype::boolean;
+    default:
+      break;
+  }
+  switch (tensor.element_size()) {
+    case 1:
+      return Dtype::bytes1;
+    case 2:
+      return Dtype::bytes2;
+    case 4:
+      return Dtype::bytes4;
+    case 8:
+      return Dtype::bytes8;
+    case 16:
+      return Dtype::bytes16;
+    default:
+      break;
+  }
+  throw Error(Code::invalid_argument, "expected elements of 1, 2, 4, 8 or 16 bytes, got " +
+                                          std::string(c10::toString(tensor.scalar_type())));
+}
+
+void check_tensor(const at::Tensor& tensor, const char* operation) {
+  if (!tensor.defined()) refuse(operation, "a tensor", "an undefined one", "pass a tensor");
+  if (tensor.is_sparse() || tensor.layout() != at::kStrided) {
+    refuse(operation, "a dense tensor", "a sparse one", "call to_dense() first");
+  }
+  if (!tensor.device().is_cpu()) {
+    refuse(operation, "a CPU tensor", text(tensor), "move it with .cpu()");
+  }
+  if (!tensor.is_contiguous()) {
+    refuse(operation, "a contiguous tensor", "a " + text(tensor), "call .contiguous() first");
+  }
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
+  if (tensors.size() != 1) {
+    refuse(operation, "one tensor", std::to_string(tensors.size()), "call it once for each");
+  }
+  check_tensor(tensors[0], operation);
+  return tensors[0];
+}
+
+void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int64_t size,
+                const char* operation) {
+  if (static_cast<int64_t>(list.size()) != size) {
+    refuse(operation, "a list of " + std::to_string(size) + " tensors (one for each rank)",
+           std::to_string(list.size()), "pass one tensor for each rank of the group");
+  }
+  for (const at::Tensor& tensor : list) {
+    check_tensor(tensor, operation);
+    if (tensor.scalar_type() != like.scalar_type() || tensor.numel() != like.numel()) {
+      refuse(operation, "every tensor in the list to match the " + text(like), "a " + text(tensor),
+             "make all of one dtype and size");
+    }
+  }
+}
+
+void check_size(const at::Tensor& tensor, int64_t expected, const char* what) {
+  if (tensor.numel() == expected) return;
+  throw Error(Code::invalid_argument, std::string(what) + ": expected " + std::to_string(expected) +
+                                          " elements, got " + std::to_string(tensor.numel()) +
+                                          "; sizes are those of one rank times the group's size");
+}
+
+void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* operation) {
+  if (a.scalar_type() == b.scalar_type()) return;
+  throw Error(Code::invalid_argument,
+              std::string(operation) + ": expected input and output of one dtype, got " +
+                  c10::toString(a.scalar_type()) + " and " + c10::toString(b.scalar_type()));
+}
+
+Flat flatten(const std::vector<at::Tensor>& list) {
+  const at::Tensor& first = list[0];
+  const int64_t count = first.numel();
+  bool direct = true;
+  for (size_t i = 0; i < list.size(); ++i) {
+    direct &= static_cast<const char*>(list[i].const_data_ptr()) ==
+              static_cast<const char*>(first.const_data_ptr()) +
+                  static_cast<int64_t>(i) * count * first.element_size();
+  }
+  if (direct) return {first, true};
+  return {at::empty({static_cast<int64_t>(list.size()) * count}, first.options()), false};
+}
+
+void copy_in(Flat& flat, const std::vector<at::Tensor>& list) {
+  if (flat.direct) return;
+  const int64_t count = list[0].numel();
+  for (size_t i = 0; i < list.size(); ++i) {
+    flat.tensor.narrow(0, static_cast<int64_t>(i) * count, count).copy_(list[i].view(-1));
+  }
+}
+
+void copy_out(const Flat& flat, std::vector<at::Tensor>& list) {
+  if (flat.direct) return;
+  const int64_t count = list[0].numel();
+  for (size_t i = 0; i < list.size(); ++i) {
+    list[i].view(-1).copy_(flat.tensor.narrow(0, static_cast<int64_t>(i) * count, count));
+  }
+}
+
+}  // namespace hetcomm

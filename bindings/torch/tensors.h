@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace hetcomm {
+
+// hetcomm's dtype for a tensor: one that can be reduced where torch's can, else plain bytes.
+Dtype dtype_of(const at::Tensor& tensor);
+
+// The tensor must be dense, contiguous and in memory that hetcomm serves (CPU); throws
+// Error(invalid_argument) that names the operation, what was expected and what came.
+void check_tensor(const at::Tensor& tensor, const char* operation);
+// Exactly one tensor, as torch's single-device interface passes it.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
+// `list` holds `size` tensors of the type and element count of `like`.
+void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int64_t size,
+                const char* operation);
+
+void check_size(const at::Tensor& tensor, int64_t expected, const char* what);
+void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* operation);
+
+// One contiguous tensor for a list of equal tensors: the list's own memory when it lies in one
+// piece (`direct`), else newly allocated, uninitialised.
+struct Flat {
+  at::Tensor tensor;
+  bool direct = false;
+};
+Flat flatten(const std::vector<at::Tensor>& list);
+void copy_in(Flat& flat, const std::vector<at::Tensor>& list);
+void copy_out(const Flat& flat, std::vector<at::Tensor>& list);
+
+}  // namespace hetcomm

@@ -1,0 +1,132 @@
+#include "torch/work.h"
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+const char* python_name(Code code) {
+  switch (code) {
+    case Code::invalid_argument:
+      return "InvalidArgumentError";
+    case Code::transport:
+      return "TransportError";
+    case Code::vendor:
+      return "VendorError";
+    case Code::timeout:
+      return "TimeoutError";
+    case Code::aborted:
+      return "AbortedError";
+    case Code::peer_failed:
+      return "PeerFailedError";
+    default:
+      return "Error";
+  }
+}
+
+}  // namespace
+
+void throw_python(const Status& status) {
+  python_error error;
+  {
+    py::gil_scoped_acquire gil;
+    py::object type = py::module_::import("hetcomm._core").attr(python_name(status.code()));
+    py::object value = type(status.text());
+    value.attr("rank") = status.details().rank;
+    value.attr("peer") = status.details().peer;
+    value.attr("op") = status.details().op;
+    value.attr("step") = status.details().step;
+    PyErr_SetObject(type.ptr(), value.ptr());
+    error.persist();
+  }
+  throw std::move(error);
+}
+
+std::exception_ptr python_exception(const Status& status) {
+  try {
+    throw_python(status);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+const Status& TorchWork::Shared::complete(const Status& status) {
+  // What is let go here may need the interpreter's lock, so not inside call_once.
+  std::function<void()> finished;
+  std::call_once(once, [&] {
+    outcome = status;
+    try {
+      at::AutoDispatchBelowADInplaceOrView below_autograd;  // outputs may require grad
+      if (status.ok() && finish) finish();
+    } catch (const std::exception& error) {
+      outcome = Status(Code::invalid_argument,
+                       std::string("the result cannot be written to the output: ") + error.what());
+    }
+    finished.swap(finish);
+  });
+  return outcome;
+}
+
+TorchWork::TorchWork(hetcomm::Work work, c10d::OpType type, int rank, uint64_t sequence,
+                     std::vector<at::Tensor> keep, std::vector<at::Tensor> outputs,
+                     std::function<void()> finish)
+    : c10d::Work(rank, type), work_(std::move(work)), sequence_(sequence) {
+  shared_ = std::make_shared<Shared>();
+  work_.hold(std::make_shared<std::vector<at::Tensor>>(std::move(keep)));
+  shared_->outputs = std::move(outputs);
+  shared_->finish = std::move(finish);
+}
+
+// Dropped before completion: the tensors live on until the operation lets go of them.
+TorchWork::~TorchWork() {
+  work_.when_done([shared = shared_](const Status& status) { shared->complete(status); });
+}
+
+bool TorchWork::isCompleted() {
+  if (!work_.done()) return false;
+  shared_->complete(work_.status());
+  return true;
+}
+
+bool TorchWork::isSuccess() const { return work_.done() && shared_->complete(work_.status()).ok(); }
+
+std::exception_ptr TorchWork::exception() const {
+  if (!work_.done() || shared_->complete(work_.status()).ok()) return nullptr;
+  return python_exception(shared_->outcome);
+}
+
+bool TorchWork::wait(std::chrono::milliseconds timeout) {
+  const Status waited = timeout == kNoTimeout ? work_.wait() : work_.wait(timeout);
+  const Status status = work_.done() ? shared_->complete(work_.status()) : waited;
+  if (!status.ok()) throw_python(status);
+  return true;
+}
+
+void TorchWork::abort() {
+  throw_python(Status(Code::invalid_argument,
+                      "one operation cannot be aborted alone: expected abort() of the whole group; "
+                      "call torch.distributed.distributed_c10d._abort_process_group()"));
+}
+
+std::vector<at::Tensor> TorchWork::result() { return shared_->outputs; }
+
+c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
+  std::lock_guard lock(mutex_);
+  if (shared_->future) return shared_->future;
+  shared_->future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  work_.when_done([shared = shared_](const Status& status) {
+    const Status& outcome = shared->complete(status);
+    if (outcome.ok()) {
+      shared->future->markCompleted(c10::IValue(shared->outputs));
+    } else {
+      shared->future->setError(python_exception(outcome));
+    }
+  });
+  return shared_->future;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "comm/communicator.h"
+
+namespace hetcomm {
+
+// torch's handle on an operation. Keeps the tensors alive until it is complete. Thread-safe.
+class TorchWork : public c10d::Work {
+ public:
+  // `keep`: tensors the operation uses; `outputs`: what result() and the future give; `finish`:
+  // runs once after success, before anybody sees the operation complete.
+  TorchWork(hetcomm::Work work, c10d::OpType type, int rank, uint64_t sequence,
+            std::vector<at::Tensor> keep, std::vector<at::Tensor> outputs,
+            std::function<void()> finish = nullptr);
+  ~TorchWork() override;
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override {}
+  void abort() override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  // What outlives this handle when the user drops it before the operation is complete.
+  struct Shared {
+    std::vector<at::Tensor> outputs;
+    std::function<void()> finish;
+    std::once_flag once;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+
+    Status outcome;
+
+    // Does once what remains after the operation; returns how it ended in all.
+    const Status& complete(const Status& status);
+  };
+
+  hetcomm::Work work_;
+  uint64_t sequence_;
+  std::shared_ptr<Shared> shared_;
+};
+
+// Throws the Python exception of the status's code (hetcomm.TimeoutError, ...).
+[[noreturn]] void throw_python(const Status& status);
+
+std::exception_ptr python_exception(const Status& status);
+
+// Calls `function`, turning hetcomm::Error into its Python exception.
+template <typename Function>
+auto with_python_errors(Function&& function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    throw_python(error.status());
+  }
+}
+
+}  // namespace hetcomm
