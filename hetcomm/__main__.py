@@ -1,0 +1,3 @@
+from hetcomm.cli import main
+
+main()

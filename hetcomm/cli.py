@@ -1,0 +1,38 @@
+"""The `hetcomm` command."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from hetcomm.demo.command import demo
+from hetcomm.emulate.command import emulate
+from hetcomm.explain import explain
+from hetcomm.topo import topo
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="One communicator for unlike hardware.",
+)
+app.command()(topo)
+app.command()(explain)
+app.command()(emulate)
+app.command()(demo)
+
+
+def main() -> None:
+    """Runs the command line; expected errors become one line and exit status 2."""
+    from hetcomm import _core
+
+    try:
+        app()
+    except _core.Error as error:
+        print(f"hetcomm: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

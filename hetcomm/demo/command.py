@@ -1,0 +1,222 @@
+"""The command line: `hetcomm demo`."""
+
+import dataclasses
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hetcomm.demo.describe import describe
+from hetcomm.demo.emulated import RunError, describe_cluster, run_ranks
+from hetcomm.demo.machine import describe_machine
+from hetcomm.demo.progress import following
+from hetcomm.demo.report import render, write_json
+from hetcomm.demo.training import Comparison, Training, read_training
+from hetcomm.emulate import Cluster, ClusterError, load
+from hetcomm.emulate.cluster import parse_order
+
+HERE = Path(__file__).parent
+LAYOUTS = ("ddp", "pipeline")
+MICROBATCHES = 4
+SMALLEST_BATCH = 8
+QUICK_STEPS = 6
+QUICK_MODEL = ("--width", "64", "--heads", "2", "--context", "32")
+EXIT_FAILED, EXIT_BAD_CLUSTER = 1, 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of one demo share."""
+
+    cluster: Cluster
+    steps: int
+    seed: int
+    timeout: float
+    model: Sequence[str] = ()
+
+    @property
+    def batch(self) -> int:
+        """Sequences per step: the smallest batch that every rank and microbatch shares evenly."""
+        pieces = self.cluster.ranks * MICROBATCHES // 2
+        return -(-SMALLEST_BATCH // pieces) * pieces
+
+
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(
+        "demo-result"
+    ),
+    cluster_file: Annotated[
+        Path, typer.Option("--cluster", help="The cluster to emulate (default: two islands).")
+    ] = HERE / "cluster.toml",
+    order: Annotated[
+        str | None,
+        typer.Option(help="block, interleaved, random:SEED, or host,host,... one per rank."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps per run.")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the weights and the batches.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few steps of a tiny model, whatever --steps says.")
+    ] = False,
+    backend: Annotated[str, typer.Option(help="The backend to show.")] = "hetcomm",
+    baseline: Annotated[str, typer.Option(help="The backend to compare it with.")] = "gloo",
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest difference of two losses that is rounding.")
+    ] = 1e-4,
+    timeout: Annotated[float, typer.Option(min=1, help="End a run after so many seconds.")] = 300,
+) -> None:
+    """Train the same small GPT on gloo and on hetcomm in an emulated two-island cluster.
+
+    Shows the topology found, runs two layouts on both backends, checks that the losses agree at
+    every step, and compares step time and bytes over the bridge. Exits with 0 if all went well, 1
+    if a run failed or the losses differ, 2 if the cluster cannot be made.
+    """
+    console = Console()
+    try:
+        cluster = load(cluster_file)
+        if order is not None:
+            cluster = dataclasses.replace(cluster, order=parse_order(order))
+        check_even(cluster, cluster_file)
+        settings = Settings(cluster, steps, seed, timeout)
+        if quick:
+            settings = dataclasses.replace(settings, steps=QUICK_STEPS, model=QUICK_MODEL)
+        output.mkdir(parents=True, exist_ok=True)
+        console.print(
+            f"Emulated cluster: {describe_cluster(cluster)}", highlight=False, soft_wrap=True
+        )
+        warn_if_busy(console)
+        with tempfile.TemporaryDirectory(prefix=".runs-", dir=output) as folder:
+            if backend == "hetcomm":
+                text = describe(cluster, Path(folder) / "describe")
+                console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
+            comparisons = [
+                compare(console, layout, (baseline, backend), settings, tolerance, Path(folder))
+                for layout in LAYOUTS
+            ]
+    except ClusterError as error:
+        console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(EXIT_BAD_CLUSTER) from None
+    except (RunError, OSError) as error:
+        console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    finish(console, comparisons, settings, output)
+
+
+def check_even(cluster: Cluster, cluster_file: Path) -> None:
+    """Two pipeline stages need two halves."""
+    if cluster.ranks % 2:
+        raise ClusterError(
+            "ranks",
+            "an even number of ranks, half for each pipeline stage",
+            str(cluster.ranks),
+            "give one host a rank more or less",
+            str(cluster_file),
+        )
+
+
+def warn_if_busy(console: Console) -> None:
+    """The runs come one after another, so other work on the machine can favour one of them."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > cores / 2:
+        console.print(
+            f"Other work runs on this machine (load {load:.1f} on {cores} cores): "
+            "step times and speed-ups will be noisy.",
+            style="yellow",
+            highlight=False,
+        )
+
+
+def compare(
+    console: Console,
+    layout: str,
+    backends: tuple[str, str],
+    settings: Settings,
+    tolerance: float,
+    folder: Path,
+) -> Comparison:
+    """Trains one layout on both backends."""
+    baseline, candidate = (
+        train(console, layout, backend, settings, folder / f"{layout}-{place}")
+        for place, backend in zip(("baseline", "candidate"), backends, strict=True)
+    )
+    return Comparison(baseline, candidate, tolerance)
+
+
+def train(
+    console: Console, layout: str, backend: str, settings: Settings, folder: Path
+) -> Training:
+    """One run of trainer.py on every rank, shown while it lasts."""
+    metrics = folder.resolve() / "metrics.jsonl"
+    options = {
+        "--backend": backend,
+        "--layout": layout,
+        "--metrics": metrics,
+        "--steps": settings.steps,
+        "--seed": settings.seed,
+        "--batch": settings.batch,
+        "--microbatches": MICROBATCHES,
+    }
+    words = [str(word) for option in options.items() for word in option]
+    command = [sys.executable, str(HERE / "trainer.py"), *words, *settings.model]
+    title = f"{layout} on {backend}"
+    start = time.monotonic()
+    try:
+        with following(console, metrics, title, settings.steps):
+            run_ranks(settings.cluster, command, folder, settings.timeout)
+        training = read_training(metrics, layout, backend, settings.steps)
+    except (RunError, ValueError) as error:
+        raise RunError(f"{title}: {error}") from error
+    seconds = time.monotonic() - start
+    console.print(
+        f"{title}: {settings.steps} steps in {seconds:.1f} s, start included; "
+        f"loss {training.losses[0]:.3f} to {training.losses[-1]:.3f}",
+        highlight=False,
+    )
+    return training
+
+
+def finish(
+    console: Console, comparisons: Sequence[Comparison], settings: Settings, output: Path
+) -> None:
+    """Shows and writes the results, then insists that the losses agree."""
+    # Loading matplotlib takes half a second, which every command of the CLI would pay.
+    from hetcomm.demo.plot import write_plot
+
+    console.print()
+    console.print(render(comparisons))
+    cluster = describe_cluster(settings.cluster)
+    millions = comparisons[0].baseline.parameters / 1e6
+    subtitle = f"{cluster}. Byte-level GPT with {millions:.1f} million parameters"
+    write_plot(output / "demo.png", comparisons, subtitle)
+    facts = {
+        "machine": describe_machine(),
+        "cluster": cluster,
+        "steps": settings.steps,
+        "seed": settings.seed,
+        "batch": settings.batch,
+    }
+    write_json(output / "demo.json", comparisons, facts)
+    console.print(f"Written: {output / 'demo.png'} and {output / 'demo.json'}", soft_wrap=True)
+    differing = [comparison for comparison in comparisons if not comparison.agrees]
+    for comparison in differing:
+        console.print(
+            f"LOSSES DIFFER: {comparison.disagreement()}",
+            style="bold red",
+            markup=False,
+            soft_wrap=True,
+        )
+    if differing:
+        raise typer.Exit(EXIT_FAILED)
+    largest = max(comparison.largest_difference for comparison in comparisons)
+    console.print(
+        f"The losses agree at every step: largest difference {largest:.1e}, "
+        f"tolerance {comparisons[0].tolerance:g}.",
+        style="green",
+        highlight=False,
+    )

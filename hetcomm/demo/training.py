@@ -1,0 +1,107 @@
+"""The record of one training run, and the comparison of two that differ only in their backend."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+WARM_UP = 3
+"""Steps left out of the medians: the first ones open connections and allocate memory."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One run: per step the loss, the seconds, and the bytes all hosts sent over the network."""
+
+    layout: str
+    backend: str
+    losses: list[float]
+    seconds: list[float]
+    network_bytes: list[int]
+    parameters: int
+
+    @property
+    def step_seconds(self) -> float:
+        return median(settled(self.seconds))
+
+    @property
+    def step_bytes(self) -> float:
+        return median(settled(self.network_bytes))
+
+
+def settled(values: Sequence[float]) -> Sequence[float]:
+    """The values after the warm-up, or all of them when there are hardly more."""
+    return values[WARM_UP:] if len(values) > 2 * WARM_UP else values
+
+
+def read_lines(metrics: Path) -> list[dict[str, Any]]:
+    """The whole lines written so far; the file may still be growing or not exist yet."""
+    if not metrics.exists():
+        return []
+    return [json.loads(line) for line in metrics.read_text().split("\n")[:-1]]
+
+
+def read_training(metrics: Path, layout: str, backend: str, steps: int) -> Training:
+    """What trainer.py wrote, a record per step and a summary; ValueError if any is missing."""
+    lines = read_lines(metrics)
+    if len(lines) != steps + 1:
+        raise ValueError(
+            f"{layout} on {backend}: expected {steps} steps and a summary in {metrics}, got "
+            f"{len(lines)} lines; the training stopped early, see its output"
+        )
+    *records, summary = lines
+    return Training(
+        layout=layout,
+        backend=backend,
+        losses=[record["loss"] for record in records],
+        seconds=[record["seconds"] for record in records],
+        network_bytes=summary["network_bytes"],
+        parameters=summary["parameters"],
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs of one layout, `baseline` first; they must have the same number of steps."""
+
+    baseline: Training
+    candidate: Training
+    tolerance: float
+
+    @property
+    def layout(self) -> str:
+        return self.baseline.layout
+
+    @property
+    def speed_up(self) -> float:
+        return self.baseline.step_seconds / self.candidate.step_seconds
+
+    @property
+    def differences(self) -> list[float]:
+        """Per step the absolute difference of the losses; infinite where one is not a number."""
+        pairs = zip(self.baseline.losses, self.candidate.losses, strict=True)
+        gaps = [abs(left - right) for left, right in pairs]
+        return [math.inf if math.isnan(gap) else gap for gap in gaps]
+
+    @property
+    def largest_difference(self) -> float:
+        return max(self.differences)
+
+    @property
+    def agrees(self) -> bool:
+        return self.largest_difference <= self.tolerance
+
+    def disagreement(self) -> str:
+        """What to say when the losses differ by more than rounding can explain."""
+        step = next(i for i, gap in enumerate(self.differences) if gap > self.tolerance)
+        return (
+            f"{self.layout}: from step {step} the loss on {self.candidate.backend} is "
+            f"{self.candidate.losses[step]!r}, on {self.baseline.backend} "
+            f"{self.baseline.losses[step]!r}: expected a difference of at most "
+            f"{self.tolerance:g}, got {self.differences[step]:g} (largest "
+            f"{self.largest_difference:g}); the same data and weights went in, so the "
+            "communication of one of them is wrong"
+        )

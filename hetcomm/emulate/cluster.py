@@ -1,0 +1,251 @@
+"""What a cluster is: hosts, their NICs and ranks, and which rank lives where."""
+
+import random
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .error import ClusterError
+
+FABRICS = ("ethernet", "roce", "infiniband")
+# Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
+DEFAULT_MTU = 9000
+# Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
+SLOWEST, FASTEST = 1_000_000, 34_000_000_000
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
+_UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
+_ORDERS = '"block", "interleaved", "random:SEED" or a list of host names, one per rank'
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """One network port. Rates are in bits per second and per direction; None is unshaped."""
+
+    rate_out: int | None = None
+    rate_in: int | None = None
+    fabric: str = "ethernet"
+    numa: int = 0
+
+    @property
+    def slower(self) -> int | None:
+        """The rate of the slower direction, None when neither is shaped."""
+        return min((r for r in (self.rate_out, self.rate_in) if r is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine of the cluster."""
+
+    name: str
+    ranks: int
+    nics: tuple[Nic, ...]
+    vendor: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Hosts on one switch per NIC index. Raises ClusterError unless hosts and order make sense."""
+
+    hosts: tuple[Host, ...]
+    order: str | tuple[str, ...] = "block"
+    mtu: int = DEFAULT_MTU
+    placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
+
+    def __post_init__(self) -> None:
+        _check_hosts(self.hosts)
+        if not 1280 <= self.mtu <= 65000:
+            _refuse("network.mtu", "an integer from 1280 to 65000", self.mtu, "9000 is usual")
+        object.__setattr__(self, "placement", _place(self.hosts, self.order))
+
+    @property
+    def ranks(self) -> int:
+        return len(self.placement)
+
+
+def load(path: str | Path) -> Cluster:
+    """The cluster a TOML file describes. Raises ClusterError naming the file and the key."""
+    try:
+        with open(path, "rb") as file:
+            document = tomllib.load(file)
+        return _cluster(document)
+    except OSError as error:
+        raise ClusterError(
+            "file", "a readable file", str(error.strerror), "check the path", str(path)
+        ) from error
+    except ValueError as error:  # bad TOML or bad UTF-8
+        raise ClusterError(
+            "syntax", "TOML", str(error), "see https://toml.io", str(path)
+        ) from error
+    except ClusterError as error:
+        raise error.within(str(path)) from None
+
+
+def parse_rate(text: Any, key: str = "rate") -> int | None:
+    """`"2.5gbit"` -> 2500000000 bits per second; `"unlimited"` -> None."""
+    if text == "unlimited":
+        return None
+    match = _RATE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ClusterError(
+            key,
+            'a rate such as "1gbit", "250mbit" or "unlimited"',
+            repr(text),
+            "write a number directly followed by kbit, mbit or gbit, in quotes",
+        )
+    rate = round(float(match[1]) * _UNITS[match[2]])
+    if not SLOWEST <= rate <= FASTEST:
+        _refuse(
+            key, "a rate from 1mbit to 34gbit", text, 'write "unlimited" for an unshaped direction'
+        )
+    return rate
+
+
+def format_rate(rate: int | None) -> str:
+    """The text `parse_rate` reads."""
+    if rate is None:
+        return "unlimited"
+    unit = next((u for u in ("gbit", "mbit") if rate >= _UNITS[u]), "kbit")
+    return f"{rate / _UNITS[unit]:g}{unit}"
+
+
+def parse_order(text: str) -> str | tuple[str, ...]:
+    """An order as written on a command line: a comma-separated list names hosts."""
+    return tuple(name.strip() for name in text.split(",")) if "," in text else text
+
+
+def _refuse(key: str, expected: str, got: object, remedy: str) -> NoReturn:
+    raise ClusterError(key, expected, repr(got), remedy)
+
+
+def _cluster(document: dict[str, Any]) -> Cluster:
+    _check_keys(document, "", {"order", "network", "host"})
+    network = _typed(document, "network", dict, "", {})
+    _check_keys(network, "network.", {"mtu"})
+    order = document.get("order", "block")
+    if isinstance(order, list) and all(isinstance(name, str) for name in order):
+        order = tuple(order)
+    elif not isinstance(order, str):
+        _refuse("order", _ORDERS, order, "choose one of these")
+    tables = _tables(document, "host", "")
+    return Cluster(
+        hosts=tuple(_host(table, f"host[{i}].") for i, table in enumerate(tables)),
+        order=order,
+        mtu=_typed(network, "mtu", int, "network.", DEFAULT_MTU),
+    )
+
+
+def _host(table: dict[str, Any], at: str) -> Host:
+    _check_keys(table, at, {"name", "ranks", "vendor", "nic"})
+    nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
+    return Host(
+        name=_typed(table, "name", str, at),
+        ranks=_typed(table, "ranks", int, at),
+        nics=nics,
+        vendor=_typed(table, "vendor", str, at, "cpu"),
+    )
+
+
+def _nic(table: dict[str, Any], at: str) -> Nic:
+    _check_keys(table, at, {"rate", "rate_out", "rate_in", "fabric", "numa"})
+    one_way = [key for key in ("rate_out", "rate_in") if key in table]
+    if ("rate" in table) == bool(one_way) or len(one_way) == 1:
+        _refuse(
+            f"{at}rate",
+            "either rate, or both rate_out and rate_in",
+            sorted(key for key in table if key.startswith("rate")),
+            "rate holds for both directions",
+        )
+    out, into = one_way or ("rate", "rate")
+    return Nic(
+        rate_out=parse_rate(table[out], at + out),
+        rate_in=parse_rate(table[into], at + into),
+        fabric=_typed(table, "fabric", str, at, "ethernet"),
+        numa=_typed(table, "numa", int, at, 0),
+    )
+
+
+def _check_keys(table: dict[str, Any], at: str, known: set[str]) -> None:
+    for key in table:
+        if key not in known:
+            _refuse(at + key, f"one of the keys {sorted(known)}", key, "correct or delete the key")
+
+
+_REQUIRED = object()
+_TYPE_NAMES = {int: "an integer", str: "a string", dict: "a table"}
+
+
+def _typed(table: dict[str, Any], key: str, kind: type, at: str, default: Any = _REQUIRED) -> Any:
+    if key not in table:
+        if default is _REQUIRED:
+            raise ClusterError(at + key, _TYPE_NAMES[kind], "nothing", "add the key")
+        return default
+    value = table[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        _refuse(at + key, _TYPE_NAMES[kind], value, "change the value's type")
+    return value
+
+
+def _tables(table: dict[str, Any], key: str, at: str) -> list[dict[str, Any]]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not value or not all(isinstance(v, dict) for v in value):
+        _refuse(at + key, f"one or more [[{key}]] tables", value, "add at least one")
+    return value
+
+
+def _check_hosts(hosts: tuple[Host, ...]) -> None:
+    if not 1 <= len(hosts) <= 253:
+        _refuse("host", "1 to 253 hosts", len(hosts), "one /24 network holds no more")
+    seen: set[str] = set()
+    for i, host in enumerate(hosts):
+        at = f"host[{i}]."
+        if not _HOST_NAME.fullmatch(host.name):
+            _refuse(at + "name", "1 to 63 letters, digits, inner hyphens", host.name, "rename it")
+        if host.name.lower() in seen:
+            _refuse(at + "name", "a name no other host has", host.name, "rename one of them")
+        seen.add(host.name.lower())
+        if host.ranks < 1:
+            _refuse(at + "ranks", "at least 1", host.ranks, "give the host ranks or delete it")
+        if not 1 <= len(host.nics) <= 16:
+            _refuse(at + "nic", "1 to 16 NICs", len(host.nics), "add or delete [[host.nic]] tables")
+        for j, nic in enumerate(host.nics):
+            if nic.fabric not in FABRICS:
+                _refuse(
+                    f"{at}nic[{j}].fabric", f"one of {FABRICS}", nic.fabric, "choose one of these"
+                )
+            if nic.numa < -1:
+                _refuse(f"{at}nic[{j}].numa", "a NUMA node, or -1", nic.numa, "correct it")
+
+
+def _place(hosts: tuple[Host, ...], order: str | tuple[str, ...]) -> tuple[int, ...]:
+    block = [i for i, host in enumerate(hosts) for _ in range(host.ranks)]
+    if isinstance(order, tuple):
+        return _place_by_name(hosts, order, block)
+    if order == "block":
+        return tuple(block)
+    if order == "interleaved":  # one rank per host in turn, skipping the hosts that are full
+        turns = range(max(host.ranks for host in hosts))
+        return tuple(i for turn in turns for i, host in enumerate(hosts) if turn < host.ranks)
+    if re.fullmatch(r"random:\d+", order):
+        random.Random(int(order.removeprefix("random:"))).shuffle(block)
+        return tuple(block)
+    _refuse("order", _ORDERS, order, "choose one of these")
+
+
+def _place_by_name(
+    hosts: tuple[Host, ...], order: tuple[str, ...], block: list[int]
+) -> tuple[int, ...]:
+    index: Callable[[str], int | None] = {host.name: i for i, host in enumerate(hosts)}.get
+    placement = [index(name) for name in order]
+    for name, place in zip(order, placement, strict=True):
+        if place is None:
+            _refuse("order", f"names out of {[host.name for host in hosts]}", name, "correct it")
+    if sorted(p for p in placement if p is not None) != block:
+        wanted = {host.name: host.ranks for host in hosts}
+        got = {host.name: order.count(host.name) for host in hosts}
+        _refuse("order", f"each host as often as it has ranks, {wanted}", got, "correct the list")
+    return tuple(p for p in placement if p is not None)

@@ -1,0 +1,71 @@
+"""The command line: `hetcomm emulate cluster.toml -- python train.py`."""
+
+import dataclasses
+import json
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from .cluster import load, parse_order
+from .error import ClusterError
+from .launch import run
+from .result import Result
+
+EXIT_FAILED, EXIT_BAD_CLUSTER, EXIT_TIMED_OUT = 1, 2, 124
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def emulate(
+    cluster_file: Annotated[
+        Path, typer.Argument(metavar="CLUSTER.TOML", help="Hosts, ranks and NICs.")
+    ],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="What every rank runs.")
+    ],
+    report: Annotated[
+        Path | None, typer.Option(help="Write exit codes and bytes per link here, as JSON.")
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(help="block, interleaved, random:SEED, or host,host,... one per rank."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="MASTER_PORT.")] = 29500,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="End the job after so many seconds.")
+    ] = None,
+) -> None:
+    """Run a multi-host job on this machine: a namespace per host, links shaped by the kernel.
+
+    Exits with 0 if every rank did, 1 if a rank failed, 2 if the cluster cannot be made, 124 after
+    the timeout.
+    """
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        cluster = load(cluster_file)
+        if order is not None:
+            cluster = dataclasses.replace(cluster, order=parse_order(order))
+        result = run(cluster, command, timeout=timeout, port=port)
+    except ClusterError as error:
+        typer.echo(f"hetcomm emulate: {error}", err=True)
+        raise typer.Exit(EXIT_BAD_CLUSTER) from None
+    except KeyboardInterrupt:
+        typer.echo("hetcomm emulate: interrupted; every rank was ended", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    typer.echo(result.table())
+    typer.echo(f"hetcomm emulate: {result.verdict()}", err=not result.ok)
+    if report is not None:
+        report.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+    raise typer.Exit(_exit_code(result))
+
+
+def _exit_code(result: Result) -> int:
+    if result.timed_out:
+        return EXIT_TIMED_OUT
+    return 0 if result.ok else EXIT_FAILED
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

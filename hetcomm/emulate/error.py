@@ -1,0 +1,46 @@
+"""The one error of this package."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class ClusterError(Exception):
+    """A cluster that cannot be: names file and key, what was expected, what came, what to do."""
+
+    def __init__(self, key: str, expected: str, got: str, remedy: str, file: str = "") -> None:
+        super().__init__(key, expected, got, remedy, file)
+        self.key = key
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
+        self.file = file
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.key}" if self.file else self.key
+        return f"{where}: expected {self.expected}, got {self.got}; {self.remedy}"
+
+    def within(self, file: str) -> "ClusterError":
+        """The same error, naming the file it was found in."""
+        return ClusterError(self.key, self.expected, self.got, self.remedy, file)
+
+
+@contextmanager
+def refusal(key: str, expected: str, remedy: str) -> Iterator[None]:
+    """Turns what the kernel refuses in this block into a ClusterError with the errno's name."""
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(key, expected, describe(error), remedy) from error
+    except Exception as error:
+        # pyroute2's NetlinkError carries an errno in `code` but is no OSError.
+        code = getattr(error, "code", None)
+        if not isinstance(code, int):
+            raise
+        raise ClusterError(key, expected, describe(OSError(code, str(error))), remedy) from error
+
+
+def describe(error: OSError) -> str:
+    """`EPERM (Operation not permitted)`."""
+    name = errno.errorcode.get(error.errno or 0, "an error without errno")
+    return f"{name} ({error.strerror or error})"

@@ -1,0 +1,56 @@
+"""One run: the command, and what every rank of it is told by its environment."""
+
+from dataclasses import dataclass
+
+from .cluster import Cluster
+from .network import address
+
+# Inside a host's private tmpfs, which is gone with the host.
+PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"
+SYSFS_ROOT = f"{PRIVATE_DIRECTORY}/sys"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the front process hands to the supervisor. Times in seconds."""
+
+    cluster: Cluster
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    port: int
+    timeout: float | None
+    grace: float
+    log_directory: str | None  # None: the ranks' lines go to the front process
+
+    def ranks_on(self, host: int) -> list[int]:
+        return [rank for rank, place in enumerate(self.cluster.placement) if place == host]
+
+    def environment_of(self, rank: int) -> dict[str, str]:
+        """The caller's environment plus what torchrun would set and where the rank is."""
+        place = self.cluster.placement[rank]
+        host = self.cluster.hosts[place]
+        neighbours = self.ranks_on(place)
+        return {
+            "OMP_NUM_THREADS": "1",
+            **self.environment,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.cluster.ranks),
+            "LOCAL_RANK": str(neighbours.index(rank)),
+            "LOCAL_WORLD_SIZE": str(len(neighbours)),
+            "GROUP_RANK": str(place),
+            "MASTER_ADDR": address(self.cluster.placement[0], 0),
+            "MASTER_PORT": str(self.port),
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "HETCOMM_SYSFS_ROOT": SYSFS_ROOT,
+            "HETCOMM_EMULATED_HOST": host.name,
+            "HETCOMM_VENDOR": host.vendor,
+        }
+
+    def hosts_file(self) -> str:
+        """The /etc/hosts of every host: a name means the same address everywhere."""
+        lines = ["127.0.0.1 localhost", "::1 localhost"]
+        for i, host in enumerate(self.cluster.hosts):
+            lines.append(f"{address(i, 0)} {host.name}")
+            # A dual-stack server asks for its IPv4 peers' names in this form.
+            lines.append(f"::ffff:{address(i, 0)} {host.name}")
+        return "\n".join(lines) + "\n"

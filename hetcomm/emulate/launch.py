@@ -1,0 +1,171 @@
+"""The front process: starts the supervisor, passes on what the ranks print, ends it in time."""
+
+import codecs
+import os
+import pickle
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TextIO
+
+from .cluster import Cluster
+from .error import ClusterError
+from .job import Job
+from .result import Result
+
+GRACE_SECONDS = 15.0
+STOP_SECONDS = 8.0  # more than the supervisor takes from SIGTERM to SIGKILL
+
+# The supervisor must have one thread (a user namespace demands it) and start fast: so it is a new
+# interpreter, and sees `hetcomm` as a bare package instead of running its __init__.
+_BOOTSTRAP = """
+import sys, types
+package = types.ModuleType("hetcomm")
+package.__path__ = [sys.argv.pop(1)]
+sys.modules["hetcomm"] = package
+from hetcomm.emulate.entry import main
+sys.exit(main())
+"""
+
+
+def run(
+    cluster: Cluster,
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    stdout: TextIO | Path | None = None,
+    grace: float = GRACE_SECONDS,
+    port: int = 29500,
+) -> Result:
+    """Runs `command` once per rank of `cluster` and waits for all of them.
+
+    `env` is the ranks' environment (default: this process's), to which RANK, WORLD_SIZE and the
+    like are added. After `timeout` seconds, or `grace` seconds after the first rank fails, the rest
+    get SIGTERM and 5 s later SIGKILL. `stdout` takes the ranks' output: a text stream for lines
+    prefixed with `[rank host]` (default: sys.stdout), or a directory for one file per rank,
+    `rank-N.log`. Ranks see no terminal and an empty stdin.
+
+    Raises ClusterError where the kernel refuses a part of the cluster. Any exception here, such as
+    KeyboardInterrupt, first ends the whole job.
+    """
+    log_directory = _prepare_directory(stdout) if isinstance(stdout, Path) else None
+    job = Job(
+        cluster=cluster,
+        command=_resolve(command),
+        environment=dict(os.environ if env is None else env),
+        port=port,
+        timeout=timeout,
+        grace=grace,
+        log_directory=log_directory,
+    )
+    stream = sys.stdout if stdout is None or isinstance(stdout, Path) else stdout
+    front, theirs = socket.socketpair()
+    with front:
+        with theirs:
+            process = _start(theirs)
+        return _converse(process, front, job, stream)
+
+
+def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    package = str(Path(__file__).parent.parent)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOTSTRAP, package, str(theirs.fileno())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,  # Ctrl-C reaches this process only, which then ends the job
+    )
+
+
+def _converse(
+    process: "subprocess.Popen[bytes]", front: socket.socket, job: Job, stream: TextIO
+) -> Result:
+    assert process.stdin is not None and process.stdout is not None
+    conversation = _Conversation(process.stdout, front, stream)
+    try:
+        with suppress(BrokenPipeError), process.stdin:  # it died early: answer() says so
+            process.stdin.write(pickle.dumps(job))
+        conversation.listen(None)
+        process.wait(STOP_SECONDS)
+    except BaseException:
+        with suppress(OSError):  # it has already closed its end
+            front.shutdown(socket.SHUT_WR)
+        try:
+            conversation.listen(time.monotonic() + STOP_SECONDS)
+        finally:
+            process.kill()  # the kernel ends the rest with it; its output then closes
+            conversation.listen(time.monotonic() + STOP_SECONDS)
+            process.wait(STOP_SECONDS)
+        raise
+    finally:
+        process.stdout.close()
+    return conversation.answer(process.returncode)
+
+
+class _Conversation:
+    """Passes on the ranks' lines and collects the supervisor's answer. Closed sources stay so."""
+
+    def __init__(self, output: IO[bytes], front: socket.socket, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._answer = bytearray()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(output, selectors.EVENT_READ, self._pass_on)
+        self._selector.register(front, selectors.EVENT_READ, self._collect)
+
+    def listen(self, until: float | None) -> None:
+        """Returns when the supervisor and all its processes have closed both, or at `until`."""
+        while self._selector.get_map():
+            wait = None if until is None else until - time.monotonic()
+            if wait is not None and wait <= 0:
+                return
+            for key, _ in self._selector.select(wait):
+                data = os.read(key.fd, 65536)
+                if not data:
+                    self._selector.unregister(key.fileobj)
+                key.data(data)
+
+    def answer(self, exit_code: int) -> Result:
+        if not self._answer:
+            raise RuntimeError(
+                f"expected a result from the supervisor, which ended with status {exit_code} "
+                "instead; its reason is on standard error"
+            )
+        answer = pickle.loads(self._answer)
+        if isinstance(answer, ClusterError):
+            raise answer
+        assert isinstance(answer, Result)
+        return answer
+
+    def _pass_on(self, data: bytes) -> None:
+        if self._stream is None:
+            return
+        stream, self._stream = self._stream, None  # a stream that fails is not tried again
+        stream.write(self._decode(data, final=not data))
+        stream.flush()
+        self._stream = stream
+
+    def _collect(self, data: bytes) -> None:
+        self._answer += data
+
+
+def _resolve(command: Sequence[str]) -> tuple[str, ...]:
+    if not command:
+        raise ClusterError("command", "a command to run", "none", "write it after --")
+    if shutil.which(command[0]) is None:
+        raise ClusterError(
+            "command", "an executable file", repr(command[0]), "check its name and the PATH"
+        )
+    return tuple(command)
+
+
+def _prepare_directory(path: Path) -> str:
+    path.mkdir(parents=True, exist_ok=True)
+    return str(path.resolve())

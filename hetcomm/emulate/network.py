@@ -1,0 +1,170 @@
+"""The emulated network: one bridge per NIC index, veth pairs, and the kernel's token buckets."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from . import kernel
+from .cluster import Cluster, Host, Nic, format_rate
+from .error import refusal
+from .result import LinkUse
+
+# What a host may send at line speed after a pause. Shorter buckets lose rate when the kernel wakes
+# late (5 Gbit/s: 87 % with 0.1 ms, 99 % with 1 ms); longer ones let short messages cheat by more.
+BURST_SECONDS = 0.001
+QUEUE_SECONDS = 0.01
+SMALLEST_QUEUE = 256 * 1024
+LARGEST_SEGMENT = 65536
+HEADER = 64  # room for the link header, which the segment size does not count
+
+
+def address(host: int, nic: int) -> str:
+    """198.18.0.0/15 is reserved for benchmarks; every NIC index gets its own /24 of it."""
+    return f"198.18.{nic}.{host + 1}"
+
+
+def hardware_address(host: int, nic: int) -> str:
+    return f"02:00:00:00:{nic:02x}:{host + 1:02x}"  # 02: locally administered
+
+
+def segment_size(nic: Nic, mtu: int) -> int:
+    """The largest packet that is handed down whole, so that no token bucket has to cut it."""
+    if nic.slower is None:
+        return LARGEST_SEGMENT
+    return max(2 * mtu, min(LARGEST_SEGMENT, int(nic.slower / 8 * BURST_SECONDS)))
+
+
+class Network:
+    """Owns the switch side, in the network namespace it was made in. Used by one thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._switch = IPRoute()
+        self._bridges: list[int] = []
+        for nic in range(max(len(host.nics) for host in cluster.hosts)):
+            with refusal(f"switch {nic}", "the kernel to make a bridge", _missing("bridge")):
+                self._bridges.append(self._add_bridge(nic))
+
+    def attach(self, index: int) -> None:
+        """Wires host `index`, whose network namespace is the caller's, to the switches."""
+        host = self.cluster.hosts[index]
+        with IPRoute() as side:
+            side.link("set", index=side.link_lookup(ifname="lo")[0], state="up")
+            for number, nic in enumerate(host.nics):
+                name = f"{host.name} eth{number}"
+                with refusal(name, "the kernel to make a veth pair", _missing("veth")):
+                    inner = self._add_pair(side, index, number)
+                _shape(side, inner, nic.rate_out, segment_size(nic, self.cluster.mtu), name)
+                _bring_up(side, inner, f"eth{number}")
+        with self._at_home():
+            for number, nic in enumerate(host.nics):
+                port = self._port(index, number)
+                name = f"switch port of {host.name} eth{number}"
+                segment = segment_size(nic, self.cluster.mtu)
+                # What this port sends was cut to fit its sender, who may be faster than the port.
+                largest = max(segment, *self._segments(number))
+                _shape(self._switch, port, nic.rate_in, largest, name)
+                self._switch.link("set", index=port, master=self._bridges[number])
+                _bring_up(self._switch, port, _port_name(index, number))
+
+    def use(self) -> tuple[LinkUse, ...]:
+        """Bytes so far on every link, as the switch counts them."""
+        return tuple(
+            self._link_use(host, index, number)
+            for index, host in enumerate(self.cluster.hosts)
+            for number in range(len(host.nics))
+        )
+
+    def _link_use(self, host: Host, index: int, number: int) -> LinkUse:
+        (link,) = self._switch.get_links(self._port(index, number))
+        counters = link.get_attr("IFLA_STATS64")
+        nic = host.nics[number]
+        return LinkUse(
+            host=host.name,
+            nic=f"eth{number}",
+            out_bytes=counters["rx_bytes"],  # what the switch receives, the host has sent
+            in_bytes=counters["tx_bytes"],
+            rate_out=nic.rate_out,
+            rate_in=nic.rate_in,
+        )
+
+    def _segments(self, number: int) -> Iterator[int]:
+        for host in self.cluster.hosts:
+            if number < len(host.nics):
+                yield segment_size(host.nics[number], self.cluster.mtu)
+
+    def _port(self, host: int, nic: int) -> int:
+        return int(self._switch.link_lookup(ifname=_port_name(host, nic))[0])
+
+    def _add_bridge(self, nic: int) -> int:
+        name = f"switch{nic}"
+        self._switch.link(
+            "add",
+            ifname=name,
+            kind="bridge",
+            mtu=self.cluster.mtu,
+            br_stp_state=0,
+            br_mcast_snooping=0,
+        )
+        bridge = int(self._switch.link_lookup(ifname=name)[0])
+        _bring_up(self._switch, bridge, name)
+        return bridge
+
+    def _add_pair(self, side: IPRoute, host: int, number: int) -> int:
+        nic = self.cluster.hosts[host].nics[number]
+        shared = {"mtu": self.cluster.mtu, "gso_max_size": segment_size(nic, self.cluster.mtu)}
+        side.link(
+            "add",
+            ifname=f"eth{number}",
+            kind="veth",
+            address=hardware_address(host, number),
+            peer={"ifname": _port_name(host, number), "net_ns_fd": self._home, **shared},
+            **shared,
+        )
+        inner = int(side.link_lookup(ifname=f"eth{number}")[0])
+        side.addr("add", index=inner, address=address(host, number), prefixlen=24)
+        return inner
+
+    @contextmanager
+    def _at_home(self) -> Iterator[None]:
+        """Namespace-relative files such as /proc/sys/net are the switch's in this block."""
+        away = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        kernel.enter_namespace(self._home)
+        try:
+            yield
+        finally:
+            kernel.enter_namespace(away)
+            os.close(away)
+
+
+def _port_name(host: int, nic: int) -> str:
+    return f"port{host}n{nic}"
+
+
+def _bring_up(side: IPRoute, index: int, name: str) -> None:
+    # IPv6 neighbour chatter would be counted as the job's traffic. The loopback keeps its ::1.
+    switch = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
+    if switch.exists():
+        switch.write_text("1")
+    side.link("set", index=index, state="up")
+
+
+def _shape(side: IPRoute, index: int, rate: int | None, segment: int, name: str) -> None:
+    if rate is None:
+        return
+    byte_rate = rate // 8
+    burst = max(segment + HEADER, int(byte_rate * BURST_SECONDS))
+    # The kernel is told the burst in whole microseconds: round up, or a full segment would not fit.
+    burst += byte_rate // 1_000_000 + 1
+    queue = max(SMALLEST_QUEUE, int(byte_rate * QUEUE_SECONDS))
+    expected = f"the kernel to shape it to {format_rate(rate)} with a token bucket (tbf)"
+    with refusal(name, expected, _missing("sch_tbf")):
+        side.tc("add", "tbf", index=index, rate=byte_rate, burst=burst, limit=queue)
+
+
+def _missing(module: str) -> str:
+    return f"the kernel needs the module {module}, and this process CAP_NET_ADMIN in its namespace"

@@ -1,0 +1,69 @@
+"""What an emulated run comes to, and how it is shown."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .cluster import format_rate
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """Bytes through one NIC, headers included; rates in bits per second, None for unshaped."""
+
+    host: str
+    nic: str
+    out_bytes: int
+    in_bytes: int
+    rate_out: int | None
+    rate_in: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Exit codes are per rank; a negative one is the signal that ended the rank."""
+
+    exit_codes: tuple[int, ...]
+    hosts: tuple[str, ...]  # [rank] -> host name
+    links: tuple[LinkUse, ...]
+    duration: float  # seconds from the first rank's start to the last one's end
+    failed_rank: int | None  # the first rank to fail by itself
+    timed_out: bool
+
+    @property
+    def ok(self) -> bool:
+        return not self.timed_out and not any(self.exit_codes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+    def verdict(self) -> str:
+        """One line: how the run ended, naming the rank that ended it."""
+        if self.timed_out:
+            late = [rank for rank, code in enumerate(self.exit_codes) if code != 0]
+            return f"timed out after {self.duration:.1f} s; unfinished ranks: {late}"
+        if self.failed_rank is not None:
+            rank = self.failed_rank
+            code = self.exit_codes[rank]
+            how = f"was ended by signal {-code}" if code < 0 else f"exited with status {code}"
+            return f"rank {rank} on {self.hosts[rank]} {how} first; exit codes {self.exit_codes}"
+        return f"all {len(self.exit_codes)} ranks finished in {self.duration:.1f} s"
+
+    def table(self) -> str:
+        """Bytes per link, one row each, right-aligned columns."""
+        rows = [("host", "nic", "out bytes", "in bytes", "rate out", "rate in")]
+        rows += [
+            (
+                link.host,
+                link.nic,
+                f"{link.out_bytes:,}",
+                f"{link.in_bytes:,}",
+                format_rate(link.rate_out),
+                format_rate(link.rate_in),
+            )
+            for link in self.links
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        )

@@ -1,0 +1,229 @@
+"""Process 1 of an emulated cluster: builds the network, watches the ranks, ends everything."""
+
+import os
+import pickle
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from . import kernel
+from .cluster import Host
+from .error import ClusterError, refusal
+from .host import READY, START, TERMINATE, serve
+from .job import Job
+from .network import Network
+from .result import Result
+
+SETUP_SECONDS = 30.0
+TERMINATION_SECONDS = 5.0  # between SIGTERM and SIGKILL
+LONGEST_LINE = 65536
+_HOST_NAMESPACES = {
+    "net": kernel.NEW_NET,
+    "uts": kernel.NEW_UTS,
+    "ipc": kernel.NEW_IPC,
+    "pid": kernel.NEW_PID,
+}
+
+
+@dataclass(slots=True)
+class _HostProcess:
+    pid: int
+    control: socket.socket
+    ranks: list[int]
+    ready: bool = False
+
+
+@dataclass(slots=True)
+class _Output:
+    """Lines of one rank on their way out, each with its prefix."""
+
+    prefix: bytes
+    pending: bytearray = field(default_factory=bytearray)
+
+    def add(self, data: bytes) -> None:
+        self.pending += data
+        *lines, rest = self.pending.split(b"\n")
+        if len(rest) > LONGEST_LINE or (rest and not data):
+            lines.append(rest)
+            rest = bytearray()
+        self.pending = bytearray(rest)
+        _write_all(1, b"".join(self.prefix + line + b"\n" for line in lines))
+
+
+class Supervisor:
+    """Runs one job in the namespaces of the calling process. One thread; used once."""
+
+    def __init__(self, job: Job, front: socket.socket) -> None:
+        self._job = job
+        self._front = front
+        self._selector = selectors.DefaultSelector()
+        self._hosts: list[_HostProcess] = []
+        self._exit_codes: dict[int, int] = {}
+        self._failed_rank: int | None = None
+        self._timed_out = False
+        self._stopping = False
+        self._end_softly_at: float | None = None
+        self._end_hard_at: float | None = None
+        self._ready_by = time.monotonic() + SETUP_SECONDS
+
+    def run(self) -> Result:
+        """Raises ClusterError where the kernel refuses a part of the cluster."""
+        network = Network(self._job.cluster)
+        for index, host in enumerate(self._job.cluster.hosts):
+            with refusal(host.name, "the kernel to make namespaces", _NAMESPACE_REMEDY):
+                self._start_host(network, index, host)
+        self._watch(self._front, self._on_front)
+        while not all(host.ready for host in self._hosts):
+            self._step(self._ready_by)
+            if time.monotonic() > self._ready_by:
+                late = [self._name(h) for h in self._hosts if not h.ready]
+                expected = f"every host to be ready in {SETUP_SECONDS:g} s"
+                raise ClusterError("set-up", expected, f"{late} unready", "free the machine")
+        started = time.monotonic()
+        if self._job.timeout is not None:
+            self._end_softly_at = started + self._job.timeout
+        for process in self._hosts:
+            _tell(process, START)
+        while len(self._exit_codes) < self._job.cluster.ranks:
+            self._step(self._end_hard_at or self._end_softly_at)
+            self._keep_time(time.monotonic())
+        duration = time.monotonic() - started
+        links = network.use()
+        self._end_hosts()
+        ranks = range(self._job.cluster.ranks)
+        return Result(
+            exit_codes=tuple(self._exit_codes[rank] for rank in ranks),
+            hosts=tuple(self._job.cluster.hosts[i].name for i in self._job.cluster.placement),
+            links=links,
+            duration=duration,
+            failed_rank=self._failed_rank,
+            timed_out=self._timed_out,
+        )
+
+    def _start_host(self, network: Network, index: int, host: Host) -> None:
+        home = {
+            name: os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            for name in _HOST_NAMESPACES
+        }
+        kernel.unshare(sum(_HOST_NAMESPACES.values()))
+        socket.sethostname(host.name)
+        network.attach(index)
+        ranks = self._job.ranks_on(index)
+        readers, writers = zip(*(self._open_output(rank) for rank in ranks), strict=True)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            serve(self._job, index, dict(zip(ranks, writers, strict=True)), theirs)
+        theirs.close()
+        for descriptor in writers:
+            os.close(descriptor)
+        for descriptor in home.values():
+            kernel.enter_namespace(descriptor)
+            os.close(descriptor)
+        process = _HostProcess(pid, ours, ranks)
+        self._hosts.append(process)
+        self._watch(ours, lambda: self._on_host(process))
+        for rank, reader in zip(ranks, readers, strict=True):
+            if reader is not None:
+                self._read_output(rank, reader, host.name)
+
+    def _open_output(self, rank: int) -> tuple[int | None, int]:
+        if self._job.log_directory is None:
+            return os.pipe()
+        path = os.path.join(self._job.log_directory, f"rank-{rank}.log")
+        return None, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    def _read_output(self, rank: int, reader: int, host: str) -> None:
+        output = _Output(f"[{rank} {host}] ".encode())
+
+        def on_data() -> None:
+            data = os.read(reader, 65536)
+            output.add(data)
+            if not data:
+                self._selector.unregister(reader)
+                os.close(reader)
+
+        self._watch(reader, on_data)
+
+    def _watch(self, source: int | socket.socket, action: Callable[[], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, action)
+
+    def _step(self, until: float | None) -> None:
+        wait = None if until is None else max(0.0, until - time.monotonic())
+        for key, _ in self._selector.select(wait):
+            key.data()
+
+    def _on_front(self) -> None:
+        """The front process only ever closes: it was interrupted, or has died."""
+        self._selector.unregister(self._front)
+        self._stopping = True
+        self._end_softly_at = time.monotonic()
+        self._ready_by = 0.0
+
+    def _on_host(self, process: _HostProcess) -> None:
+        data = process.control.recv(65536)
+        message = pickle.loads(data) if data else None
+        if message == READY:
+            process.ready = True
+        elif isinstance(message, ClusterError):
+            raise message
+        elif message is not None:
+            self._on_exit(*message)
+        else:  # process 1 of the host is gone, and with it all its ranks
+            self._selector.unregister(process.control)
+            process.ready = True
+            for rank in process.ranks:
+                self._on_exit(rank, -signal.SIGKILL)
+
+    def _on_exit(self, rank: int, code: int) -> None:
+        if self._exit_codes.setdefault(rank, code) == 0:
+            return
+        ending = self._stopping or self._timed_out or self._failed_rank is not None
+        if not ending:
+            self._failed_rank = rank
+            self._end_softly_at = time.monotonic() + self._job.grace
+
+    def _keep_time(self, now: float) -> None:
+        if self._end_hard_at is not None:
+            if now >= self._end_hard_at:
+                for process in self._hosts:
+                    os.kill(process.pid, signal.SIGKILL)
+                self._end_hard_at = now + TERMINATION_SECONDS
+        elif self._end_softly_at is not None and now >= self._end_softly_at:
+            self._timed_out = not self._stopping and self._failed_rank is None
+            for process in self._hosts:
+                _tell(process, TERMINATE)
+            self._end_hard_at = now + TERMINATION_SECONDS
+
+    def _end_hosts(self) -> None:
+        """Ends every process of the job, also stray children, and writes out their last words."""
+        for process in self._hosts:
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+            if process.control in self._selector.get_map():
+                self._selector.unregister(process.control)
+        if self._front in self._selector.get_map():
+            self._selector.unregister(self._front)
+        while self._selector.get_map():
+            self._step(None)
+
+    def _name(self, process: _HostProcess) -> str:
+        return self._job.cluster.hosts[self._hosts.index(process)].name
+
+
+_NAMESPACE_REMEDY = "raise the limits under /proc/sys/user/max_*_namespaces"
+
+
+def _tell(process: _HostProcess, message: bytes) -> None:
+    with suppress(OSError):  # the host has ended; its closed socket says so
+        process.control.send(message)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,63 @@
+"""The NIC facts of an emulated host, in the layout of the kernel's sysfs."""
+
+from pathlib import Path
+
+from .cluster import Host, Nic
+from .network import hardware_address
+
+UNSHAPED_MBIT = 10_000  # what the kernel itself says of a veth
+# [upper bound in Mbit/s] -> lanes and signalling, as the kernel names InfiniBand rates
+_SIGNALLING = {2_500: "1X SDR", 10_000: "4X SDR", 20_000: "4X DDR", 40_000: "4X QDR"}
+
+
+def write(root: Path, host: Host, index: int, mtu: int) -> None:
+    """Writes class/net, class/infiniband and the devices behind them under `root`."""
+    for number, nic in enumerate(host.nics):
+        _write_nic(root, nic, number, hardware_address(index, number), mtu)
+
+
+def megabits(nic: Nic) -> int:
+    return UNSHAPED_MBIT if nic.slower is None else max(1, nic.slower // 1_000_000)
+
+
+def _write_nic(root: Path, nic: Nic, number: int, mac: str, mtu: int) -> None:
+    name = f"eth{number}"
+    device = root / f"devices/nic{number}"
+    link_type = 32 if nic.fabric == "infiniband" else 1  # ARPHRD_INFINIBAND, ARPHRD_ETHER
+    _fill(device, {"numa_node": nic.numa})
+    (device / "net" / name).mkdir(parents=True)
+    _fill(
+        root / "class/net" / name,
+        {
+            "speed": megabits(nic),
+            "operstate": "up",
+            "type": link_type,
+            "address": mac,
+            "mtu": mtu,
+        },
+    )
+    (root / "class/net" / name / "device").symlink_to(f"../../../devices/nic{number}")
+    if nic.fabric == "ethernet":
+        return
+    rdma = f"rdma_{name}"
+    (device / "infiniband" / rdma).mkdir(parents=True)
+    _fill(
+        root / "class/infiniband" / rdma / "ports/1",
+        {
+            "link_layer": "InfiniBand" if nic.fabric == "infiniband" else "Ethernet",
+            "state": "4: ACTIVE",
+            "rate": _rate(megabits(nic)),
+        },
+    )
+    (root / "class/infiniband" / rdma / "device").symlink_to(f"../../../devices/nic{number}")
+
+
+def _rate(mbit: int) -> str:
+    lanes = next((name for bound, name in _SIGNALLING.items() if mbit <= bound), "4X QDR")
+    return f"{mbit / 1000:g} Gb/sec ({lanes})"
+
+
+def _fill(directory: Path, files: dict[str, object]) -> None:
+    directory.mkdir(parents=True)
+    for name, value in files.items():
+        (directory / name).write_text(f"{value}\n")

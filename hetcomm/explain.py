@@ -1,0 +1,328 @@
+"""`hetcomm explain`: the plan of a collective, why it was chosen, and what it is predicted to cost.
+
+The topology is that of the job where torchrun's variables are set, of a cluster file or of islands
+given on the command line, else this machine with one rank per core.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from hetcomm import _core, topo
+from hetcomm.emulate import ClusterError, cluster
+
+ONE_RANK_BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+# What an unshaped port is taken for where nothing says how fast it is.
+UNSHAPED_BYTES_PER_SECOND = 1_250_000_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One algorithm. rejected: why it does not apply, else empty; times in predicted ns."""
+
+    algorithm: str
+    summary: str
+    rejected: str
+    total: int = 0
+    island: int = 0
+    bridge: int = 0
+    bridge_bytes: int = 0
+
+
+@dataclass
+class Leg:
+    """The steps of one rank that do the same with different elements. start, end, busy: ns."""
+
+    what: str
+    moves: str  # "output -> scratch"
+    steps: int
+    bytes: int
+    start: int
+    end: int
+    busy: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """legs: by rank; only those that were asked for."""
+
+    topology: _core.Topology
+    spec: _core.Spec
+    choice: str
+    why: str
+    candidates: list[Candidate]
+    legs: dict[int, list[Leg]]
+
+
+def topology_of(described: cluster.Cluster) -> _core.Topology:
+    """What the ranks of an emulated cluster would find, one core for each."""
+
+    def nic_of(index: int, nic: cluster.Nic) -> _core.Nic:
+        return _core.Nic(
+            name=f"eth{index}",
+            interface=f"eth{index}",
+            fabric=_core.fabric_from_name(nic.fabric),
+            bandwidth=nic.slower // 8 if nic.slower is not None else UNSHAPED_BYTES_PER_SECOND,
+            bandwidth_known=nic.slower is not None,
+            numa=nic.numa,
+        )
+
+    infos = []
+    for place in described.placement:
+        host = described.hosts[place]
+        nics = sorted(
+            (nic_of(index, nic) for index, nic in enumerate(host.nics)),
+            key=lambda nic: nic.bandwidth,
+            reverse=True,
+        )
+        info = _core.RankInfo(
+            host=host.name,
+            host_name=host.name,
+            vendor=host.vendor,
+            cores=host.ranks,
+            nics=nics,
+        )
+        infos.append(info)
+    return _core.Topology(infos)
+
+
+def islands_of(sizes: str, bandwidth: str, order: str) -> cluster.Cluster:
+    """ "2+2" -> two hosts of two ranks, each with one port of this bandwidth."""
+    parts = sizes.split("+")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise _core.InvalidArgumentError(
+            f'--islands: expected sizes such as "2+2"; got "{sizes}"; give one number per island'
+        )
+    port = (cluster.Nic(rate := cluster.parse_rate(bandwidth, "--bandwidth"), rate),)
+    hosts = (cluster.Host(f"host{index}", int(part), port) for index, part in enumerate(parts))
+    return cluster.Cluster(tuple(hosts), order=cluster.parse_order(order))
+
+
+def spec_of(
+    collective: str, size: int, ranks: int, dtype: str = "float32", op: str = "sum", root: int = 0
+) -> _core.Spec:
+    """size: bytes of the collective's largest buffer, rounded up to whole elements and blocks."""
+
+    def member(enumeration: Any, name: str, what: str) -> Any:
+        if name in enumeration.__members__:
+            return enumeration.__members__[name]
+        known = ", ".join(enumeration.__members__)
+        raise _core.InvalidArgumentError(f'{what}: expected one of {known}; got "{name}"')
+
+    element = member(_core.Dtype, dtype, "--dtype")
+    unit = element.size * (ranks if collective in ONE_RANK_BLOCKS else 1)
+    return _core.Spec(
+        member(_core.Collective, collective, "collective"),
+        element,
+        member(_core.ReduceOp, op, "--op"),
+        root=root,
+        count=0 if collective == "barrier" else -(-size // unit),
+    )
+
+
+def explanation(
+    topology: _core.Topology, spec: _core.Spec, ranks: Iterable[int], table: str = ""
+) -> Explanation:
+    """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
+    planner = _core.Planner(topology, _core.SelectionTable(table))
+    choice = planner.choose(spec)
+    candidates = []
+    for candidate in choice.candidates:
+        algorithm = candidate.algorithm
+        if candidate.rejected:
+            candidates.append(Candidate(algorithm.name, algorithm.summary, candidate.rejected))
+            continue
+        cost = _core.predict(topology, planner.plan_all(spec, algorithm.name))
+        numbers = (cost.total, cost.island, cost.bridge, cost.bridge_bytes)
+        candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
+    plans = planner.plan_all(spec)
+    timeline = _core.timeline(topology, plans)
+    legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
+    return Explanation(topology, spec, choice.algorithm.name, choice.why, candidates, legs)
+
+
+def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
+    """Steps of one kind, with one peer, between the same buffers become one leg; in order of
+    their first step."""
+    legs: dict[tuple[str, str], Leg] = {}
+    for step, (start, end) in zip(plan.steps, spans, strict=True):
+        what, moves, elements = _outline(plan, step)
+        size = elements * plan.spec.dtype.size
+        leg = legs.setdefault((what, moves), Leg(what, moves, 0, 0, start, end, 0))
+        leg.steps += 1
+        leg.bytes += size
+        leg.start, leg.end = min(leg.start, start), max(leg.end, end)
+        leg.busy += end - start
+    return list(legs.values())
+
+
+def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
+    """What a step does, between which buffers, and how many elements it moves."""
+
+    def spaces(ranges: Iterable[_core.Range]) -> str:
+        return " + ".join(dict.fromkeys(each.space.name for each in ranges))
+
+    kind = step.kind.name
+    if kind == "send":
+        return f"send to rank {step.peer}", spaces(step.sources), step.sources[0].count
+    if kind == "recv":
+        return f"recv from rank {step.peer}", f"-> {step.target.space.name}", step.target.count
+    if step.pieces:
+        moves = (
+            f"{spaces(piece.source for piece in step.pieces)} -> "
+            f"{spaces(piece.target for piece in step.pieces)}"
+        )
+        return kind, moves, sum(piece.source.count for piece in step.pieces)
+    if kind == "reduce":
+        kind = f"reduce {len(step.sources)} sources"
+    return kind, f"{spaces(step.sources)} -> {step.target.space.name}", step.target.count
+
+
+def render(found: Explanation) -> RenderableType:
+    """The page for people."""
+    topology = found.topology
+    islands = Tree(
+        f"[bold]{topo.count(len(topology), 'rank')}[/], "
+        f"{topo.count(len(topology.islands), 'island')}, "
+        f"{topo.count(len(topology.hosts), 'host')}"
+    )
+    for index in range(len(topology.islands)):
+        islands.add(topo.island_tree(topology, index))
+    chosen = f"[bold]{escape(repr(found.spec)[6:-1])}[/] by [bold green]{found.choice}[/]"
+    parts: list[RenderableType] = [
+        islands,
+        f"\n{chosen}: {escape(found.why)}\n",
+        _candidate_table(found),
+    ]
+    parts += [_leg_table(rank, legs) for rank, legs in found.legs.items()]
+    return Group(*parts)
+
+
+def _candidate_table(found: Explanation) -> Table:
+    table = Table(title="Candidates, predicted", title_justify="left")
+    table.add_column("algorithm", no_wrap=True)
+    for column in ("total", "island", "bridge", "over the bridge"):
+        table.add_column(column, justify="right")
+    table.add_column("what it does, or why not")
+    for candidate in found.candidates:
+        mark = "[bold green]" if candidate.algorithm == found.choice else ""
+        name = f"{mark}{candidate.algorithm}"
+        if candidate.rejected:
+            table.add_row(name, "-", "-", "-", "-", f"rejected: {escape(candidate.rejected)}")
+            continue
+        times = map(_time, (candidate.total, candidate.island, candidate.bridge))
+        size = _core.format_bytes(candidate.bridge_bytes)
+        table.add_row(name, *times, size, escape(candidate.summary))
+    return table
+
+
+def _leg_table(rank: int, legs: list[Leg]) -> Table:
+    table = Table(title=f"Plan of rank {rank}, predicted times", title_justify="left")
+    table.add_column("step", no_wrap=True)
+    table.add_column("buffers")
+    for column in ("bytes", "start", "end", "busy"):
+        table.add_column(column, justify="right")
+    for leg in legs:
+        times = map(_time, (leg.start, leg.end, leg.busy))
+        chunks = f" x {leg.steps} chunks" if leg.steps > 1 else ""
+        table.add_row(leg.what + chunks, leg.moves, _core.format_bytes(leg.bytes), *times)
+    return table
+
+
+def _time(nanoseconds: int) -> str:
+    text: str = _core.format_seconds(nanoseconds * 1e-9)
+    return text
+
+
+def describe(found: Explanation) -> dict[str, Any]:
+    """The same facts for programs; times in ns."""
+    spec = found.spec
+    return {
+        "spec": {
+            "collective": spec.collective.name,
+            "dtype": spec.dtype.name,
+            "op": spec.op.name if spec.collective.name in REDUCING else None,
+            "root": spec.root if spec.collective.name in ROOTED else None,
+            "count": spec.count,
+        },
+        "islands": found.topology.islands,
+        "hosts": [
+            {"ranks": ranks, "bandwidth": found.topology.host_bandwidth(host)}
+            for host, ranks in enumerate(found.topology.hosts)
+        ],
+        "choice": {"algorithm": found.choice, "why": found.why},
+        "candidates": [asdict(candidate) for candidate in found.candidates],
+        "plans": [
+            {"rank": rank, "legs": [asdict(leg) for leg in legs]}
+            for rank, legs in found.legs.items()
+        ],
+    }
+
+
+def _chosen_topology(
+    file: Path | None, islands: str | None, bandwidth: str, order: str | None, timeout: float
+) -> _core.Topology | None:
+    """None on the ranks of a job that leave the printing to rank 0."""
+    try:
+        if file is not None:
+            described = cluster.load(file)
+            return topology_of(described)
+        if islands is not None:
+            return topology_of(islands_of(islands, bandwidth, order or "block"))
+    except ClusterError as error:
+        raise _core.InvalidArgumentError(str(error)) from error
+    if "WORLD_SIZE" in os.environ:
+        gathered = topo.gather(os.environ, timeout)
+        return None if gathered is None else gathered.topology
+    here = _core.probe_rank()
+    return _core.Topology([here] * here.cores)
+
+
+def explain(
+    collective: Annotated[str, typer.Argument(help="all_reduce, broadcast, all_gather, ...")],
+    bytes: Annotated[str, typer.Option(help="Of the largest buffer: 4096, 256k, 16M, 1G.")] = "16M",
+    dtype: Annotated[str, typer.Option(help="Of the elements.")] = "float32",
+    op: Annotated[str, typer.Option(help="sum, product, min, max, band, bor or bxor.")] = "sum",
+    root: Annotated[int, typer.Option(help="Rank, for collectives that have one.")] = 0,
+    rank: Annotated[list[int] | None, typer.Option(help="Whose plan to show; repeatable.")] = None,
+    topology: Annotated[Path | None, typer.Option(help="A cluster file, as for emulate.")] = None,
+    islands: Annotated[str | None, typer.Option(help='Ranks per island, such as "2+2".')] = None,
+    bandwidth: Annotated[str, typer.Option(help="Of each host, with --islands.")] = "1gbit",
+    order: Annotated[
+        str | None, typer.Option(help="block, interleaved or random:SEED, with --islands.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for other ranks.")] = 60.0,
+) -> None:
+    """Show the plan of a collective, why it was chosen, and its predicted time."""
+    if topology is not None and islands is not None:
+        raise _core.InvalidArgumentError(
+            "expected one of --topology and --islands, got both; leave one out"
+        )
+    if order is not None and islands is None:
+        raise _core.InvalidArgumentError("--order needs --islands; a cluster file has its own")
+    chosen = _chosen_topology(topology, islands, bandwidth, order, timeout)
+    if chosen is None:
+        return
+    shown = rank or [0]
+    for each in shown:
+        if not 0 <= each < len(chosen):
+            raise _core.InvalidArgumentError(f"--rank: expected 0 to {len(chosen) - 1}, got {each}")
+    size = _core.parse_bytes(bytes)
+    spec = spec_of(collective, size, len(chosen), dtype, op, root)
+    found = explanation(chosen, spec, shown, os.environ.get("HETCOMM_SELECT", ""))
+    if json:
+        typer.echo(dumps(describe(found), indent=2))
+    else:
+        Console().print(render(found))
