@@ -1,0 +1,207 @@
+"""Random calls of the shared-memory island, what NumPy says of them, and members to make them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hetcomm import _core
+
+KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+STORAGE = {
+    "float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": np.uint16,
+    "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+    "boolean": np.bool_, "bytes1": np.uint8, "bytes2": np.uint16, "bytes4": np.uint32,
+    "bytes8": np.uint64, "bytes16": np.complex128,
+}  # fmt: skip
+OPS = ("sum", "product", "min", "max", "band", "bor", "bxor")
+
+
+def reducible() -> list[tuple[str, str]]:
+    """All (dtype, op) that the core says reduce."""
+    return [
+        (dtype, op)
+        for dtype in STORAGE
+        for op in OPS
+        if _core.reducible(getattr(_core.Dtype, dtype), getattr(_core.ReduceOp, op))
+    ]
+
+
+def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def narrow_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Rounds float32 to the bits of bfloat16, to nearest even; no NaN expected."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def random_values(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
+    storage = STORAGE[dtype]
+    if dtype == "boolean":
+        return rng.integers(0, 2, count).astype(np.bool_)
+    if dtype == "bfloat16":
+        return narrow_bfloat16(rng.standard_normal(count))
+    if dtype in ("float16", "float32", "float64"):
+        return rng.standard_normal(count).astype(storage)
+    return rng.integers(0, 256, count * np.dtype(storage).itemsize, np.uint8).view(storage)
+
+
+def reduced(dtype: str, op: str, sources: Sequence[np.ndarray]) -> np.ndarray:
+    """Sources combined in order; 16-bit floats in float32 and rounded once."""
+    if dtype == "boolean":
+        logic = {"sum": "bor", "max": "bor", "product": "band", "min": "band"}
+        op = logic.get(op, op)
+    function = {
+        "sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
+        "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
+    }[op]  # fmt: skip
+    if dtype == "bfloat16":
+        sources = [widen_bfloat16(source) for source in sources]
+    elif dtype == "float16":
+        sources = [source.astype(np.float32) for source in sources]
+    total = sources[0]
+    with np.errstate(over="ignore"):
+        for source in sources[1:]:
+            total = function(total, source)
+        if dtype == "bfloat16":
+            return narrow_bfloat16(total)
+        return total.astype(STORAGE[dtype])
+
+
+@dataclass
+class Piece:
+    source: int | None = None  # the member that has it, None: all
+    target: int | None = None  # the member that gets it, None: all
+    count: int = 0
+
+
+@dataclass
+class Case:
+    """One call with the memory of every member and the targets that NumPy expects."""
+
+    kind: str
+    dtype: str
+    op: str
+    members: int
+    pieces: list[Piece]
+    sources: list[list[np.ndarray]] = field(default_factory=list)  # member x piece
+    targets: list[list[np.ndarray]] = field(default_factory=list)
+    expected: list[np.ndarray] = field(default_factory=list)  # by piece
+
+    def call(self, member: int, sequence: int = 0) -> _core.IslandCall:
+        rows = []
+        for index, piece in enumerate(self.pieces):
+            reads = piece.source in (None, member)
+            writes = piece.target in (None, member)
+            rows.append((
+                -1 if piece.source is None else piece.source,
+                -1 if piece.target is None else piece.target,
+                self.sources[member][index].ctypes.data if reads else 0,
+                self.targets[member][index].ctypes.data if writes else 0,
+                piece.count,
+            ))  # fmt: skip
+        return _core.IslandCall(
+            getattr(_core.IslandKind, self.kind),
+            getattr(_core.Dtype, self.dtype),
+            getattr(_core.ReduceOp, self.op),
+            sequence,
+            rows,
+        )
+
+    def check(self) -> None:
+        for member in range(self.members):
+            for index, piece in enumerate(self.pieces):
+                if piece.target in (None, member):
+                    got = self.targets[member][index]
+                    assert got.tobytes() == self.expected[index].tobytes(), (
+                        f"{self.kind} {self.op} {self.dtype}, {self.members} members, "
+                        f"piece {index} of {[p.count for p in self.pieces]} on member {member}"
+                    )
+
+
+def memory(values: np.ndarray, unaligned: bool) -> np.ndarray:
+    """A copy of the values, one byte off any alignment if asked for."""
+    shift = int(unaligned)
+    raw = np.empty(values.nbytes + shift + 1, np.uint8)
+    copy = raw[shift : shift + values.nbytes].view(values.dtype)
+    copy[:] = values
+    return copy
+
+
+def random_case(
+    rng: np.random.Generator, kind: str, dtype: str, op: str, members: int, largest: int
+) -> Case:
+    """Pieces of odd sizes up to `largest` elements, some empty, some in place, some unaligned."""
+    anyone = range(members)
+    has_source = kind in ("all_gather", "all_to_all")
+    has_target = kind in ("reduce_scatter", "all_to_all")
+    pieces = []
+    for _ in range(rng.integers(0, 2 * members + 1)):
+        piece = Piece(count=int(rng.integers(0, largest + 1)) if rng.random() < 0.9 else 0)
+        piece.source = int(rng.choice(anyone)) if has_source else None
+        piece.target = int(rng.choice(anyone)) if has_target else None
+        pieces.append(piece)
+    case = Case(kind, dtype, op, members, pieces)
+    unaligned = rng.random() < 0.3
+    in_place = rng.random() < 0.5
+    case.sources = [
+        [memory(random_values(rng, dtype, piece.count), unaligned) for piece in pieces]
+        for _ in anyone
+    ]
+    for index, piece in enumerate(pieces):
+        if has_source:
+            assert piece.source is not None
+            case.expected.append(case.sources[piece.source][index].copy())
+        else:
+            case.expected.append(reduced(dtype, op, [row[index] for row in case.sources]))
+    case.targets = [
+        [
+            source if in_place and (piece.source in (None, member)) else memory(
+                random_values(rng, dtype, piece.count), unaligned
+            )
+            for piece, source in zip(pieces, case.sources[member], strict=True)
+        ]
+        for member in anyone
+    ]  # fmt: skip
+    return case
+
+
+def together(members: int, body: Callable[[int], None]) -> None:
+    """body(member) on a thread per member; the first failure is raised here."""
+    failures: list[BaseException] = []
+
+    def run(member: int) -> None:
+        try:
+            body(member)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(member,)) for member in range(members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def open_islands(
+    members: int, lanes: int = 4, slot_bytes: int = 0, events: Sequence[int] = ()
+) -> list[_core.ShmIsland]:
+    """One island per member of this process."""
+    name = _core.create_shm_segment(members, lanes, slot_bytes)
+    islands: list[_core.ShmIsland] = [None] * members
+
+    def attach(member: int) -> None:
+        islands[member] = _core.ShmIsland(
+            name, member, members, lanes=lanes, ranks=[10 + m for m in range(members)],
+            events=list(events), timeout=100.0,
+        )  # fmt: skip
+
+    together(members, attach)
+    return islands

@@ -1,0 +1,294 @@
+"""Communicators whose ranks are threads: results against NumPy, disagreement, and set-up."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from communicators import BOUND, COLLECTIVES, Call, agree, executor, play, random_spec
+
+from hetcomm import _core
+from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
+
+LAYOUTS = ["a", "aa", "ab", "aaa", "aab", "abc", "abab", "aabb", "abca", "aabbc", "abacab"]
+UNREACHED = 2.0  # seconds of timeout where the test waits for it to pass
+
+
+def sum_of(count: int, dtype: Dtype = Dtype.float32, **more: Any) -> Spec:
+    return Spec(Collective.all_reduce, dtype, ReduceOp.sum, count=count, **more)
+
+
+def all_reduce(communicator: Communicator, count: int = 8) -> None:
+    Call(communicator, sum_of(count), 0, True).check()
+
+
+def assert_all_fail(results: list[Any], kind: type[BaseException], *words: str) -> None:
+    for rank, result in enumerate(results):
+        assert isinstance(result, kind), f"rank {rank}: {result!r}"
+        assert all(word in str(result) for word in words), f"rank {rank}: {result}"
+
+
+@pytest.mark.parametrize("hosts", LAYOUTS)
+def test_every_collective_gives_what_numpy_says(hosts: str) -> None:
+    def program(communicator: Communicator) -> None:
+        rng = random.Random(hosts)
+        for seed in range(6):
+            for collective in COLLECTIVES:
+                spec = random_spec(rng, len(hosts), collective.name)
+                Call(communicator, spec, seed, rng.random() < 0.5).check()
+
+    agree(play(hosts, program))
+
+
+@pytest.mark.parametrize("algorithm", _core.algorithms(), ids=str)
+@pytest.mark.parametrize("hosts", ["aaa", "abab", "aabbc"])
+def test_every_algorithm_gives_what_numpy_says(
+    hosts: str, algorithm: _core.Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = algorithm.collective.name
+    monkeypatch.setenv("HETCOMM_SELECT", f"{name}:0-inf={algorithm.name}")
+
+    def program(communicator: Communicator) -> None:
+        if algorithm.why_not(communicator.topology):
+            return
+        rng = random.Random(algorithm.name)
+        for seed in range(4):
+            Call(communicator, random_spec(rng, len(hosts), name), seed, True).check()
+
+    agree(play(hosts, program))
+
+
+@pytest.mark.parametrize("hosts", ["aa", "aab"])
+def test_works_of_several_communicators_may_be_waited_for_in_any_order(hosts: str) -> None:
+    groups = 3
+    stores = [_core.LocalStore() for _ in range(groups)]
+
+    def program(first: Communicator) -> None:
+        rank, size = first.rank, first.size
+        others = [
+            Communicator(store, rank, size, BOUND, f"{i}", executor(rank), hosts[rank])
+            for i, store in enumerate(stores)
+        ]
+        communicators = [first, *others]
+        shared = random.Random(hosts)  # the same calls on every rank ...
+        calls = [
+            Call(communicators[shared.randrange(groups + 1)], random_spec(shared, size), i, False)
+            for i in range(60)
+        ]
+        random.Random(rank).shuffle(calls)  # ... waited for in another order on each
+        for call in calls:
+            call.check()
+        for communicator in others:
+            communicator.leave()
+
+    agree(play(hosts, program))
+
+
+def test_threads_of_one_rank_share_a_communicator() -> None:
+    """Collectives need one order; messages do not, so each thread has a tag of its own."""
+
+    def program(communicator: Communicator) -> None:
+        peer, failures = 1 - communicator.rank, []
+
+        def exchange(tag: int) -> None:
+            try:
+                for turn in range(20):
+                    got = np.zeros(100, np.int64)
+                    receive = communicator.recv(got, Dtype.int64, peer, tag)
+                    mine = np.full(100, tag * 1000 + turn)
+                    send = communicator.send(mine, Dtype.int64, peer, tag)
+                    send.wait()
+                    receive.wait()
+                    assert (got == mine).all()
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=exchange, args=(tag,)) for tag in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(BOUND)
+        assert not failures, failures
+
+    agree(play("ab", program))
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+@pytest.mark.parametrize("count", [0, 1, 1000, 300_000])
+def test_messages_are_matched_by_tag_and_keep_their_order(hosts: str, count: int) -> None:
+    def program(communicator: Communicator) -> None:
+        if communicator.rank == 0:
+            messages = [(tag, np.full(count, 10 * tag + i)) for tag in (1, 2) for i in range(3)]
+            works = [communicator.send(data, Dtype.int64, 1, tag) for tag, data in messages]
+            for work in works:
+                work.wait()
+            return
+        received = []
+        for tag in (2, 1):
+            for i in range(3):
+                data = np.zeros(count, np.int64)
+                received.append((communicator.recv(data, Dtype.int64, 0, tag), data, 10 * tag + i))
+        for work, data, value in reversed(received):
+            work.wait()
+            assert (data == value).all()
+
+    agree(play(hosts, program))
+
+
+DISAGREEMENTS = {
+    "count": lambda rank: sum_of(8 + rank),
+    "dtype": lambda rank: sum_of(8, Dtype.int32 if rank else Dtype.float32),
+    "collective": lambda rank: Spec(
+        Collective.broadcast if rank else Collective.all_reduce, count=8, in_place=True
+    ),
+    "root": lambda rank: Spec(Collective.broadcast, root=rank, count=8, in_place=True),
+    "op": lambda rank: Spec(
+        Collective.all_reduce, Dtype.float32, ReduceOp.max if rank else ReduceOp.sum, count=8
+    ),
+}
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+@pytest.mark.parametrize("what", DISAGREEMENTS)
+def test_a_disagreement_fails_on_every_rank(what: str, hosts: str) -> None:
+    def program(communicator: Communicator) -> str:
+        spec = DISAGREEMENTS[what](communicator.rank % 2)
+        try:
+            Call(communicator, spec, 0, True).work.wait()
+            communicator.submit(Spec(Collective.barrier, Dtype.uint8), None).wait()
+        except _core.Error as error:
+            with pytest.raises(type(error)):  # and keeps failing, with the same cause
+                all_reduce(communicator)
+            return f"{type(error).__name__}: {error}"
+        return "no error"
+
+    for result in agree(play(hosts, program)):
+        assert result.startswith("InvalidArgumentError") and "agree" in result, result
+
+
+def without_transport(count: int) -> list[_core.Executor]:
+    return [_core.Executor.without_transport("planted: no libucp") for _ in range(count)]
+
+
+def test_one_island_needs_no_transport() -> None:
+    agree(play("aa", all_reduce, executors=without_transport(2)))
+
+
+def test_a_missing_transport_is_a_clear_error_where_a_link_is_needed() -> None:
+    results = play("ab", all_reduce, executors=without_transport(2))
+    assert_all_fail(results, _core.VendorError, "planted: no libucp")
+
+
+class Planted(_core.Store):
+    """The store of one rank; `trouble(operation, key)` comes before what it passes on."""
+
+    def __init__(self, shared: dict[str, bytes], trouble: Any) -> None:
+        super().__init__()
+        self.shared, self.trouble = shared, trouble
+
+    def set(self, key: str, value: bytes) -> None:
+        self.shared[key] = self.trouble("set", key, value)
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        self.trouble("get", key, b"")
+        deadline = time.monotonic() + timeout.total_seconds()
+        while key not in self.shared:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody set {key}")
+            time.sleep(0.002)
+        return self.shared[key]
+
+
+def unharmed(operation: str, key: str, value: bytes) -> bytes:
+    return value
+
+
+def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) -> list[Any]:
+    """What each rank's set-up gives when the store troubles one of them."""
+    shared: dict[str, bytes] = {}
+    return play(
+        hosts,
+        all_reduce,
+        store=lambda rank: Planted(shared, trouble if rank == troubled else unharmed),
+        timeout=timeout,
+        name="planted",
+    )
+
+
+def test_a_store_written_in_python_serves() -> None:
+    agree(set_up("aab", unharmed))
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+def test_a_rank_that_never_comes_is_named_within_the_timeout(hosts: str) -> None:
+    missing = len(hosts) - 1
+
+    def silent(operation: str, key: str, value: bytes) -> bytes:
+        raise TimeoutError("planted: this rank never came")
+
+    start = time.monotonic()
+    results = set_up(hosts, silent, troubled=missing, timeout=UNREACHED)
+    assert time.monotonic() - start < UNREACHED + BOUND / 2
+    assert isinstance(results.pop(), _core.TransportError)  # its own store failed
+    assert_all_fail(results, _core.TimeoutError, f"rank {missing}", '"planted"')
+    assert all(result.peer == missing for result in results)
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+@pytest.mark.parametrize("garbage", [b"\xff" * 7, b"\x01" + bytes(7), bytes(64), b"\xff" * 4096])
+def test_garbage_in_the_store_fails_on_every_rank(hosts: str, garbage: bytes) -> None:
+    def liar(operation: str, key: str, value: bytes) -> bytes:
+        return garbage if key == "member/0" and operation == "set" else value
+
+    results = set_up(hosts, liar)
+    assert_all_fail(results, _core.Error, "rank 0")
+    assert not any(isinstance(result, _core.TimeoutError) for result in results), results
+
+
+def test_another_version_is_named() -> None:
+    def older(operation: str, key: str, value: bytes) -> bytes:
+        return (77).to_bytes(8, "little") + value[8:] if key == "member/0" and value else value
+
+    results = set_up("aab", older)
+    assert_all_fail(results[1:], _core.Error, "rank 0", "77", "version")
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+@pytest.mark.parametrize("stage", ["member", "agreed", "named", "ready"])
+def test_a_rank_whose_store_breaks_fails_everywhere(hosts: str, stage: str) -> None:
+    def broken(operation: str, key: str, value: bytes) -> bytes:
+        if operation == "get" and key.startswith(stage):
+            raise OSError("planted: the store broke")
+        return value
+
+    results = set_up(hosts, broken, troubled=1, timeout=UNREACHED)
+    for rank, result in enumerate(results):
+        # A rank that had heard "ready" from everybody may be done before another one fails.
+        assert isinstance(result, _core.Error) or stage == "ready", f"rank {rank}: {result!r}"
+        # Who waits for a rank that waits for rank 1 may name the former.
+        named = re.search("rank [01]", str(result))
+        assert named or rank == 1 or stage == "ready", result
+    assert "planted: the store broke" in str(results[1])
+
+
+@pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0), (0, -1), (0, 1 << 20)])
+def test_impossible_ranks_and_sizes_are_refused(rank: int, size: int) -> None:
+    with pytest.raises(_core.InvalidArgumentError, match=f"got rank {rank} and size {size}"):
+        Communicator(_core.LocalStore(), rank, size)
+
+
+@pytest.mark.parametrize("peer", [-1, 0, 2])
+def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
+    def program(communicator: Communicator) -> None:
+        if communicator.rank == 0:
+            with pytest.raises(_core.InvalidArgumentError, match="expected a rank from 0 to 1"):
+                communicator.send(np.zeros(1), Dtype.float64, peer)
+        all_reduce(communicator)
+
+    agree(play("aa", program))

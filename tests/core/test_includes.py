@@ -1,0 +1,142 @@
+"""Who may include whom: the direction of the include graph of csrc/ and bindings/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Each folder and the folders of csrc/ that it may see besides itself.
+ALLOWED = {
+    "csrc/base": set[str](),
+    "csrc/device": {"base"},
+    "csrc/topology": {"base"},
+    "csrc/transport": {"base"},
+    "csrc/plan": {"base", "topology"},
+    "csrc/island": {"base", "device"},
+    "csrc/exec": {"base", "device", "topology", "transport", "plan", "island"},
+    "csrc/comm": {"base", "device", "topology", "transport", "plan", "island", "exec"},
+    "bindings/core": {
+        *("base", "device", "topology", "transport", "plan", "island", "exec", "comm", "core"),
+    },
+    "bindings/torch": {"base", "comm", "plan", "torch"},
+}
+FOLDERS = {name.split("/")[1] for name in ALLOWED}
+TORCH = re.compile(r"(torch/(csrc|extension|all|library|headeronly|torch)|ATen|c10|caffe2)\b")
+PYTHON = re.compile(r"(Python\.h|pybind11/|pytypedefs|object\.h|structmember\.h)")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)[>"]', re.MULTILINE)
+SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh", ".cpp", ".hpp"}
+
+
+def violations(root: Path) -> list[str]:
+    """Every include of a file below csrc/ or bindings/ that its folder may not have."""
+    found = []
+    for top in ("csrc", "bindings"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in SUFFIXES:
+                continue
+            parts = path.relative_to(root).parts
+            folder = "/".join(parts[:2]) if len(parts) > 2 else top
+            for bracket, target in INCLUDE.findall(path.read_text()):
+                if why := forbidden(folder, bracket, target):
+                    found.append(f"{path.relative_to(root)}: includes {target}: {why}")
+    return found
+
+
+def forbidden(folder: str, bracket: str, target: str) -> str:
+    """Why a file of `folder` may not include `target`; empty if it may."""
+    if TORCH.match(target):
+        return "" if folder == "bindings/torch" else "only bindings/torch sees torch"
+    if PYTHON.match(target):
+        return "" if folder.startswith("bindings/") else "the core knows nothing of Python"
+    if ".." in target.split("/"):
+        return "a path up the tree hides the direction"
+    first = target.split("/")[0]
+    own = folder.split("/")[-1]
+    if first not in FOLDERS or "/" not in target:
+        return "" if bracket == "<" else "expected a path from csrc/ or bindings/"
+    if bracket == "<":
+        return "files of this project are included with quotes"
+    if folder not in ALLOWED:
+        return f"{folder} has no row in the table of this test"
+    if first == own or first in ALLOWED[folder]:
+        return ""
+    return f"{own} may see {', '.join(sorted(ALLOWED[folder])) or 'nothing'} only"
+
+
+def test_no_include_goes_against_the_direction() -> None:
+    assert violations(ROOT) == []
+
+
+def test_every_folder_has_a_row() -> None:
+    folders = {
+        f"{top}/{path.name}"
+        for top in ("csrc", "bindings")
+        for path in (ROOT / top).iterdir()
+        if path.is_dir()
+    }
+    assert folders == set(ALLOWED)
+
+
+def test_the_build_allows_what_this_test_allows() -> None:
+    """csrc/CMakeLists.txt states the same direction: hetcomm_folder(name dependency...)."""
+    text = (ROOT / "csrc/CMakeLists.txt").read_text()
+    direct = {
+        words[0]: set(words[1:])
+        for words in (match.split() for match in re.findall(r"^hetcomm_folder\((.*)\)", text, re.M))
+    }
+
+    def reach(name: str) -> set[str]:
+        return direct[name].union(*(reach(below) for below in direct[name]))
+
+    for name in direct:
+        assert reach(name) == ALLOWED[f"csrc/{name}"], name
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("csrc/base/x.h", '#include "device/reduce.h"'),
+        ("csrc/plan/x.cc", '#include "transport/transport.h"'),
+        ("csrc/plan/algorithms/x.cc", '#include "island/island.h"'),
+        ("csrc/plan/x.h", '#include "device/reduce.h"'),
+        ("csrc/topology/x.h", '#include "plan/plan.h"'),
+        ("csrc/transport/ucx/x.cc", '#include "topology/probe.h"'),
+        ("csrc/device/x.cc", '#include "island/island.h"'),
+        ("csrc/island/shm/x.h", '#include "plan/plan.h"'),
+        ("csrc/exec/x.cc", '#include "comm/store.h"'),
+        ("csrc/exec/x.cc", '  #  include "comm/store.h"'),
+        ("csrc/comm/x.cc", "#include <torch/csrc/distributed/c10d/Store.hpp>"),
+        ("csrc/comm/x.cc", "#include <Python.h>"),
+        ("csrc/base/x.h", "#include <pybind11/pybind11.h>"),
+        ("csrc/base/x.h", "#include <c10/util/intrusive_ptr.h>"),
+        ("bindings/core/x.cc", "#include <ATen/ATen.h>"),
+        ("bindings/core/x.cc", '#include "torch/backend.h"'),
+        ("bindings/torch/x.cc", '#include "transport/ucx/ucx.h"'),
+        ("csrc/plan/x.cc", '#include "../transport/transport.h"'),
+        ("csrc/plan/x.cc", "#include <transport/transport.h>"),
+        ("csrc/plan/x.cc", '#include "plan.h"'),
+    ],
+)
+def test_a_planted_violation_is_found(tmp_path: Path, path: str, line: str) -> None:
+    planted = tmp_path / path
+    planted.parent.mkdir(parents=True)
+    (tmp_path / "bindings").mkdir(exist_ok=True)
+    planted.write_text(f"// a comment\n#pragma once\n\n#include <vector>\n{line}\n\nint x;\n")
+    found = violations(tmp_path)
+    assert len(found) == 1 and found[0].startswith(f"{path}: includes "), found
+
+
+def test_an_allowed_tree_has_no_violations(tmp_path: Path) -> None:
+    for path, line in {
+        "csrc/exec/x.cc": '#include "plan/plan.h"',
+        "csrc/comm/x.cc": '#include "transport/ucx/ucx.h"',
+        "bindings/torch/x.cc": "#include <torch/csrc/Exceptions.h>",
+        "bindings/core/x.cc": "#include <pybind11/stl.h>",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(f"{line}\n#include <memory>\n#include <infiniband/verbs.h>\n")
+    assert violations(tmp_path) == []

@@ -1,0 +1,386 @@
+"""The shared-memory island against NumPy, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from islands import (
+    KINDS,
+    STORAGE,
+    Case,
+    Piece,
+    open_islands,
+    random_case,
+    reducible,
+    together,
+)
+
+from hetcomm import _core
+
+pytestmark = pytest.mark.timeout(120)
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    before = set(SHARED_MEMORY.glob("hetcomm-*"))
+    yield
+    assert set(SHARED_MEMORY.glob("hetcomm-*")) <= before
+
+
+def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) -> None:
+    """All cases in sequence in one lane, then what they left in memory."""
+
+    def member_body(member: int) -> None:
+        for sequence, case in enumerate(cases):
+            islands[member].start(lane, case.call(member, sequence))
+            islands[member].wait([lane])
+
+    together(len(islands), member_body)
+    for case in cases:
+        case.check()
+
+
+@pytest.mark.parametrize("members", range(1, 9))
+def test_every_reduction(members: int) -> None:
+    rng = np.random.default_rng(members)
+    islands = open_islands(members, slot_bytes=4096)
+    cases = [
+        random_case(rng, kind, dtype, op, members, largest)
+        for kind in ("all_reduce", "reduce_scatter")
+        for dtype, op in reducible()
+        for largest in (7, 3001)
+    ]
+    run_cases(islands, cases)
+
+
+@pytest.mark.parametrize("members", range(1, 9))
+def test_every_movement(members: int) -> None:
+    rng = np.random.default_rng(members)
+    islands = open_islands(members, slot_bytes=4096)
+    cases = [
+        random_case(rng, kind, dtype, "sum", members, largest)
+        for kind in ("all_gather", "all_to_all")
+        for dtype in STORAGE
+        for largest in (5, 901, 5003)
+    ]
+    run_cases(islands, cases)
+
+
+@pytest.mark.parametrize("members", [2, 3, 5])
+def test_large_calls_with_default_slots(members: int) -> None:
+    rng = np.random.default_rng(members)
+    islands = open_islands(members)
+    cases = [random_case(rng, kind, "float32", "sum", members, 300_001) for kind in KINDS]
+    run_cases(islands, cases)
+
+
+def test_thousands_of_calls() -> None:
+    rng = np.random.default_rng(7)
+    members = 3
+    pairs = reducible()
+    islands = open_islands(members, slot_bytes=4096)
+    cases = []
+    for _ in range(3000):
+        dtype, op = pairs[rng.integers(len(pairs))]
+        kind = KINDS[rng.integers(len(KINDS))]
+        cases.append(random_case(rng, kind, dtype, op, members, int(rng.choice([3, 40, 2500]))))
+    run_cases(islands, cases)
+
+
+def test_lanes_are_independent() -> None:
+    """Each member finishes its lanes in an order of its own, several under way at once."""
+    rng = np.random.default_rng(11)
+    members, lanes = 4, 4
+    islands = open_islands(members, lanes=lanes, slot_bytes=4096)
+    rounds = [
+        [random_case(rng, KINDS[(lane + turn) % 4], "int32", "sum", members, 4001)
+         for lane in range(lanes)]
+        for turn in range(40)
+    ]  # fmt: skip
+
+    def member_body(member: int) -> None:
+        order = np.random.default_rng(member)
+        for turn, cases in enumerate(rounds):
+            for lane in order.permutation(lanes):
+                islands[member].start(int(lane), cases[lane].call(member, turn))
+            islands[member].wait([int(lane) for lane in order.permutation(lanes)])
+
+    together(members, member_body)
+    for cases in rounds:
+        for case in cases:
+            case.check()
+
+
+@pytest.mark.parametrize("members", [2, 4, 8])
+def test_sleeping_members_are_woken(members: int) -> None:
+    """No wake-up is lost: with eventfds a member really sleeps, so a lost one ends in a timeout."""
+    rng = np.random.default_rng(members)
+    events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(members)]
+    try:
+        islands = open_islands(members, slot_bytes=4096, events=events)
+        cases = [
+            random_case(rng, KINDS[turn % 4], "float32", "sum", members, 3001) for turn in range(60)
+        ]
+        run_cases(islands, cases)
+    finally:
+        for event in events:
+            os.close(event)
+
+
+def test_seventy_members() -> None:
+    """More members than bits in the mask of the awaited, and a slot for each of 70 receivers."""
+    rng = np.random.default_rng(70)
+    members = 70
+    events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(members)]
+    try:
+        islands = open_islands(members, lanes=1, events=events)
+        run_cases(islands, [random_case(rng, kind, "int64", "sum", members, 9) for kind in KINDS])
+    finally:
+        for event in events:
+            os.close(event)
+
+
+def test_an_empty_call_is_a_barrier() -> None:
+    islands = open_islands(2)
+    empty = Case("all_reduce", "float32", "sum", 2, [])
+    islands[0].start(0, empty.call(0))
+    for _ in range(100):
+        assert not islands[0].progress(0)
+    islands[1].start(0, empty.call(1))
+    assert islands[1].progress(0) or islands[1].progress(0)
+    while not islands[0].progress(0):
+        pass
+
+
+def one_piece(kind: str, dtype: str, count: int, members: int = 2, op: str = "sum") -> Case:
+    rng = np.random.default_rng(0)
+    case = Case(kind, dtype, op, members, [Piece(count=count)])
+    case.sources = [[np.zeros(count, STORAGE[dtype])] for _ in range(members)]
+    case.targets = [[rng.integers(0, 99, count).astype(STORAGE[dtype])] for _ in range(members)]
+    return case
+
+
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("larger", [200, 400_000])
+def test_mismatched_calls_are_named_and_nothing_is_read(members: int, larger: int) -> None:
+    islands = open_islands(members)
+    smaller = one_piece("all_reduce", "float32", 100, members)
+    other = one_piece("all_reduce", "float32", larger, members)
+    before = [smaller.targets[m][0].copy() for m in range(members)]
+    texts: dict[int, str] = {}
+
+    def member_body(member: int) -> None:
+        case = other if member == members - 1 else smaller
+        islands[member].start(0, case.call(member))
+        with pytest.raises(_core.InvalidArgumentError) as raised:
+            islands[member].wait([0])
+        texts[member] = str(raised.value)
+        islands[member].start(0, case.call(member))  # the lane stays refused, with the same cause
+        with pytest.raises(_core.InvalidArgumentError):
+            islands[member].wait([0])
+
+    together(members, member_body)
+    for member in range(members):
+        assert f"rank {10 + members - 1} called" in texts[member]
+        assert "x 100 " in texts[member]
+        assert f"x {larger} " in texts[member]
+        assert (smaller.targets[member][0] == before[member]).all()
+
+
+def test_different_kinds_are_a_mismatch() -> None:
+    islands = open_islands(2)
+    reduce = one_piece("all_reduce", "float32", 100)
+    gather = one_piece("all_gather", "float32", 100)
+    gather.pieces[0].source = 0
+
+    def member_body(member: int) -> None:
+        islands[member].start(1, (reduce if member == 0 else gather).call(member))
+        with pytest.raises(_core.InvalidArgumentError, match=r"collective [02] .*collective [02] "):
+            islands[member].wait([1])
+
+    together(2, member_body)
+
+
+def test_an_operation_that_does_not_exist_is_refused() -> None:
+    islands = open_islands(1)
+    case = one_piece("all_reduce", "float32", 4, members=1, op="bxor")
+    islands[0].start(0, case.call(0))
+    with pytest.raises(_core.InvalidArgumentError, match="bxor is not defined for float32"):
+        islands[0].wait([0])
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_abandoning_releases_the_others(asleep: bool) -> None:
+    events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(3)] if asleep else []
+    islands = open_islands(3, events=events)
+    case = one_piece("all_reduce", "float32", 1000, members=3)
+    begun = threading.Barrier(3)
+
+    def member_body(member: int) -> None:
+        islands[member].start(2, case.call(member))
+        begun.wait()
+        if member == 1:
+            islands[1].abandon(2)
+            return
+        try:
+            islands[member].wait([2], timeout=60)
+        except _core.AbortedError as error:
+            assert "rank 11 gave up" in str(error)
+            assert error.peer == 11
+        else:
+            pytest.fail("a call without member 1 was completed")
+        islands[member].start(0, case.call(member))
+        with pytest.raises(_core.AbortedError):
+            islands[member].wait([0])
+
+    together(3, member_body)
+    for event in events:
+        os.close(event)
+
+
+def test_a_wait_without_the_others_ends_at_its_deadline() -> None:
+    islands = open_islands(2)
+    case = one_piece("all_reduce", "float32", 10)
+    islands[0].start(0, case.call(0))
+    with pytest.raises(_core.TimeoutError):
+        islands[0].wait([0], timeout=0.05)
+
+
+def test_attaching_names_the_missing() -> None:
+    name = _core.create_shm_segment(3, 4, 0)
+    with pytest.raises(_core.TimeoutError, match="missing: rank 7, 8;"):
+        _core.ShmIsland(name, 0, 3, ranks=[6, 7, 8], timeout=0.05)
+
+
+def test_a_segment_that_does_not_fit_is_refused() -> None:
+    name = _core.create_shm_segment(2, 4, 0)
+    try:
+        with pytest.raises(_core.TransportError, match="expected 3 members and 4 lanes; got 2"):
+            _core.ShmIsland(name, 0, 3)
+        with open(SHARED_MEMORY / name, "r+b") as file:
+            file.truncate(1 << 20)
+        with pytest.raises(_core.TransportError, match="a size that fits its shape"):
+            _core.ShmIsland(name, 0, 2)
+        with open(SHARED_MEMORY / name, "r+b") as file:
+            file.write(b"not a segment")
+        with pytest.raises(_core.TransportError, match="a hetcomm segment"):
+            _core.ShmIsland(name, 0, 2)
+    finally:
+        _core.remove_shm_segment(name)
+    with pytest.raises(_core.TransportError, match="No such file"):
+        _core.ShmIsland(name, 0, 2)
+
+
+def test_only_the_user_can_open_a_segment() -> None:
+    name = _core.create_shm_segment(2, 4, 0)
+    assert (SHARED_MEMORY / name).stat().st_mode & 0o777 == 0o600
+    _core.remove_shm_segment(name)
+
+
+def fork(body: object, *arguments: object) -> int:
+    """A child that runs body(*arguments) and exits 0 if that returns."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            body(*arguments)  # type: ignore[operator]
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def test_members_as_processes() -> None:
+    members = 4
+    name = _core.create_shm_segment(members, 4, 0)
+
+    def member_body(member: int) -> None:
+        island = _core.ShmIsland(name, member, members)
+        rng = np.random.default_rng(5)  # the same cases in every process
+        for sequence in range(200):
+            kind = KINDS[sequence % 4]
+            case = random_case(rng, kind, "bfloat16", "sum", members, 20_001)
+            island.start(0, case.call(member, sequence))
+            island.wait([0])
+            for index, piece in enumerate(case.pieces):
+                if piece.target in (None, member):
+                    got = case.targets[member][index]
+                    assert got.tobytes() == case.expected[index].tobytes()
+
+    children = [fork(member_body, member) for member in range(members)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * members
+
+
+def test_a_killed_member_leaves_nothing_behind() -> None:
+    """The fixture looks into /dev/shm; here the survivors' wait ends at its deadline."""
+    name = _core.create_shm_segment(2, 4, 0)
+    reader, writer = os.pipe()
+
+    def victim() -> None:
+        island = _core.ShmIsland(name, 1, 2)
+        case = one_piece("all_reduce", "float32", 1_000_000)
+        island.start(0, case.call(1))
+        island.progress(0)
+        os.write(writer, b"!")
+        signal.pause()
+
+    child = fork(victim)
+    island = _core.ShmIsland(name, 0, 2)
+    assert os.read(reader, 1) == b"!"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    case = one_piece("all_reduce", "float32", 1_000_000)
+    island.start(0, case.call(0))
+    with pytest.raises(_core.TimeoutError):
+        island.wait([0], timeout=0.2)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_small_dev_shm_is_an_error_and_no_crash() -> None:
+    """In a mount namespace of its own, with 1 MiB of /dev/shm."""
+    flags = 0x00020000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWNS, CLONE_NEWUSER
+    program = textwrap.dedent(f"""
+        import ctypes
+        from hetcomm import _core
+        libc = ctypes.CDLL(None, use_errno=True)
+        private = libc.unshare({flags}) == 0 and libc.mount(None, b"/", None, 0x44000, None) == 0
+        if not private or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1m") != 0:
+            raise SystemExit(77)
+        try:
+            _core.create_shm_segment(4, 4, 0)
+        except _core.VendorError as error:
+            print(error)
+        import os
+        assert os.listdir("/dev/shm") == []
+    """)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("no private mount can be made here")
+    assert done.returncode == 0, done.stderr
+    assert "expected 8.0" in done.stdout or "MiB free in /dev/shm" in done.stdout
+    assert "--shm-size" in done.stdout and "HETCOMM_SHM_SLOT" in done.stdout
+
+
+def test_the_slot_size_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETCOMM_SHM_SLOT", "2G")
+    with pytest.raises(
+        _core.InvalidArgumentError,
+        match="HETCOMM_SHM_SLOT: expected a number from 4096 to 1073741824",
+    ):
+        _core.create_shm_segment(2, 4, 0)
+    monkeypatch.setenv("HETCOMM_SHM_SLOT", "16k")
+    name = _core.create_shm_segment(2, 4, 0)
+    assert (SHARED_MEMORY / name).stat().st_size < 2 * 4 * 4 * 17 * 1024
+    _core.remove_shm_segment(name)

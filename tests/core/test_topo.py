@@ -1,0 +1,174 @@
+"""`hetcomm topo`: gathering over a store, the page and the JSON."""
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from hetcomm import _core, topo
+from hetcomm._core import Fabric, Nic, RankInfo, Topology
+
+GIGABIT = 125_000_000
+
+
+def rank(host: str, vendor: str, *fabrics: str, gigabits: int = 100) -> RankInfo:
+    nics = [
+        Nic(
+            name=f"{fabric}0",
+            interface="eth0",
+            fabric=getattr(Fabric, fabric),
+            bandwidth=gigabits * GIGABIT,
+            bandwidth_known=fabric != "ethernet",
+            numa=1,
+            address="10.0.0.1",
+        )
+        for fabric in fabrics
+    ]
+    return RankInfo(host=host, host_name=f"node-{host}", vendor=vendor, cores=8, nics=nics)
+
+
+def page(topology: Topology, explanations: list[list[str]]) -> str:
+    output = io.StringIO()
+    Console(file=output, width=160).print(topo.render(topology, explanations))
+    return output.getvalue()
+
+
+MIXED = [
+    rank("a", "nvidia", "infiniband", "ethernet"),
+    rank("a", "nvidia", "infiniband", "ethernet"),
+    rank("b", "amd", "roce", "ethernet", gigabits=50),
+    rank("a", "cpu", "infiniband", "ethernet"),
+]
+
+
+def test_the_page_shows_islands_hosts_ranks_nics_links_and_reasons() -> None:
+    text = page(Topology(MIXED), [["docker[0]: left out, it is down"], ["roce0: taken"]])
+    assert "4 ranks, 3 islands, 2 hosts" in text
+    assert "island 0: nvidia, ranks 0-1" in text
+    assert "island 1: amd, rank 2" in text
+    assert "host 0: node-a, 100 Gbit/s to other hosts" in text
+    assert "ranks 0-1: 8 cores, uplink 33.33 Gbit/s each" in text
+    assert "infiniband0 (eth0): infiniband, 100 Gbit/s, NUMA node 1, 10.0.0.1" in text
+    assert "ethernet0 (eth0): ethernet, 50 Gbit/s (assumed), NUMA node 1, 10.0.0.1" in text
+    assert "docker[0]: left out, it is down" in text
+
+
+def test_links_between_islands() -> None:
+    links = topo.links_between_islands(Topology(MIXED))
+    assert [(link.islands, link.fabric) for link in links] == [
+        ((0, 1), "ethernet"),
+        ((0, 2), "shm"),
+        ((1, 2), "ethernet"),
+    ]
+    assert links[0].bandwidth == 50 * GIGABIT
+    assert links[1].bandwidth is None
+    assert links[2].bandwidth == 100 * GIGABIT // 3
+
+
+def test_links_of_one_kind_share_a_row() -> None:
+    text = page(Topology([rank(str(host), "cpu", "roce") for host in range(12)]), [[]] * 12)
+    assert "0 - 8 and 58 more" in text
+    assert text.count("100 Gbit/s │") == 1
+
+
+def test_json_says_the_same() -> None:
+    topology = Topology(MIXED)
+    facts = json.loads(json.dumps(topo.describe(topology, [["why a"], ["why b"]])))
+    assert facts["islands"] == topology.islands
+    assert int(facts["fingerprint"], 16) == topology.fingerprint
+    assert [host["explanations"] for host in facts["hosts"]] == [["why a"], ["why b"]]
+    assert facts["ranks"][2]["nics"][0]["fabric"] == "roce"
+    assert facts["links"][1] == {"islands": [0, 2], "fabric": "shm", "bandwidth": None}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([0], "rank 0"), ([0, 1, 2, 5], "ranks 0-2, 5"), ([1, 3], "ranks 1, 3")],
+)
+def test_runs_of_ranks(ranks: list[int], text: str) -> None:
+    assert topo.format_ranks(ranks) == text
+
+
+def test_alone_it_is_this_machine() -> None:
+    cluster = topo.gather({}, 1)
+    assert cluster is not None
+    assert cluster.topology.ranks == [_core.probe_rank()]
+    assert cluster.explanations == [_core.explain_nics()]
+
+
+JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"MASTER_PORT": None, "RANK": None}, "not RANK, MASTER_PORT"),
+        ({"RANK": "-1"}, 'RANK: expected a number, got "-1"'),
+        ({"RANK": "2"}, "RANK below WORLD_SIZE, got 2 and 2"),
+        ({"MASTER_PORT": "70000"}, "1 to 65535, got 70000"),
+    ],
+)
+def test_a_broken_environment_is_refused(change: dict[str, str | None], expected: str) -> None:
+    environment = {name: text for name, text in (JOB | change).items() if text is not None}
+    with pytest.raises(_core.InvalidArgumentError, match=expected):
+        topo.gather(environment, 1)
+
+
+@pytest.fixture
+def port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def start(port: str, rank: int, *arguments: str, **settings: str) -> subprocess.Popen[str]:
+    environment = os.environ | JOB | {"MASTER_PORT": port, "RANK": str(rank)} | settings
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "hetcomm.topo", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_rank_0_prints_the_cluster(port: str) -> None:
+    pytest.importorskip("torch")
+    first = start(port, 0, "--json", HETCOMM_HOST_ID="a")
+    second = start(port, 1, "--json", HETCOMM_HOST_ID="b", HETCOMM_VENDOR="amd")
+    output, errors = first.communicate(timeout=100)
+    assert first.returncode == 0, errors
+    assert second.communicate(timeout=100)[0] == ""
+    facts = json.loads(output)
+    assert [host["identity"] for host in facts["hosts"]] == ["a", "b"]
+    assert [member["vendor"] for member in facts["ranks"]] == ["cpu", "amd"]
+    assert all(host["explanations"] for host in facts["hosts"])
+
+
+def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
+    pytest.importorskip("torch")
+    first, second = start(port, 0), start(port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")
+    assert (
+        "rank 1 could not probe its machine: HETCOMM_SOCKET_IFNAME"
+        in first.communicate(timeout=100)[1]
+    )
+    assert "nowhere9" in second.communicate(timeout=100)[1]
+    assert first.returncode == second.returncode == 1
+
+
+def test_ranks_that_never_come_are_named(port: str) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(_core.TimeoutError, match=r"facts of 3 ranks, none came from \[1, 2\]"):
+        topo.gather(JOB | {"MASTER_PORT": port, "WORLD_SIZE": "3"}, 0.5)
+
+
+def test_a_store_that_is_not_there_is_named(port: str) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(_core.TransportError, match=f"rank 1 found no store at 127.0.0.1:{port}"):
+        topo.gather(JOB | {"MASTER_PORT": port, "RANK": "1"}, 0.5)

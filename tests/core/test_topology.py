@@ -1,0 +1,231 @@
+"""Topology from ranks' facts, their text form, and the fingerprint."""
+
+from itertools import chain, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetcomm import _core
+from hetcomm._core import Fabric, InvalidArgumentError, Nic, RankInfo, Topology
+
+
+def nic(name: str = "eth0", fabric: Fabric = Fabric.ethernet, bandwidth: int = 1000) -> Nic:
+    return Nic(name=name, interface=name, fabric=fabric, bandwidth=bandwidth)
+
+
+def rank(host: str, vendor: str = "cpu", *nics: Nic) -> RankInfo:
+    return RankInfo(host=host, host_name=host, vendor=vendor, nics=list(nics) or [nic()])
+
+
+nics = st.builds(
+    Nic,
+    name=st.text(),
+    interface=st.text(),
+    fabric=st.sampled_from(list(Fabric.__members__.values())),
+    bandwidth=st.integers(0, 10**15),
+    bandwidth_known=st.booleans(),
+    numa=st.integers(-1, 64),
+    address=st.text(),
+)
+infos = st.builds(
+    RankInfo,
+    host=st.text(min_size=1),
+    host_name=st.text(),
+    vendor=st.text(min_size=1),
+    cores=st.integers(1, 2**31 - 1),
+    nics=st.lists(nics, max_size=3),
+    libraries=st.dictionaries(st.text(), st.text(), max_size=3),
+)
+small_infos = st.builds(rank, st.sampled_from("abc"), st.sampled_from(["cpu", "nvidia", "amd"]))
+
+
+@given(infos)
+def test_facts_survive_serialisation(info: RankInfo) -> None:
+    text = _core.serialize(info)
+    assert _core.parse_rank_info(text) == info
+    assert _core.serialize(_core.parse_rank_info(text)) == text
+
+
+def test_separators_and_control_characters_are_escaped() -> None:
+    info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
+    text = _core.serialize(info)
+    assert len(text.splitlines()) == 6  # heading, four facts, one NIC
+    assert _core.parse_rank_info(text).host == info.host
+
+
+HEAD = "hetcomm rank 1\n"
+FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("", 0, "hetcomm rank 1"),
+        ("hetcomm rank 2\n", 1, "hetcomm rank 1"),
+        (HEAD + "host\ta\n", 2, "cores"),
+        (HEAD + "cores\tmany\n", 2, "an integer"),
+        (HEAD + "cores\t99999999999\n", 2, "an integer"),
+        (HEAD + "cores\t1 \n", 2, "an integer"),
+        (HEAD + "host\ta\nhost\tb\n", 3, "once"),
+        (HEAD + "host\n", 2, "1 fields"),
+        (HEAD + "host\ta\\q1\n", 2, "two hexadecimal digits"),
+        (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
+        (FACTS + "speed\t1\n", 6, "nic or library"),
+        (FACTS + "\n", 6, "nic or library"),
+        (FACTS + "nic\teth0\n", 6, "7 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\n", 6, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\n", 6, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 7, "each library once"),
+    ],
+)
+def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"line {line}: expected .*{expected}"):
+        _core.parse_rank_info(text)
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        _core.parse_rank_info(text)
+
+
+@given(st.data())
+def test_damaged_text_is_parsed_or_refused(data: st.DataObject) -> None:
+    text = _core.serialize(data.draw(infos))
+    at = data.draw(st.integers(0, len(text) - 1))
+    damaged = text[:at] + data.draw(st.text(max_size=2)) + text[at + 1 :]
+    try:
+        info = _core.parse_rank_info(damaged)
+    except InvalidArgumentError:
+        return
+    assert _core.parse_rank_info(_core.serialize(info)) == info
+
+
+@given(st.lists(small_infos, min_size=1, max_size=12))
+def test_groups_partition_the_ranks(ranks: list[RankInfo]) -> None:
+    topology = Topology(ranks)
+    everyone = list(range(len(ranks)))
+    assert len(topology) == len(ranks)
+    assert topology.ranks == ranks
+    for level in topology.levels:
+        assert sorted(chain.from_iterable(level.groups)) == everyone
+        assert all(group == sorted(group) for group in level.groups)
+        assert level.groups == sorted(level.groups)
+    for index, island in enumerate(topology.islands):
+        for place, member in enumerate(island):
+            assert topology.island_of(member) == index
+            assert topology.index_in_island(member) == place
+    for a in everyone:
+        assert a in topology.hosts[topology.host_of(a)]
+        for b in everyone:
+            same_host = ranks[a].host == ranks[b].host
+            assert topology.same_host(a, b) == same_host
+            same_island = same_host and ranks[a].vendor == ranks[b].vendor
+            assert (topology.island_of(a) == topology.island_of(b)) == same_island
+
+
+@given(st.lists(small_infos, min_size=1, max_size=8))
+def test_levels_nest(ranks: list[RankInfo]) -> None:
+    levels = Topology(ranks).levels
+    assert [level.name for level in levels] == ["island", "host", "cluster"]
+    assert levels[-1].groups == [list(range(len(ranks)))]
+    for finer, coarser in pairwise(levels):
+        for group in finer.groups:
+            assert any(set(group) <= set(outer) for outer in coarser.groups)
+
+
+def test_ranks_in_any_order() -> None:
+    topology = Topology([rank("b", "amd"), rank("a"), rank("b"), rank("a"), rank("b", "amd")])
+    assert topology.islands == [[0, 4], [1, 3], [2]]
+    assert topology.hosts == [[0, 2, 4], [1, 3]]
+
+
+def test_uplink_is_the_share_of_the_hosts_best_nic() -> None:
+    fast, slow = nic("eth0", bandwidth=900), nic("eth1", bandwidth=100)
+    topology = Topology([rank("a", "cpu", fast, slow)] * 3 + [rank("b", "cpu", slow)])
+    assert [topology.host_bandwidth(host) for host in (0, 1)] == [900, 100]
+    assert [topology.uplink(r) for r in range(4)] == [300, 300, 300, 100]
+
+
+def test_ranks_that_use_different_nics_add_up() -> None:
+    first, second = nic("eth0", bandwidth=700), nic("eth1", bandwidth=100)
+    topology = Topology([rank("a", "cpu", first), rank("a", "cpu", second)])
+    assert topology.host_bandwidth(0) == 800
+    assert topology.uplink(0) == topology.uplink(1) == 400
+
+
+def test_a_host_without_nics_has_no_uplink() -> None:
+    topology = Topology([RankInfo(host="a"), RankInfo(host="a")])
+    assert topology.host_bandwidth(0) == topology.uplink(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "expected"),
+    [
+        (["infiniband", "roce", "ethernet"], ["roce", "infiniband"], "infiniband"),
+        (["infiniband", "roce"], ["ethernet", "roce"], "roce"),
+        (["infiniband"], ["roce"], "ethernet"),
+        (["infiniband"], ["ethernet"], "ethernet"),
+        (["ethernet"], ["ethernet"], "ethernet"),
+    ],
+)
+def test_fabric_between_hosts(mine: list[str], theirs: list[str], expected: str) -> None:
+    def with_fabrics(host: str, names: list[str]) -> RankInfo:
+        return rank(host, "cpu", *(nic(name, getattr(Fabric, name)) for name in names))
+
+    topology = Topology([with_fabrics("a", mine), with_fabrics("b", theirs), rank("a")])
+    assert topology.fabric_between(0, 1).name == expected
+    assert topology.fabric_between(1, 0).name == expected
+    assert topology.fabric_between(0, 2) == Fabric.shm
+
+
+@given(st.lists(infos, min_size=1, max_size=3))
+def test_fingerprint_is_fnv_1a_of_the_text(ranks: list[RankInfo]) -> None:
+    value = 0xCBF29CE484222325
+    for byte in b"".join(_core.serialize(info).encode() + b"\0" for info in ranks):
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    assert Topology(ranks).fingerprint == value
+
+
+@given(infos, infos)
+def test_fingerprint_tells_facts_and_order_apart(a: RankInfo, b: RankInfo) -> None:
+    assert (Topology([a, b]).fingerprint == Topology([b, a]).fingerprint) == (a == b)
+    assert Topology([a]).fingerprint != Topology([a, a]).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"host": ""}, "identity of its host"),
+        ({"vendor": ""}, "vendor"),
+        ({"cores": 0}, "at least one core, got 0"),
+        ({"nics": [nic(bandwidth=-1)]}, "NIC eth0, got -1"),
+        ({"nics": [nic(bandwidth=10**15 + 1)]}, "NIC eth0, got 1000000000000001"),
+    ],
+)
+def test_impossible_facts_are_refused(fields: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"rank 1: expected .*{expected}"):
+        Topology([rank("a"), RankInfo(**({"host": "a"} | fields))])
+
+
+def test_no_ranks_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="at least one rank"):
+        Topology([])
+
+
+def test_an_unknown_fabric_lists_the_known_ones() -> None:
+    for name, value in Fabric.__members__.items():
+        assert _core.fabric_from_name(name) == value
+    with pytest.raises(InvalidArgumentError, match=r'infiniband, roce, ethernet.*got "token"'):
+        _core.fabric_from_name("token")
+    with pytest.raises(InvalidArgumentError, match="known fabric for NIC eth0, got number 99"):
+        Topology([rank("a", "cpu", nic(fabric=Fabric(99)))])
+
+
+@pytest.mark.parametrize("method", ["rank", "island_of", "index_in_island", "host_of", "uplink"])
+@pytest.mark.parametrize("outside", [-1, 1])
+def test_ranks_outside_are_refused(method: str, outside: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"got {outside}"):
+        getattr(Topology([rank("a")]), method)(outside)

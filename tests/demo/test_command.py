@@ -1,0 +1,112 @@
+"""The command: a whole quick demo in an emulated cluster, and what each failure says."""
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from hetcomm.demo import command, emulated
+from hetcomm.demo.training import Comparison, Training
+from hetcomm.emulate import ClusterError, load
+
+ONE_LINK = '[[host.nic]]\nrate = "1gbit"\n'
+
+
+def invoke(output: Path, *words: str) -> Result:
+    app = typer.Typer()
+    app.command()(command.demo)
+    arguments = ["--quick", "--backend", "gloo", "--output", str(output), *words]
+    return CliRunner().invoke(app, arguments)
+
+
+def settings() -> command.Settings:
+    return command.Settings(load(command.HERE / "cluster.toml"), steps=2, seed=0, timeout=60)
+
+
+@pytest.fixture
+def namespaces(tmp_path: Path) -> None:
+    try:
+        emulated.run_ranks(settings().cluster, ["true"], tmp_path / "probe", 60)
+    except ClusterError as error:
+        pytest.skip(f"no emulated clusters here: {error}")
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.timeout(240)
+def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "--order", "interleaved")
+    assert result.exit_code == 0, result.output
+    assert "rank order: north south north south" in result.output
+    assert "The losses agree at every step" in result.output
+    assert "\x1b" not in result.output
+    written = json.loads((tmp_path / "demo.json").read_text())
+    for layout in ("ddp", "pipeline"):
+        run = written["layouts"][layout]["candidate"]
+        assert len(run["losses"]) == command.QUICK_STEPS
+        assert run["median_network_bytes"] > 10_000
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "probe") == [
+        "demo.json",
+        "demo.png",
+    ]
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_failing_rank_is_quoted(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "--baseline", "carrier_pigeon")
+    assert result.exit_code == 1
+    assert "ddp on carrier_pigeon: rank" in result.output
+    assert "The last lines of rank" in result.output
+    assert "carrier_pigeon" in result.output.partition("The last lines")[2]
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "--timeout", "1")
+    assert result.exit_code == 1
+    assert "timed out after" in result.output
+
+
+def test_without_namespaces_the_remedy_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ClusterError("namespaces", "the kernel to make them", "EPERM", "run as root")
+
+    monkeypatch.setattr(emulated, "run", refuse)
+    result = invoke(tmp_path)
+    assert result.exit_code == 2
+    assert "expected the kernel to make them, got EPERM; run as root" in result.output
+
+
+def test_an_odd_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "three.toml"
+    file.write_text(f'[[host]]\nname = "a"\nranks = 3\n{ONE_LINK}')
+    result = invoke(tmp_path, "--cluster", str(file))
+    assert result.exit_code == 2
+    assert "expected an even number of ranks" in result.output
+
+
+@pytest.mark.parametrize(("ranks", "batch"), [(2, 8), (4, 8), (6, 12), (10, 20)])
+def test_the_batch_is_shared_evenly(tmp_path: Path, ranks: int, batch: int) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(f'[[host]]\nname = "a"\nranks = {ranks}\n{ONE_LINK}')
+    chosen = command.Settings(load(file), steps=1, seed=0, timeout=60).batch
+    assert chosen == batch
+    assert chosen % ranks == 0
+
+
+def test_diverging_losses_end_in_failure(tmp_path: Path) -> None:
+    def made_up(backend: str, last: float) -> Training:
+        return Training("ddp", backend, [5.0, last], [1.0, 1.0], [10, 10], 4_000_000)
+
+    comparison = Comparison(made_up("gloo", 4.0), made_up("hetcomm", 4.1), tolerance=1e-4)
+    screen = StringIO()
+    with pytest.raises(typer.Exit) as raised:
+        command.finish(Console(file=screen, width=200), [comparison], settings(), tmp_path)
+    assert raised.value.exit_code == 1
+    assert "LOSSES DIFFER: ddp: from step 1" in screen.getvalue()
+    assert json.loads((tmp_path / "demo.json").read_text())["layouts"]["ddp"]["agrees"] is False

@@ -1,0 +1,16 @@
+"""Rank `failing` exits with 3 once all are connected; the others wait, some deaf to SIGTERM."""
+
+import signal
+import sys
+
+from meeting import RANK, meet, wait_for_all
+
+failing, deaf = map(int, sys.argv[1:])
+if deaf == RANK:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+wait_for_all(meet())
+print("ready", flush=True)
+if failing == RANK:
+    sys.exit(3)
+while True:
+    signal.pause()

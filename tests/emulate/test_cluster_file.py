@@ -1,0 +1,115 @@
+"""Cluster files: what is read from them, and the error for everything else."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetcomm.emulate import Cluster, ClusterError, Host, Nic, load
+from hetcomm.emulate.cluster import FASTEST, SLOWEST, format_rate, parse_order, parse_rate
+
+EXAMPLES = Path(__file__).parents[2] / "examples/clusters"
+NIC = '[[host.nic]]\nrate = "1gbit"\n'
+HOST = f'[[host]]\nname = "red0"\nranks = 2\n{NIC}'
+
+
+def test_full_file(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        'order = ["blue0", "red0", "blue0"]\n[network]\nmtu = 1500\n'
+        '[[host]]\nname = "red0"\nranks = 1\nvendor = "amd"\n'
+        '[[host.nic]]\nrate_out = "250mbit"\nrate_in = "1.5gbit"\nfabric = "roce"\nnuma = 1\n'
+        '[[host]]\nname = "blue0"\nranks = 2\n[[host.nic]]\nrate = "unlimited"\n'
+    )
+    cluster = load(file)
+    assert cluster.mtu == 1500
+    assert cluster.placement == (1, 0, 1)
+    assert cluster.hosts[0] == Host("red0", 1, (Nic(250_000_000, 1_500_000_000, "roce", 1),), "amd")
+    assert cluster.hosts[1].nics == (Nic(None, None),)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_examples_load(path: Path) -> None:
+    assert load(path).ranks >= 4
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "got"),
+    [
+        ("", "host", "[]"),
+        ("host = 3\n", "host", "3"),
+        (f"ordr = 1\n{HOST}", "ordr", "ordr"),
+        (f"order = 1\n{HOST}", "order", "1"),
+        (f'order = "spiral"\n{HOST}', "order", "spiral"),
+        (f'order = "random:x"\n{HOST}', "order", "random:x"),
+        (f'order = ["red0"]\n{HOST}', "order", "1"),
+        (f'order = ["red0", "blue0"]\n{HOST}', "order", "blue0"),
+        (f"[network]\nmtu = 100\n{HOST}", "network.mtu", "100"),
+        (f"[network]\ndelay = 1\n{HOST}", "network.delay", "delay"),
+        (f"network = 1\n{HOST}", "network", "1"),
+        (HOST + "[host.gpu]\n", "host[0].gpu", "gpu"),
+        (HOST.replace("2", "0"), "host[0].ranks", "0"),
+        (HOST.replace("2", "true"), "host[0].ranks", "True"),
+        (HOST.replace("ranks = 2\n", ""), "host[0].ranks", "nothing"),
+        (HOST.replace("red0", "red 0"), "host[0].name", "red 0"),
+        (HOST + HOST, "host[1].name", "red0"),
+        (HOST.replace(NIC, ""), "host[0].nic", "[]"),
+        (HOST.replace("1gbit", "1 gbit"), "host[0].nic[0].rate", "1 gbit"),
+        (HOST.replace('"1gbit"', "1000"), "host[0].nic[0].rate", "1000"),
+        (HOST.replace("1gbit", "100gbit"), "host[0].nic[0].rate", "100gbit"),
+        (HOST.replace("1gbit", "1kbit"), "host[0].nic[0].rate", "1kbit"),
+        (HOST + 'rate_in = "1gbit"\n', "host[0].nic[0].rate", "rate_in"),
+        (HOST.replace("rate =", "rate_out ="), "host[0].nic[0].rate", "rate_out"),
+        (HOST.replace("rate =", "speed ="), "host[0].nic[0].speed", "speed"),
+        (HOST + 'fabric = "token-ring"\n', "host[0].nic[0].fabric", "token-ring"),
+        (HOST + "numa = -2\n", "host[0].nic[0].numa", "-2"),
+        ("[[host", "syntax", "]]"),
+    ],
+)
+def test_refused(tmp_path: Path, text: str, key: str, got: str) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(text)
+    with pytest.raises(ClusterError) as caught:
+        load(file)
+    error = caught.value
+    assert error.key == key
+    assert got in error.got
+    assert error.remedy
+    assert str(file) in str(error)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="No such file"):
+        load(tmp_path / "none.toml")
+
+
+@given(st.integers(SLOWEST, FASTEST // 1000).map(lambda rate: rate * 1000))
+def test_rates_survive_formatting(rate: int) -> None:
+    read = parse_rate(format_rate(rate))
+    assert read is not None
+    assert abs(read - rate) <= rate * 1e-5  # six digits are shown
+
+
+SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6)
+ORDERS = st.one_of(
+    st.sampled_from(["block", "interleaved"]), st.integers(0, 99).map(lambda seed: f"random:{seed}")
+)
+
+
+@given(SIZES, ORDERS)
+def test_every_order_gives_each_host_its_ranks(sizes: list[int], order: str) -> None:
+    hosts = tuple(Host(f"h{i}", size, (Nic(),)) for i, size in enumerate(sizes))
+    cluster = Cluster(hosts, order=order)
+    assert Counter(cluster.placement) == dict(enumerate(sizes))
+    assert cluster == Cluster(hosts, order=order)
+    by_name = tuple(hosts[place].name for place in cluster.placement)
+    assert Cluster(hosts, order=by_name).placement == cluster.placement
+
+
+def test_placement_of_named_orders() -> None:
+    hosts = tuple(Host(name, size, (Nic(),)) for name, size in (("a", 1), ("b", 3), ("c", 2)))
+    assert Cluster(hosts).placement == (0, 1, 1, 1, 2, 2)
+    assert Cluster(hosts, order="interleaved").placement == (0, 1, 2, 1, 2, 1)
+    assert Cluster(hosts, order=parse_order("c,b,a, b,b,c")).placement == (2, 1, 0, 1, 1, 2)

@@ -1,0 +1,82 @@
+"""Links: the kernel holds them to their rates, and the switch counts their bytes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from emulated import PROGRAMS, Play, two_hosts
+
+from hetcomm.emulate import Nic
+
+pytestmark = pytest.mark.timeout(90)
+MEGABIT = 1_000_000
+
+
+def _rate(lines: list[str]) -> float:
+    (line,) = lines
+    return float(line.split("] ")[1])
+
+
+@pytest.mark.parametrize("rate", [20, 100, 500])
+def test_stream_runs_at_the_nominal_rate(play: Play, rate: int) -> None:
+    nic = Nic(rate * MEGABIT, rate * MEGABIT)
+    count = rate * MEGABIT // 8
+    result, lines = play(two_hosts(nic=nic), "stream.py", 0, count)
+    assert result.ok, lines
+    assert 0.9 <= _rate(lines) / (rate * MEGABIT) <= 1.1
+
+
+@pytest.mark.parametrize(("out", "into"), [(50, 200), (200, 50)])
+def test_the_slower_of_two_ends_decides(play: Play, out: int, into: int) -> None:
+    """Every NIC is one-way; a stream passes one NIC's way out and the other's way in."""
+    nic = Nic(out * MEGABIT, into * MEGABIT)
+    result, lines = play(two_hosts(nic=nic), "stream.py", 1, 50 * MEGABIT // 8)
+    assert result.ok, lines
+    assert 0.9 <= _rate(lines) / (50 * MEGABIT) <= 1.1
+
+
+def test_unlimited_is_not_shaped(play: Play) -> None:
+    result, lines = play(two_hosts(), "stream.py", 0, 100 * MEGABIT)
+    assert result.ok, lines
+    assert result.links[0].rate_out is None
+    assert _rate(lines) > 300 * MEGABIT
+
+
+def test_counters_match_the_bytes_sent(play: Play) -> None:
+    count = 20_000_000
+    result, lines = play(two_hosts(nic=Nic(400 * MEGABIT, 400 * MEGABIT)), "stream.py", 0, count)
+    assert result.ok, lines
+    red, blue = result.links
+    assert (red.host, red.nic, blue.host) == ("red0", "eth0", "blue0")
+    assert count <= red.out_bytes <= 1.03 * count
+    assert count <= blue.in_bytes <= 1.03 * count
+    assert blue.out_bytes < 0.03 * count  # acknowledgements
+
+
+def test_traffic_inside_a_host_crosses_no_link(play: Play) -> None:
+    cluster = two_hosts(ranks=(2, 1), nic=Nic(MEGABIT, MEGABIT))
+    count = 100_000_000  # more than a link of this rate carries before the run times out
+    result, lines = play(cluster, "isolation.py", count)
+    assert result.ok, lines
+    assert result.links[0].out_bytes < 0.01 * count
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_command_line_report(tmp_path: Path) -> None:
+    cluster, report = tmp_path / "cluster.toml", tmp_path / "report.json"
+    host = '[[host]]\nname = "{}"\nranks = 1\n[[host.nic]]\nrate = "500mbit"\n'
+    cluster.write_text(host.format("red0") + host.format("blue0"))
+    command = [sys.executable, "-m", "hetcomm.emulate", str(cluster), "--report", str(report)]
+    command += ["--order", "blue0,red0", "--timeout", "60", "--"]
+    command += [sys.executable, str(PROGRAMS / "stream.py"), "0", "1000000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=80)
+    assert done.returncode == 0, done.stderr
+    assert "[1 red0]" in done.stdout
+    assert "500mbit" in done.stdout
+    written = json.loads(report.read_text())
+    assert written["ok"] and written["exit_codes"] == [0, 0]
+    blue = next(link for link in written["links"] if link["host"] == "blue0")
+    assert 1_000_000 <= blue["out_bytes"] <= 1_030_000
+    assert blue["rate_out"] == 500 * MEGABIT

@@ -1,0 +1,173 @@
+"""A job whose ranks are processes that the test orders about, stops and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+RANK = Path(__file__).with_name("rank.py")
+BOUND = 90.0  # seconds; far above what anything here takes, so that a hang fails
+NOTICE = 10.0  # within these a dead rank must have been noticed everywhere
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """One rank; see rank.py for what it can be told."""
+
+    def __init__(self, kind: str, arguments: Iterable[object], host: str, log: Path) -> None:
+        environment = os.environ | {
+            "HETCOMM_HOST_ID": host,
+            "HETCOMM_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.log = log
+        with log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, str(RANK), kind, *map(str, arguments)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        self.answers: queue.Queue[str] = queue.Queue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.answers.put(line)
+        self.answers.put("")
+
+    def tell(self, method: str, *arguments: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([method, *arguments]) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self, bound: float = BOUND) -> dict[str, Any]:
+        """The next answer, whatever it is; fails if the process ends or takes too long."""
+        try:
+            line = self.answers.get(timeout=bound)
+        except queue.Empty:
+            raise AssertionError(f"no answer within {bound} s; {self.log.read_text()}") from None
+        assert line, f"the process ended: {self.process.wait(BOUND)}; {self.log.read_text()}"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def value(self, bound: float = BOUND) -> Any:
+        found = self.answer(bound)
+        assert "value" in found, found
+        return found["value"]
+
+    def error(self, bound: float = BOUND) -> dict[str, Any]:
+        found = self.answer(bound)
+        assert "error" in found, found
+        return found
+
+    def do(self, method: str, *arguments: object) -> Any:
+        self.tell(method, *arguments)
+        return self.value()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.process.wait(BOUND)
+
+    def exits_cleanly(self) -> None:
+        """Told to end as programs do, it ends at once, with code 0 and nothing to complain of."""
+        assert self.do("exit") == "exiting"
+        self.ended_cleanly()
+
+    def ended_cleanly(self) -> None:
+        assert self.process.wait(BOUND) == 0, self.log.read_text()
+        log = self.log.read_text()
+        assert "Traceback" not in log and "terminate called" not in log, log
+
+
+class Job:
+    """Ranks on hosts as in "aab"; ends what is left of them on exit."""
+
+    def __init__(
+        self,
+        folder: Path,
+        hosts: str,
+        kind: str = "core",
+        timeout: float = 60.0,
+        store_on_rank_0: bool = False,
+    ) -> None:
+        port = free_port() if store_on_rank_0 else 0
+        self.ranks = [
+            Process(
+                kind,
+                (folder, rank, len(hosts), timeout, port),
+                host,
+                folder / f"rank{rank}.log",
+            )
+            for rank, host in enumerate(hosts)
+        ]
+
+    def __enter__(self) -> Job:
+        try:
+            assert self.values() == ["joined"] * len(self.ranks)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for rank in self.ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+            rank.process.wait()
+            rank.reader.join(BOUND)
+            for stream in (rank.process.stdin, rank.process.stdout):
+                assert stream is not None
+                stream.close()
+
+    def __getitem__(self, rank: int) -> Process:
+        return self.ranks[rank]
+
+    def others(self, rank: int) -> list[Process]:
+        return [other for other in self.ranks if other is not self.ranks[rank]]
+
+    def tell(self, method: str, *arguments: object) -> None:
+        for rank in self.ranks:
+            rank.tell(method, *arguments)
+
+    def values(self) -> list[Any]:
+        return [rank.value() for rank in self.ranks]
+
+    def do(self, method: str, *arguments: object) -> list[Any]:
+        self.tell(method, *arguments)
+        return self.values()
+
+
+def errors_within(ranks: Iterable[Process], bound: float) -> list[dict[str, Any]]:
+    """The error of every rank, all of them at most `bound` seconds from now."""
+    deadline = time.monotonic() + bound
+    return [rank.error(max(0.0, deadline - time.monotonic())) for rank in ranks]
+
+
+def assert_same_cause_from_now_on(ranks: Iterable[Process], first: list[dict[str, Any]]) -> None:
+    """Another operation fails at once, with the cause that the first one had."""
+    for rank, earlier in zip(ranks, first, strict=True):
+        rank.tell("all_reduce", 16)
+        again = rank.error()
+        assert (again["error"], again["peer"]) == (earlier["error"], earlier["peer"])
+        assert again["text"] == earlier["text"]

@@ -1,0 +1,212 @@
+"""One rank as a process: does what the lines on its standard input say and answers each with one.
+
+Usage: rank.py core|torch FOLDER RANK SIZE TIMEOUT [PORT]. A line is a JSON list, a method of Rank
+and its arguments; the answer is {"value": ...} or {"error": type, "text": ..., "peer": ...}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from hetcomm import _core
+
+
+class FileStore(_core.Store):
+    """A key is a file, and complete once it has its name."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def set(self, key: str, value: bytes) -> None:
+        path = self.folder / key.replace("/", "-")
+        incomplete = path.with_name(f"{path.name}.{os.getpid()}")
+        incomplete.write_bytes(value)
+        incomplete.rename(path)
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        path = self.folder / key.replace("/", "-")
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody set {key}")
+            time.sleep(0.002)
+        return path.read_bytes()
+
+
+class Rank:
+    """What both kinds of ranks can do."""
+
+    works: list[Any]
+
+    def exit(self) -> None:
+        answer(value="exiting")
+        sys.exit(0)
+
+    def turn(self, count: int) -> None:
+        """all_reduce after all_reduce until one fails; says so after the first three."""
+        for turn in range(1 << 62):
+            self.all_reduce(count)
+            if turn == 2:
+                answer(value="turning")
+
+    def wait(self, seconds: float) -> None:
+        """For the oldest operation; it stays the oldest while it is not complete."""
+        work = self.works[0]
+        try:
+            self.wait_for(work, seconds)
+        finally:
+            if self.complete(work):
+                self.works.remove(work)
+
+    def wait_for(self, work: Any, seconds: float) -> None:
+        raise NotImplementedError
+
+    def complete(self, work: Any) -> bool:
+        raise NotImplementedError
+
+    def all_reduce(self, count: int) -> float:
+        raise NotImplementedError
+
+    def resources(self) -> dict[str, int]:
+        """What this process holds: descriptors (sockets among them), threads, shared memory."""
+        held = []
+        for descriptor in Path("/proc/self/fd").iterdir():
+            try:
+                held.append(os.readlink(descriptor))
+            except FileNotFoundError:  # the listing's own
+                continue
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        return {
+            "descriptors": len(held),
+            "sockets": sum(name.startswith("socket:") for name in held),
+            "threads": len(list(Path("/proc/self/task").iterdir())),
+            "files in /dev/shm": len(list(Path("/dev/shm").glob("hetcomm-*"))),
+            "maps of /dev/shm": sum("/dev/shm/hetcomm-" in line for line in maps),
+        }
+
+
+class CoreRank(Rank):
+    def __init__(self, folder: Path, rank: int, size: int, timeout: float, port: int) -> None:
+        self.rank, self.size, self.folder, self.works = rank, size, folder, []
+        self.communicator = self.join("first", timeout)
+
+    def join(self, name: str, timeout: float) -> _core.Communicator:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return _core.Communicator(FileStore(folder), self.rank, self.size, timeout, name)
+
+    def submit(self, count: int) -> None:
+        spec = _core.Spec(_core.Collective.all_reduce, count=count, in_place=True)
+        data = bytearray(4 * count)
+        self.works.append(self.communicator.submit(spec, data))
+
+    def all_reduce(self, count: int) -> float:
+        import array
+
+        spec = _core.Spec(_core.Collective.all_reduce, count=count, in_place=True)
+        data = array.array("f", [self.rank + 1.0]) * count
+        self.communicator.submit(spec, data, will_wait=True).wait()
+        return data[-1]
+
+    def wait_for(self, work: Any, seconds: float) -> None:
+        work.wait(seconds)
+
+    def complete(self, work: Any) -> bool:
+        return bool(work.done())
+
+    def send(self, to: int, count: int) -> None:
+        self.works.append(self.communicator.send(bytearray(count), _core.Dtype.uint8, to))
+
+    def recv(self, from_: int, count: int) -> None:
+        self.works.append(self.communicator.recv(bytearray(count), _core.Dtype.uint8, from_))
+
+    def abort(self) -> None:
+        self.communicator.abort("planted")
+
+    def leave(self) -> None:
+        self.communicator.leave()
+
+    def cycle(self, first: int, count: int) -> None:
+        """Makes, uses and leaves `count` communicators."""
+        for number in range(first, first + count):
+            communicator = self.join(f"cycle{number}", 60.0)
+            data = bytearray(40_000)
+            spec = _core.Spec(_core.Collective.all_reduce, count=10_000, in_place=True)
+            communicator.submit(spec, data, will_wait=True).wait()
+            communicator.leave()
+
+
+class TorchRank(Rank):
+    def __init__(self, folder: Path, rank: int, size: int, timeout: float, port: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        import hetcomm  # noqa: F401
+
+        torch.set_num_threads(1)
+        self.torch, self.dist, self.rank, self.works = torch, dist, rank, []
+        dist.init_process_group(
+            "hetcomm",
+            init_method=f"tcp://127.0.0.1:{port}" if port else f"file://{folder}/torch",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
+        )
+
+    def all_reduce(self, count: int) -> float:
+        tensor = self.torch.full((count,), self.rank + 1.0)
+        self.dist.all_reduce(tensor)
+        return float(tensor[-1])
+
+    def submit(self, count: int) -> None:
+        self.works.append(self.dist.all_reduce(self.torch.zeros(count), async_op=True))
+
+    def wait_for(self, work: Any, seconds: float) -> None:
+        work.wait(timedelta(seconds=seconds))
+
+    def complete(self, work: Any) -> bool:
+        return bool(work.is_completed())
+
+    def abort(self) -> None:
+        self.dist.distributed_c10d._abort_process_group()
+
+    def leave(self) -> None:
+        self.dist.destroy_process_group()
+
+    def cycle(self, first: int, count: int) -> None:
+        for _ in range(count):
+            group = self.dist.new_group()
+            tensor = self.torch.ones(10_000)
+            self.dist.all_reduce(tensor, group=group)
+            self.dist.destroy_process_group(group)
+
+
+def answer(**content: Any) -> None:
+    print(json.dumps(content), flush=True)
+
+
+def obey(rank: Rank, method: str, arguments: list[Any]) -> None:
+    try:
+        answer(value=getattr(rank, method)(*arguments))
+    except Exception as error:
+        answer(error=type(error).__name__, text=str(error), peer=getattr(error, "peer", None))
+
+
+def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str = "0") -> None:
+    kinds = {"core": CoreRank, "torch": TorchRank}
+    me = kinds[kind](Path(folder), int(rank), int(size), float(timeout), int(port))
+    answer(value="joined")
+    for line in sys.stdin:
+        method, *arguments = json.loads(line)
+        obey(me, method, arguments)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""Ranks that die without a word: everybody else hears who it was, soon, and goes on to exit."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job import NOTICE, Job, Process, assert_same_cause_from_now_on, errors_within
+
+VICTIMS = [("aaa", 1), ("ab", 0), ("ab", 1), ("aab", 0), ("aab", 1), ("aab", 2), ("abab", 3)]
+
+
+def assert_names(errors: list[dict[str, Any]], victim: int) -> None:
+    for error in errors:
+        assert error["error"] == "PeerFailedError", error
+        assert error["peer"] == victim and f"rank {victim}" in error["text"], error
+
+
+def assert_goes_on(survivors: list[Process], errors: list[dict[str, Any]]) -> None:
+    assert_same_cause_from_now_on(survivors, errors)
+    for rank in survivors:
+        rank.exits_cleanly()
+
+
+@pytest.mark.parametrize(("hosts", "victim"), VICTIMS)
+def test_killed_while_idle(tmp_path: Path, hosts: str, victim: int) -> None:
+    with Job(tmp_path, hosts) as job:
+        job.do("all_reduce", 1000)
+        job[victim].signal(signal.SIGKILL)
+        survivors = job.others(victim)
+        for rank in survivors:
+            rank.tell("all_reduce", 1000)
+        errors = errors_within(survivors, NOTICE)
+        assert_names(errors, victim)
+        assert_goes_on(survivors, errors)
+
+
+@pytest.mark.parametrize(("hosts", "victim"), VICTIMS)
+@pytest.mark.parametrize("count", [16, 2_000_000], ids=["small", "large"])
+def test_killed_amid_all_reduces(tmp_path: Path, hosts: str, victim: int, count: int) -> None:
+    with Job(tmp_path, hosts) as job:
+        assert set(job.do("turn", count)) == {"turning"}
+        job[victim].signal(signal.SIGKILL)
+        survivors = job.others(victim)
+        errors = errors_within(survivors, NOTICE)
+        assert_names(errors, victim)
+        assert_goes_on(survivors, errors)
+
+
+@pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
+def test_killed_while_the_others_have_begun(tmp_path: Path, hosts: str, victim: int) -> None:
+    """The others are in the middle of a large operation for sure: the victim never joined it."""
+    with Job(tmp_path, hosts) as job:
+        job.do("all_reduce", 1000)
+        survivors = job.others(victim)
+        for rank in survivors:
+            rank.do("submit", 4_000_000)
+            rank.do("submit", 1000)  # and with one behind it
+        job[victim].signal(signal.SIGKILL)
+        for method, argument in (("wait", 2 * NOTICE), ("wait", 2 * NOTICE), ("all_reduce", 16)):
+            for rank in survivors:
+                rank.tell(method, argument)
+            assert_names(errors_within(survivors, NOTICE), victim)
+        for rank in survivors:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+@pytest.mark.parametrize("direction", ["send", "recv"])
+def test_killed_while_a_message_is_under_way(tmp_path: Path, hosts: str, direction: str) -> None:
+    with Job(tmp_path, hosts) as job:
+        job[0].do(direction, 1, 50_000_000)  # too large to be sent before it is received
+        job[1].signal(signal.SIGKILL)
+        job[0].tell("wait", 2 * NOTICE)
+        errors = errors_within([job[0]], NOTICE)
+        assert_names(errors, 1)
+        assert_goes_on([job[0]], errors)
+
+
+@pytest.mark.parametrize(("hosts", "victims"), [("aabb", (0, 2)), ("aabb", (2, 3))])
+def test_several_killed_at_once(tmp_path: Path, hosts: str, victims: tuple[int, int]) -> None:
+    with Job(tmp_path, hosts) as job:
+        job.do("turn", 10_000)
+        for victim in victims:
+            job[victim].signal(signal.SIGKILL)
+        survivors = [rank for i, rank in enumerate(job.ranks) if i not in victims]
+        errors = errors_within(survivors, NOTICE)
+        assert all(error["error"] == "PeerFailedError" for error in errors)
+        assert all(error["peer"] in victims for error in errors)
+        assert_goes_on(survivors, errors)
+
+
+@pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
+def test_the_rank_that_serves_torchs_store_killed(tmp_path: Path, hosts: str, victim: int) -> None:
+    pytest.importorskip("torch")
+    with Job(tmp_path, hosts, "torch", store_on_rank_0=True) as job:
+        job.do("turn", 500_000)
+        job[victim].signal(signal.SIGKILL)
+        survivors = job.others(victim)
+        errors = errors_within(survivors, NOTICE)
+        assert_names(errors, victim)
+        assert_same_cause_from_now_on(survivors, errors)
+        survivors[0].do("leave")  # with and without
+        for rank in survivors:
+            rank.exits_cleanly()

@@ -1,0 +1,37 @@
+"""Groups made, used and destroyed many times leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job import Job
+
+WARM_UP = 20
+GROUPS = 200
+# torch and UCX may keep a few more of what they pool; a leak would be 180 or more.
+SLACK = {
+    "descriptors": 4,
+    "sockets": 4,
+    "threads": 1,
+    "files in /dev/shm": 0,
+    "maps of /dev/shm": 0,
+}
+
+
+@pytest.mark.parametrize("kind", ["core", "torch"])
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_groups_leave_nothing_behind(tmp_path: Path, hosts: str, kind: str) -> None:
+    if kind == "torch":
+        pytest.importorskip("torch")
+    with Job(tmp_path, hosts, kind) as job:
+        job.do("all_reduce", 1000)
+        job.do("cycle", 0, WARM_UP)
+        before = job.do("resources")
+        job.do("cycle", WARM_UP, GROUPS - WARM_UP)
+        after = job.do("resources")
+        for rank in job.ranks:
+            rank.exits_cleanly()
+    for rank, (then, now) in enumerate(zip(before, after, strict=True)):
+        for what, slack in SLACK.items():
+            assert now[what] <= then[what] + slack, f"rank {rank}: {what}: {then} -> {now}"

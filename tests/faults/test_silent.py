@@ -1,0 +1,150 @@
+"""Ranks that are silent but alive, leave early, call less than the others, or abort."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, errors_within
+
+TIMEOUT = 5.0  # seconds; of the group where the test waits for it to pass
+KINDS = ["core", "torch"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "torch":
+        pytest.importorskip("torch")
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "victim", "where"),
+    [
+        ("aa", 1, ["with the ranks of its island"]),
+        ("ab", 1, ["rank 1"]),
+        ("aab", 2, ["rank 2"]),
+        ("aba", 0, ["with the ranks of its island", "rank 0"]),
+    ],
+)
+def test_a_stopped_rank_is_a_timeout_that_says_where(
+    tmp_path: Path, hosts: str, victim: int, where: list[str]
+) -> None:
+    with Job(tmp_path, hosts, timeout=TIMEOUT) as job:
+        job.do("all_reduce", 1000)
+        job[victim].signal(signal.SIGSTOP)
+        waiting = job.others(victim)
+        for rank in waiting:
+            rank.tell("all_reduce", 1_000_000)
+        errors = errors_within(waiting, TIMEOUT + NOTICE)
+        for error in errors:
+            assert error["error"] == "TimeoutError", error
+            assert "within 5 s, waiting at step" in error["text"], error
+        assert any(words in error["text"] for error in errors for words in where), errors
+        assert_same_cause_from_now_on(waiting, errors)
+        job[victim].signal(signal.SIGCONT)
+        job[victim].tell("all_reduce", 1_000_000)
+        assert job[victim].error()["error"] in ("TimeoutError", "PeerFailedError")
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+def test_a_wait_for_one_operation_gives_up_and_the_operation_goes_on(
+    tmp_path: Path, kind: str
+) -> None:
+    with Job(tmp_path, "ab", kind) as job:
+        job[0].do("submit", 1000)
+        job[0].tell("wait", 0.3)
+        error = job[0].error(BOUND)
+        assert error["error"] == "TimeoutError" and "it goes on" in error["text"], error
+        job[1].do("submit", 1000)
+        job.do("wait", BOUND)
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+def test_a_rank_that_ends_early_but_is_needed_is_named(
+    tmp_path: Path, hosts: str, kind: str
+) -> None:
+    leaver = len(hosts) - 1
+    with Job(tmp_path, hosts, kind) as job:
+        job.do("all_reduce", 1000)
+        job[leaver].exits_cleanly()  # without leaving the group first
+        waiting = job.others(leaver)
+        for rank in waiting:
+            rank.tell("all_reduce", 1000)
+        errors = errors_within(waiting, NOTICE)
+        for error in errors:
+            assert error["error"] == "PeerFailedError" and error["peer"] == leaver, error
+            assert f"rank {leaver}" in error["text"], error
+        assert any("left" in error["text"] for error in errors), errors
+        assert_same_cause_from_now_on(waiting, errors)
+        for rank in waiting:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("hosts", ["aab", "abc"])
+@pytest.mark.parametrize("ending", ["exit", "leave"])
+def test_a_rank_that_ends_early_and_is_not_needed_harms_nobody(
+    tmp_path: Path, hosts: str, ending: str
+) -> None:
+    with Job(tmp_path, hosts) as job:
+        job.do("all_reduce", 1000)
+        if ending == "exit":
+            job[2].exits_cleanly()
+        else:
+            job[2].do("leave")
+        for _ in range(3):
+            job[0].do("send", 1, 100_000)
+            job[1].do("recv", 0, 100_000)
+            job[0].do("wait", BOUND)
+            job[1].do("wait", BOUND)
+        for rank in job.ranks[:2]:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+def test_ranks_that_end_together_end_cleanly(tmp_path: Path, hosts: str, kind: str) -> None:
+    """Whoever is first out, nobody takes it for a failure; most programs end without destroy."""
+    with Job(tmp_path, hosts, kind) as job:
+        for count in (16, 300_000):
+            assert set(job.do("all_reduce", count)) == {sum(range(1, len(hosts) + 1))}
+        job.tell("exit")
+        job.values()
+        for rank in job.ranks:
+            rank.ended_cleanly()
+            assert "hetcomm" not in rank.log.read_text()
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_one_call_fewer_is_an_error_on_who_made_it(tmp_path: Path, hosts: str, kind: str) -> None:
+    with Job(tmp_path, hosts, kind) as job:
+        job.do("all_reduce", 1000)
+        job[0].tell("all_reduce", 1000)
+        job[1].do("leave")
+        error = job[0].error(NOTICE)
+        assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
+        assert "rank 1 has left" in error["text"] and "same calls" in error["text"], error
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
+def test_abort_ends_what_is_pending_everywhere(tmp_path: Path, hosts: str, kind: str) -> None:
+    with Job(tmp_path, hosts, kind) as job:
+        job.do("all_reduce", 1000)
+        waiting = job.others(0)
+        for rank in waiting:
+            rank.do("submit", 1_000_000)
+            rank.tell("wait", BOUND)
+        job[0].do("abort")
+        errors = errors_within(waiting, NOTICE)
+        for error in errors:
+            assert error["error"] == "AbortedError" and error["peer"] == 0, error
+            assert "rank 0 aborted" in error["text"], error
+        assert_same_cause_from_now_on(waiting, errors)
+        for rank in job.ranks:
+            rank.exits_cleanly()

@@ -1,0 +1,104 @@
+"""Random topologies, specs and plans, each a pure function of a random.Random."""
+
+import random
+from collections.abc import Iterator
+
+from hetcomm import _core
+
+COLLECTIVES = [c for c in _core.Collective.__members__.values() if c.name not in ("send", "recv")]
+IN_PLACE = ("all_reduce", "reduce", "broadcast")
+GBIT = 125_000_000  # bytes per second
+
+BANDWIDTHS = (0, GBIT // 10, GBIT, 10 * GBIT, 25 * GBIT, 100 * GBIT)
+FABRICS = ("ethernet", "roce", "infiniband")
+
+
+def topology_of(
+    sizes: list[int],
+    bandwidth: int = GBIT,
+    order: str = "block",
+    cores: int = 64,
+    fabric: str = "ethernet",
+) -> _core.Topology:
+    """One island on a host of its own for each size; order: block or interleaved."""
+    hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
+    if order == "interleaved":
+        turns = range(max(sizes))
+        hosts = [host for turn in turns for host, size in enumerate(sizes) if turn < size]
+    return _core.Topology([_info(f"h{host}", "cpu", bandwidth, cores, fabric) for host in hosts])
+
+
+def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
+    """1 to 8 islands in any order, some of them on one host; mostly small, up to `most_ranks`."""
+    size = rng.choice((rng.randint(1, 6), rng.randint(1, 12), rng.randint(1, 24), most_ranks))
+    size = min(rng.randint(1, size) if size == most_ranks else size, most_ranks)
+    islands = min(size, rng.randint(1, 8))
+    members = list(range(islands)) + [rng.randrange(islands) for _ in range(size - islands)]
+    if rng.random() < 0.7:
+        rng.shuffle(members)
+    else:
+        members.sort()
+    places, used = [], set[tuple[str, str]]()
+    while len(places) < islands:
+        place = (f"h{rng.randrange(islands)}", rng.choice(("cpu", "nvidia", "amd")))
+        if place not in used:
+            used.add(place)
+            places.append(place)
+    bandwidths = {host: rng.choice(BANDWIDTHS) for host, _ in places}
+    cores = {host: rng.choice((1, 2, 8, 64)) for host, _ in places}
+    same = rng.random() < 0.4
+    infos = []
+    for island in members:
+        host, vendor = places[island]
+        bandwidth = bandwidths[places[0][0] if same else host]
+        infos.append(_info(host, vendor, bandwidth, cores[host], rng.choice(FABRICS)))
+    return _core.Topology(infos)
+
+
+def random_spec(rng: random.Random, collective: _core.Collective, size: int) -> _core.Spec:
+    """Counts of all kinds: none, fewer elements than ranks, odd ones, and enough for chunks."""
+    scales = [0, 4, 64, 64, 4096, 100_000, 400_000]
+    if size <= 16 or rng.random() < 0.1:
+        scales.append(3_000_000)
+    whole = collective.name in IN_PLACE
+    count = rng.randint(0, rng.choice(scales)) // (1 if whole or rng.random() < 0.1 else size)
+    splits = []
+    if collective.name == "all_to_all" and rng.random() < 0.6:
+        count, splits = 0, [rng.choice((0, 1, rng.randint(0, 5000))) for _ in range(size * size)]
+    return _core.Spec(
+        collective,
+        rng.choice(
+            (_core.Dtype.float32, _core.Dtype.bfloat16, _core.Dtype.float64, _core.Dtype.int8)
+        ),
+        rng.choice((_core.ReduceOp.sum, _core.ReduceOp.max)),
+        root=rng.randrange(size),
+        count=0 if collective.name == "barrier" else count,
+        in_place=collective.name in IN_PLACE and rng.random() < 0.5,
+        splits=splits,
+    )
+
+
+def applicable(spec: _core.Spec, topology: _core.Topology) -> Iterator[_core.Algorithm]:
+    for algorithm in _core.algorithms():
+        if algorithm.collective == spec.collective and not algorithm.why_not(topology):
+            yield algorithm
+
+
+def describe(topology: _core.Topology) -> str:
+    """The facts from which a topology can be made again, one rank per line."""
+    return "\n".join(
+        f"  {rank}: {info.host} {info.vendor} cores={info.cores} "
+        f"{info.nics[0].bandwidth} B/s {info.nics[0].fabric.name}"
+        for rank, info in enumerate(topology.ranks)
+    )
+
+
+def _info(host: str, vendor: str, bandwidth: int, cores: int, fabric: str) -> _core.RankInfo:
+    nic = _core.Nic(
+        name="eth0",
+        interface="eth0",
+        fabric=_core.fabric_from_name(fabric),
+        bandwidth=bandwidth,
+        bandwidth_known=bandwidth > 0,
+    )
+    return _core.RankInfo(host=host, host_name=host, vendor=vendor, cores=cores, nics=[nic])

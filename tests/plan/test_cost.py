@@ -1,0 +1,185 @@
+"""The cost model against closed forms: bytes over the bridge, contention, order of ranks."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from generated import COLLECTIVES, GBIT, applicable, random_spec, random_topology, topology_of
+
+from hetcomm import _core
+from hetcomm._core import Collective, Dtype, Plan, Range, Space, Spec, Step, StepKind
+
+SECOND = 1_000_000_000  # ns
+MEGABYTE = 1_000_000
+
+
+def all_reduce(count: int) -> Spec:
+    return Spec(Collective.all_reduce, count=count)
+
+
+def predicted(topology: _core.Topology, spec: Spec, algorithm: str = "auto") -> _core.Cost:
+    return _core.predict(topology, _core.Planner(topology).plan_all(spec, algorithm))
+
+
+def messages(topology: _core.Topology, pairs: list[tuple[int, int]], count: int) -> list[Plan]:
+    """Plans in which each pair's first rank sends `count` bytes of its input to the second."""
+    spec = Spec(Collective.all_gather, Dtype.int8, count=count)
+    plans = []
+    for rank in range(len(topology)):
+        steps = []
+        for number, (sender, receiver) in enumerate(pairs):
+            if sender == rank:
+                source = [Range(Space.input, 0, count)]
+                steps.append(Step(StepKind.send, peer=receiver, tag=number, sources=source))
+            if receiver == rank:
+                target = Range(Space.output, sender * count, count)
+                steps.append(Step(StepKind.recv, peer=sender, tag=number, target=target))
+        members = topology.islands[topology.island_of(rank)]
+        plans.append(Plan(spec, rank, len(topology), "messages", members, steps))
+    return plans
+
+
+@pytest.mark.parametrize("sizes", [[1, 1], [2, 2], [4, 4], [1, 3], [8, 8]])
+@pytest.mark.parametrize("megabytes", [16, 64, 256])
+def test_two_islands_reach_the_lower_bound_of_the_bridge(sizes: list[int], megabytes: int) -> None:
+    size = megabytes * MEGABYTE
+    cost = predicted(topology_of(sizes), all_reduce(size // 4))
+    bound = size * SECOND // GBIT
+    assert cost.bridge_bytes == size
+    assert bound <= cost.bridge <= bound + 1000 * 300  # each message is rounded up to a ns
+    assert bound <= cost.total <= 1.05 * bound + 20 * MEGABYTE
+
+
+def test_pipelining_hides_what_the_islands_do() -> None:
+    cost = predicted(topology_of([4, 4]), all_reduce(16 * MEGABYTE))
+    assert cost.total < cost.bridge + cost.island
+
+
+@pytest.mark.parametrize("sizes", [[2, 2], [4, 4], [3, 5], [2, 2, 2, 2]])
+def test_order_of_ranks_does_not_matter(sizes: list[int]) -> None:
+    for spec in (all_reduce(3_000_000), Spec(Collective.all_gather, count=100_000)):
+        block = predicted(topology_of(sizes), spec)
+        interleaved = predicted(topology_of(sizes, order="interleaved"), spec)
+        assert interleaved.bridge_bytes == block.bridge_bytes
+        assert abs(interleaved.total - block.total) <= block.total // 50
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_wider_elements_never_cost_less(number: int) -> None:
+    """The same steps over more bytes."""
+    rng = random.Random(f"wider/{number}")
+    topology = random_topology(rng, most_ranks=16)
+    for collective in COLLECTIVES:
+        spec = random_spec(rng, collective, len(topology))
+        for algorithm in applicable(spec, topology):
+            plans = _core.Planner(topology).plan_all(spec, algorithm.name)
+            costs = []
+            for dtype in (Dtype.bytes1, Dtype.bytes2, Dtype.bytes4, Dtype.bytes8, Dtype.bytes16):
+                wider = Spec(collective, dtype, count=spec.count, splits=spec.splits)
+                for plan in plans:
+                    plan.spec = wider
+                costs.append(_core.predict(topology, plans))
+            for less, more in pairwise(costs):
+                assert more.bridge_bytes == 2 * less.bridge_bytes
+                assert less.bridge <= more.bridge and less.island <= more.island
+                # Longer steps may reach a shared core in a better order, hence the percent.
+                assert 99 * less.total <= 100 * more.total, (topology.islands, spec, algorithm)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1], [2, 2], [3, 5], [1, 2, 4], [4, 4, 4, 4]])
+def test_more_elements_never_cost_less(sizes: list[int]) -> None:
+    topology = topology_of(sizes)
+    for collective in COLLECTIVES:
+        if collective == Collective.barrier:
+            continue
+        costs = [predicted(topology, Spec(collective, count=4**power)) for power in range(6, 12)]
+        for less, more in pairwise(costs):
+            assert less.total <= more.total and less.bridge_bytes <= more.bridge_bytes
+
+
+def test_bandwidth_halved_takes_twice_as_long() -> None:
+    fast = predicted(topology_of([2, 2], bandwidth=2 * GBIT), all_reduce(16 * MEGABYTE))
+    slow = predicted(topology_of([2, 2], bandwidth=GBIT), all_reduce(16 * MEGABYTE))
+    assert slow.bridge_bytes == fast.bridge_bytes
+    assert 1.8 <= slow.total / fast.total <= 2.0
+
+
+def test_messages_share_the_nic_of_their_host_in_each_direction() -> None:
+    topology = topology_of([2, 2, 2])
+    alone = _core.predict(topology, messages(topology, [(0, 2)], GBIT))
+    latency = _core.CostParameters().link_latency_tcp + _core.CostParameters().step_overhead
+    assert alone.total == SECOND + latency
+    for pairs, seconds in [
+        ([(0, 2), (1, 3)], 2),  # out of one host
+        ([(0, 4), (2, 5)], 2),  # into one host
+        ([(0, 2), (2, 0)], 1),  # both directions at once
+        ([(0, 2), (3, 4), (5, 1)], 1),  # each NIC direction once
+    ]:
+        cost = _core.predict(topology, messages(topology, pairs, GBIT))
+        assert cost.total == seconds * SECOND + latency, pairs
+
+
+def test_latency_follows_the_fabric() -> None:
+    parameters = _core.CostParameters()
+    totals = {}
+    for fabric in ("ethernet", "roce", "infiniband"):
+        topology = topology_of([1, 1], fabric=fabric)
+        totals[fabric] = _core.predict(topology, messages(topology, [(0, 1)], 0)).total
+    overhead = parameters.step_overhead
+    assert totals["ethernet"] == parameters.link_latency_tcp + overhead
+    assert totals["roce"] == totals["infiniband"] == parameters.link_latency_rdma + overhead
+
+
+def test_ranks_beyond_the_cores_share_them() -> None:
+    enough = predicted(topology_of([8], cores=8), all_reduce(16 * MEGABYTE))
+    scarce = predicted(topology_of([8], cores=2), all_reduce(16 * MEGABYTE))
+    assert enough.bridge_bytes == 0 and enough.bridge == 0
+    assert 3.9 <= scarce.total / enough.total <= 4.0
+
+
+def test_parameters_are_used() -> None:
+    topology = topology_of([4])
+    plans = _core.Planner(topology).plan_all(all_reduce(MEGABYTE))
+    parameters = _core.CostParameters()
+    usual = _core.predict(topology, plans, parameters)
+    parameters.island_latency += 1_000_000
+    slower = _core.predict(topology, plans, parameters)
+    assert slower.total == usual.total + 1_000_000 * len(plans[0].steps)
+    parameters.memory_bandwidth = 0
+    with pytest.raises(_core.InvalidArgumentError, match="expected bandwidths above 0"):
+        _core.predict(topology, plans, parameters)
+
+
+def test_a_host_without_nics_has_the_assumed_bandwidth() -> None:
+    topology = topology_of([1, 1], bandwidth=0)
+    parameters = _core.CostParameters()
+    parameters.assumed_bandwidth = 10 * MEGABYTE
+    cost = _core.predict(topology, messages(topology, [(0, 1)], 10 * MEGABYTE), parameters)
+    assert cost.bridge == SECOND
+
+
+def test_plans_that_cannot_end_are_not_priced() -> None:
+    topology = topology_of([1, 1])
+    plans = messages(topology, [(0, 1), (1, 0)], 1)
+    for plan in plans:  # recv before send on both
+        steps = sorted(plan.steps, key=lambda step: step.kind == StepKind.send)
+        steps[1].after = [0]
+        plan.steps = steps
+    with pytest.raises(_core.InvalidArgumentError, match="deadlock"):
+        _core.predict(topology, plans)
+    plans[1].steps = []
+    with pytest.raises(_core.InvalidArgumentError, match="expected a matching"):
+        _core.predict(topology, plans)
+
+
+def test_the_timeline_respects_dependencies_and_ends_with_the_total() -> None:
+    topology = topology_of([3, 2], order="interleaved")
+    plans = _core.Planner(topology).plan_all(all_reduce(2_000_000))
+    timeline = _core.timeline(topology, plans)
+    for plan, spans in zip(plans, timeline, strict=True):
+        assert len(spans) == len(plan.steps)
+        for step, (start, end) in zip(plan.steps, spans, strict=True):
+            assert 0 <= start <= end
+            assert all(spans[before][1] <= start for before in step.after)
+    last = max(end for spans in timeline for _, end in spans)
+    assert last == _core.predict(topology, plans).total

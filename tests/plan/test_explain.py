@@ -1,0 +1,85 @@
+"""`hetcomm explain` over given islands, cluster files and bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hetcomm import _core
+from hetcomm.cli import app
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["explain", *arguments], env={"COLUMNS": "160"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_page_names_the_choice_the_rejected_and_the_chunks() -> None:
+    page = run("all_reduce", "--islands", "2+3", "--order", "interleaved", "--rank", "1")
+    assert "5 ranks, 2 islands, 2 hosts" in page
+    assert "all_reduce sum float32 x 4194304 by hierarchical_direct" in page
+    assert "rejected: needs one island; there are 2" in page
+    assert "Plan of rank 1" in page and "send to rank 0 x 32 chunks" in page
+    assert "16 MiB" in page  # over the bridge
+
+
+def test_json_holds_what_was_predicted() -> None:
+    found = json.loads(run("all_gather", "--bytes", "4M", "--islands", "2+2", "--json"))
+    assert found["islands"] == [[0, 1], [2, 3]]
+    assert found["spec"]["count"] == (4 << 20) // 4 // 4
+    chosen = found["choice"]["algorithm"]
+    (candidate,) = [each for each in found["candidates"] if each["algorithm"] == chosen]
+    assert candidate["bridge_bytes"] == 2 << 20
+    assert candidate["total"] >= candidate["bridge"] >= (2 << 20) * 8
+    (plan,) = found["plans"]
+    assert plan["rank"] == 0
+    assert max(leg["end"] for leg in plan["legs"]) <= candidate["total"]
+    assert sum(leg["bytes"] for leg in plan["legs"] if leg["what"].startswith("send")) > 0
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter", "barrier"])
+def test_every_collective_is_explained(collective: str) -> None:
+    page = run(collective, "--islands", "1+2+1", "--bytes", "64k", "--root", "1")
+    assert f"{collective}" in page and "Plan of rank 0" in page
+
+
+def test_a_cluster_file_is_a_topology(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        "\n".join(
+            f'[[host]]\nname = "{name}"\nranks = 2\n[[host.nic]]\nrate = "{rate}"\n'
+            for name, rate in (("a", "1gbit"), ("b", "10gbit"))
+        )
+    )
+    found = json.loads(run("all_reduce", "--topology", str(file), "--json"))
+    assert [host["bandwidth"] for host in found["hosts"]] == [125_000_000, 1_250_000_000]
+
+
+def test_the_selection_table_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETCOMM_SELECT", "all_reduce:0-inf=hierarchical_ring")
+    found = json.loads(run("all_reduce", "--islands", "1+1+1+1", "--json"))
+    assert found["choice"]["algorithm"] == "hierarchical_ring"
+    assert "selection table" in found["choice"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["all_reduc"], "collective: expected one of"),
+        (["all_reduce", "--islands", "2+x"], "--islands: expected sizes"),
+        (["all_reduce", "--islands", "2+2", "--bandwidth", "fast"], "--bandwidth"),
+        (["all_reduce", "--islands", "2+2", "--rank", "4"], "--rank: expected 0 to 3, got 4"),
+        (["all_reduce", "--islands", "2", "--dtype", "float31"], "--dtype: expected one of"),
+        (["all_reduce", "--islands", "2", "--topology", "x"], "one of --topology and --islands"),
+        (["all_reduce", "--order", "block"], "--order needs --islands"),
+        (["broadcast", "--islands", "2", "--root", "2"], "expected a root from 0 to 1"),
+    ],
+)
+def test_bad_input_says_what_was_expected(arguments: list[str], message: str) -> None:
+    with pytest.raises(_core.InvalidArgumentError) as caught:
+        run(*arguments)
+    assert message in str(caught.value)

@@ -1,0 +1,326 @@
+"""Plans have the structure that docs/algorithms.md promises, and all ranks derive the same."""
+
+import random
+import threading
+from collections import Counter
+
+import pytest
+from generated import (
+    COLLECTIVES,
+    applicable,
+    random_spec,
+    random_topology,
+    topology_of,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetcomm import _core
+from hetcomm._core import (
+    Collective,
+    Dtype,
+    InvalidArgumentError,
+    Plan,
+    Planner,
+    ReduceOp,
+    SelectionTable,
+    Space,
+    Spec,
+    StepKind,
+    Topology,
+)
+
+MI = 1 << 20
+SEEDS = st.integers(0, 2**32)
+
+
+def wire_counts(topology: Topology, plans: list[Plan]) -> tuple[list[int], list[int]]:
+    """Elements that leave and that enter each island."""
+    sent, received = [0] * len(topology.islands), [0] * len(topology.islands)
+    for plan in plans:
+        island = topology.island_of(plan.rank)
+        for step in plan.steps:
+            if step.kind == StepKind.send:
+                assert topology.island_of(step.peer) != island, "a message inside an island"
+                sent[island] += step.sources[0].count
+            elif step.kind == StepKind.recv:
+                received[island] += step.target.count
+    return sent, received
+
+
+def plans_for(topology: Topology, spec: Spec, algorithm: str) -> list[Plan]:
+    return Planner(topology).plan_all(spec, algorithm)
+
+
+@st.composite
+def cases(draw: st.DrawFn, least_islands: int = 1) -> tuple[Topology, int]:
+    """A topology of one island per host, in any order, and a count."""
+    sizes = draw(st.lists(st.integers(1, 8), min_size=least_islands, max_size=8))
+    order = draw(st.sampled_from(["block", "interleaved"]))
+    count = draw(st.one_of(st.integers(0, 70), st.integers(0, 3 * MI)))
+    return topology_of(sizes, order=order), count
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases())
+def test_all_reduce_bytes(case: tuple[Topology, int]) -> None:
+    topology, count = case
+    k = len(topology.islands)
+    for in_place in (False, True):
+        spec = Spec(Collective.all_reduce, count=count, in_place=in_place)
+        for algorithm in applicable(spec, topology):
+            sent, received = wire_counts(topology, plans_for(topology, spec, algorithm.name))
+            if algorithm.name == "hierarchical_direct":
+                assert sent == received == [(k - 1) * count] * k
+            else:
+                assert sum(sent) == sum(received) == (0 if k == 1 else 2 * (k - 1) * count)
+
+
+@pytest.mark.parametrize("algorithm", ["hierarchical_scatter", "hierarchical_ring"])
+@pytest.mark.parametrize("k", [3, 4, 8])
+def test_bandwidth_optimal_all_reduce_loads_all_islands_alike(algorithm: str, k: int) -> None:
+    count = 24 * MI
+    spec = Spec(Collective.all_reduce, count=count)
+    topology = topology_of([4] * k)
+    sent, received = wire_counts(topology, plans_for(topology, spec, algorithm))
+    for elements in sent + received:
+        assert elements == pytest.approx(2 * (k - 1) * count / k, rel=0.01)
+
+
+def test_members_of_an_island_share_the_bridge_alike() -> None:
+    plans = plans_for(
+        topology_of([8, 8]), Spec(Collective.all_reduce, count=MI), "hierarchical_direct"
+    )
+    for plan in plans:
+        sent = sum(s.sources[0].count for s in plan.steps if s.kind == StepKind.send)
+        assert sent == MI // 8
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases())
+def test_rooted_collectives_cross_once(case: tuple[Topology, int]) -> None:
+    topology, count = case
+    n, islands = len(topology), topology.islands
+    root = n // 2
+    home = topology.island_of(root)
+    others = [i for i in range(len(islands)) if i != home]
+    for name in ("broadcast", "reduce", "gather", "scatter"):
+        spec = Spec(Collective.__members__[name], count=count, root=root)
+        for algorithm in applicable(spec, topology):
+            sent, received = wire_counts(topology, plans_for(topology, spec, algorithm.name))
+            inward, outward = (sent, received) if name in ("reduce", "gather") else (received, sent)
+            blocks = name in ("gather", "scatter")
+            assert inward[home] == 0
+            for i in others:
+                assert inward[i] == (len(islands[i]) * count if blocks else count)
+            if algorithm.name == "hierarchical_chain":
+                assert all(elements in (0, count) for elements in outward)
+            else:
+                assert outward[home] == sum(inward)
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases())
+def test_block_collectives_cross_once(case: tuple[Topology, int]) -> None:
+    topology, count = case
+    n, k = len(topology), len(topology.islands)
+    sizes = [len(members) for members in topology.islands]
+    foreign = [(n - size) * count for size in sizes]
+    own = [(k - 1) * size * count for size in sizes]
+    pairs = [size * (n - size) * count for size in sizes]
+    wanted = {
+        "all_gather": (own, foreign),
+        "reduce_scatter": (foreign, own),
+        "all_to_all": (pairs, pairs),
+    }
+    for name, (leaving, entering) in wanted.items():
+        spec = Spec(Collective.__members__[name], count=count)
+        for algorithm in applicable(spec, topology):
+            plans = plans_for(topology, spec, algorithm.name)
+            assert wire_counts(topology, plans) == (leaving, entering)
+
+
+def test_barrier_is_one_exchange_of_one_element() -> None:
+    topology = topology_of([3, 1, 2])
+    sent, _ = wire_counts(topology, plans_for(topology, Spec(Collective.barrier), "direct"))
+    assert sent == [2, 2, 2]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda collective: collective.name)
+def test_one_island_needs_one_step(collective: Collective) -> None:
+    topology = topology_of([5])
+    spec = Spec(collective, count=0 if collective == Collective.barrier else 1000, root=3)
+    first = next(applicable(spec, topology))
+    kinds = [step.kind for step in plans_for(topology, spec, first.name)[0].steps]
+    if collective == Collective.barrier:
+        assert kinds == [StepKind.island_reduce_scatter, StepKind.island_all_gather]
+    else:
+        assert len(kinds) == 1 and kinds[0].name.startswith("island_")
+
+
+@settings(deadline=None, max_examples=60)
+@given(SEEDS)
+def test_one_rank_alone_derives_the_plan_that_all_derive(seed: int) -> None:
+    rng = random.Random(seed)
+    topology = random_topology(rng)
+    spec = random_spec(rng, rng.choice(COLLECTIVES), len(topology))
+    plans = Planner(topology).plan_all(spec)
+    for rank in rng.sample(range(len(topology)), min(4, len(topology))):
+        alone = Planner(topology).plan(spec, rank)
+        assert alone.steps == plans[rank].steps
+        assert alone.scratch_count == plans[rank].scratch_count
+        assert alone.members == plans[rank].members == topology.islands[topology.island_of(rank)]
+        assert alone.algorithm == plans[rank].algorithm
+        assert (alone.rank, alone.size) == (rank, len(plans))
+
+
+@settings(deadline=None, max_examples=60)
+@given(SEEDS)
+def test_steps_are_well_formed(seed: int) -> None:
+    rng = random.Random(seed)
+    topology = random_topology(rng, most_ranks=16)
+    spec = random_spec(rng, rng.choice(COLLECTIVES), len(topology))
+    for algorithm in applicable(spec, topology):
+        for plan in plans_for(topology, spec, algorithm.name):
+            for index, step in enumerate(plan.steps):
+                ranges = step.reads(plan.rank) + step.writes(plan.rank)
+                if not spec.splits:  # there an empty message still tells that ranks agree
+                    assert all(each.count > 0 for each in ranges)
+                assert not (spec.in_place and any(each.space == Space.input for each in ranges))
+                assert step.after == sorted(set(step.after))
+                assert all(0 <= earlier < index for earlier in step.after)
+                implied = {a for earlier in step.after for a in plan.steps[earlier].after}
+                assert not implied.intersection(step.after)
+
+
+def test_chunks_keep_the_wire_ahead_of_the_all_gather() -> None:
+    plan = Planner(topology_of([4, 4])).plan(Spec(Collective.all_reduce, count=8 * MI), 0)
+    kinds = [s.kind for s in plan.steps if s.kind.name.startswith("island_")]
+    chunks = kinds.count(StepKind.island_reduce_scatter)
+    assert chunks == kinds.count(StepKind.island_all_gather) == 32
+    first = kinds.index(StepKind.island_all_gather)
+    assert 2 <= first < 8
+    for position, kind in enumerate(kinds):
+        if kind == StepKind.island_all_gather:
+            ahead = Counter(kinds[: position + 1])
+            scattered = ahead[StepKind.island_reduce_scatter]
+            assert scattered == min(chunks, ahead[StepKind.island_all_gather] + first - 1)
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "broadcast", "all_gather", "all_to_all"])
+def test_scratch_is_a_fraction_of_a_large_message(name: str) -> None:
+    topology = topology_of([4, 4, 4])
+    spec = Spec(Collective.__members__[name], count=64 * MI)
+    for algorithm in applicable(spec, topology):
+        for plan in plans_for(topology, spec, algorithm.name):
+            assert plan.scratch_count <= spec.count // 8
+
+
+def test_choice_does_not_depend_on_what_was_planned_before() -> None:
+    topology = topology_of([2, 3, 4])
+    specs = [Spec(Collective.all_reduce, count=count) for count in (1000, 600, 1023, 513, 900)]
+    forward, backward = Planner(topology), Planner(topology)
+    names = {spec: forward.plan(spec, 0).algorithm for spec in specs}
+    assert names == {spec: backward.plan(spec, 8).algorithm for spec in reversed(specs)}
+
+
+def test_choice_is_the_cheapest_and_says_why() -> None:
+    planner = Planner(topology_of([2, 2, 2]))
+    choice = planner.choose(Spec(Collective.all_reduce, count=MI))
+    names = [candidate.algorithm.name for candidate in choice.candidates]
+    assert names == ["flat", "hierarchical_direct", "hierarchical_scatter", "hierarchical_ring"]
+    assert choice.candidates[0].rejected == "needs one island; there are 3"
+    priced = [candidate for candidate in choice.candidates if not candidate.rejected]
+    cheapest = min(priced, key=lambda candidate: candidate.cost.total)
+    assert choice.algorithm.name == cheapest.algorithm.name
+    assert "predicted" in choice.why
+    assert planner.plan(Spec(Collective.all_reduce, count=MI), 0).algorithm == choice.algorithm.name
+
+
+def test_table_overrides_the_model() -> None:
+    table = SelectionTable("all_reduce:0-4k=hierarchical_ring,4k-inf=hierarchical_direct")
+    planner = Planner(topology_of([2, 2, 2]), table)
+    small, large = (Spec(Collective.all_reduce, count=count) for count in (1023, 1024))
+    assert planner.plan(small, 0).algorithm == "hierarchical_ring"
+    assert planner.plan(large, 0).algorithm == "hierarchical_direct"
+    assert planner.plan_all(large)[3].algorithm == "hierarchical_direct"
+    assert "table" in planner.choose(small).why
+
+
+def test_table_with_an_unknown_algorithm_is_refused_at_once() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"all_reduce: expected one of flat, .*\"tree\""):
+        Planner(topology_of([2]), SelectionTable("all_reduce:0-inf=tree"))
+
+
+def test_table_with_an_algorithm_that_does_not_apply_is_refused() -> None:
+    planner = Planner(topology_of([2, 2]), SelectionTable("all_reduce:0-inf=flat"))
+    with pytest.raises(InvalidArgumentError, match="names flat, which needs one island"):
+        planner.plan(Spec(Collective.all_reduce, count=1), 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (Spec(Collective.broadcast, root=4, count=1), "expected a root from 0 to 3; got 4"),
+        (Spec(Collective.gather, root=-1, count=1), "expected a root from 0 to 3; got -1"),
+        (Spec(Collective.all_reduce, op=ReduceOp.band, count=1), "band is not defined for float32"),
+        (Spec(Collective.reduce, Dtype.bytes4, count=1), "sum is not defined for bytes4"),
+        (Spec(Collective.all_gather, count=-1), "expected a count from 0"),
+        (Spec(Collective.all_gather, count=2**62), "expected a count from 0"),
+        (Spec(Collective.all_gather, count=1, in_place=True), "in place is for all_reduce"),
+        (Spec(Collective.all_to_all, splits=[1] * 15), "expected 4 x 4 splits"),
+        (Spec(Collective.all_to_all, splits=[1] * 6 + [-2] + [1] * 9), "got -2 from rank 1 to 2"),
+        (Spec(Collective.reduce, splits=[1] * 16), "splits are for all_to_all only"),
+        (Spec(Collective.send, count=1), "needs no plan"),
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused(spec: Spec, message: str) -> None:
+    planner = Planner(topology_of([2, 2]))
+    for attempt in (planner.plan_all, planner.choose, lambda spec: planner.plan(spec, 0)):
+        with pytest.raises(InvalidArgumentError) as caught:
+            attempt(spec)
+        assert message in str(caught.value)
+
+
+def test_a_rank_outside_the_job_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="expected a rank from 0 to 3; got 4"):
+        Planner(topology_of([2, 2])).plan(Spec(Collective.barrier), 4)
+
+
+def test_one_planner_serves_many_threads() -> None:
+    planner = Planner(topology_of([2, 3]))
+    wanted = {
+        count: [str(plan) for plan in planner.plan_all(Spec(Collective.all_reduce, count=count))]
+        for count in range(300)
+    }
+    wrong: list[tuple[int, int]] = []
+
+    def ask(rank: int) -> None:
+        for count in range(300):  # 5 ranks x 300 counts: more than the cache holds
+            plan = planner.plan(Spec(Collective.all_reduce, count=count), rank)
+            if str(plan) != wanted[count][rank]:
+                wrong.append((rank, count))
+
+    threads = [threading.Thread(target=ask, args=(rank,)) for rank in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert wrong == []
+
+
+def test_specs_are_values() -> None:
+    a = Spec(Collective.all_to_all, splits=[1, 2, 3, 4])
+    b = Spec(Collective.all_to_all, splits=[1, 2, 3, 4])
+    assert a == b and hash(a) == hash(b)
+    assert len({a, b, Spec(Collective.all_to_all, splits=[1, 2, 3, 5])}) == 2
+    assert [(a.input_count(r, 2), a.output_count(r, 2)) for r in range(2)] == [(3, 4), (7, 6)]
+    assert a.largest_buffer(2) == 28
+    assert str(Spec(Collective.reduce, count=8, root=1)) == "<Spec reduce sum float32 x 8, root 1>"
+
+
+def test_every_algorithm_is_documented(request: pytest.FixtureRequest) -> None:
+    page = (request.config.rootpath / "docs" / "algorithms.md").read_text()
+    for algorithm in _core.algorithms():
+        assert f"| `{algorithm.collective.name}` | `{algorithm.name}` |" in page

@@ -1,0 +1,83 @@
+"""Every collective, dtype and operation in every layout, against a float64 oracle and gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from collectives import COLLECTIVES, Case, Group, cases
+from ranks import Job, values
+
+# One letter per rank; ranks with the same letter share memory, the others meet over TCP.
+LAYOUTS = [
+    "a", "aa", "ab", "aaa", "abb", "aba", "abc", "aaaa", "abbb", "aabb", "abab", "abcd",
+    "aabba", "abbca", "aaaaaaaa", "aaabbbbb", "abababab", "babbabca", "aabbbcccc", "cbacbacbc",
+]  # fmt: skip
+# gloo's answers do not depend on the layout: one layout of every size asks it too.
+WITH_GLOO = {"a", "ab", "abb", "abab", "aabba", "babbabca"}
+# Unequal sizes in a list gloo refuses on the ranks that see them, while the others wait for those.
+NOT_IN_GLOO = {"all_to_all"}
+
+
+def _attempt(
+    case: Case, x: torch.Tensor, rank: int, size: int, group: Group
+) -> torch.Tensor | None:
+    """gloo's answer; None where gloo does not know the dtype or operation (on any rank alike)."""
+    try:
+        return COLLECTIVES[case.collective].call(case, x, rank, size, group)
+    except (RuntimeError, ValueError, TypeError):
+        return None
+
+
+def run_cases(rank: int, size: int, seed: int, layout: str, gloo: bool) -> dict[str, Any]:
+    group = dist.new_group(backend="gloo") if gloo else None
+    failures: list[str] = []
+    digests: dict[str, str] = {}
+    asked: list[str] = []
+    for index, case in enumerate(cases(seed, size, layout)):
+        collective = COLLECTIVES[case.collective]
+        inputs = case.inputs(size)
+        got = collective.call(case, inputs[rank].clone(), rank, size, None)
+        expected = collective.expect(case, inputs, rank, size)
+        if difference := expected.difference(got):
+            failures.append(f"rank {rank}, {case}: {difference}")
+        if collective.same:
+            digests[str(case)] = blake2b(got.view(torch.uint8).numpy().tobytes()).hexdigest()
+        # gloo's booleans are bytes that add up; empty tensors it refuses on some ranks only.
+        if group is None or case.count == 0 or case.dtype == torch.bool:
+            continue
+        if case.collective in NOT_IN_GLOO:
+            continue
+        if size > 5 and index % 4:  # gloo takes 40 ms a call where ranks outnumber cores
+            continue
+        theirs = _attempt(case, inputs[rank].clone(), rank, size, group)
+        if theirs is None:
+            continue
+        asked.append(str(case))
+        expected.values = theirs if expected.bound is None else theirs.double()
+        if difference := expected.difference(got, slack=2):
+            failures.append(f"rank {rank}, {case}, against gloo: {difference}")
+    return {"failures": failures, "digests": digests, "cases": len(cases(seed, size, layout)),
+            "gloo": asked}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_collective_dtype_and_op(job: Callable[..., Job], seed: int, layout: str) -> None:
+    results = values(job(layout, bound=200), run_cases, seed, layout, layout in WITH_GLOO)
+    failures = [failure for result in results for failure in result["failures"]]
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
+    for result in results[1:]:
+        different = [
+            name
+            for name, digest in results[0]["digests"].items()
+            if result["digests"][name] != digest
+        ]
+        assert not different, f"bits differ between ranks: {different}"
+        assert result["gloo"] == results[0]["gloo"], "gloo answered some ranks only"
+    if layout in WITH_GLOO:
+        assert len(results[0]["gloo"]) > 40, "gloo answered hardly any case"
+    print(f"{layout}: {results[0]['cases']} calls, {len(results[0]['gloo'])} compared with gloo")

@@ -1,0 +1,191 @@
+"""How torch comes to know the backend's name, what that costs, and what a broken hetcomm breaks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+ALL_REDUCE = """
+import torch.distributed as dist
+store = dist.HashStore()
+dist.init_process_group("hetcomm", store=store, rank=0, world_size=1)
+tensor = torch.arange(4.0)
+dist.all_reduce(tensor)
+assert tensor.tolist() == [0, 1, 2, 3], tensor
+dist.destroy_process_group()
+print("reduced")
+"""
+
+# Prints what importing torch loaded, in order.
+MODULES = "import json, sys, torch; print(json.dumps(list(sys.modules)))"
+
+
+def succeeded(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_bare_word_is_enough_once_installed(installed: Path, run: Run) -> None:
+    result = run(installed, "import torch\n" + ALL_REDUCE)
+    assert succeeded(result) == "reduced\n"
+    assert "hetcomm" not in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("imports", ["torch, hetcomm", "hetcomm, torch"])
+@pytest.mark.parametrize("metadata", [True, False], ids=["installed", "on-the-path"])
+def test_either_order_of_imports_registers(
+    imports: str, metadata: bool, site: Path, run: Run, request: pytest.FixtureRequest
+) -> None:
+    if metadata:
+        request.getfixturevalue("installed")
+    result = run(site, f"import {imports}\n" + ALL_REDUCE)
+    assert succeeded(result) == "reduced\n"
+    assert "hetcomm" not in result.stderr, result.stderr
+
+
+def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -> None:
+    """Guards the tests above: it is the entry point or the import that registers."""
+    result = run(site, "import torch\n" + ALL_REDUCE)
+    assert result.returncode != 0
+    assert "hetcomm" in result.stderr
+
+
+def test_registering_again_changes_nothing(installed: Path, run: Run) -> None:
+    program = """
+import torch, hetcomm, hetcomm._autoload
+hetcomm._autoload.register()
+hetcomm._autoload.register()
+assert torch.distributed.Backend.backend_list.count("hetcomm") == 1
+"""
+    succeeded(run(installed, program + ALL_REDUCE))
+
+
+def test_importing_torch_loads_the_name_only(installed: Path, run: Run) -> None:
+    """Beyond what it loads with autoload off, and the standard library's importlib.metadata."""
+    without = json.loads(succeeded(run(installed, MODULES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))
+    loaded = json.loads(succeeded(run(installed, MODULES)))
+    assert "hetcomm" not in without
+    assert foreign(loaded) - foreign(without) == {"hetcomm", "hetcomm._autoload"}
+
+
+@pytest.mark.parametrize("before", ["", "import torch\n"], ids=["without-torch", "with-torch"])
+def test_importing_hetcomm_loads_itself_only(before: str, installed: Path, run: Run) -> None:
+    program = f"{before}import json, sys; print(json.dumps(list(sys.modules)))\n"
+    program += "import hetcomm; print(json.dumps(list(sys.modules)))"
+    without, loaded = map(json.loads, succeeded(run(installed, program)).splitlines())
+    assert foreign(loaded) - foreign(without) <= {"hetcomm", "hetcomm._autoload"}
+
+
+def foreign(modules: list[str]) -> set[str]:
+    """Those that are not of the standard library."""
+    return {name for name in modules if name.split(".")[0] not in sys.stdlib_module_names}
+
+
+def no_libraries(package: Path) -> None:
+    for library in package.glob("*.so"):
+        library.unlink()
+
+
+def raising_core(package: Path) -> None:
+    no_libraries(package)
+    (package / "_core.py").write_text('raise RuntimeError("planted: a broken core")\n')
+
+
+def unloadable_core(package: Path) -> None:
+    for library in package.glob("*.so"):
+        library.unlink()
+        library.write_bytes(b"not a library")
+
+
+def syntax_error_in_backend(package: Path) -> None:
+    (package / "backend.py").write_text("this is no Python\n")
+
+
+BREAKAGES = {
+    "no-libraries": (no_libraries, "_core"),
+    "raising-core": (raising_core, "planted: a broken core"),
+    "unloadable-core": (unloadable_core, "_core"),
+    "syntax-error": (syntax_error_in_backend, "backend.py"),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_a_broken_hetcomm_never_breaks_torch(breakage: str, installed: Path, run: Run) -> None:
+    harm, words = BREAKAGES[breakage]
+    harm(installed / "hetcomm")
+    works = "import torch\nprint((torch.ones(2) + 1).tolist())\n"
+    result = run(installed, works)
+    assert succeeded(result) == "[2.0, 2.0]\n"
+    assert "Traceback" not in result.stderr, result.stderr
+    failing = run(installed, "import torch\nprint('imported')\n" + ALL_REDUCE)
+    assert failing.returncode == 1 and failing.stdout == "imported\n", failing.stderr
+    last = failing.stderr.strip().splitlines()
+    assert any(words in line for line in last[-6:]), failing.stderr
+
+
+def test_a_missing_core_says_how_to_install_it(installed: Path, run: Run) -> None:
+    no_libraries(installed / "hetcomm")
+    result = run(installed, "import torch\n" + ALL_REDUCE)
+    message = result.stderr.strip().splitlines()[-1]
+    assert "hetcomm" in message and "install" in message, result.stderr
+
+
+def test_a_torch_part_of_another_torch_is_a_clear_error(installed: Path, run: Run) -> None:
+    for library in (installed / "hetcomm").glob("_torch*.so"):
+        library.unlink()
+        library.write_bytes(b"not a library")
+    result = run(installed, "import torch\n" + ALL_REDUCE)
+    message = result.stderr.strip().splitlines()[-1]
+    assert "VendorError" in message and "reinstall" in message, result.stderr
+
+
+def test_a_broken_entry_point_is_torchs_to_report(installed: Path, run: Run) -> None:
+    """Only a package without its _autoload breaks `import torch`, so it must import nothing."""
+    shutil.rmtree(installed / "hetcomm" / "emulate")
+    shutil.rmtree(installed / "hetcomm" / "demo")
+    for name in ("cli", "topo", "explain", "backend"):
+        (installed / "hetcomm" / f"{name}.py").unlink()
+    no_libraries(installed / "hetcomm")
+    succeeded(run(installed, "import torch"))
+
+
+@pytest.mark.parametrize("metadata", [True, False], ids=["installed", "on-the-path"])
+def test_hetcomm_works_where_torch_is_absent(
+    metadata: bool, site: Path, run: Run, request: pytest.FixtureRequest
+) -> None:
+    if metadata:
+        request.getfixturevalue("installed")
+    program = """
+import importlib.util, sys
+import hetcomm
+from hetcomm import _core
+assert importlib.util.find_spec("torch") is None
+assert issubclass(hetcomm.PeerFailedError, hetcomm.Error)
+_core.Communicator(_core.LocalStore(), 0, 1)
+"""
+    result = run(site, program, hidden="torch")
+    assert succeeded(result) == "" and result.stderr == ""
+
+
+def test_errors_are_found_without_naming_the_core(site: Path, run: Run) -> None:
+    program = """
+import hetcomm
+for name in hetcomm.__all__:
+    getattr(hetcomm, name)
+from hetcomm import *
+try:
+    hetcomm.nothing
+except AttributeError as error:
+    assert "nothing" in str(error)
+"""
+    succeeded(run(site, program))

@@ -1,0 +1,322 @@
+"""What every transport must do. A transport's test subclasses TransportConformance and says how to
+make one; see test_ucx.py."""
+
+import multiprocessing
+import os
+import random
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from transport_peers import (
+    BOUND,
+    Child,
+    Pair,
+    child_begin_large_send,
+    child_echo,
+    child_meet_and_wait,
+    child_send_and_leave,
+    failed,
+    finish,
+    leave_everything_open,
+    pattern,
+    run_child,
+    until,
+)
+
+from hetcomm import _core
+
+SIZES = [0, 1, 7, 8, 100, 4095, 4096, 8192, 65536, 65537, 300_000, 1 << 20, 8 << 20]
+spawn = multiprocessing.get_context("spawn")
+
+
+class TransportConformance:
+    """Subclasses set `make` (a module-level function, so that child processes can call it too) and
+    `same_host`."""
+
+    make: Callable[[], _core.Transport]
+    same_host: bool
+    notices_death = True  # without being closed
+
+    @pytest.fixture
+    def pair(self) -> Iterator[Pair]:
+        yield Pair(type(self).make, self.same_host)
+
+    @pytest.fixture
+    def start(self) -> Iterator[Callable[[Child], tuple]]:
+        started = []
+
+        def start(body: Child) -> tuple:
+            connection, theirs = spawn.Pipe()
+            child = spawn.Process(
+                target=run_child, args=(type(self).make, self.same_host, theirs, body)
+            )
+            child.start()
+            started.append(child)
+            transport = type(self).make()
+            link = transport.connect(connection.recv(), 1)
+            connection.send(transport.address(self.same_host))
+            return transport, link, child, connection
+
+        yield start
+        for child in started:
+            child.kill()
+            child.join(BOUND)
+
+    def test_says_what_it_is(self, pair: Pair) -> None:
+        assert pair.a.name and pair.a.version and pair.to_b.describe()
+
+    @pytest.mark.parametrize("size", SIZES)
+    @pytest.mark.parametrize("expected", [True, False], ids=["posted", "unexpected"])
+    def test_carries_every_size(self, pair: Pair, size: int, expected: bool) -> None:
+        data, into = pattern(size, size), bytearray(size)
+        receives = [pair.b.recv(3, into)] if expected else []
+        send = pair.to_b.send(3, data)
+        marker = pair.to_b.send(4, b"marker")
+        received = bytearray(6)
+        finish(pair.both, [pair.b.recv(4, received)])
+        if not expected:
+            receives = [pair.b.recv(3, into)]
+        finish(pair.both, [send, marker, *receives])
+        for request in [send, *receives]:
+            request.check()
+        assert into == data
+        assert (receives[0].bytes, receives[0].tag) == (size, 3)
+
+    def test_keeps_order_within_a_tag(self, pair: Pair) -> None:
+        sizes = random.Random(1).choices([8, 5000, 70_000, 600_000], k=60)
+        sends = [pair.to_b.send(9, pattern(size, i)) for i, size in enumerate(sizes)]
+        intos = [bytearray(size) for size in sizes]
+        receives = [pair.b.recv(9, into) for into in intos]
+        finish(pair.both, sends + receives)
+        for i, (size, into, receive) in enumerate(zip(sizes, intos, receives, strict=True)):
+            receive.check()
+            assert receive.bytes == size and into == pattern(size, i)
+
+    def test_mask_selects_bits(self, pair: Pair) -> None:
+        for tag in (0x1_0000_0007, 0x2_0000_0007, 0x2_0000_0008):
+            finish(pair.both, [pair.to_b.send(tag, tag.to_bytes(8, "little"))])
+        into = bytearray(8)
+        high, low = 0xFFFF_FFFF_0000_0000, 0x0000_0000_FFFF_FFFF
+        for tag, mask, expected in [
+            (0x2_0000_0000, high, 0x2_0000_0007),
+            (0x0_0000_0007, low, 0x1_0000_0007),
+            (0, 0, 0x2_0000_0008),
+        ]:
+            receive = pair.b.recv(tag, into, mask=mask)
+            finish(pair.both, [receive])
+            assert receive.tag == expected == int.from_bytes(into, "little")
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_random_interleavings_both_ways(self, pair: Pair, seed: int) -> None:
+        chance = random.Random(seed)
+        ends = [(pair.to_b, pair.b), (pair.to_a, pair.a)]
+        todo, requests, checks = [], [], []
+        for number in range(500):
+            size = chance.choice([0, 8, 8, 300, 5000, 20_000, 150_000, 1 << 20])
+            way, data = chance.randrange(2), pattern(size, number)
+            into = bytearray(size)
+            todo += [(chance.random(), way, "send", number, data)]
+            todo += [(chance.random(), way, "recv", number, into)]
+            checks.append((data, into))
+        for _, way, kind, number, buffer in sorted(todo, key=lambda each: each[0]):
+            link, receiver = ends[way]
+            requests.append(
+                link.send(number, buffer) if kind == "send" else receiver.recv(number, buffer)
+            )
+            if chance.random() < 0.3:
+                pair.both[chance.randrange(2)].progress()
+        finish(pair.both, requests)
+        for request in requests:
+            request.check()
+        assert all(data == into for data, into in checks)
+
+    @pytest.mark.parametrize("size", [100, 50_000, 4 << 20])
+    @pytest.mark.parametrize("expected", [True, False], ids=["posted", "unexpected"])
+    def test_too_long_a_message_is_an_error(self, pair: Pair, size: int, expected: bool) -> None:
+        into = bytearray(b"\xaa" * size)
+        window = memoryview(into)[: size // 2]
+        receives = [pair.b.recv(5, window)] if expected else []
+        send = pair.to_b.send(5, pattern(size, 0))
+        marker = pair.to_b.send(6, b"x")
+        finish(pair.both, [pair.b.recv(6, bytearray(1))])
+        receives = receives or [pair.b.recv(5, window)]
+        finish(pair.both, [send, marker, *receives])
+        with pytest.raises(_core.InvalidArgumentError, match=str(size // 2)):
+            receives[0].check()
+        assert into[size // 2 :] == b"\xaa" * (size - size // 2)
+        again = bytearray(10)
+        finish(pair.both, [pair.to_b.send(5, b"still here"), pair.b.recv(5, again)])
+        assert again == b"still here"
+
+    def test_cancelled_receive_takes_nothing(self, pair: Pair) -> None:
+        gone, kept = bytearray(8), bytearray(8)
+        cancelled = pair.b.recv(7, gone)
+        pair.b.cancel(cancelled)
+        finish(pair.both, [cancelled])
+        with pytest.raises(_core.AbortedError):
+            cancelled.check()
+        finish(pair.both, [pair.to_b.send(7, b"arrives!"), pair.b.recv(7, kept)])
+        assert kept == b"arrives!" and gone == bytes(8)
+
+    def test_garbage_is_no_address(self, pair: Pair) -> None:
+        good = pair.a.address(self.same_host)
+        flipped = good[:-1] + bytes([good[-1] ^ 1])
+        for bad in (b"", b"nonsense", good[:-1], good + b"x", flipped):
+            with pytest.raises(_core.TransportError) as error:
+                pair.b.connect(bad, 5)
+            assert error.value.peer == 5
+
+    def test_sleeps_until_something_arrives(self, start: Callable) -> None:
+        transport, link, _, _ = start(child_echo)
+        into = bytearray(8)
+        receive = transport.recv(12, into)
+        send = link.send(11, b"wake me!")
+        deadline = time.monotonic() + BOUND
+        slept = 0
+        while not (receive.done and send.done):
+            assert time.monotonic() < deadline
+            if not transport.progress() and transport.prepare_to_sleep():
+                slept += 1
+                assert select.select([transport.event_fd], [], [], BOUND)[0], "never woken"
+        assert into == b"wake me!" and slept > 0
+
+    def test_another_process_echoes(self, start: Callable) -> None:
+        transport, link, child, _ = start(child_echo)
+        for number, size in enumerate(SIZES[1:]):
+            data, into = pattern(size, number), bytearray(size)
+            requests = [transport.recv(2 * number + 1, into), link.send(2 * number, data)]
+            assert transport.wait(requests, BOUND)
+            assert into == data
+        finish([transport], [link.send(0, b"")])
+        until([transport], lambda: not child.is_alive())
+        assert child.exitcode == 0
+
+    def test_close_lets_sent_data_drain(self, start: Callable) -> None:
+        transport, _, child, connection = start(child_send_and_leave)
+        until([transport], lambda: connection.poll())
+        intos = [bytearray(100_000) for _ in range(20)]
+        receives = [transport.recv(tag, into) for tag, into in enumerate(intos)]
+        finish([transport], receives)
+        for tag, receive in enumerate(receives):
+            receive.check()
+            assert intos[tag] == pattern(100_000, tag)
+        connection.send("seen")
+        until([transport], lambda: not child.is_alive())
+        assert child.exitcode == 0
+
+    def test_send_after_close_is_an_error(self, pair: Pair) -> None:
+        pair.to_b.close(flush=True)
+        with pytest.raises(_core.AbortedError):
+            pair.to_b.send(1, b"late").check()
+        until(pair.both, lambda: pair.to_b.closed)
+        pair.to_b.close(flush=False)  # again is harmless
+        assert pair.to_b.closed
+
+    def test_close_without_flush_cancels_sends(self, pair: Pair) -> None:
+        sends = [pair.to_b.send(1, bytearray(8 << 20)) for _ in range(4)]
+        pair.to_b.close(flush=False)
+        finish([pair.a], sends)
+        until([pair.a], lambda: pair.to_b.closed)
+        assert any(failed(send) for send in sends)
+
+    def test_flush_can_be_given_up(self, pair: Pair) -> None:
+        sends = [pair.to_b.send(1, bytearray(8 << 20)) for _ in range(4)]
+        pair.to_b.close(flush=True)
+        pair.a.progress()
+        pair.to_b.close(flush=False)
+        finish([pair.a], sends)
+        until([pair.a], lambda: pair.to_b.closed)
+
+    def test_links_may_vanish_while_closing(self, pair: Pair) -> None:
+        sends = [pair.to_b.send(1, bytearray(8 << 20)) for _ in range(4)]
+        pair.to_b.close(flush=True)
+        pair.a.progress()
+        del pair.to_b
+        finish([pair.a], sends)
+        assert any(failed(send) for send in sends)
+
+    def test_transport_may_vanish_with_everything_pending(self, pair: Pair) -> None:
+        for tag in range(10):
+            pair.to_b.send(tag, bytearray(1 << 20))
+            pair.b.recv(100 + tag, bytearray(8))
+        pair.a.progress()
+        del pair.a, pair.b, pair.to_a, pair.to_b, pair.both
+
+    def test_killed_peer_fails_the_link(self, start: Callable) -> None:
+        transport, link, child, connection = start(child_meet_and_wait)
+        hello = bytearray(5)
+        finish([transport], [transport.recv(1, hello), link.send(8, b"hello back")])
+        until([transport], lambda: connection.poll())
+        sends = [link.send(9, bytearray(8 << 20)) for _ in range(3)]
+        receive = transport.recv(3, bytearray(8))
+        transport.progress()
+        os.kill(child.pid, signal.SIGKILL)
+        child.join(BOUND)
+        if self.notices_death:
+            finish([transport], sends)
+            with pytest.raises((_core.PeerFailedError, _core.TransportError)) as error:
+                link.send(9, b"later").check()
+            assert error.value.peer == 1
+        transport.cancel(receive)
+        link.close(flush=False)
+        finish([transport], [*sends, receive])
+        assert all(failed(request) for request in [*sends, receive])
+        until([transport], lambda: link.closed)
+
+    def test_killed_in_the_middle_of_a_message(self, start: Callable) -> None:
+        transport, link, child, connection = start(child_begin_large_send)
+        until([transport], lambda: connection.poll())
+        receive = transport.recv(2, bytearray(256 << 20))
+        for _ in range(50):
+            transport.progress()
+        os.kill(child.pid, signal.SIGKILL)
+        child.join(BOUND)
+        link.close(flush=False)
+        transport.cancel(receive)
+        finish([transport], [receive])
+        assert failed(receive)
+        until([transport], lambda: link.closed)
+
+    def test_does_not_leak(self) -> None:
+        def once() -> None:
+            pair = Pair(type(self).make, self.same_host)
+            into = bytearray(8)
+            finish(pair.both, [pair.to_b.send(1, b"12345678"), pair.b.recv(1, into)])
+
+        def resources() -> tuple[int, int]:
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+        for _ in range(5):
+            once()
+        before = resources()
+        for _ in range(100):  # two transports each
+            once()
+        assert resources() == before
+
+    def test_calls_may_come_from_different_threads(self, pair: Pair) -> None:
+        arrived = []
+
+        def exchange(number: int) -> None:
+            into = bytearray(50_000)
+            send = pair.to_b.send(1, pattern(50_000, number))
+            finish(pair.both, [send, pair.b.recv(1, into)])
+            arrived.append(into == pattern(50_000, number))
+
+        for number in range(20):
+            thread = threading.Thread(target=exchange, args=(number,))
+            thread.start()
+            thread.join()
+        assert arrived == [True] * 20
+
+    def test_process_may_end_with_everything_open(self) -> None:
+        child = spawn.Process(target=leave_everything_open, args=(type(self).make, self.same_host))
+        child.start()
+        child.join(BOUND)
+        alive = child.is_alive()
+        child.kill()
+        child.join(BOUND)
+        assert not alive and child.exitcode == 0
