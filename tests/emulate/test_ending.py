@@ -84,7 +84,9 @@ def _lingering_job(directory: Path) -> Iterator["subprocess.Popen[str]"]:
     cluster.write_text(host.format("red0") + host.format("blue0"))
     command = [sys.executable, "-m", "hetcomm.emulate", str(cluster), "--timeout", "60", "--"]
     command += [sys.executable, str(PROGRAMS / "linger.py"), str(NOBODY), str(NOBODY)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as front:
+    # A shell's background jobs ignore the interrupt, and so would what this test starts.
+    signals = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **signals) as front:
         assert front.stdout is not None
         try:
             assert {front.stdout.readline() for _ in range(2)} == {
