@@ -18,6 +18,7 @@ ALLOWED = {
     "csrc/plan": {"base", "topology"},
     "csrc/island": {"base", "device"},
     "csrc/exec": {"base", "device", "topology", "transport", "plan", "island"},
+    "csrc/emulated": {"base", "device"},
     "csrc/comm": {"base", "device", "topology", "transport", "plan", "island", "exec"},
     "bindings/core": {
         *("base", "device", "topology", "transport", "plan", "island", "exec", "comm", "core"),

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "emulated/runtime_abi.h"
+#include "emulated/stream.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define NAME(name) HETCOMM_EMULATED_PREFIX(name)
+#define X(name, parameters) EXPORT int NAME(name) parameters;
+HETCOMM_EMULATED_RUNTIME(X)
+#undef X
+
+// Which vendor this library plays: "nvidia" or "amd". How hetcomm tells an emulated library.
+EXPORT const char* hetcomm_emulated_vendor();
+
+namespace hetcomm::emulated {
+
+#ifdef HETCOMM_EMULATED_AMD
+inline constexpr bool kAmd = true;
+#else
+inline constexpr bool kAmd = false;
+#endif
+
+// What every exported function shares. All of it is about the calling thread.
+int current_device();
+int enter();            // the error that forbids any call here, or success
+int result(int error);  // remembers it for GetLastError
+
+template <typename Function>
+int call(Function&& function) {
+  int error = enter();
+  return result(error == success ? function() : error);
+}
+
+template <typename Function>
+int on_stream(void* handle, Function&& function) {
+  return call([&] {
+    std::shared_ptr<Stream> stream = Stream::find(handle, current_device());
+    return stream == nullptr ? int{invalid_handle} : function(*stream);
+  });
+}
+
+template <typename Function>
+int on_event(void* handle, Function&& function) {
+  return call([&] {
+    std::shared_ptr<Event> event = Event::find(handle);
+    return event == nullptr ? int{invalid_handle} : function(*event);
+  });
+}
+
+}  // namespace hetcomm::emulated

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The part of the vendors' runtime ABI that is emulated: names, argument order, enum values and
+// structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
+// it with the vendors' headers. One of HETCOMM_EMULATED_NVIDIA and HETCOMM_EMULATED_AMD is defined.
+
+// X(name, (parameters)): every function returns the vendor's error as int and its symbol begins
+// with "cuda" or "hip".
+#define HETCOMM_EMULATED_RUNTIME_COMMON(X)                 \
+  X(GetDeviceCount, (int*))                                \
+  X(SetDevice, (int))                                      \
+  X(GetDevice, (int*))                                     \
+  X(RuntimeGetVersion, (int*))                             \
+  X(DriverGetVersion, (int*))                              \
+  X(GetLastError, ())                                      \
+  X(PeekAtLastError, ())                                   \
+  X(DeviceSynchronize, ())                                 \
+  X(DeviceGetPCIBusId, (char*, int, int))                  \
+  X(DeviceGetStreamPriorityRange, (int*, int*))            \
+  X(StreamCreate, (void**))                                \
+  X(StreamCreateWithFlags, (void**, unsigned))             \
+  X(StreamCreateWithPriority, (void**, unsigned, int))     \
+  X(StreamDestroy, (void*))                                \
+  X(StreamSynchronize, (void*))                            \
+  X(StreamQuery, (void*))                                  \
+  X(StreamWaitEvent, (void*, void*, unsigned))             \
+  X(StreamIsCapturing, (void*, int*))                      \
+  X(ThreadExchangeStreamCaptureMode, (int*))               \
+  X(EventCreate, (void**))                                 \
+  X(EventCreateWithFlags, (void**, unsigned))              \
+  X(EventDestroy, (void*))                                 \
+  X(EventRecord, (void*, void*))                           \
+  X(EventQuery, (void*))                                   \
+  X(EventSynchronize, (void*))                             \
+  X(EventElapsedTime, (float*, void*, void*))              \
+  X(Memcpy, (void*, const void*, size_t, int))             \
+  X(MemcpyAsync, (void*, const void*, size_t, int, void*)) \
+  X(Memset, (void*, int, size_t))                          \
+  X(MemsetAsync, (void*, int, size_t, void*))              \
+  X(MemGetInfo, (size_t*, size_t*))                        \
+  X(Malloc, (void**, size_t))                              \
+  X(Free, (void*))                                         \
+  X(HostRegister, (void*, size_t, unsigned))               \
+  X(HostUnregister, (void*))                               \
+  X(LaunchHostFunc, (void*, void (*)(void*), void*))       \
+  X(PointerGetAttributes, (hetcomm::emulated::PointerAttributes*, const void*))
+
+#ifdef HETCOMM_EMULATED_AMD
+#define HETCOMM_EMULATED_PREFIX(name) hip##name
+#define HETCOMM_EMULATED_RUNTIME(X)                                  \
+  HETCOMM_EMULATED_RUNTIME_COMMON(X)                                 \
+  X(HostMalloc, (void**, size_t, unsigned))                          \
+  X(HostFree, (void*))                                               \
+  X(GetDevicePropertiesR0600, (void*, int))                          \
+  X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t)) \
+  X(StreamWriteValue32, (void*, void*, uint32_t, unsigned))
+#else
+#define HETCOMM_EMULATED_PREFIX(name) cuda##name
+// Since CUDA 13 cudaGetDeviceProperties is what CUDA 12 called cudaGetDeviceProperties_v2.
+#define HETCOMM_EMULATED_RUNTIME(X)        \
+  HETCOMM_EMULATED_RUNTIME_COMMON(X)       \
+  X(HostAlloc, (void**, size_t, unsigned)) \
+  X(FreeHost, (void*))                     \
+  X(GetDeviceProperties, (void*, int))     \
+  X(GetDeviceProperties_v2, (void*, int))  \
+  X(GetDriverEntryPointByVersion, (const char*, void**, unsigned, unsigned long long, int*))
+// Of the driver: the symbol has no "cuda" before it, and it returns the driver's error.
+#define HETCOMM_EMULATED_DRIVER(X)                                           \
+  X(cuStreamWaitValue32_v2, (void*, unsigned long long, uint32_t, unsigned)) \
+  X(cuStreamWriteValue32_v2, (void*, unsigned long long, uint32_t, unsigned))
+#endif
+
+namespace hetcomm::emulated {
+
+// Both vendors use the same numbers for these errors, the CUDA driver too.
+enum RuntimeError {
+  success = 0,
+  invalid_value = 1,
+  out_of_memory = 2,
+  not_initialized = 3,
+  no_device = 100,
+  invalid_device = 101,
+  invalid_handle = 400,
+  not_ready = 600,
+  not_permitted = 800,
+  not_supported = 801,
+};
+
+enum MemoryType { memory_unregistered = 0, memory_host = 1, memory_device = 2 };
+enum CopyKind {
+  host_to_host = 0,
+  host_to_device = 1,
+  device_to_host = 2,
+  device_to_device = 3,
+  copy_default = 4,
+};
+enum WaitValue { wait_greater_or_equal = 0, wait_equal = 1, wait_and = 2, wait_nor = 3 };
+
+struct PointerAttributes {
+  int type;
+  int device;
+  void* device_pointer;
+  void* host_pointer;
+#ifdef HETCOMM_EMULATED_AMD
+  int managed;
+  unsigned flags;
+#else
+  long reserved[8];  // new in CUDA 13, so it is left as it is
+#endif
+};
+
+// The beginning of cudaDeviceProp and hipDeviceProp_tR0600.
+struct DeviceProperties {
+  char name[256];
+  char uuid[16];
+  char luid[8];
+  unsigned luid_mask;
+  size_t global_memory;
+};
+
+}  // namespace hetcomm::emulated

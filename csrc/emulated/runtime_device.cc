@@ -1,0 +1,174 @@
+// Devices, versions and errors.
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "emulated/runtime.h"
+#include "emulated/settings.h"
+
+namespace hetcomm::emulated {
+
+namespace {
+
+thread_local int device = 0;
+thread_local int last_error = success;
+std::atomic<bool> used = false;
+std::atomic<bool> forked = false;
+
+int set(int* target, int value) {
+  return call([&] {
+    if (target == nullptr) return int{invalid_value};
+    *target = value;
+    return int{success};
+  });
+}
+
+bool known(int index) { return index >= 0 && index < settings().devices; }
+
+int describe(void* properties, int index) {
+  return call([&] {
+    if (properties == nullptr) return int{invalid_value};
+    if (!known(index)) return int{invalid_device};
+    auto* described = static_cast<DeviceProperties*>(properties);
+    *described = {};
+    std::snprintf(described->name, sizeof described->name, "Emulated %s GPU",
+                  kAmd ? "AMD" : "NVIDIA");
+    std::memcpy(described->uuid, "hetcomm emulated", sizeof described->uuid);
+    described->uuid[0] = static_cast<char>(index);
+    described->global_memory = size_t{16} << 30;
+    return int{success};
+  });
+}
+
+// X(number, what)
+#define ERRORS(X)                                                         \
+  X(success, "no error")                                                  \
+  X(invalid_value, "invalid argument")                                    \
+  X(out_of_memory, "out of memory")                                       \
+  X(not_initialized, "the runtime is not usable in this process")         \
+  X(no_device, "there is no device")                                      \
+  X(invalid_device, "invalid device ordinal")                             \
+  X(invalid_handle, "unknown stream or event")                            \
+  X(not_ready, "not ready")                                               \
+  X(not_permitted, "the runtime must not be called from a host function") \
+  X(not_supported, "not supported")
+
+}  // namespace
+
+int current_device() { return device; }
+
+int enter() {  // what forbids every call, if anything
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pthread_atfork(nullptr, nullptr, [] { forked = used.load(); });
+    if (!unusable().empty()) {
+      std::fprintf(stderr, "hetcomm emulated %s: %s\n", hetcomm_emulated_vendor(),
+                   unusable().c_str());
+    }
+  });
+  if (!unusable().empty()) return not_initialized;
+  // As with the vendors' runtimes, a child cannot use what its parent has initialised.
+  if (forked) return not_initialized;
+  if (in_host_function()) return kAmd ? not_supported : not_permitted;
+  if (settings().devices == 0) return no_device;
+  used = true;
+  return success;
+}
+
+int result(int error) {
+  if (error != success && error != not_ready) last_error = error;
+  return error;
+}
+
+}  // namespace hetcomm::emulated
+
+using namespace hetcomm::emulated;
+
+EXPORT const char* hetcomm_emulated_vendor() { return kAmd ? "amd" : "nvidia"; }
+
+EXPORT const char* NAME(GetErrorString)(int error) {
+#define X(number, text) \
+  if (error == number) return text;
+  ERRORS(X)
+#undef X
+  return "unknown error";
+}
+
+EXPORT const char* NAME(GetErrorName)(int error) {
+#define X(number, text) \
+  if (error == number) return #number;
+  ERRORS(X)
+#undef X
+  return "unknown_error";
+}
+
+int NAME(GetDeviceCount)(int* count) { return set(count, settings().devices); }
+
+int NAME(SetDevice)(int index) {
+  return call([&] {
+    if (!known(index)) return int{invalid_device};
+    device = index;
+    return int{success};
+  });
+}
+
+int NAME(GetDevice)(int* index) { return set(index, device); }
+
+int NAME(RuntimeGetVersion)(int* version) {
+  bool old = settings().strikes(FaultKind::old_runtime);
+  return set(version, kAmd ? (old ? 40'500'000 : 60'300'000) : (old ? 10'020 : 13'000));
+}
+
+int NAME(DriverGetVersion)(int* version) { return NAME(RuntimeGetVersion)(version); }
+
+int NAME(GetLastError)() {
+  int error = last_error;
+  last_error = success;
+  return error;
+}
+
+int NAME(PeekAtLastError)() { return last_error; }
+
+int NAME(DeviceSynchronize)() {
+  return call([] {
+    Stream::synchronize_device(device);
+    return int{success};
+  });
+}
+
+int NAME(DeviceGetPCIBusId)(char* text, int length, int index) {
+  return call([&] {
+    if (text == nullptr || length < 13) return int{invalid_value};
+    if (!known(index)) return int{invalid_device};
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + index);
+    return int{success};
+  });
+}
+
+int NAME(DeviceGetStreamPriorityRange)(int* least, int* greatest) {
+  return call([&] {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = -5;
+    return int{success};
+  });
+}
+
+// 0, "global", and 2, "relaxed", are all the same where no graph is ever recorded.
+int NAME(ThreadExchangeStreamCaptureMode)(int* mode) {
+  return call([&] {
+    static thread_local int current = 0;
+    if (mode == nullptr) return int{invalid_value};
+    std::swap(current, *mode);
+    return int{success};
+  });
+}
+
+#ifdef HETCOMM_EMULATED_AMD
+int hipGetDevicePropertiesR0600(void* properties, int index) { return describe(properties, index); }
+#else
+int cudaGetDeviceProperties(void* properties, int index) { return describe(properties, index); }
+int cudaGetDeviceProperties_v2(void* properties, int index) { return describe(properties, index); }
+#endif

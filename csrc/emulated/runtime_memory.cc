@@ -1,0 +1,134 @@
+// Memory and copies.
+#include <cstring>
+
+#include "emulated/memory.h"
+#include "emulated/runtime.h"
+
+namespace hetcomm::emulated {
+
+namespace {
+
+bool pinned(const void* pointer) {
+  Block block;
+  return find(pointer, block) && block.pinned;
+}
+
+void copy(void* target, const void* source, size_t bytes, int kind, int on) {
+  bool from_host = kind == host_to_device || kind == host_to_host;
+  bool to_host = kind == device_to_host || kind == host_to_host;
+  if (kind == copy_default) from_host = pinned(source), to_host = pinned(target);
+  if (from_host == to_host) {
+    std::memmove(target, source, bytes);
+  } else {
+    copy_engine(on, from_host ? Direction::to_device : Direction::to_host)
+        .copy(target, source, bytes);
+  }
+}
+
+int copy_on(Stream& stream, void* target, const void* source, size_t bytes, int kind) {
+  if (kind < host_to_host || kind > copy_default) return invalid_value;
+  if (bytes > 0 && (target == nullptr || source == nullptr)) return invalid_value;
+  stream.enqueue([=, on = stream.device()] { copy(target, source, bytes, kind, on); });
+  return success;
+}
+
+int fill_on(Stream& stream, void* target, int value, size_t bytes) {
+  if (bytes > 0 && target == nullptr) return invalid_value;
+  stream.enqueue([=] { std::memset(target, value, bytes); });
+  return success;
+}
+
+int free_block(void* pointer, bool is_pinned) {
+  return call([&] {
+    if (pointer == nullptr) return int{success};
+    Block block;
+    if (!find(pointer, block)) return int{invalid_value};
+    Stream::synchronize_device(block.device);  // as the vendors' do
+    return release(pointer, is_pinned) ? int{success} : int{invalid_value};
+  });
+}
+
+int make_block(void** pointer, size_t bytes, bool is_pinned) {
+  return call([&] {
+    if (pointer == nullptr) return int{invalid_value};
+    *pointer = bytes == 0 ? nullptr : allocate(bytes, current_device(), is_pinned);
+    return bytes > 0 && *pointer == nullptr ? int{out_of_memory} : int{success};
+  });
+}
+
+}  // namespace
+
+}  // namespace hetcomm::emulated
+
+using namespace hetcomm::emulated;
+
+int NAME(Memcpy)(void* target, const void* source, size_t bytes, int kind) {
+  return on_stream(nullptr, [&](Stream& stream) {
+    int error = copy_on(stream, target, source, bytes, kind);
+    if (error == success) stream.synchronize();
+    return error;
+  });
+}
+
+int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, void* handle) {
+  return on_stream(handle,
+                   [&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
+}
+
+int NAME(Memset)(void* target, int value, size_t bytes) {
+  return on_stream(nullptr, [&](Stream& stream) {
+    int error = fill_on(stream, target, value, bytes);
+    if (error == success) stream.synchronize();
+    return error;
+  });
+}
+
+int NAME(MemsetAsync)(void* target, int value, size_t bytes, void* handle) {
+  return on_stream(handle, [&](Stream& stream) { return fill_on(stream, target, value, bytes); });
+}
+
+int NAME(MemGetInfo)(size_t* available, size_t* total) {
+  return call([&] {
+    if (available == nullptr || total == nullptr) return int{invalid_value};
+    *available = *total = size_t{16} << 30;
+    return int{success};
+  });
+}
+
+int NAME(Malloc)(void** pointer, size_t bytes) { return make_block(pointer, bytes, false); }
+int NAME(Free)(void* pointer) { return free_block(pointer, false); }
+
+int NAME(HostRegister)(void* pointer, size_t bytes, unsigned) {
+  return call([&] {
+    return register_pinned(pointer, bytes, current_device()) ? int{success} : int{invalid_value};
+  });
+}
+
+int NAME(HostUnregister)(void* pointer) {
+  return call([&] { return unregister_pinned(pointer) ? int{success} : int{invalid_value}; });
+}
+
+int NAME(PointerGetAttributes)(PointerAttributes* attributes, const void* pointer) {
+  return call([&] {
+    if (attributes == nullptr || pointer == nullptr) return int{invalid_value};
+    Block block;
+    bool found = find(pointer, block);
+    attributes->type = found && block.pinned ? memory_host : memory_device;
+    attributes->device = found ? block.device : current_device();
+    attributes->device_pointer = attributes->host_pointer = const_cast<void*>(pointer);
+    if (attributes->type == memory_device) attributes->host_pointer = nullptr;
+    return int{success};
+  });
+}
+
+#ifdef HETCOMM_EMULATED_AMD
+int hipHostMalloc(void** pointer, size_t bytes, unsigned) {
+  return make_block(pointer, bytes, true);
+}
+int hipHostFree(void* pointer) { return free_block(pointer, true); }
+#else
+int cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  return make_block(pointer, bytes, true);
+}
+int cudaFreeHost(void* pointer) { return free_block(pointer, true); }
+#endif

@@ -1,0 +1,195 @@
+// Streams, events, host functions, and words in memory that streams wait for.
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "emulated/runtime.h"
+#include "emulated/settings.h"
+
+namespace hetcomm::emulated {
+
+namespace {
+
+int make_stream(void** handle) {
+  return call([&] {
+    if (handle == nullptr) return int{invalid_value};
+    *handle = Stream::create(current_device());
+    return int{success};
+  });
+}
+
+int make_event(void** handle) {
+  return call([&] {
+    if (handle == nullptr) return int{invalid_value};
+    *handle = Event::create();
+    return int{success};
+  });
+}
+
+bool reached(uint32_t now, uint32_t value, unsigned how) {
+  switch (how) {
+    case wait_greater_or_equal:
+      return static_cast<int32_t>(now - value) >= 0;
+    case wait_equal:
+      return now == value;
+    case wait_and:
+      return (now & value) != 0;
+    default:
+      return ~(now | value) != 0;
+  }
+}
+
+int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32_t mask) {
+  return on_stream(handle, [&](Stream& stream) {
+    if (settings().strikes(FaultKind::no_wait_value)) return int{not_supported};
+    if (address == nullptr || how > wait_nor) return int{invalid_value};
+    auto* word = static_cast<uint32_t*>(address);
+    stream.enqueue([=] {
+      // The host sets the word with a plain store, so nobody can wake this thread.
+      while (!reached(std::atomic_ref(*word).load(std::memory_order_acquire) & mask, value & mask,
+                      how)) {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    });
+    return int{success};
+  });
+}
+
+int write_value(void* handle, void* address, uint32_t value) {
+  return on_stream(handle, [&](Stream& stream) {
+    if (settings().strikes(FaultKind::no_wait_value)) return int{not_supported};
+    if (address == nullptr) return int{invalid_value};
+    auto* word = static_cast<uint32_t*>(address);
+    stream.enqueue([=] { std::atomic_ref(*word).store(value, std::memory_order_release); });
+    return int{success};
+  });
+}
+
+}  // namespace
+
+}  // namespace hetcomm::emulated
+
+using namespace hetcomm::emulated;
+
+int NAME(StreamCreate)(void** stream) { return make_stream(stream); }
+int NAME(StreamCreateWithFlags)(void** stream, unsigned) { return make_stream(stream); }
+int NAME(StreamCreateWithPriority)(void** stream, unsigned, int) { return make_stream(stream); }
+
+int NAME(StreamDestroy)(void* stream) {
+  return call([&] { return Stream::destroy(stream) ? int{success} : int{invalid_handle}; });
+}
+
+int NAME(StreamSynchronize)(void* handle) {
+  return on_stream(handle, [](Stream& stream) {
+    stream.synchronize();
+    return int{success};
+  });
+}
+
+int NAME(StreamQuery)(void* handle) {
+  return on_stream(handle,
+                   [](Stream& stream) { return stream.idle() ? int{success} : int{not_ready}; });
+}
+
+int NAME(StreamWaitEvent)(void* handle, void* event_handle, unsigned) {
+  return on_stream(handle, [&](Stream& stream) {
+    std::shared_ptr<Event> event = Event::find(event_handle);
+    if (event == nullptr) return int{invalid_handle};
+    uint64_t record = event->latest();
+    stream.enqueue([event, record] { event->wait(record); });
+    return int{success};
+  });
+}
+
+int NAME(StreamIsCapturing)(void* handle, int* status) {
+  return on_stream(handle, [&](Stream&) {
+    if (status == nullptr) return int{invalid_value};
+    *status = 0;  // graphs are not emulated
+    return int{success};
+  });
+}
+
+int NAME(EventCreate)(void** event) { return make_event(event); }
+int NAME(EventCreateWithFlags)(void** event, unsigned) { return make_event(event); }
+
+int NAME(EventDestroy)(void* event) {
+  return call([&] { return Event::destroy(event) ? int{success} : int{invalid_handle}; });
+}
+
+int NAME(EventRecord)(void* event_handle, void* handle) {
+  return on_stream(handle, [&](Stream& stream) {
+    std::shared_ptr<Event> event = Event::find(event_handle);
+    if (event == nullptr) return int{invalid_handle};
+    uint64_t record = event->record();
+    stream.enqueue([event, record] { event->pass(record); });
+    return int{success};
+  });
+}
+
+int NAME(EventQuery)(void* handle) {
+  return on_event(handle,
+                  [](Event& event) { return event.passed() ? int{success} : int{not_ready}; });
+}
+
+int NAME(EventSynchronize)(void* handle) {
+  return on_event(handle, [](Event& event) {
+    event.wait(event.latest());
+    return int{success};
+  });
+}
+
+int NAME(EventElapsedTime)(float* milliseconds, void* from_handle, void* to_handle) {
+  return on_event(from_handle, [&](Event& from) {
+    std::shared_ptr<Event> to = Event::find(to_handle);
+    if (to == nullptr) return int{invalid_handle};
+    if (milliseconds == nullptr) return int{invalid_value};
+    if (!from.passed() || !to->passed()) return int{not_ready};
+    *milliseconds = static_cast<float>(Event::milliseconds(from, *to));
+    return int{success};
+  });
+}
+
+int NAME(LaunchHostFunc)(void* handle, void (*function)(void*), void* argument) {
+  return on_stream(handle, [&](Stream& stream) {
+    if (function == nullptr) return int{invalid_value};
+    stream.enqueue([=] { run_host_function(function, argument); });
+    return int{success};
+  });
+}
+
+#ifdef HETCOMM_EMULATED_AMD
+int hipStreamWaitValue32(void* stream, void* address, uint32_t value, unsigned how, uint32_t mask) {
+  return wait_value(stream, address, value, how, mask);
+}
+int hipStreamWriteValue32(void* stream, void* address, uint32_t value, unsigned) {
+  return write_value(stream, address, value);
+}
+#else
+#define X(name, parameters) EXPORT int name parameters;
+HETCOMM_EMULATED_DRIVER(X)
+#undef X
+
+int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned how) {
+  return wait_value(stream, reinterpret_cast<void*>(address), value, how, ~0u);
+}
+int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
+  return write_value(stream, reinterpret_cast<void*>(address), value);
+}
+
+int cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                     unsigned long long, int* status) {
+  return call([&] {
+    if (symbol == nullptr || function == nullptr) return int{invalid_value};
+    std::string name = symbol;
+    *function = nullptr;
+    if (name == "cuStreamWaitValue32") {
+      *function = reinterpret_cast<void*>(&cuStreamWaitValue32_v2);
+    } else if (name == "cuStreamWriteValue32") {
+      *function = reinterpret_cast<void*>(&cuStreamWriteValue32_v2);
+    }
+    if (status != nullptr) *status = *function == nullptr ? 1 : 0;  // 1: symbol not found
+    return int{success};
+  });
+}
+#endif

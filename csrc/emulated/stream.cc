@@ -1,0 +1,193 @@
+#include "emulated/stream.h"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <map>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace hetcomm::emulated {
+
+namespace {
+
+template <typename T>
+class Registry {  // thread-safe
+ public:
+  void* add(std::shared_ptr<T> object) {
+    std::lock_guard lock(mutex_);
+    void* handle = object.get();
+    objects_.emplace(handle, std::move(object));
+    return handle;
+  }
+  std::shared_ptr<T> take(void* handle) {
+    std::lock_guard lock(mutex_);
+    auto found = objects_.find(handle);
+    if (found == objects_.end()) return nullptr;
+    std::shared_ptr<T> object = std::move(found->second);
+    objects_.erase(found);
+    return object;
+  }
+  std::shared_ptr<T> find(void* handle) {
+    std::lock_guard lock(mutex_);
+    auto found = objects_.find(handle);
+    return found == objects_.end() ? nullptr : found->second;
+  }
+  std::vector<std::shared_ptr<T>> all() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<T>> copies;
+    for (auto& [handle, object] : objects_) copies.push_back(object);
+    return copies;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, std::shared_ptr<T>> objects_;
+};
+
+// Never destroyed: threads of streams may outlive static objects.
+Registry<Stream>& streams() {
+  static auto* all = new Registry<Stream>;
+  return *all;
+}
+Registry<Event>& events() {
+  static auto* all = new Registry<Event>;
+  return *all;
+}
+
+std::shared_ptr<Stream> default_stream(int device) {
+  static auto* mutex = new std::mutex;
+  static auto* all = new std::map<int, std::shared_ptr<Stream>>;
+  std::lock_guard lock(*mutex);
+  std::shared_ptr<Stream>& stream = (*all)[device];
+  if (stream == nullptr) {
+    stream = std::make_shared<Stream>(device);
+    streams().add(stream);
+  }
+  return stream;
+}
+
+thread_local bool host_function = false;
+
+}  // namespace
+
+void* Stream::create(int device) { return streams().add(std::make_shared<Stream>(device)); }
+
+bool Stream::destroy(void* handle) {
+  std::shared_ptr<Stream> stream = streams().take(handle);
+  if (stream == nullptr) return false;
+  std::lock_guard lock(stream->mutex_);
+  stream->destroyed_ = true;
+  stream->changed_.notify_all();
+  return true;
+}
+
+std::shared_ptr<Stream> Stream::find(void* handle, int device) {
+  // 1 and 2 are cudaStreamLegacy and cudaStreamPerThread, in HIP likewise.
+  if (reinterpret_cast<uintptr_t>(handle) <= 2) return default_stream(device);
+  return streams().find(handle);
+}
+
+void Stream::synchronize_device(int device) {
+  for (const std::shared_ptr<Stream>& stream : streams().all()) {
+    if (stream->device() == device) stream->synchronize();
+  }
+}
+
+void Stream::enqueue(Operation operation) {
+  std::lock_guard lock(mutex_);
+  operations_.push_back(std::move(operation));
+  ++enqueued_;
+  if (!running_) {
+    running_ = true;
+    std::thread([self = shared_from_this()] { self->run(); }).detach();
+  }
+  changed_.notify_all();
+}
+
+bool Stream::idle() {
+  std::lock_guard lock(mutex_);
+  return performed_ == enqueued_;
+}
+
+void Stream::synchronize() {
+  std::unique_lock lock(mutex_);
+  uint64_t goal = enqueued_;
+  changed_.wait(lock, [&] { return performed_ >= goal; });
+}
+
+void Stream::run() {
+  pthread_setname_np(pthread_self(), "emulated stream");
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // copies and latencies are timed
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !operations_.empty() || destroyed_; });
+    if (operations_.empty()) return;
+    Operation operation = std::move(operations_.front());
+    operations_.pop_front();
+    lock.unlock();
+    operation();
+    operation = nullptr;  // what it holds goes before anybody is told
+    lock.lock();
+    ++performed_;
+    changed_.notify_all();
+  }
+}
+
+void* Event::create() { return events().add(std::make_shared<Event>()); }
+bool Event::destroy(void* handle) { return events().take(handle) != nullptr; }
+std::shared_ptr<Event> Event::find(void* handle) { return events().find(handle); }
+
+uint64_t Event::record() {
+  std::lock_guard lock(mutex_);
+  return ++recorded_;
+}
+
+void Event::pass(uint64_t record) {
+  std::lock_guard lock(mutex_);
+  if (record <= passed_) return;
+  passed_ = record;
+  passed_at_ = Clock::now();
+  changed_.notify_all();
+}
+
+uint64_t Event::latest() {
+  std::lock_guard lock(mutex_);
+  return recorded_;
+}
+
+bool Event::passed() {
+  std::lock_guard lock(mutex_);
+  return passed_ >= recorded_;
+}
+
+void Event::wait(uint64_t record) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return passed_ >= record; });
+}
+
+double Event::milliseconds(Event& from, Event& to) {
+  auto time = [](Event& event) {
+    std::lock_guard lock(event.mutex_);
+    return event.passed_at_;
+  };
+  return std::chrono::duration<double, std::milli>(time(to) - time(from)).count();
+}
+
+CopyEngine& copy_engine(int device, Direction direction) {
+  static auto* mutex = new std::mutex;
+  static auto* engines = new std::map<std::pair<int, Direction>, CopyEngine>;
+  std::lock_guard lock(*mutex);
+  return (*engines)[{device, direction}];
+}
+
+bool in_host_function() { return host_function; }
+
+void run_host_function(void (*function)(void*), void* argument) {
+  host_function = true;
+  function(argument);
+  host_function = false;
+}
+
+}  // namespace hetcomm::emulated

@@ -1,0 +1,238 @@
+"""The emulated runtimes: order, asynchrony, memory kinds, the rate of copy engines, faults."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+from emulated_vendor import (
+    INVALID_DEVICE,
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    NOT_READY,
+    HostFunction,
+    Runtime,
+    run,
+)
+
+BOUND = 30  # seconds; nothing here takes one
+
+
+@pytest.fixture(params=["nvidia", "amd"])
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    return Runtime(request.param)
+
+
+class Gate:
+    """A host function that holds a stream until it is opened."""
+
+    def __init__(self, runtime: Runtime, stream: ctypes.c_void_p) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+        self._function = HostFunction(self._hold)  # kept: the stream calls it later
+        runtime("LaunchHostFunc", stream, self._function, None)
+
+    def _hold(self, _: int) -> None:
+        self.entered.set()
+        self.opened.wait(BOUND)
+
+
+def test_a_stream_works_in_order_and_by_itself(runtime: Runtime) -> None:
+    stream, event = runtime.stream(), runtime.event()
+    gate = Gate(runtime, stream)
+    first, second = runtime.block(64), runtime.block(64)
+    runtime("MemsetAsync", first, 7, ctypes.c_size_t(64), stream)
+    runtime.copy(second, first, 64, stream)
+    runtime("MemsetAsync", first, 9, ctypes.c_size_t(64), stream)
+    runtime("EventRecord", event, stream)
+    assert gate.entered.wait(BOUND)
+    assert runtime.code("StreamQuery", stream) == NOT_READY
+    assert runtime.code("EventQuery", event) == NOT_READY
+    gate.opened.set()
+    runtime("EventSynchronize", event)
+    assert ctypes.string_at(first, 64) == b"\x09" * 64
+    assert ctypes.string_at(second, 64) == b"\x07" * 64
+    runtime("StreamSynchronize", stream)
+    assert runtime.code("StreamQuery", stream) == 0
+
+
+def test_a_stream_waits_for_an_event_of_another(runtime: Runtime) -> None:
+    one, other, event = runtime.stream(), runtime.stream(), runtime.event()
+    gate = Gate(runtime, one)
+    block = runtime.block(8)
+    runtime("Memset", block, 0, ctypes.c_size_t(8))
+    runtime("MemsetAsync", block, 1, ctypes.c_size_t(8), one)
+    runtime("EventRecord", event, one)
+    runtime("StreamWaitEvent", other, event, 0)
+    copied = runtime.block(8)
+    runtime.copy(copied, block, 8, other)
+    assert gate.entered.wait(BOUND)
+    assert runtime.code("StreamQuery", other) == NOT_READY
+    gate.opened.set()
+    runtime("StreamSynchronize", other)
+    assert ctypes.string_at(copied, 8) == b"\x01" * 8
+
+
+def test_streams_are_independent(runtime: Runtime) -> None:
+    held, free = runtime.stream(), runtime.stream()
+    gate = Gate(runtime, held)
+    block = runtime.block(8)
+    runtime("MemsetAsync", block, 1, ctypes.c_size_t(8), free)
+    runtime("StreamSynchronize", free)
+    runtime("MemsetAsync", block, 2, ctypes.c_size_t(8), None)
+    runtime("StreamSynchronize", None)
+    assert ctypes.string_at(block, 8) == b"\x02" * 8
+    gate.opened.set()
+    runtime("DeviceSynchronize")
+
+
+def test_a_destroyed_stream_finishes_and_is_then_unknown(runtime: Runtime) -> None:
+    stream, event = runtime.stream(), runtime.event()
+    gate = Gate(runtime, stream)
+    runtime("EventRecord", event, stream)
+    runtime("StreamDestroy", stream)
+    assert runtime.code("StreamQuery", stream) == INVALID_HANDLE
+    assert runtime.code("GetLastError") == INVALID_HANDLE
+    assert runtime.code("GetLastError") == 0
+    gate.opened.set()
+    runtime("EventSynchronize", event)
+
+
+def test_a_stream_waits_for_a_word(runtime: Runtime) -> None:
+    stream, event = runtime.stream(), runtime.event()
+    word = ctypes.cast(runtime.block(4, pinned=True), ctypes.POINTER(ctypes.c_uint32))
+    word[0] = 0
+    if runtime.vendor == "nvidia":
+        wait = runtime.library.cuStreamWaitValue32_v2
+        assert wait(stream, ctypes.c_ulonglong(ctypes.addressof(word.contents)), 3, 0) == 0
+    else:
+        wait = runtime.library.hipStreamWaitValue32
+        assert wait(stream, word, 3, 0, ctypes.c_uint32(0xFFFFFFFF)) == 0
+    runtime("EventRecord", event, stream)
+    word[0] = 2
+    assert runtime.code("EventQuery", event) == NOT_READY
+    word[0] = 4
+    runtime("EventSynchronize", event)
+
+
+def test_only_pinned_memory_is_the_hosts(runtime: Runtime) -> None:
+    runtime("SetDevice", 3)
+    device, pinned = runtime.block(100), runtime.block(100, pinned=True)
+    runtime("SetDevice", 5)
+    plain = ctypes.create_string_buffer(100)
+    seen = [runtime.attributes(pointer) for pointer in (device, pinned, plain)]
+    assert [(a.type, a.device) for a in seen] == [(2, 3), (1, 3), (2, 5)]
+    assert runtime.attributes(ctypes.c_void_p((pinned.value or 0) + 99)).type == 1
+    runtime("HostRegister", plain, ctypes.c_size_t(100), 0)
+    assert runtime.attributes(plain).type == 1
+    runtime("HostUnregister", plain)
+    assert runtime.attributes(plain).type == 2
+    assert runtime.code("Free", pinned) == INVALID_VALUE
+    runtime("FreeHost", pinned)
+    runtime("Free", device)
+    runtime("SetDevice", 0)
+
+
+def test_devices_have_names_and_addresses(runtime: Runtime) -> None:
+    count, properties = ctypes.c_int(), ctypes.create_string_buffer(4096)
+    runtime("GetDeviceCount", ctypes.byref(count))
+    assert count.value == 8
+    suffix = "R0600" if runtime.vendor == "amd" else ""
+    runtime("GetDeviceProperties" + suffix, properties, 2)
+    assert properties.value == f"Emulated {runtime.vendor.upper()} GPU".encode()
+    bus = ctypes.create_string_buffer(16)
+    runtime("DeviceGetPCIBusId", bus, 16, 2)
+    assert bus.value == b"0000:12:00.0"
+    assert runtime.code("SetDevice", 8) == INVALID_DEVICE
+    library = runtime.library.hetcomm_emulated_vendor
+    library.restype = ctypes.c_char_p
+    assert library() == runtime.vendor.encode()
+
+
+COPY = """
+import ctypes, sys, time
+from emulated_vendor import Runtime
+runtime, size = Runtime(sys.argv[1]), 32 << 20
+streams = [runtime.stream(), runtime.stream()]
+device, pinned = runtime.block(size), runtime.block(size, pinned=True)
+other = runtime.block(size, pinned=True)
+for block in (device, pinned, other):
+    runtime("Memset", block, 1, ctypes.c_size_t(size))
+start = time.monotonic()
+for part in range(int(sys.argv[2])):  # every direction carries `size` bytes
+    target, source = ((device, pinned), (other, device))[part]
+    runtime.copy(target, source, size, streams[part])
+enqueued = time.monotonic() - start
+for stream in streams:
+    runtime("StreamSynchronize", stream)
+print(enqueued, time.monotonic() - start)
+"""
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_copies_take_the_rate_of_their_engine(vendor: str, directions: int) -> None:
+    text = run(COPY, vendor, str(directions), HETCOMM_EMULATED_COPY_RATE="64M")
+    enqueued, total = map(float, text.split())
+    assert enqueued < 0.25  # the host does not wait
+    assert 0.49 < total < 0.9  # 0.5 s at this rate, and the engines work at the same time
+
+
+def test_without_a_rate_copies_are_not_held() -> None:
+    assert float(run(COPY, "nvidia", "1").split()[1]) < 0.25
+
+
+def test_latency_is_added_to_every_copy() -> None:
+    program = """
+import time
+from emulated_vendor import Runtime
+runtime = Runtime("nvidia")
+device, pinned, stream = runtime.block(8), runtime.block(8, pinned=True), runtime.stream()
+start = time.monotonic()
+for _ in range(10):
+    runtime.copy(device, pinned, 8, stream)
+runtime("StreamSynchronize", stream)
+print(time.monotonic() - start)
+"""
+    assert 0.1 <= float(run(program, HETCOMM_EMULATED_LATENCY="10000")) < 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"HETCOMM_EMULATED_FAULT": "no_wait_value"}, "801 0 13000"),
+        ({"HETCOMM_EMULATED_FAULT": "old_runtime"}, "0 0 10020"),
+        ({"HETCOMM_EMULATED_DEVICES": "0"}, "100 100 0"),
+        ({"HETCOMM_EMULATED_FAULT": "nonsense"}, "3 3 0"),
+        ({"HETCOMM_EMULATED_FAULT": "hang"}, "3 3 0"),
+    ],
+)
+def test_faults_of_the_runtime(environment: dict[str, str], expected: str) -> None:
+    program = """
+import ctypes
+from emulated_vendor import Runtime
+runtime = Runtime("nvidia")
+word, version = ctypes.c_uint32(), ctypes.c_int()
+address = ctypes.c_ulonglong(ctypes.addressof(word))
+wait = runtime.library.cuStreamWaitValue32_v2
+print(wait(None, address, 0, 0), runtime.code("SetDevice", 0), end=" ")
+runtime.code("RuntimeGetVersion", ctypes.byref(version))
+print(version.value)
+"""
+    assert run(program, **environment).strip() == expected
+
+
+def test_a_forked_child_and_a_host_function_get_errors() -> None:
+    program = """
+import os
+from emulated_vendor import HostFunction, Runtime
+runtime, inside = Runtime("nvidia"), []
+function = HostFunction(lambda _: inside.append(runtime.code("SetDevice", 0)))
+runtime("LaunchHostFunc", None, function, None)
+runtime("StreamSynchronize", None)
+child = os.fork()
+if child == 0:
+    os._exit(runtime.code("SetDevice", 0))
+print(inside[0], os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run(program).strip() == "800 3"
