@@ -45,9 +45,14 @@ void bind_facts(py::module_& module) {
   }
   module.def("fabric_from_name", &fabric_from_name, py::arg("name"));
 
+  py::enum_<Memory> memory(module, "Memory", "Where a rank's buffers live.");
+  for (int i = 0; i <= static_cast<int>(Memory::direct); ++i) {
+    memory.value(name(static_cast<Memory>(i)), static_cast<Memory>(i));
+  }
+
   py::class_<Nic> nic(module, "Nic",
                       "One network interface or RDMA port. bandwidth: bytes per second and "
-                      "direction, assumed unless bandwidth_known; numa: -1 if unknown.");
+                      "direction, assumed unless bandwidth_known; numa and gid: -1 if unknown.");
   nic.def_readwrite("name", &Nic::name)
       .def_readwrite("interface", &Nic::interface)
       .def_readwrite("fabric", &Nic::fabric)
@@ -55,6 +60,8 @@ void bind_facts(py::module_& module) {
       .def_readwrite("bandwidth_known", &Nic::bandwidth_known)
       .def_readwrite("numa", &Nic::numa)
       .def_readwrite("address", &Nic::address)
+      .def_readwrite("subnet", &Nic::subnet)
+      .def_readwrite("gid", &Nic::gid)
       .def(py::self == py::self)
       .def("__repr__", [](const Nic& self) {
         return "<Nic " + self.name + " " + name(self.fabric) + " " + self.address + ">";
@@ -68,6 +75,11 @@ void bind_facts(py::module_& module) {
       .def_readwrite("host_name", &RankInfo::host_name)
       .def_readwrite("vendor", &RankInfo::vendor)
       .def_readwrite("cores", &RankInfo::cores)
+      .def_readwrite("memory", &RankInfo::memory)
+      .def_readwrite("kernels", &RankInfo::kernels)
+      .def_readwrite("device", &RankInfo::device)
+      .def_readwrite("ccl", &RankInfo::ccl)
+      .def_readwrite("island", &RankInfo::island)
       .def_readwrite("nics", &RankInfo::nics)
       .def_readwrite("libraries", &RankInfo::libraries)
       .def(py::self == py::self)
@@ -84,6 +96,17 @@ void bind_topology(py::module_& module) {
   py::class_<Level>(module, "Level", "One tier of the nesting: a partition of the ranks.")
       .def_readonly("name", &Level::name)
       .def_readonly("groups", &Level::groups);
+
+  py::class_<IslandNetwork> network(module, "IslandNetwork",
+                                    "The network that an island's native library uses between "
+                                    "hosts. members: by index in the island.");
+  network.def_readonly("fabric", &IslandNetwork::fabric)
+      .def_readonly("members", &IslandNetwork::members)
+      .def_readonly("why", &IslandNetwork::why);
+  py::class_<IslandNetwork::Member>(network, "Member")
+      .def_readonly("devices", &IslandNetwork::Member::devices)
+      .def_readonly("gid", &IslandNetwork::Member::gid)
+      .def_readonly("interface", &IslandNetwork::Member::interface);
 
   py::class_<Topology>(module, "Topology",
                        "What all ranks agreed on, from their facts in order of rank. Immutable.")
@@ -104,6 +127,27 @@ void bind_topology(py::module_& module) {
            [](const Topology& self, int rank) { return self.island_of(checked(self, rank)); })
       .def("index_in_island",
            [](const Topology& self, int rank) { return self.index_in_island(checked(self, rank)); })
+      .def(
+          "native", [](const Topology& self, int rank) { return self.native(checked(self, rank)); },
+          "Whether a native library serves the rank's island.")
+      .def(
+          "staged",
+          [](const Topology& self, int rank, int peer) {
+            return self.staged(checked(self, rank), checked(self, peer));
+          },
+          py::arg("rank"), py::arg("peer"),
+          "Whether messages between them pass through host memory at the first one's end.")
+      .def(
+          "island_network",
+          [](const Topology& self, int island) {
+            if (island < 0 || island >= static_cast<int>(self.islands().size())) {
+              throw Error(Code::invalid_argument, "expected an island from 0 to " +
+                                                      std::to_string(self.islands().size() - 1) +
+                                                      ", got " + std::to_string(island));
+            }
+            return self.island_network(island);
+          },
+          "The network that the island's native library uses between hosts.")
       .def("host_of",
            [](const Topology& self, int rank) { return self.host_of(checked(self, rank)); })
       .def("same_host", [](const Topology& self, int a,

@@ -51,7 +51,7 @@ class Execution {
   const StepGraph& graph_;
   const Spec& spec_;
   Terms terms_;
-  std::vector<Memory> memory_;  // three for each rank
+  std::vector<SymbolicMemory> memory_;  // three for each rank
   std::vector<std::vector<Access>> accesses_;
   std::vector<int> waits_;    // for each step; -1 once it is complete
   std::vector<int> arrived_;  // for each meeting

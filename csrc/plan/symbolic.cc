@@ -77,7 +77,7 @@ void append(std::vector<Run>& runs, const std::vector<Run>& more) {
   for (const Run& run : more) append(runs, run);
 }
 
-void Memory::read(int64_t offset, int64_t count, std::vector<Run>& value) const {
+void SymbolicMemory::read(int64_t offset, int64_t count, std::vector<Run>& value) const {
   value.clear();
   const int64_t end = offset + count;
   auto run = std::upper_bound(runs_.begin(), runs_.end(), offset,
@@ -92,7 +92,7 @@ void Memory::read(int64_t offset, int64_t count, std::vector<Run>& value) const 
   if (at < end) append(value, {at - offset, count, 0, Terms::none});
 }
 
-void Memory::write(int64_t offset, const std::vector<Run>& value) {
+void SymbolicMemory::write(int64_t offset, const std::vector<Run>& value) {
   if (value.empty()) return;
   const int64_t end = offset + value.back().end;
   // Neighbours that touch are taken in, so that what continues them is joined.

@@ -47,7 +47,7 @@ void append(std::vector<Run>& runs, const Run& run);
 void append(std::vector<Run>& runs, const std::vector<Run>& more);
 
 // The symbolic contents of one buffer.
-class Memory {
+class SymbolicMemory {
  public:
   // The runs of [offset, offset + count), begin and end relative to offset; term none in gaps.
   void read(int64_t offset, int64_t count, std::vector<Run>& value) const;

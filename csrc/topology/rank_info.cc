@@ -11,9 +11,28 @@ namespace {
 
 constexpr const char* fabric_names[] = {"shm",        "nvlink", "xgmi",    "pcie",
                                         "infiniband", "roce",   "ethernet"};
+constexpr const char* memory_names[] = {"host", "device", "direct"};
+
+template <typename Value, size_t count>
+const char* name_of(Value value, const char* const (&names)[count]) {
+  auto index = static_cast<size_t>(value);
+  return index < count ? names[index] : "unknown";
+}
+
+template <typename Value, size_t count>
+Value value_of(const std::string& text, const char* const (&names)[count],
+               const std::string& expected) {
+  std::string known;
+  for (size_t i = 0; i < count; ++i) {
+    if (text == names[i]) return static_cast<Value>(i);
+    known += std::string(i == 0 ? "" : ", ") + names[i];
+  }
+  throw Error(Code::invalid_argument,
+              "expected " + expected + " (" + known + "), got \"" + text + "\"");
+}
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 1";
+constexpr const char* heading = "hetcomm rank 2";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 
@@ -89,6 +108,22 @@ class Parser {
     return value;
   }
 
+  bool flag(size_t index) const {
+    int value = number<int>(index);
+    if (value != 0 && value != 1) fail("0 or 1", std::to_string(value));
+    return value == 1;
+  }
+
+  // One of a list of names, which `from_name` knows.
+  template <typename Value>
+  Value named(size_t index, const char* expected, Value (*from_name)(const std::string&)) const {
+    try {
+      return from_name(text(index));
+    } catch (const Error&) {
+      fail(expected, quoted(text(index)));
+    }
+  }
+
   [[noreturn]] void fail(const std::string& expected, const std::string& got) const {
     throw Error(Code::invalid_argument,
                 "cannot read a rank's facts, line " + std::to_string(line_) + ": expected " +
@@ -102,38 +137,32 @@ class Parser {
 };
 
 Nic parse_nic(const Parser& parser) {
-  parser.expect_fields(7);
+  parser.expect_fields(9);
   Nic nic;
   nic.name = parser.text(1);
   nic.interface = parser.text(2);
-  try {
-    nic.fabric = fabric_from_name(parser.text(3));
-  } catch (const Error&) {
-    parser.fail("a fabric", quoted(parser.text(3)));
-  }
+  nic.fabric = parser.named(3, "a fabric", fabric_from_name);
   nic.bandwidth = parser.number<int64_t>(4);
-  int known = parser.number<int>(5);
-  if (known != 0 && known != 1) parser.fail("0 or 1", std::to_string(known));
-  nic.bandwidth_known = known == 1;
+  nic.bandwidth_known = parser.flag(5);
   nic.numa = parser.number<int>(6);
   nic.address = parser.text(7);
+  nic.subnet = parser.text(8);
+  nic.gid = parser.number<int>(9);
   return nic;
 }
 
 }  // namespace
 
-const char* name(Fabric fabric) {
-  auto index = static_cast<size_t>(fabric);
-  return index < std::size(fabric_names) ? fabric_names[index] : "unknown";
-}
+const char* name(Fabric fabric) { return name_of(fabric, fabric_names); }
 
 Fabric fabric_from_name(const std::string& text) {
-  std::string known;
-  for (size_t i = 0; i < std::size(fabric_names); ++i) {
-    if (text == fabric_names[i]) return static_cast<Fabric>(i);
-    known += std::string(i == 0 ? "" : ", ") + fabric_names[i];
-  }
-  throw Error(Code::invalid_argument, "expected a fabric (" + known + "), got \"" + text + "\"");
+  return value_of<Fabric>(text, fabric_names, "a fabric");
+}
+
+const char* name(Memory memory) { return name_of(memory, memory_names); }
+
+Memory memory_from_name(const std::string& text) {
+  return value_of<Memory>(text, memory_names, "a kind of memory");
 }
 
 std::string serialize(const RankInfo& info) {
@@ -142,11 +171,17 @@ std::string serialize(const RankInfo& info) {
       << "host\t" << escape(info.host) << '\n'
       << "host_name\t" << escape(info.host_name) << '\n'
       << "vendor\t" << escape(info.vendor) << '\n'
-      << "cores\t" << std::to_string(info.cores) << '\n';
+      << "cores\t" << std::to_string(info.cores) << '\n'
+      << "memory\t" << name(info.memory) << '\n'
+      << "kernels\t" << (info.kernels ? '1' : '0') << '\n'
+      << "device\t" << escape(info.device) << '\n'
+      << "ccl\t" << escape(info.ccl) << '\n'
+      << "island\t" << escape(info.island) << '\n';
   for (const Nic& nic : info.nics) {
     out << "nic\t" << escape(nic.name) << '\t' << escape(nic.interface) << '\t' << name(nic.fabric)
         << '\t' << std::to_string(nic.bandwidth) << '\t' << (nic.bandwidth_known ? '1' : '0')
-        << '\t' << std::to_string(nic.numa) << '\t' << escape(nic.address) << '\n';
+        << '\t' << std::to_string(nic.numa) << '\t' << escape(nic.address) << '\t'
+        << escape(nic.subnet) << '\t' << std::to_string(nic.gid) << '\n';
   }
   for (const auto& [library, version] : info.libraries) {
     out << "library\t" << escape(library) << '\t' << escape(version) << '\n';
@@ -160,7 +195,8 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host", "host_name", "vendor", "cores"};
+  std::set<std::string> missing = {"host",    "host_name", "vendor", "cores", "memory",
+                                   "kernels", "device",    "ccl",    "island"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -176,8 +212,13 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "host_name") info.host_name = parser.text(1);
       if (key == "vendor") info.vendor = parser.text(1);
       if (key == "cores") info.cores = parser.number<int>(1);
+      if (key == "memory") info.memory = parser.named(1, "a kind of memory", memory_from_name);
+      if (key == "kernels") info.kernels = parser.flag(1);
+      if (key == "device") info.device = parser.text(1);
+      if (key == "ccl") info.ccl = parser.text(1);
+      if (key == "island") info.island = parser.text(1);
     } else {
-      parser.fail("host, host_name, vendor and cores once each, nic or library", quoted(key));
+      parser.fail("each fact of a rank once, nic or library", quoted(key));
     }
   }
   if (!missing.empty()) parser.fail(quoted(*missing.begin()), "the end of the text");

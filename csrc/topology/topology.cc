@@ -24,6 +24,8 @@ void validate(const std::vector<RankInfo>& ranks) {
     };
     expect(!info.host.empty(), "the identity of its host", "an empty text");
     expect(!info.vendor.empty(), "a vendor such as cpu, nvidia or amd", "an empty text");
+    expect(info.memory <= Memory::direct, "a known kind of memory",
+           "number " + std::to_string(static_cast<int>(info.memory)));
     expect(info.cores >= 1, "at least one core", std::to_string(info.cores));
     for (const Nic& nic : info.nics) {
       expect(nic.fabric <= Fabric::ethernet, "a known fabric for NIC " + nic.name,
@@ -85,6 +87,7 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
   for (const auto& members : islands_) {
     for (size_t i = 0; i < members.size(); ++i) index_in_island_[members[i]] = static_cast<int>(i);
   }
+  networks_.resize(islands_.size());
   for (const auto& members : hosts_) {
     int64_t bandwidth = 0;
     std::set<std::string> counted;
@@ -103,6 +106,12 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
 int64_t Topology::uplink(int rank) const {
   int host = host_of_[rank];
   return host_bandwidth_[host] / static_cast<int64_t>(hosts_[host].size());
+}
+
+bool Topology::staged(int rank, int peer) const {
+  const Memory memory = ranks_[rank].memory;
+  return memory == Memory::device ||
+         (memory == Memory::direct && fabric_between(rank, peer) == Fabric::ethernet);
 }
 
 Fabric Topology::fabric_between(int a, int b) const {

@@ -12,6 +12,12 @@ enum class Fabric : uint8_t { shm, nvlink, xgmi, pcie, infiniband, roce, etherne
 const char* name(Fabric fabric);
 Fabric fabric_from_name(const std::string& name);  // throws Error(invalid_argument)
 
+// Where a rank's buffers live. direct: memory of a device that the rank's transport sends and
+// receives itself; device: it cannot, so that messages pass through host memory.
+enum class Memory : uint8_t { host, device, direct };
+const char* name(Memory memory);
+Memory memory_from_name(const std::string& name);  // throws Error(invalid_argument)
+
 // One network interface or RDMA port, as its host sees it.
 struct Nic {
   std::string name;       // "eth0", "mlx5_0" (its port 1; further ports are "mlx4_0:2")
@@ -21,6 +27,10 @@ struct Nic {
   bool bandwidth_known = false;  // false: the driver reports none and a default is assumed
   int numa = -1;                 // NUMA node, -1 if unknown
   std::string address;           // IPv4 (or IPv6) address of the interface, empty if none
+  // The network it is part of: an InfiniBand subnet prefix "fe80:0000:0000:0000", else an IP
+  // network "10.1.0.0/16". Empty if unknown.
+  std::string subnet;
+  int gid = -1;  // roce: index of the RoCE v2 GID with the address; -1: none
 
   bool operator==(const Nic&) const = default;
 };
@@ -31,7 +41,12 @@ struct RankInfo {
   std::string host;       // identity of the memory system, see host_identity()
   std::string host_name;  // for people
   std::string vendor = "cpu";
-  int cores = 1;                                 // processors this rank may run on
+  int cores = 1;  // processors this rank may run on
+  Memory memory = Memory::host;
+  bool kernels = false;                          // its device reduces by itself
+  std::string device;                            // for people: "NVIDIA H200 0000:1b:00.0"
+  std::string ccl;                               // its native library: "NCCL 2.28.3"
+  std::string island;                            // label that the user groups by, mostly empty
   std::vector<Nic> nics;                         // usable ones, best first
   std::map<std::string, std::string> libraries;  // "ucx" -> "1.22.0 (path)"
 
@@ -42,6 +57,19 @@ struct RankInfo {
 std::string serialize(const RankInfo& info);
 RankInfo parse_rank_info(
     const std::string& text);  // throws Error(invalid_argument), names the line
+
+// The network that the native library of an island uses between hosts: the best one that all
+// members share.
+struct IslandNetwork {
+  struct Member {
+    std::vector<std::string> devices;  // RDMA ports "mlx5_0", or interfaces "eth0"; may be empty
+    int gid = -1;                      // roce: the GID index of all devices; -1: they differ
+    std::string interface;             // for the library's own connections over IP; may be empty
+  };
+  Fabric fabric = Fabric::shm;  // shm or pcie: all members are on one host
+  std::vector<Member> members;  // by index in the island
+  std::string why;              // for people
+};
 
 // One tier of the nesting: a partition of the ranks into groups, finest level first.
 struct Level {
@@ -64,6 +92,13 @@ class Topology {
   int island_of(int rank) const { return island_of_[rank]; }
   int index_in_island(int rank) const { return index_in_island_[rank]; }
   const std::vector<int>& island(int index) const { return islands_[index]; }
+
+  const IslandNetwork& island_network(int island) const { return networks_[island]; }
+
+  // Whether a native library serves the rank's island; the CPU engine serves the others.
+  bool native(int rank) const { return ranks_[rank].memory != Memory::host; }
+  // Whether messages between them pass through host memory at `rank`'s end.
+  bool staged(int rank, int peer) const;
 
   // Hosts likewise.
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
@@ -88,6 +123,7 @@ class Topology {
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
   std::vector<int> island_of_, index_in_island_, host_of_;
+  std::vector<IslandNetwork> networks_;
   std::vector<int64_t> host_bandwidth_;
   std::vector<Level> levels_;
   uint64_t fingerprint_ = 0;

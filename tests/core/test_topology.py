@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetcomm import _core
-from hetcomm._core import Fabric, InvalidArgumentError, Nic, RankInfo, Topology
+from hetcomm._core import Fabric, InvalidArgumentError, Memory, Nic, RankInfo, Topology
 
 
 def nic(name: str = "eth0", fabric: Fabric = Fabric.ethernet, bandwidth: int = 1000) -> Nic:
@@ -28,6 +28,8 @@ nics = st.builds(
     bandwidth_known=st.booleans(),
     numa=st.integers(-1, 64),
     address=st.text(),
+    subnet=st.text(),
+    gid=st.integers(-1, 255),
 )
 infos = st.builds(
     RankInfo,
@@ -35,6 +37,11 @@ infos = st.builds(
     host_name=st.text(),
     vendor=st.text(min_size=1),
     cores=st.integers(1, 2**31 - 1),
+    memory=st.sampled_from(list(Memory.__members__.values())),
+    kernels=st.booleans(),
+    device=st.text(),
+    ccl=st.text(),
+    island=st.text(),
     nics=st.lists(nics, max_size=3),
     libraries=st.dictionaries(st.text(), st.text(), max_size=3),
 )
@@ -51,20 +58,21 @@ def test_facts_survive_serialisation(info: RankInfo) -> None:
 def test_separators_and_control_characters_are_escaped() -> None:
     info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
     text = _core.serialize(info)
-    assert len(text.splitlines()) == 6  # heading, four facts, one NIC
+    assert len(text.splitlines()) == 11  # heading, nine facts, one NIC
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 1\n"
-FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\n"
+HEAD = "hetcomm rank 2\n"
+FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nmemory\thost\nkernels\t0\n"
+FACTS += "device\t\nccl\t\nisland\t\n"
 
 
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 1"),
-        ("hetcomm rank 2\n", 1, "hetcomm rank 1"),
-        (HEAD + "host\ta\n", 2, "cores"),
+        ("", 0, "hetcomm rank 2"),
+        ("hetcomm rank 1\n", 1, "hetcomm rank 2"),
+        (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
         (HEAD + "cores\t1 \n", 2, "an integer"),
@@ -72,12 +80,14 @@ FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\n"
         (HEAD + "host\n", 2, "1 fields"),
         (HEAD + "host\ta\\q1\n", 2, "two hexadecimal digits"),
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
-        (FACTS + "speed\t1\n", 6, "nic or library"),
-        (FACTS + "\n", 6, "nic or library"),
-        (FACTS + "nic\teth0\n", 6, "7 fields"),
-        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\n", 6, "a fabric"),
-        (FACTS + "nic\te\te\troce\t1\t2\t0\t\n", 6, "0 or 1"),
-        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 7, "each library once"),
+        (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
+        (HEAD + "kernels\t2\n", 2, "0 or 1"),
+        (FACTS + "speed\t1\n", 11, "nic or library"),
+        (FACTS + "\n", 11, "nic or library"),
+        (FACTS + "nic\teth0\n", 11, "9 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 11, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 11, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 12, "each library once"),
     ],
 )
 def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:
@@ -179,6 +189,36 @@ def test_fabric_between_hosts(mine: list[str], theirs: list[str], expected: str)
     assert topology.fabric_between(0, 1).name == expected
     assert topology.fabric_between(1, 0).name == expected
     assert topology.fabric_between(0, 2) == Fabric.shm
+
+
+def memory_of(host: str, memory: str, *nics: Nic) -> RankInfo:
+    info = rank(host, "nvidia", *nics)
+    info.memory = getattr(Memory, memory)
+    return info
+
+
+@pytest.mark.parametrize(
+    ("memory", "same_host", "over_infiniband", "over_ethernet"),
+    [
+        ("host", False, False, False),
+        ("device", True, True, True),
+        ("direct", False, False, True),
+    ],
+)
+def test_where_messages_pass_through_host_memory(
+    memory: str, same_host: bool, over_infiniband: bool, over_ethernet: bool
+) -> None:
+    both = [nic("mlx5_0", Fabric.infiniband), nic()]
+    topology = Topology(
+        [memory_of("a", memory, *both), rank("a"), rank("b", "amd", *both), rank("c", "cpu", nic())]
+    )
+    assert topology.native(0) == (memory != "host")
+    assert [topology.staged(0, peer) for peer in (1, 2, 3)] == [
+        same_host,
+        over_infiniband,
+        over_ethernet,
+    ]
+    assert not any(topology.staged(peer, 0) for peer in (1, 2, 3))
 
 
 @given(st.lists(infos, min_size=1, max_size=3))
