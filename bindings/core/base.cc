@@ -1,7 +1,9 @@
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "base/config.h"
 #include "base/dtype.h"
+#include "base/library.h"
 #include "base/status.h"
 #include "core/binding.h"
 
@@ -78,6 +80,8 @@ void bind(py::module_& module) {
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);
   module.def("format_seconds", &format_seconds);
+  set_wheel_folders(
+      py::module_::import("hetcomm._wheels").attr("folders")().cast<std::vector<std::string>>());
 }
 
 const Binding binding(0, bind);

@@ -139,12 +139,6 @@ void bind(py::module_& module) {
       },
       py::arg("interfaces") = std::vector<std::string>());
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or why there is none.");
-  // Where this Python would import the libucx wheel from, if it is installed.
-  py::object wheel = py::module_::import("importlib.util").attr("find_spec")("libucx");
-  if (!wheel.is_none()) {
-    set_ucx_wheel_directory(
-        py::module_::import("os.path").attr("dirname")(wheel.attr("origin")).cast<std::string>());
-  }
 }
 
 const Binding binding(30, bind);

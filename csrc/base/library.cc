@@ -1,39 +1,101 @@
 #include "base/library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+
+#include "base/config.h"
+#include "base/log.h"
 #include "base/status.h"
 
 namespace hetcomm {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::mutex mutex;
+std::vector<std::string>& wheel_folders() {
+  static auto* folders = new std::vector<std::string>;
+  return *folders;
+}
+
+// "libcudart.so" of "/usr/lib/libcudart.so.13".
+std::string without_version(const std::string& path) {
+  std::string file = fs::path(path).filename();
+  size_t end = file.find(".so");
+  return end == std::string::npos ? file : file.substr(0, end + 3);
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
+std::string path_of(void* handle, const std::string& otherwise) {
+  link_map* map = nullptr;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || *map->l_name == '\0') return otherwise;
+  return map->l_name;
+}
+
+// The copy that the loaded library `user` calls; empty if there is no such user.
+std::string copy_of_user(const LibrarySearch& search) {
+  if (search.user.empty()) return "";
+  void* user = dlopen(search.user.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (user == nullptr) return "";
+  Dl_info info{};
+  void* function = dlsym(user, search.symbol.c_str());
+  bool known = function != nullptr && dladdr(function, &info) != 0 && info.dli_fname != nullptr;
+  dlclose(user);
+  return known ? info.dli_fname : "";
+}
+
+// Of the loaded copies the one to use; empty if none is loaded.
+std::string loaded_copy(const LibrarySearch& search) {
+  std::vector<std::string> loaded = loaded_libraries(search.names.front());
+  if (loaded.size() < 2) return loaded.empty() ? "" : loaded.front();
+  std::string of_user = copy_of_user(search);
+  std::string taken = of_user.empty() ? loaded.front() : of_user;
+  std::string text;
+  for (const std::string& path : loaded) text += (text.empty() ? "" : " and ") + path;
+  log(LogLevel::warning,
+      "this process has loaded more than one " + search.what + ": " + text + "; taking " + taken +
+          (of_user.empty() ? ", which came first" : ", which " + search.user + " uses") +
+          "; memory and streams of one may be unknown to the other, so remove all but one");
+  return taken;
+}
+
+}  // namespace
 
 Library Library::open(const std::string& what, const std::vector<std::string>& candidates,
                       const std::vector<std::string>& required_symbols, const std::string& remedy) {
-  Library library;
+  std::string attempts;
   for (const std::string& candidate : candidates) {
     void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       const char* why = dlerror();
-      library.attempts_.push_back({candidate, why ? why : "cannot be loaded"});
+      attempts += "\n  " + candidate + ": " + (why ? why : "cannot be loaded");
       continue;
     }
+    Library library;
+    library.handle_ = handle;
+    library.path_ = path_of(handle, candidate);
     std::string missing;
     for (const std::string& symbol : required_symbols) {
-      if (dlsym(handle, symbol.c_str()) == nullptr) missing += " " + symbol;
+      if (!library.has(symbol.c_str())) missing += " " + symbol;
     }
-    if (!missing.empty()) {
-      library.attempts_.push_back({candidate, "lacks the symbols" + missing});
-      continue;  // kept loaded: some libraries do not survive dlclose
-    }
-    library.handle_ = handle;
-    library.path_ = candidate;
-    library.attempts_.push_back({candidate, "taken"});
-    return library;
+    if (missing.empty()) return library;
+    // It stays loaded: some libraries do not survive dlclose.
+    attempts += "\n  " + library.path_ + ": lacks the symbols" + missing;
   }
-  std::string text = what + " not found; tried:";
-  for (const Attempt& attempt : library.attempts_) {
-    text += "\n  " + attempt.path + ": " + attempt.outcome;
-  }
-  throw Error(Code::vendor, text + "\n" + remedy);
+  throw Error(Code::vendor, what + " not found; tried:" + attempts + "\n" + remedy);
+}
+
+Library Library::find(const LibrarySearch& search,
+                      const std::vector<std::string>& required_symbols) {
+  return open(search.what, library_candidates(search), required_symbols, search.remedy);
 }
 
 bool Library::has(const char* name) const { return dlsym(handle_, name) != nullptr; }
@@ -41,6 +103,54 @@ bool Library::has(const char* name) const { return dlsym(handle_, name) != nullp
 void* Library::address(const char* name) const {
   if (void* found = dlsym(handle_, name)) return found;
   throw Error(Code::vendor, path_ + " has no symbol " + name);
+}
+
+std::vector<std::string> library_candidates(const LibrarySearch& search) {
+  std::string loaded = loaded_copy(search);
+  if (auto chosen = setting(search.variable.c_str())) {
+    if (!loaded.empty() && !same_file(loaded, *chosen)) {
+      log(LogLevel::warning, search.variable + "=" + *chosen + " is loaded beside " + loaded +
+                                 ", which the process uses already; make them the same");
+    }
+    return {*chosen};
+  }
+  if (!loaded.empty()) return {loaded};
+  std::vector<std::string> paths;
+  std::lock_guard lock(mutex);
+  for (const std::string& name : search.names) {
+    for (const std::string& folder : wheel_folders()) {
+      std::error_code ignored;
+      fs::path path = fs::path(folder) / name;
+      if (fs::exists(path, ignored)) paths.push_back(path);
+    }
+  }
+  paths.insert(paths.end(), search.names.begin(), search.names.end());
+  return paths;
+}
+
+std::vector<std::string> loaded_libraries(const std::string& name) {
+  struct Search {
+    std::string file;
+    std::vector<std::string> found;
+  } search{without_version(name), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* argument) {
+        auto& search = *static_cast<Search*>(argument);
+        const std::string path = info->dlpi_name;
+        auto same = [&](const std::string& other) { return same_file(path, other); };
+        if (without_version(path) == search.file &&
+            std::none_of(search.found.begin(), search.found.end(), same)) {
+          search.found.push_back(path);
+        }
+        return 0;
+      },
+      &search);
+  return search.found;
+}
+
+void set_wheel_folders(const std::vector<std::string>& folders) {
+  std::lock_guard lock(mutex);
+  wheel_folders() = folders;
 }
 
 }  // namespace hetcomm

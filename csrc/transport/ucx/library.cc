@@ -1,10 +1,5 @@
 #include "transport/ucx/library.h"
 
-#include <dlfcn.h>
-#include <link.h>
-
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <vector>
@@ -22,26 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr unsigned kOldestVersion = 112;
-constexpr const char* kRemedy =
-    "pip install libucx-cu13, or set HETCOMM_UCX_LIBRARY to the path of a libucp.so.0 of UCX 1.12 "
-    "or "
-    "newer";
-
-std::mutex mutex;
-std::string wheel_directory;
-
-std::string loaded_libucp() {
-  std::string found;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* result) {
-        const char* slash = std::strrchr(info->dlpi_name, '/');
-        if (slash == nullptr || std::strncmp(slash, "/libucp.so", 10) != 0) return 0;
-        *static_cast<std::string*>(result) = info->dlpi_name;
-        return 1;
-      },
-      &found);
-  return found;
-}
+const LibrarySearch kSearch = {
+    .what = "UCX (libucp.so.0)",
+    .names = {"libucp.so.0"},
+    .variable = "HETCOMM_UCX_LIBRARY",
+    .remedy =
+        "pip install libucx-cu13, or set HETCOMM_UCX_LIBRARY to the path of a libucp.so.0 of "
+        "UCX 1.12 or newer",
+};
 
 // UCX looks for its modules in the folder "ucx" beside its libraries.
 bool has_rdma_module(const fs::path& libucp) {
@@ -71,31 +54,16 @@ std::string system_libucp_with_rdma() {
 }
 
 std::vector<std::string> candidates() {
-  std::string loaded = loaded_libucp();
-  if (auto chosen = setting("HETCOMM_UCX_LIBRARY")) {
-    std::error_code ignored;
-    if (!loaded.empty() && !fs::equivalent(loaded, *chosen, ignored)) {
-      log(LogLevel::warning, "HETCOMM_UCX_LIBRARY=" + *chosen + " is loaded beside " + loaded +
-                                 ", which the process uses already; make them the same");
+  std::vector<std::string> paths = library_candidates(kSearch);
+  bool wheel = paths.size() > 1;  // the system's comes last; nothing stands beside a firm choice
+  if (wheel && !rdma_devices().empty() && !has_rdma_module(paths.front())) {
+    std::string system = system_libucp_with_rdma();
+    if (!system.empty()) {
+      log(LogLevel::info,
+          "using " + system + ": it drives the RDMA devices here, unlike the libucx wheel");
+      paths.insert(paths.begin(), system);
     }
-    return {*chosen};
   }
-  if (!loaded.empty()) return {loaded};
-  std::vector<std::string> paths;
-  if (!wheel_directory.empty()) {
-    fs::path wheel = fs::path(wheel_directory) / "lib" / "libucp.so.0";
-    if (!rdma_devices().empty() && !has_rdma_module(wheel)) {
-      std::string system = system_libucp_with_rdma();
-      if (!system.empty()) {
-        log(LogLevel::info, "using " + system +
-                                ": it drives the RDMA devices here, unlike the "
-                                "libucx wheel");
-        paths.push_back(system);
-      }
-    }
-    paths.push_back(wheel);
-  }
-  paths.push_back("libucp.so.0");
   return paths;
 }
 
@@ -103,20 +71,18 @@ UcxLibrary load() {
   std::vector<std::string> paths = candidates();
   Library library = [&] {
     LoadEnvironment environment;
-    return Library::open("UCX (libucp.so.0)", paths, {"ucp_get_version"}, kRemedy);
+    return Library::open(kSearch.what, paths, {"ucp_get_version"}, kSearch.remedy);
   }();
   UcxLibrary ucx;
   ucx.ucp_get_version = library.symbol<decltype(&::ucp_get_version)>("ucp_get_version");
-  Dl_info info{};
-  bool known = dladdr(reinterpret_cast<void*>(ucx.ucp_get_version), &info) != 0;
-  ucx.path = known && info.dli_fname ? info.dli_fname : library.path();
+  ucx.path = library.path();
   unsigned major = 0, minor = 0, release = 0;
   ucx.ucp_get_version(&major, &minor, &release);
   ucx.version = std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
   ucx.major_minor = major * 100 + minor;
   if (major != 1 || ucx.major_minor < kOldestVersion) {
     throw Error(Code::vendor, "UCX: expected version 1.12 or newer, below 2; got " + ucx.version +
-                                  " from " + ucx.path + "; " + kRemedy);
+                                  " from " + ucx.path + "; " + kSearch.remedy);
   }
 #define X(symbol_name) ucx.symbol_name = library.symbol<decltype(&::symbol_name)>(#symbol_name);
   HETCOMM_UCX_SYMBOLS(X)
@@ -128,12 +94,8 @@ UcxLibrary load() {
 
 }  // namespace
 
-void set_ucx_wheel_directory(const std::string& directory) {
-  std::lock_guard lock(mutex);
-  wheel_directory = directory;
-}
-
 const UcxLibrary& ucx_library() {
+  static std::mutex mutex;
   static const UcxLibrary* library = nullptr;  // never destroyed: used until the process ends
   std::lock_guard lock(mutex);
   if (library == nullptr) library = new UcxLibrary(load());

@@ -21,8 +21,4 @@ std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& in
 // "1.22.0 (path)", or why there is none. Never throws.
 std::string ucx_version();
 
-// The installed libucx package's folder, which C++ cannot find by itself. Has no effect once UCX
-// has been loaded. Thread-safe.
-void set_ucx_wheel_directory(const std::string& directory);
-
 }  // namespace hetcomm
