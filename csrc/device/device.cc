@@ -1,0 +1,298 @@
+#include "device/device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "base/config.h"
+#include "base/log.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int64_t kPoolBytes = int64_t{512} << 20;
+constexpr size_t kPropertiesBytes = 16384;  // the vendors' structures have 1 to 2 KiB
+
+// What PointerGetAttributes fills; CUDA's is larger than HIP's.
+struct PointerAttributes {
+  int type;
+  int device;
+  void* device_pointer;
+  void* host_pointer;
+  long reserved[8];
+};
+
+// Lets the runtime's calls through while some stream of the process is recorded into a graph, which
+// they have nothing to do with.
+class OutsideCapture {
+ public:
+  explicit OutsideCapture(const Runtime& runtime) : runtime_(runtime) {
+    runtime_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~OutsideCapture() { runtime_.ThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  const Runtime& runtime_;
+  int mode_ = kCaptureRelaxed;
+};
+
+const Runtime& runtime_of(const std::string& vendor) {
+  if (const Vendor* row = find_vendor(vendor)) return load_runtime(*row);
+  std::string known;
+  for (const Vendor& row : vendors()) known += (known.empty() ? "" : ", ") + std::string(row.name);
+  throw Error(Code::vendor, "expected a vendor with device memory (" + known + "); got \"" +
+                                vendor +
+                                "\", which is served in host memory; correct "
+                                "HETCOMM_VENDOR");
+}
+
+int64_t most_kept() { return setting("HETCOMM_POOL_BYTES", kPoolBytes, 0, INT64_MAX); }
+
+}  // namespace
+
+std::shared_ptr<Device> Device::open(const std::string& vendor, int index) {
+  const Runtime& runtime = runtime_of(vendor);
+  const int count = count_devices(runtime);
+  if (index < 0 || index >= count) {
+    const char* visible = std::getenv(runtime.vendor->visible_variable);
+    throw Error(Code::vendor, "expected the index of a device below " + std::to_string(count) +
+                                  ", which is how many " + vendor + " devices this process sees (" +
+                                  runtime.vendor->visible_variable +
+                                  (visible ? "=\"" + std::string(visible) + "\"" : " is not set") +
+                                  "); got " + std::to_string(index) +
+                                  "; correct HETCOMM_DEVICE or show it more devices");
+  }
+  static std::mutex mutex;
+  // Never destroyed: the runtime may be gone before static destructors run.
+  static auto* devices = new std::map<std::pair<std::string, int>, std::shared_ptr<Device>>;
+  std::lock_guard lock(mutex);
+  auto& device = (*devices)[{vendor, index}];
+  if (!device) device.reset(new Device(runtime, index));
+  return device;
+}
+
+int Device::count(const std::string& vendor) { return count_devices(runtime_of(vendor)); }
+
+Device::Device(const Runtime& runtime, int index)
+    : runtime_(runtime),
+      index_(index),
+      memory_(
+          [this](size_t bytes) {
+            OutsideCapture outside(runtime_);
+            void* block = nullptr;
+            hetcomm::check(make_current());
+            hetcomm::check(check("Malloc", runtime_.Malloc(&block, bytes)));
+            return block;
+          },
+          [this, process = getpid()](void* block) {
+            if (process != getpid()) return;
+            OutsideCapture outside(runtime_);
+            check("Free", runtime_.Free(block));
+          },
+          most_kept()),
+      pinned_(
+          [this](size_t bytes) {
+            OutsideCapture outside(runtime_);
+            void* block = nullptr;
+            hetcomm::check(make_current());
+            hetcomm::check(
+                check("HostAlloc", runtime_.HostAlloc(&block, bytes, kHostPortable | kHostMapped)));
+            return block;
+          },
+          [this, process = getpid()](void* block) {
+            if (process != getpid()) return;
+            OutsideCapture outside(runtime_);
+            check("FreeHost", runtime_.FreeHost(block));
+          },
+          most_kept()) {
+  const std::string who = vendor().name + std::string(" GPU ") + std::to_string(index);
+  description_ = (emulated() ? "emulated " : "") + who;
+  hetcomm::check(make_current());
+  std::vector<char> properties(kPropertiesBytes);
+  hetcomm::check(
+      check("GetDeviceProperties", runtime_.GetDeviceProperties(properties.data(), index)));
+  properties[255] = '\0';
+  name_ = properties.data();
+  char bus[32] = "";
+  if (runtime_.DeviceGetPCIBusId(bus, sizeof bus, index) == kSuccess) {
+    bus_ = bus;
+    std::transform(bus_.begin(), bus_.end(), bus_.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));  // as in sysfs
+    });
+  } else {
+    runtime_.GetLastError();
+  }
+  words_ = std::make_shared<FlagWords>([this](size_t bytes) { return allocate_pinned(bytes); });
+  try_stream_wait();
+  description_ += ": " + name_ + ", " + runtime_.version + " (" + runtime_.path + ")";
+}
+
+// Some drivers have the operation and refuse it.
+void Device::try_stream_wait() {
+  if (runtime_.StreamWaitValue32 == nullptr) return;
+  Stream stream = make_stream();
+  Flag flag(words_);
+  flag.set();
+  int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag.word()), 1, 0);
+  destroy(stream);
+  if (error == kSuccess) return;
+  log(LogLevel::info, description_ + ": streams wait by host functions, because " +
+                          vendor().stream_wait_value + " returned " + std::to_string(error));
+  runtime_.StreamWaitValue32 = nullptr;
+}
+
+Status Device::check(const char* function, int error) const {
+  if (error == kSuccess) return {};
+  return Status(Code::vendor, description_ + ": " + runtime_.failure(function, error));
+}
+
+// Asked each time: others in the process, such as torch, change it too.
+Status Device::make_current() const {
+  int current = -1;
+  if (runtime_.GetDevice(&current) == kSuccess && current == index_) return {};
+  return check("SetDevice", runtime_.SetDevice(index_));
+}
+
+Stream Device::make_stream() {
+  OutsideCapture outside(runtime_);
+  Stream stream = nullptr;
+  hetcomm::check(make_current());
+  hetcomm::check(
+      check("StreamCreateWithPriority",
+            runtime_.StreamCreateWithPriority(&stream, kStreamNonBlocking, kHighestPriority)));
+  return stream;
+}
+
+void Device::destroy(Stream stream) {
+  OutsideCapture outside(runtime_);
+  hetcomm::check(check("StreamDestroy", runtime_.StreamDestroy(stream)));
+}
+
+Event Device::make_event() {
+  {
+    std::lock_guard lock(events_mutex_);
+    if (!events_.empty()) {
+      Event event = events_.back();
+      events_.pop_back();
+      return event;
+    }
+  }
+  Event event = nullptr;
+  hetcomm::check(make_current());
+  hetcomm::check(
+      check("EventCreateWithFlags", runtime_.EventCreateWithFlags(&event, kEventWithoutTiming)));
+  return event;
+}
+
+void Device::destroy_event(Event event) {
+  std::lock_guard lock(events_mutex_);
+  events_.push_back(event);
+}
+
+void* Device::allocate(size_t bytes) { return memory_.take(bytes); }
+void Device::release(void* memory) { memory_.give(memory); }
+void* Device::allocate_pinned(size_t bytes) { return pinned_.take(bytes); }
+void Device::release_pinned(void* memory) { pinned_.give(memory); }
+
+Status Device::copy(void* target, const void* source, size_t bytes, Stream stream) {
+  if (bytes == 0) return {};
+  if (Status status = make_current(); !status) return status;
+  return check("MemcpyAsync", runtime_.MemcpyAsync(target, source, bytes, kCopyAny, stream));
+}
+
+Status Device::record(Event event, Stream stream) {
+  if (Status status = make_current(); !status) return status;
+  return check("EventRecord", runtime_.EventRecord(event, stream));
+}
+
+Status Device::wait(Stream stream, Event event) {
+  if (Status status = make_current(); !status) return status;
+  return check("StreamWaitEvent", runtime_.StreamWaitEvent(stream, event, 0));
+}
+
+bool Device::passed(Event event, Status& status) {
+  OutsideCapture outside(runtime_);
+  if (status = make_current(); !status) return true;
+  int error = runtime_.EventQuery(event);
+  if (error == kNotReady) {
+    runtime_.GetLastError();  // not an error that others should find
+    return false;
+  }
+  status = check("EventQuery", error);
+  return true;
+}
+
+Status Device::call(Stream stream, void (*function)(void*), void* argument) {
+  if (Status status = make_current(); !status) return status;
+  return check("LaunchHostFunc", runtime_.LaunchHostFunc(stream, function, argument));
+}
+
+bool Device::holds(const void* pointer) const {
+  PointerAttributes attributes{};
+  if (!make_current()) return false;
+  if (runtime_.PointerGetAttributes(&attributes, pointer) != kSuccess) {
+    runtime_.GetLastError();  // HIP's answer to ordinary host memory
+    return false;
+  }
+  return (attributes.type == kMemoryDevice || attributes.type == kMemoryManaged) &&
+         attributes.device == index_;
+}
+
+bool Device::capturing(Stream stream) const {
+  int capture = 0;
+  if (!make_current()) return false;
+  int error = runtime_.StreamIsCapturing(stream, &capture);
+  if (error != kSuccess) runtime_.GetLastError();
+  return error == kCaptureImplicit || (error == kSuccess && capture != 0);
+}
+
+std::shared_ptr<Flag> Device::make_flag() {
+  forget_passed_flags();
+  return std::make_shared<Flag>(words_);
+}
+
+Status Device::wait(Stream stream, const std::shared_ptr<Flag>& flag) {
+  if (flag->is_set()) return {};
+  if (runtime_.StreamWaitValue32 == nullptr) {
+    auto kept = std::make_unique<std::shared_ptr<Flag>>(flag);
+    Status status = call(
+        stream,
+        [](void* argument) {
+          std::unique_ptr<std::shared_ptr<Flag>> kept(
+              static_cast<std::shared_ptr<Flag>*>(argument));
+          (*kept)->await();
+        },
+        kept.get());
+    if (status) kept.release();  // the function's now
+    return status;
+  }
+  if (Status status = make_current(); !status) return status;
+  int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag->word()), 1, 0);
+  if (error != kSuccess) {
+    return Status(Code::vendor, description_ + ": " + vendor().stream_wait_value + ": error " +
+                                    std::to_string(error));
+  }
+  Event event = nullptr;
+  try {
+    event = make_event();
+  } catch (const Error& failed) {
+    return failed.status();
+  }
+  Status status = record(event, stream);
+  std::lock_guard lock(passing_mutex_);
+  passing_.push_back({event, flag});
+  return status;
+}
+
+void Device::forget_passed_flags() {
+  std::lock_guard lock(passing_mutex_);
+  Status ignored;
+  while (!passing_.empty() && passed(passing_.front().event, ignored)) {
+    destroy_event(passing_.front().event);
+    passing_.pop_front();
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace hetcomm {
+
+using FlagWord = std::atomic<uint32_t>;
+
+// Words of pinned memory for flags, a cache line each. They are never given back to the runtime, so
+// that a flag may end on any thread. Thread-safe.
+class FlagWords {
+ public:
+  explicit FlagWords(std::function<void*(size_t)> allocate_pinned)
+      : allocate_(std::move(allocate_pinned)) {}
+  FlagWord* take();  // zero; throws Error(vendor)
+  void give(FlagWord* word);
+
+ private:
+  const std::function<void*(size_t)> allocate_;
+  std::mutex mutex_;
+  std::vector<FlagWord*> free_;
+};
+
+// Something that a stream can wait for and the host sets, once. Made by Device::make_flag(), shared
+// by who sets it and the streams that wait. Thread-safe.
+class Flag {
+ public:
+  explicit Flag(std::shared_ptr<FlagWords> words)
+      : words_(std::move(words)), word_(words_->take()) {}
+  ~Flag() { words_->give(word_); }
+  Flag(const Flag&) = delete;
+  Flag& operator=(const Flag&) = delete;
+
+  void set();
+  bool is_set() const { return word_->load(std::memory_order_acquire) != 0; }
+  void await() const { word_->wait(0, std::memory_order_acquire); }  // ends with set() only
+  const FlagWord* word() const { return word_; }                     // 0, then 1
+
+ private:
+  std::shared_ptr<FlagWords> words_;
+  FlagWord* word_;
+};
+
+}  // namespace hetcomm

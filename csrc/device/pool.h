@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace hetcomm {
+
+// Blocks of one kind of memory, kept for reuse because making them is slow and may stop the device.
+// Sizes are rounded up to powers of two (above 1 MiB to quarters between them, which wastes at most
+// a quarter). Owned by a device. Thread-safe. What is still out or kept when the process ends goes
+// with the process: its runtime may be gone before.
+class Pool {
+ public:
+  // `make` throws Error(vendor) where there is no memory; `free` must not throw.
+  using Make = std::function<void*(size_t bytes)>;
+  using Free = std::function<void(void*)>;
+  Pool(Make make, Free free, int64_t most_kept);
+
+  void* take(size_t bytes);  // 256 bytes at least, so never null
+  void give(void* block);    // null is allowed; may free blocks
+  int64_t kept() const;      // bytes not in use
+
+  static size_t rounded(size_t bytes);
+
+ private:
+  void* make_room_and_take(size_t bytes);
+
+  const Make make_;
+  const Free free_;
+  const int64_t most_kept_;
+  mutable std::mutex mutex_;
+  std::map<size_t, std::vector<void*>> idle_;  // by rounded size
+  std::unordered_map<void*, size_t> out_;
+  int64_t kept_ = 0;
+};
+
+}  // namespace hetcomm
