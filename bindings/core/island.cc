@@ -126,8 +126,13 @@ class IslandDriver {
 };
 
 IslandPiece piece(int from, int to, uintptr_t source, uintptr_t target, int64_t count) {
-  return {from, to, reinterpret_cast<const std::byte*>(source),
-          reinterpret_cast<std::byte*>(target), count};
+  return {from,
+          to,
+          reinterpret_cast<const std::byte*>(source),
+          reinterpret_cast<std::byte*>(target),
+          count,
+          -1,
+          -1};
 }
 
 void bind(py::module_& module) {
@@ -140,11 +145,16 @@ void bind(py::module_& module) {
   py::class_<IslandCall>(module, "IslandCall")
       .def(py::init(
                [](IslandKind kind, Dtype dtype, ReduceOp op, uint64_t sequence,
-                  const std::vector<std::tuple<int, int, uintptr_t, uintptr_t, int64_t>>& pieces) {
+                  const std::vector<std::tuple<int, int, uintptr_t, uintptr_t, int64_t>>& pieces,
+                  const std::vector<std::pair<int64_t, int64_t>>& places) {
                  IslandCall call{kind, dtype, op, {}, {}};
                  for (const auto& [from, to, source, target, count] : pieces) {
                    call.pieces.push_back(piece(from, to, source, target, count));
                    call.descriptor.count += static_cast<uint64_t>(count);
+                 }
+                 for (size_t i = 0; i < places.size(); ++i) {
+                   call.pieces.at(i).source_place = places[i].first;
+                   call.pieces.at(i).target_place = places[i].second;
                  }
                  call.descriptor.sequence = sequence;
                  call.descriptor.collective = static_cast<uint32_t>(kind);
@@ -153,7 +163,10 @@ void bind(py::module_& module) {
                  return call;
                }),
            py::arg("kind"), py::arg("dtype"), py::arg("op"), py::arg("sequence"), py::arg("pieces"),
-           "pieces: (from, to, source address, target address, count) each.");
+           py::arg("places") = std::vector<std::pair<int64_t, int64_t>>(),
+           "pieces: (from, to, source address, target address, count) each; places: (source, "
+           "target) "
+           "each, or none.");
   module.def(
       "create_shm_segment",
       [](int members, int lanes, size_t slot_bytes) {

@@ -64,4 +64,9 @@ bool reducible(Dtype dtype, ReduceOp op) {
   return false;
 }
 
+bool ccl_reduces(Dtype dtype, ReduceOp op) {
+  if (!reducible(dtype, op) || dtype == Dtype::int16 || op == ReduceOp::bxor) return false;
+  return dtype == Dtype::boolean || (op != ReduceOp::band && op != ReduceOp::bor);
+}
+
 }  // namespace hetcomm

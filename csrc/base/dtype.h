@@ -60,5 +60,8 @@ ReduceOp reduce_op_from_name(const std::string& name);  // throws Error(invalid_
 
 // Bitwise operations need integers or booleans; nothing reduces a moved dtype.
 bool reducible(Dtype dtype, ReduceOp op);
+// Whether libraries with NCCL's ABI reduce it: they have neither 16-bit integers nor bitwise
+// operations, but logic on booleans except exclusive or.
+bool ccl_reduces(Dtype dtype, ReduceOp op);
 
 }  // namespace hetcomm

@@ -28,6 +28,9 @@ constexpr auto kReasonBound = std::chrono::seconds(2);
 // A failed operation waits this long for the transport to let go of its buffers.
 constexpr auto kSettleBound = std::chrono::milliseconds(500);
 
+// The same on every member, unlike an address.
+int64_t place(const Range& range) { return static_cast<int64_t>(range.space) << 56 | range.offset; }
+
 bool is_message(Collective collective) {
   return collective == Collective::send || collective == Collective::recv;
 }
@@ -197,9 +200,10 @@ bool Run::progress_island() {
         return found == plan_->members.end() ? -1
                                              : static_cast<int>(found - plan_->members.begin());
       };
-      island_call_.pieces.push_back(
-          {member(piece.from), member(piece.to), sends ? address(piece.source) : nullptr,
-           receives ? address(piece.target) : nullptr, piece.source.count});
+      island_call_.pieces.push_back({member(piece.from), member(piece.to),
+                                     sends ? address(piece.source) : nullptr,
+                                     receives ? address(piece.target) : nullptr, piece.source.count,
+                                     place(piece.source), place(piece.target)});
     }
     active_island_ = index;
     island.start(lane_, island_call_);

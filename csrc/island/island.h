@@ -24,6 +24,9 @@ struct CallDescriptor {
   bool operator==(const CallDescriptor&) const = default;
 };
 
+// An accelerator's queue of work (device/device.h).
+using Stream = void*;
+
 // A part of an island operation with this member's addresses filled in. Members are indices in
 // the island. `source` and `target` may be null where this member neither reads nor writes.
 struct IslandPiece {
@@ -32,6 +35,10 @@ struct IslandPiece {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
   int64_t count = 0;  // elements
+  // Where in the plan's buffers the two lie, in elements, equal on all members: pieces whose places
+  // follow each other are adjacent in memory on every member. -1: not known.
+  int64_t source_place = -1;
+  int64_t target_place = -1;
 };
 
 enum class IslandKind : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all };
@@ -67,6 +74,10 @@ class Island {
   // set_sleeping(true), then progress() once more in every busy lane, and sleeps only if all of
   // them returned waiting; a peer that came in between is thus not missed.
   virtual void set_sleeping(bool sleeping) = 0;
+
+  // The stream on which an engine for device memory works, in order: it reads and writes after what
+  // was put there before start(). Null for engines on host memory.
+  virtual Stream stream() const { return nullptr; }
 };
 
 }  // namespace hetcomm

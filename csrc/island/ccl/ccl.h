@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "island/island.h"
+
+namespace hetcomm {
+
+class Device;
+struct Vendor;
+
+// Settings that the library reads from the environment, once per process. What the user has set
+// himself stays.
+using CclEnvironment = std::map<std::string, std::string>;
+
+struct CclOptions {
+  std::shared_ptr<Device> device;
+  int member = 0;  // this rank's index in the island
+  int members = 1;
+  std::vector<int> ranks;      // the rank of each member, for messages; empty: the index itself
+  std::string unique_id;       // as make_ccl_id gave it on the first member
+  std::string network;         // "IB", "Socket"; empty: the library's choice
+  CclEnvironment environment;  // such as NCCL_IB_HCA
+  int min_ctas = 0;            // 0: the library's choice
+  int max_ctas = 0;
+  bool split_share = false;  // communicators split off share this one's resources
+  // Puts a call in words, "all_reduce sum float32 x 100".
+  std::function<std::string(const CallDescriptor&)> describe_call;
+};
+
+// Where the members of one communicator meet: made by one member, told to the others as bytes.
+// Throws Error(vendor) when there is no usable library.
+std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment = {});
+
+// The engine for device memory: collectives of the vendor's own library (NCCL, RCCL, any with their
+// ABI) on a stream of its own; one lane. Opening waits until all members have come. Throws
+// Error(timeout) when they have not, Error(vendor) with the library's words otherwise. Its calls
+// return at once; giving up and closing wait a few seconds at most, whatever the library does.
+std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline);
+
+// "NCCL 2.28.3 (/usr/lib/libnccl.so.2)"; throws Error(vendor).
+std::string ccl_version(const Vendor& vendor);
+
+}  // namespace hetcomm
