@@ -6,6 +6,7 @@
 
 #include "core/binding.h"
 #include "plan/builder.h"
+#include "plan/message.h"
 
 namespace py = pybind11;
 
@@ -55,7 +56,7 @@ void bind_spec(py::module_& module) {
 }
 
 void bind_steps(py::module_& module) {
-  enumerate(module, "Space", "A buffer of a rank.", Space::scratch);
+  enumerate(module, "Space", "A buffer of a rank.", Space::staging);
   enumerate(module, "StepKind", "What a step does.", StepKind::reduce);
   py::class_<Range>(module, "Range", "Elements [offset, offset + count) of a buffer.")
       .def(py::init([](Space space, int64_t offset, int64_t count) {
@@ -110,17 +111,23 @@ void bind(py::module_& module) {
   bind_steps(module);
   py::class_<Plan, std::shared_ptr<Plan>>(
       module, "Plan",
-      "What one rank does for one collective. scratch_count: elements of scratch that it needs. "
-      "Lists are copies: assign the whole field to change it.")
+      "What one rank does for one collective. scratch_count, staging_count: elements that it "
+      "needs of them. Lists are copies: assign the whole field to change it.")
       .def(py::init([](Spec spec, int rank, int size, std::string algorithm,
-                       std::vector<int> members, std::vector<Step> steps, int64_t scratch_count) {
-             return Plan{
-                 std::move(spec),  rank,         size, std::move(algorithm), std::move(members),
-                 std::move(steps), scratch_count};
+                       std::vector<int> members, std::vector<Step> steps, int64_t scratch_count,
+                       int64_t staging_count) {
+             return Plan{std::move(spec),
+                         rank,
+                         size,
+                         std::move(algorithm),
+                         std::move(members),
+                         std::move(steps),
+                         scratch_count,
+                         staging_count};
            }),
            py::arg("spec"), py::arg("rank") = 0, py::arg("size") = 1, py::arg("algorithm") = "",
            py::arg("members") = std::vector<int>(), py::arg("steps") = std::vector<Step>(),
-           py::arg("scratch_count") = 0)
+           py::arg("scratch_count") = 0, py::arg("staging_count") = 0)
       .def_readwrite("spec", &Plan::spec)
       .def_readwrite("rank", &Plan::rank)
       .def_readwrite("size", &Plan::size)
@@ -128,6 +135,7 @@ void bind(py::module_& module) {
       .def_readwrite("members", &Plan::members)
       .def_readwrite("steps", &Plan::steps)
       .def_readwrite("scratch_count", &Plan::scratch_count)
+      .def_readwrite("staging_count", &Plan::staging_count)
       .def("__str__", [](const Plan& self) {
         std::string text = describe(self.spec) + " by " + self.algorithm + ", rank " +
                            std::to_string(self.rank) + " of " + std::to_string(self.size);
@@ -139,7 +147,14 @@ void bind(py::module_& module) {
       });
 }
 
+void bind_message_plan(py::module_& module) {
+  module.def("message_plan", &message_plan, py::arg("topology"), py::arg("rank"),
+             py::arg("direction"), py::arg("peer"), py::arg("dtype"), py::arg("count"),
+             "What one rank does to send to a peer, or to receive from it.");
+}
+
 const Binding binding(20, bind);
+const Binding messages(20, bind_message_plan);
 
 }  // namespace
 }  // namespace hetcomm

@@ -13,15 +13,19 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
       graph_(graph),
       spec_(plans[0].spec),
       terms_(topology.size()),
-      memory_(3 * plans.size()),
+      memory_(kSpaces * plans.size()),
       accesses_(plans.size()),
       waits_(graph.waits()),
       arrived_(graph.meetings().size(), 0) {
-  for (int rank = 0; rank < topology.size(); ++rank) memory_[3 * rank].write(0, inputs[rank]);
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    memory(rank, Space::input).write(0, inputs[rank]);
+  }
   if (spec_.collective != Collective::barrier) return;
-  for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves what scratch holds
-    const int64_t count = plans[rank].scratch_count;
-    if (count > 0) memory_[3 * rank + buffer(Space::scratch)].write(0, {{0, count, 0, rank}});
+  for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves whatever there is
+    for (Space space : {Space::scratch, Space::staging}) {
+      const int64_t count = capacity(rank, space);
+      if (count > 0) memory(rank, space).write(0, {{0, count, 0, rank}});
+    }
   }
 }
 
@@ -37,6 +41,8 @@ int64_t Execution::capacity(int rank, Space space) const {
       return output_count(spec_, rank, topology_.size());
     case Space::scratch:
       return plans_[rank].scratch_count;
+    case Space::staging:
+      return plans_[rank].staging_count;
   }
   return 0;
 }
@@ -46,7 +52,7 @@ bool Execution::same_place(const Range& a, const Range& b) const {
 }
 
 void Execution::read(int rank, const Range& range, Value& value) const {
-  memory_[3 * rank + buffer(range.space)].read(range.offset, range.count, value);
+  memory_[kSpaces * rank + buffer(range.space)].read(range.offset, range.count, value);
 }
 
 bool Execution::reachable(int step, const Range& range, const char* verb) {
@@ -88,7 +94,7 @@ void Execution::store(int step, int part, const Range& range, const Value& value
     report(step, "writes " + hetcomm::describe(range) + "; expected the input to be kept");
     return;
   }
-  memory_[3 * rank + buffer(range.space)].write(range.offset, value);
+  memory(rank, range.space).write(range.offset, value);
   accesses_[rank].push_back(
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, true});
 }

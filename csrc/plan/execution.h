@@ -31,7 +31,10 @@ class Execution {
  private:
   using Value = std::vector<Run>;
 
+  static constexpr int kSpaces = 4;
+
   int buffer(Space space) const;
+  SymbolicMemory& memory(int rank, Space space) { return memory_[kSpaces * rank + buffer(space)]; }
   int64_t capacity(int rank, Space space) const;
   bool same_place(const Range& a, const Range& b) const;
   bool reachable(int step, const Range& range, const char* verb);
@@ -51,7 +54,7 @@ class Execution {
   const StepGraph& graph_;
   const Spec& spec_;
   Terms terms_;
-  std::vector<SymbolicMemory> memory_;  // three for each rank
+  std::vector<SymbolicMemory> memory_;  // kSpaces for each rank
   std::vector<std::vector<Access>> accesses_;
   std::vector<int> waits_;    // for each step; -1 once it is complete
   std::vector<int> arrived_;  // for each meeting

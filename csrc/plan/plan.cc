@@ -18,7 +18,7 @@ constexpr const char* kStepKinds[] = {"island_all_reduce",
                                       "recv",
                                       "copy",
                                       "reduce"};
-constexpr const char* kSpaces[] = {"input", "output", "scratch"};
+constexpr const char* kSpaces[] = {"input", "output", "scratch", "staging"};
 
 int64_t row_sum(const Spec& spec, int rank, int size) {
   int64_t sum = 0;

@@ -47,7 +47,9 @@ struct Spec {
 size_t hash(const Spec& spec);
 std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 
-enum class Space : uint8_t { input, output, scratch };
+// staging is pinned host memory of a rank whose memory is a device's. Its input, output and scratch
+// are then the device's too, together called home. A rank on host memory has no staging.
+enum class Space : uint8_t { input, output, scratch, staging };
 const char* name(Space space);
 
 // Elements [offset, offset + count) of a buffer of this rank.
@@ -76,8 +78,9 @@ struct Piece {
 // island_all_gather:     every member's target = source on `from`
 // island_all_to_all:     target on `to`        = source on `from`
 // send, recv:            sources[0] to peer; target from peer; matched by (ranks, tag)
-// copy:                  target = sources[0]
-// reduce:                target = sources[0] op sources[1] op ... (target may be one of them)
+// copy:                  target = sources[0]; between home and staging, or within home
+// reduce:                target = sources[0] op sources[1] op ... (target may be one of them); in
+//                        staging by the host, at home by whoever holds that memory
 enum class StepKind : uint8_t {
   island_all_reduce,
   island_reduce_scatter,
@@ -116,6 +119,7 @@ struct Plan {
   std::vector<int> members;  // this rank's island
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of scratch
+  int64_t staging_count = 0;  // elements of staging
 };
 
 // Elements of the input and output that a rank must supply: with in_place, the one buffer is both.

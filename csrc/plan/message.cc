@@ -1,0 +1,17 @@
+#include "plan/message.h"
+
+#include "plan/builder.h"
+
+namespace hetcomm {
+
+Plan message_plan(const Topology& topology, int rank, Collective direction, int peer, Dtype dtype,
+                  int64_t count) {
+  const Spec spec{.collective = direction, .dtype = dtype, .root = peer, .count = count};
+  const bool sends = direction == Collective::send;
+  const Range source{Space::input, 0, count}, target{Space::output, 0, count};
+  PlanBuilder builder(topology, spec, rank);
+  builder.transfer(sends ? rank : peer, source, sends ? peer : rank, target, true);
+  return builder.take(rank, "");
+}
+
+}  // namespace hetcomm
