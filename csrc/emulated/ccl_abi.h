@@ -1,0 +1,100 @@
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+// The part of NCCL's ABI that is emulated, RCCL's likewise: names, argument order, enum values and
+// structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
+// it with what the vendors publish.
+
+// X(name, (parameters)): every function returns a CclResult as int; its symbol begins with "nccl".
+#define HETCOMM_EMULATED_CCL(X)                                                  \
+  X(GetVersion, (int*))                                                          \
+  X(GetUniqueId, (hetcomm::emulated::UniqueId*))                                 \
+  X(CommInitRank, (void**, int, hetcomm::emulated::UniqueId, int))               \
+  X(CommInitRankConfig,                                                          \
+    (void**, int, hetcomm::emulated::UniqueId, int, hetcomm::emulated::Config*)) \
+  X(CommSplit, (void*, int, int, void**, hetcomm::emulated::Config*))            \
+  X(CommFinalize, (void*))                                                       \
+  X(CommDestroy, (void*))                                                        \
+  X(CommAbort, (void*))                                                          \
+  X(CommGetAsyncError, (void*, int*))                                            \
+  X(CommCount, (void*, int*))                                                    \
+  X(CommCuDevice, (void*, int*))                                                 \
+  X(CommUserRank, (void*, int*))                                                 \
+  X(CommRegister, (void*, void*, size_t, void**))                                \
+  X(CommDeregister, (void*, void*))                                              \
+  X(MemAlloc, (void**, size_t))                                                  \
+  X(MemFree, (void*))                                                            \
+  X(RedOpCreatePreMulSum, (int*, void*, int, int, void*))                        \
+  X(RedOpDestroy, (int, void*))                                                  \
+  X(AllReduce, (const void*, void*, size_t, int, int, void*, void*))             \
+  X(ReduceScatter, (const void*, void*, size_t, int, int, void*, void*))         \
+  X(Reduce, (const void*, void*, size_t, int, int, int, void*, void*))           \
+  X(AllGather, (const void*, void*, size_t, int, void*, void*))                  \
+  X(Broadcast, (const void*, void*, size_t, int, int, void*, void*))             \
+  X(Send, (const void*, size_t, int, int, void*, void*))                         \
+  X(Recv, (void*, size_t, int, int, void*, void*))                               \
+  X(GroupStart, ())                                                              \
+  X(GroupEnd, ())
+
+namespace hetcomm::emulated {
+
+enum CclResult {
+  ccl_success = 0,
+  ccl_unhandled_runtime_error = 1,
+  ccl_system_error = 2,
+  ccl_internal_error = 3,
+  ccl_invalid_argument = 4,
+  ccl_invalid_usage = 5,
+  ccl_remote_error = 6,
+  ccl_in_progress = 7,
+};
+
+// X(name, number, bytes)
+#define HETCOMM_EMULATED_CCL_TYPES(X) \
+  X(int8, 0, 1)                       \
+  X(uint8, 1, 1)                      \
+  X(int32, 2, 4)                      \
+  X(uint32, 3, 4)                     \
+  X(int64, 4, 8)                      \
+  X(uint64, 5, 8)                     \
+  X(float16, 6, 2)                    \
+  X(float32, 7, 4)                    \
+  X(float64, 8, 8)                    \
+  X(bfloat16, 9, 2)                   \
+  X(float8e4m3, 10, 1)                \
+  X(float8e5m2, 11, 1)
+
+enum CclType {
+#define X(name, number, bytes) type_##name = number,
+  HETCOMM_EMULATED_CCL_TYPES(X)
+#undef X
+};
+
+enum CclOp { op_sum = 0, op_product = 1, op_max = 2, op_min = 3, op_average = 4, op_first_own = 5 };
+enum CclScalar { scalar_in_device_memory = 0, scalar_immediate = 1 };
+
+inline constexpr int kUndefined = INT_MIN;
+inline constexpr int kNoColor = -1;
+inline constexpr unsigned kConfigMagic = 0xcafebeef;
+
+struct UniqueId {
+  char internal[128];
+};
+
+// ncclConfig_t as of 2.28; later versions only append.
+struct Config {
+  size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+  int cga_cluster_size;
+  int min_ctas;
+  int max_ctas;
+  const char* net_name;
+  int split_share;
+};
+
+}  // namespace hetcomm::emulated

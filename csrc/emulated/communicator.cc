@@ -1,0 +1,268 @@
+#include "emulated/communicator.h"
+
+#include <strings.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <thread>
+#include <unordered_map>
+
+#include "emulated/settings.h"
+
+namespace hetcomm::emulated {
+
+namespace {
+
+std::mutex registry_mutex;
+
+std::unordered_map<void*, std::shared_ptr<Communicator>>& registry() {
+  static auto* all = new std::unordered_map<void*, std::shared_ptr<Communicator>>;
+  return *all;
+}
+
+void refuse_unless(bool legal, const char* field, int value) {
+  if (legal || value == kUndefined) return;
+  throw Failure{ccl_invalid_argument,
+                std::string("ncclConfig_t.") + field + " cannot be " + std::to_string(value)};
+}
+
+}  // namespace
+
+CommunicatorOptions read_config(const Config* config, const CommunicatorOptions& defaults) {
+  if (config == nullptr) return defaults;
+  if (config->magic != kConfigMagic || config->size < sizeof(Config)) {
+    throw Failure{ccl_invalid_argument,
+                  "ncclConfig_t was not initialised with NCCL_CONFIG_INITIALIZER"};
+  }
+  refuse_unless(config->blocking == 0 || config->blocking == 1, "blocking", config->blocking);
+  refuse_unless(config->cga_cluster_size >= 0 && config->cga_cluster_size <= 8, "cgaClusterSize",
+                config->cga_cluster_size);
+  refuse_unless(config->min_ctas > 0, "minCTAs", config->min_ctas);
+  refuse_unless(config->max_ctas > 0, "maxCTAs", config->max_ctas);
+  refuse_unless(config->min_ctas == kUndefined || config->min_ctas <= config->max_ctas, "maxCTAs",
+                config->max_ctas);
+  refuse_unless(config->split_share == 0 || config->split_share == 1, "splitShare",
+                config->split_share);
+  CommunicatorOptions options = defaults;
+  if (config->blocking != kUndefined) options.blocking = config->blocking == 1;
+  if (config->net_name != nullptr) options.network = config->net_name;
+  return options;
+}
+
+std::shared_ptr<Communicator> Communicator::find(void* handle) {
+  std::lock_guard lock(registry_mutex);
+  auto found = registry().find(handle);
+  if (found != registry().end()) return found->second;
+  throw Failure{ccl_invalid_argument,
+                "unknown communicator: it was destroyed, aborted or never made"};
+}
+
+void* Communicator::enroll() {
+  std::lock_guard lock(registry_mutex);
+  registry()[this] = shared_from_this();
+  return this;
+}
+
+void Communicator::forget() {
+  std::lock_guard lock(registry_mutex);
+  registry().erase(this);
+}
+
+void Communicator::report(int result, const std::string& text) {
+  note(text);
+  std::lock_guard lock(mutex_);
+  state_ = result;
+  changed_.notify_all();
+}
+
+void Communicator::in_background(std::function<void()> work) {
+  {
+    std::lock_guard lock(mutex_);
+    state_ = ccl_in_progress;
+    ++busy_;
+  }
+  std::thread([self = shared_from_this(), work = std::move(work)] {
+    try {
+      work();
+    } catch (const Failure& failure) {
+      self->report(failure.result, failure.text);
+    } catch (const Aborted&) {
+      self->report(ccl_remote_error, "the communicator was aborted");
+    }
+    std::lock_guard lock(self->mutex_);
+    if (self->state_ == ccl_in_progress) self->state_ = ccl_success;
+    --self->busy_;
+    self->changed_.notify_all();
+  }).detach();
+}
+
+void Communicator::wait_for_abort() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return abort_.raised(); });
+  throw Aborted{};
+}
+
+std::string Communicator::choose_network() const {
+  if (settings().strikes(FaultKind::init_error, rank_)) {
+    throw Failure{ccl_system_error, "set-up failed, as HETCOMM_EMULATED_FAULT=init_error asks"};
+  }
+  std::istringstream list(settings().networks);
+  std::string first;
+  bool found = false;
+  for (std::string name; std::getline(list, name, ',');) {
+    if (first.empty()) first = name;
+    found |= options_.network.empty() || strcasecmp(name.c_str(), options_.network.c_str()) == 0;
+  }
+  if (!found) {
+    throw Failure{ccl_invalid_usage, "network " + options_.network +
+                                         " not found; HETCOMM_EMULATED_NETWORKS lists " +
+                                         settings().networks};
+  }
+  return options_.network.empty() ? first : options_.network;
+}
+
+void Communicator::announce(const std::string& network) const {
+  std::string port = interface_of(address_) + ":" + to_text(address_) + "<0>";
+  const char* adapter = std::getenv("NCCL_IB_HCA");
+  inform(strcasecmp(network.c_str(), "IB") == 0
+             ? "NET/IB : Using [0]" + std::string(adapter ? adapter : "mlx5_0") + ":1/RoCE ; OOB " +
+                   port
+             : "NET/" + network + " : Using [0]" + port);
+  inform("Using network " + network);
+}
+
+void Communicator::connect(const Identity& identity) {
+  std::memcpy(magic_, identity.magic, sizeof magic_);
+  in_background([this, identity] {
+    if (settings().strikes(FaultKind::init_hang, rank_)) wait_for_abort();
+    std::string network = choose_network();
+    mesh_ = meet(identity, rank_, size_, device_, Stop{.abort = &abort_}, address_);
+    announce(network);
+  });
+}
+
+int Communicator::state() {
+  std::lock_guard lock(mutex_);
+  return state_;
+}
+
+int Communicator::settled() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return state_ != ccl_in_progress; });
+  return state_;
+}
+
+void Communicator::require_ready() {
+  int now = state();
+  if (now == ccl_success) return;
+  throw Failure{now == ccl_in_progress ? int{ccl_invalid_argument} : now,
+                "the communicator was used before its previous operation had returned ncclSuccess"};
+}
+
+void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> stream) {
+  uint64_t ticket;
+  {
+    std::lock_guard lock(mutex_);
+    ticket = issued_++;
+    for (Call& call : calls) {
+      if (call.kind != CallKind::message) call.sequence = ++sequence_;
+    }
+  }
+  auto launch = [this, calls = std::move(calls), stream, ticket] {
+    stream->enqueue([self = shared_from_this(), calls, ticket] {
+      self->in_turn(ticket, [&] { self->perform(calls); });
+    });
+  };
+  // A thread launches for a communicator that does not block, as with the vendors' libraries.
+  if (options_.blocking) {
+    launch();
+  } else {
+    in_background(std::move(launch));
+  }
+}
+
+void Communicator::in_turn(uint64_t ticket, const std::function<void()>& work) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return turn_ == ticket || abort_.raised(); });
+  if (abort_.raised()) return;
+  ++busy_;
+  lock.unlock();
+  work();
+  lock.lock();
+  --busy_;
+  ++turn_;
+  changed_.notify_all();
+}
+
+void Communicator::perform(const std::vector<Call>& calls) {
+  try {
+    try {
+      bool due = performed_ + static_cast<int64_t>(calls.size()) > settings().after;
+      performed_ += static_cast<int64_t>(calls.size());
+      if (due && settings().strikes(FaultKind::hang, rank_)) wait_for_abort();
+      if (due && settings().strikes(FaultKind::async_error, rank_)) {
+        throw Failure{ccl_remote_error, "failed, as HETCOMM_EMULATED_FAULT=async_error asks"};
+      }
+      run_calls(calls, *mesh_, Stop{.abort = &abort_});
+    } catch (const Failure& failure) {
+      report(failure.result, failure.text);
+      wait_for_abort();  // as a kernel that waits for a peer
+    }
+  } catch (const Aborted&) {
+  }
+}
+
+void Communicator::finalize() {
+  in_background([this] {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return turn_ == issued_ || abort_.raised(); });
+  });
+}
+
+void Communicator::wait_submitted() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return turn_ == issued_ || (state_ != ccl_success && state_ != ccl_in_progress);
+  });
+}
+
+void Communicator::abort() {
+  std::unique_lock lock(mutex_);
+  abort_.raise();
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return busy_ == 0; });
+  mesh_.reset();
+  lock.unlock();
+  forget();
+}
+
+int Communicator::add_reduction(const Reduction& reduction) {
+  std::lock_guard lock(mutex_);
+  reductions_[next_reduction_] = reduction;
+  return next_reduction_++;
+}
+
+bool Communicator::remove_reduction(int op) {
+  std::lock_guard lock(mutex_);
+  return reductions_.erase(op) == 1;
+}
+
+Reduction Communicator::reduction(int op, int type) {
+  Reduction made;
+  made.op = op;
+  if (op >= op_sum && op < op_average) return made;
+  if (op == op_average) {
+    made.op = op_sum;
+    made.scaled = floating_type(type);
+    made.averaged = !made.scaled;
+    if (made.scaled) made.factor = reciprocal(type, size_);
+    return made;
+  }
+  std::lock_guard lock(mutex_);
+  auto own = reductions_.find(op);
+  if (own != reductions_.end()) return own->second;
+  throw Failure{ccl_invalid_argument, "unknown reduction operation " + std::to_string(op)};
+}
+
+}  // namespace hetcomm::emulated

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "emulated/bootstrap.h"
+#include "emulated/calls.h"
+#include "emulated/stream.h"
+
+namespace hetcomm::emulated {
+
+// The fields of ncclConfig_t that mean something here.
+struct CommunicatorOptions {
+  bool blocking = true;
+  std::string network;  // netName, empty: any
+};
+
+// Throws Failure where a field has no legal value. Null: the defaults.
+CommunicatorOptions read_config(const Config* config, const CommunicatorOptions& defaults);
+
+// What ncclComm_t points to. Its operations run one at a time, in the order of submit(), on the
+// threads of their streams. Thread-safe; owned by the registry and by operations under way.
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  Communicator(int rank, int size, int device, CommunicatorOptions options)
+      : rank_(rank), size_(size), device_(device), options_(std::move(options)) {}
+
+  static std::shared_ptr<Communicator> find(void* handle);  // throws Failure
+  void* enroll();                                           // gives the handle
+
+  // Both return at once; state() tells how it goes.
+  void connect(const Identity& identity);
+  std::shared_ptr<Communicator> split(int color, int key, const CommunicatorOptions& options);
+  void submit(std::vector<Call> calls, std::shared_ptr<Stream> stream);
+  void finalize();
+
+  int state();            // ccl_in_progress, ccl_success, or what went wrong
+  int settled();          // waits until it is not in progress
+  void require_ready();   // throws Failure unless success
+  void wait_submitted();  // until all operations have run, or something went wrong
+  void abort();           // ends all operations, forgets the handle
+  void forget();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int device() const { return device_; }
+  const CommunicatorOptions& options() const { return options_; }
+
+  int add_reduction(const Reduction& reduction);
+  bool remove_reduction(int op);
+  Reduction reduction(int op, int type);  // throws Failure
+
+ private:
+  void in_background(std::function<void()> work);
+  void in_turn(uint64_t ticket, const std::function<void()>& work);
+  void perform(const std::vector<Call>& calls);
+  std::string choose_network() const;  // throws Failure
+  void announce(const std::string& network) const;
+  void report(int result, const std::string& text);
+  void wait_for_abort();
+  void join(Communicator& parent, uint64_t ticket, int color, int key, uint32_t number);
+
+  int rank_, size_;
+  const int device_;
+  const CommunicatorOptions options_;
+  Abort abort_;
+  in_addr address_{};  // where this member listens
+  uint8_t magic_[16] = {};
+  std::unique_ptr<Mesh> mesh_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int state_ = ccl_success;
+  int busy_ = 0;         // background threads and the running operation
+  uint64_t issued_ = 0;  // tickets for turns
+  uint64_t turn_ = 0;
+  int64_t performed_ = 0;  // calls
+  uint32_t sequence_ = 0;  // of collectives, for labels
+  uint32_t splits_ = 0;
+  std::map<int, Reduction> reductions_;
+  int next_reduction_ = op_first_own;
+};
+
+}  // namespace hetcomm::emulated
