@@ -15,6 +15,8 @@ FABRICS = ("ethernet", "roce", "infiniband")
 DEFAULT_MTU = 9000
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 34_000_000_000
+FASTEST_COPY = 1_000_000_000_000
+GPU_VENDORS = ("nvidia", "amd")  # those whose GPUs are emulated; other vendors are labels
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -45,6 +47,11 @@ class Host:
     ranks: int
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
+    # Of emulated GPUs: bits per second of each copy engine (None: as fast as memory), microseconds
+    # that each copy takes before its first byte, and one fault of csrc/emulated/settings.h.
+    copy_rate: int | None = None
+    copy_latency: int = 0
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,7 @@ def load(path: str | Path) -> Cluster:
         raise error.within(str(path)) from None
 
 
-def parse_rate(text: Any, key: str = "rate") -> int | None:
+def parse_rate(text: Any, key: str = "rate", fastest: int = FASTEST) -> int | None:
     """`"2.5gbit"` -> 2500000000 bits per second; `"unlimited"` -> None."""
     if text == "unlimited":
         return None
@@ -98,10 +105,9 @@ def parse_rate(text: Any, key: str = "rate") -> int | None:
             "write a number directly followed by kbit, mbit or gbit, in quotes",
         )
     rate = round(float(match[1]) * _UNITS[match[2]])
-    if not SLOWEST <= rate <= FASTEST:
-        _refuse(
-            key, "a rate from 1mbit to 34gbit", text, 'write "unlimited" for an unshaped direction'
-        )
+    if not SLOWEST <= rate <= fastest:
+        expected = f"a rate from {format_rate(SLOWEST)} to {format_rate(fastest)}"
+        _refuse(key, expected, text, 'write "unlimited" for an unshaped direction')
     return rate
 
 
@@ -140,13 +146,16 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _host(table: dict[str, Any], at: str) -> Host:
-    _check_keys(table, at, {"name", "ranks", "vendor", "nic"})
+    _check_keys(table, at, {"name", "ranks", "vendor", "nic", "copy_rate", "copy_latency", "fault"})
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
         ranks=_typed(table, "ranks", int, at),
         nics=nics,
         vendor=_typed(table, "vendor", str, at, "cpu"),
+        copy_rate=parse_rate(table.get("copy_rate", "unlimited"), f"{at}copy_rate", FASTEST_COPY),
+        copy_latency=_typed(table, "copy_latency", int, at, 0),
+        fault=_typed(table, "fault", str, at, None),
     )
 
 
@@ -210,6 +219,7 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
         seen.add(host.name.lower())
         if host.ranks < 1:
             _refuse(at + "ranks", "at least 1", host.ranks, "give the host ranks or delete it")
+        _check_gpus(host, at)
         if not 1 <= len(host.nics) <= 16:
             _refuse(at + "nic", "1 to 16 NICs", len(host.nics), "add or delete [[host.nic]] tables")
         for j, nic in enumerate(host.nics):
@@ -219,6 +229,22 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
                 )
             if nic.numa < -1:
                 _refuse(f"{at}nic[{j}].numa", "a NUMA node, or -1", nic.numa, "correct it")
+
+
+def _check_gpus(host: Host, at: str) -> None:
+    given = {"copy_rate": host.copy_rate, "copy_latency": host.copy_latency, "fault": host.fault}
+    for key, value in given.items():
+        if value and host.vendor not in GPU_VENDORS:
+            _refuse(
+                at + key,
+                f"a host with vendor {' or '.join(GPU_VENDORS)}",
+                host.vendor,
+                f"delete {key} or change vendor",
+            )
+    if not 0 <= host.copy_latency <= 10_000_000:
+        _refuse(
+            at + "copy_latency", "microseconds, at most 10000000", host.copy_latency, "correct it"
+        )
 
 
 def _place(hosts: tuple[Host, ...], order: str | tuple[str, ...]) -> tuple[int, ...]:

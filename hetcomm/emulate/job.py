@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from . import vendors
 from .cluster import Cluster
 from .network import address
 
@@ -30,12 +31,13 @@ class Job:
         place = self.cluster.placement[rank]
         host = self.cluster.hosts[place]
         neighbours = self.ranks_on(place)
+        local_rank = neighbours.index(rank)
         return {
             "OMP_NUM_THREADS": "1",
             **self.environment,
             "RANK": str(rank),
             "WORLD_SIZE": str(self.cluster.ranks),
-            "LOCAL_RANK": str(neighbours.index(rank)),
+            "LOCAL_RANK": str(local_rank),
             "LOCAL_WORLD_SIZE": str(len(neighbours)),
             "GROUP_RANK": str(place),
             "MASTER_ADDR": address(self.cluster.placement[0], 0),
@@ -44,6 +46,7 @@ class Job:
             "HETCOMM_SYSFS_ROOT": SYSFS_ROOT,
             "HETCOMM_EMULATED_HOST": host.name,
             "HETCOMM_VENDOR": host.vendor,
+            **vendors.environment(host, local_rank),
         }
 
     def hosts_file(self) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TextIO
 
+from . import vendors
 from .cluster import Cluster
 from .error import ClusterError
 from .job import Job
@@ -55,6 +56,7 @@ def run(
     Raises ClusterError where the kernel refuses a part of the cluster. Any exception here, such as
     KeyboardInterrupt, first ends the whole job.
     """
+    vendors.check(cluster)
     log_directory = _prepare_directory(stdout) if isinstance(stdout, Path) else None
     job = Job(
         cluster=cluster,

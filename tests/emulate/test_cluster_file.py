@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hetcomm.emulate import Cluster, ClusterError, Host, Nic, load
 from hetcomm.emulate.cluster import FASTEST, SLOWEST, format_rate, parse_order, parse_rate
+from hetcomm.emulate.vendors import environment, library
 
 EXAMPLES = Path(__file__).parents[2] / "examples/clusters"
 NIC = '[[host.nic]]\nrate = "1gbit"\n'
@@ -28,6 +29,29 @@ def test_full_file(tmp_path: Path) -> None:
     assert cluster.placement == (1, 0, 1)
     assert cluster.hosts[0] == Host("red0", 1, (Nic(250_000_000, 1_500_000_000, "roce", 1),), "amd")
     assert cluster.hosts[1].nics == (Nic(None, None),)
+
+
+def test_hosts_with_gpus(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    gpu = 'vendor = "nvidia"\ncopy_rate = "100gbit"\ncopy_latency = 20\nfault = "hang:3@1"\n'
+    file.write_text(HOST.replace("ranks = 2\n", f"ranks = 2\n{gpu}"))
+    host = load(file).hosts[0]
+    assert (host.vendor, host.copy_rate, host.copy_latency) == ("nvidia", 100_000_000_000, 20)
+    assert environment(host, 1) == {
+        "HETCOMM_CUDA_LIBRARY": str(library("nvidia")),
+        "HETCOMM_NCCL_LIBRARY": str(library("nvidia")),
+        "HETCOMM_DEVICE": "1",
+        "HETCOMM_EMULATED_DEVICES": "8",
+        "HETCOMM_EMULATED_NETWORKS": "Socket",
+        "HETCOMM_EMULATED_COPY_RATE": "12500000000",
+        "HETCOMM_EMULATED_LATENCY": "20",
+        "HETCOMM_EMULATED_FAULT": "hang:3@1",
+    }
+    roce = environment(Host("red0", 9, (Nic(fabric="roce"),), "amd"), 8)
+    assert roce["HETCOMM_RCCL_LIBRARY"] == roce["HETCOMM_HIP_LIBRARY"] == str(library("amd"))
+    assert roce["HETCOMM_EMULATED_NETWORKS"] == "IB,Socket"
+    assert roce["HETCOMM_EMULATED_DEVICES"] == "9"
+    assert environment(Host("red0", 1, (Nic(),), "tpu"), 0) == {}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
@@ -65,6 +89,14 @@ def test_examples_load(path: Path) -> None:
         (HOST.replace("rate =", "speed ="), "host[0].nic[0].speed", "speed"),
         (HOST + 'fabric = "token-ring"\n', "host[0].nic[0].fabric", "token-ring"),
         (HOST + "numa = -2\n", "host[0].nic[0].numa", "-2"),
+        (HOST.replace(NIC, f'copy_rate = "1gbit"\n{NIC}'), "host[0].copy_rate", "cpu"),
+        (HOST.replace(NIC, f'vendor = "tpu"\nfault = "hang:1"\n{NIC}'), "host[0].fault", "tpu"),
+        (HOST.replace(NIC, f'vendor = "amd"\ncopy_rate = 8\n{NIC}'), "host[0].copy_rate", "8"),
+        (
+            HOST.replace(NIC, f'vendor = "amd"\ncopy_latency = -1\n{NIC}'),
+            "host[0].copy_latency",
+            "-1",
+        ),
         ("[[host", "syntax", "]]"),
     ],
 )
