@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "device/device.h"
 
 namespace hetcomm {
 
@@ -23,9 +24,6 @@ struct CallDescriptor {
 
   bool operator==(const CallDescriptor&) const = default;
 };
-
-// An accelerator's queue of work (device/device.h).
-using Stream = void*;
 
 // A part of an island operation with this member's addresses filled in. Members are indices in
 // the island. `source` and `target` may be null where this member neither reads nor writes.

@@ -1,11 +1,40 @@
-"""The engine over libraries with NCCL's ABI."""
+"""The engine over libraries with NCCL's ABI: what it calls, and that on emulated vendors."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ccl_members import environment, library, run
+
 from hetcomm import _core
+
+pytestmark = pytest.mark.timeout(200)
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "uint8", "int32", "int64")
+INT8, UINT8, INT32, FLOAT32 = 0, 1, 2, 7  # ncclDataType_t
+SUM, PROD, MAX, MIN = range(4)  # ncclRedOp_t
+
+emulated = pytest.mark.skipif(
+    not (library("nvidia").exists() and library("amd").exists()),
+    reason="the emulated vendors are not built",
+)
+
+
+def call(
+    kind: str,
+    pieces: list[tuple[int, int, int, int, int]],
+    places: list[tuple[int, int]] | None = None,
+    dtype: str = "float32",
+    op: str = "sum",
+) -> _core.IslandCall:
+    return _core.IslandCall(
+        getattr(_core.IslandKind, kind), getattr(_core.Dtype, dtype), getattr(_core.ReduceOp, op),
+        0, pieces, places or [],
+    )  # fmt: skip
 
 
 def test_what_the_libraries_reduce() -> None:
@@ -18,3 +47,218 @@ def test_what_the_libraries_reduce() -> None:
         for op in _core.ReduceOp.__members__
         if _core.ccl_reduces(getattr(_core.Dtype, dtype), getattr(_core.ReduceOp, op))
     } == expected
+
+
+def test_all_reduce_is_one_call_per_buffer() -> None:
+    adjacent = call(
+        "all_reduce", [(-1, -1, 0x100, 0x900, 3), (-1, -1, 0x10C, 0x90C, 2)], [(0, 50), (3, 53)]
+    )
+    assert _core.lower_ccl(adjacent, 1, 2) == [("AllReduce", 0x100, 0x900, 5, FLOAT32, SUM, -1)]
+    apart = call(
+        "all_reduce", [(-1, -1, 0x100, 0x900, 3), (-1, -1, 0x10C, 0x90C, 2)], [(0, 50), (3, 54)]
+    )
+    assert [row[3] for row in _core.lower_ccl(apart, 1, 2)] == [3, 2]
+
+
+def test_adjacent_addresses_alone_do_not_join() -> None:
+    """Addresses differ between members, so that only places may decide."""
+    rows = _core.lower_ccl(
+        call("all_reduce", [(-1, -1, 0x100, 0x900, 3), (-1, -1, 0x10C, 0x90C, 2)]), 0, 2
+    )
+    assert [row[3] for row in rows] == [3, 2]
+
+
+def test_equal_shards_are_reduce_scatter() -> None:
+    """Also where the shards are cut finer, as for another island's owners."""
+    fine = [(-1, 0, 0x100, 0, 2), (-1, 0, 0x108, 0, 4), (-1, 1, 0x118, 0x700, 6)]
+    places = [(0, 90), (2, 92), (6, 96)]
+    assert _core.lower_ccl(call("reduce_scatter", fine, places), 1, 2) == [
+        ("ReduceScatter", 0x100, 0x700, 6, FLOAT32, SUM, -1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "places"),
+    [
+        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 5)], [(0, 90), (6, 96)]),  # unequal
+        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 6)], [(0, 90), (7, 96)]),  # apart
+        ([(-1, 1, 0x100, 0x700, 6), (-1, 0, 0x118, 0, 6)], [(0, 90), (6, 96)]),  # other order
+        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 6)], []),  # places not known
+    ],
+)
+def test_other_shards_are_reduced_one_by_one(
+    pieces: list[tuple[int, int, int, int, int]], places: list[tuple[int, int]]
+) -> None:
+    rows = _core.lower_ccl(call("reduce_scatter", pieces, places), 1, 2)
+    assert rows == [
+        ("Reduce", piece[2], piece[3], piece[4], FLOAT32, SUM, piece[1]) for piece in pieces
+    ]
+
+
+def test_all_gather_moves_bytes() -> None:
+    pieces = [(0, -1, 0, 0x200, 3), (1, -1, 0x800, 0x20C, 3)]
+    assert _core.lower_ccl(call("all_gather", pieces, [(0, 10), (0, 13)]), 1, 2) == [
+        ("AllGather", 0x800, 0x200, 12, INT8, SUM, -1)
+    ]
+    unequal = [(0, -1, 0, 0x200, 3), (1, -1, 0x800, 0x20C, 2)]
+    assert _core.lower_ccl(call("all_gather", unequal, [(0, 10), (0, 13)]), 1, 2) == [
+        ("Broadcast", 0x200, 0x200, 12, INT8, SUM, 0),
+        ("Broadcast", 0x800, 0x20C, 8, INT8, SUM, 1),
+    ]
+
+
+def test_all_to_all_is_messages_and_a_copy() -> None:
+    pieces = [
+        (0, 0, 0, 0, 1), (0, 1, 0, 0x210, 2), (1, 0, 0x300, 0, 3), (1, 1, 0x310, 0x220, 4),
+        (1, 1, 0x500, 0x500, 9), (2, 0, 0, 0, 5),
+    ]  # fmt: skip
+    assert _core.lower_ccl(call("all_to_all", pieces, dtype="bytes16"), 1, 3) == [
+        ("Recv", 0, 0x210, 32, INT8, SUM, 0),
+        ("Send", 0x300, 0, 48, INT8, SUM, 0),
+        ("copy", 0x310, 0x220, 64, INT8, SUM, -1),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
+def test_empty_pieces_are_no_calls(kind: str) -> None:
+    assert _core.lower_ccl(call(kind, [(0, 1, 0, 0, 0), (1, 0, 0, 0, 0)]), 0, 2) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "expected"),
+    [
+        ("boolean", "sum", (UINT8, MAX)),
+        ("boolean", "bor", (UINT8, MAX)),
+        ("boolean", "product", (UINT8, MIN)),
+        ("boolean", "band", (UINT8, MIN)),
+        ("int32", "max", (INT32, MAX)),
+        ("int32", "min", (INT32, MIN)),
+        ("int8", "product", (INT8, PROD)),
+    ],
+)
+def test_numbers_of_the_abi(dtype: str, op: str, expected: tuple[int, int]) -> None:
+    rows = _core.lower_ccl(
+        call("all_reduce", [(-1, -1, 0x100, 0x100, 3)], dtype=dtype, op=op), 0, 2
+    )
+    assert [row[4:6] for row in rows] == [expected]
+
+
+@emulated
+@pytest.mark.parametrize(("vendor", "members"), [("nvidia", 1), ("nvidia", 3), ("amd", 4)])
+def test_every_kind_dtype_and_operation(vendor: str, members: int) -> None:
+    seed = 1000 + members
+    done = run("cases", vendor, members, seed)
+    assert done["cases"] > 80
+    assert f"{members} rank" in done["describe"]
+    assert "network Socket [0]" in done["describe"]
+
+
+@emulated
+def test_equal_blocks_take_the_librarys_own_collectives() -> None:
+    assert run("uniform", "nvidia", 3)["functions"] == ["AllGather", "ReduceScatter"]
+
+
+@emulated
+def test_members_in_processes() -> None:
+    command = [sys.executable, str(Path(__file__).parent / "ccl_members.py"), "member", "amd"]
+    first = subprocess.Popen(
+        [*command, "0", "3", ""], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    unique_id = first.stdout.readline().strip()
+    others = [
+        subprocess.Popen(
+            [*command, str(index), "3", unique_id],
+            env=environment(), stdout=subprocess.PIPE, text=True,
+        )
+        for index in (1, 2)
+    ]  # fmt: skip
+    for process in (first, *others):
+        text, _ = process.communicate(timeout=100)
+        assert (process.returncode, text.split()[-1]) == (0, "6")
+
+
+@emulated
+def test_an_initialisation_that_hangs_is_a_timeout() -> None:
+    for rank, end in enumerate(run("faulty", "nvidia", 2, 1, 2, fault="init_hang"), 10):
+        assert end["error"] == "TimeoutError"
+        assert "expected the ranks 10, 11 in one communicator within 2" in end["text"]
+        assert f"rank {rank}" in end["text"]
+        assert 2 <= end["seconds"] < 20
+
+
+@emulated
+def test_a_member_that_hangs_in_initialisation_is_a_timeout_for_all() -> None:
+    ends = run("faulty", "nvidia", 3, 1, 2, fault="init_hang@1")
+    assert {end["error"] for end in ends} == {"TimeoutError"}
+
+
+@emulated
+def test_an_initialisation_that_fails_tells_the_librarys_words() -> None:
+    for end in run("faulty", "amd", 2, 1, 5, fault="init_error"):
+        assert end["error"] == "VendorError"
+        assert "RCCL 2." in end["text"]
+        assert "unhandled system error: set-up failed" in end["text"]
+
+
+@emulated
+def test_an_asynchronous_error_ends_the_call_on_all() -> None:
+    ends = run("faulty", "nvidia", 3, 5, 30, fault="async_error:2@1")
+    for rank, end in enumerate(ends, 10):
+        assert (end["error"], end["calls"]) == ("VendorError", 2)
+        assert "collective 7" in end["text"]
+        assert f"rank {rank}" in end["text"]
+        assert end["again"] == end["text"]  # the first cause stays
+        assert end["seconds"] < 20
+
+
+@emulated
+def test_a_call_that_hangs_is_given_up() -> None:
+    for end in run("faulty", "amd", 2, 3, 2, fault="hang:1"):
+        assert (end["error"], end["calls"]) == ("TimeoutError", 1)
+        assert "given up; make a new process group" in end["again"]
+        assert end["closed"] < 20
+
+
+@emulated
+def test_an_abort_that_hangs_hangs_nobody() -> None:
+    """The fault is in closing too: the members' calls are right, and closing them aborts."""
+    for end in run("faulty", "nvidia", 2, 2, 5, fault="abort_hang"):
+        assert (end["error"], end["calls"]) == ("", 2)
+        assert end["closed"] < 30
+
+
+@emulated
+def test_vendors_do_not_talk_to_each_other() -> None:
+    done = run("strangers")
+    assert done["error"] == "VendorError"
+    assert "RCCL 2." in done["text"]
+
+
+@emulated
+def test_a_library_that_is_too_old() -> None:
+    done = run("version", "nvidia", fault="old_version")
+    assert "expected NCCL 2.18.0 or newer; got NCCL 2.14.3 from " in done["text"]
+    assert "HETCOMM_NCCL_LIBRARY" in done["text"]
+
+
+@emulated
+def test_a_network_that_is_not_there() -> None:
+    done = run("network", "nvidia", "IB")
+    assert done["error"] == "VendorError"
+    assert "network IB not found" in done["text"]
+
+
+@emulated
+def test_what_the_library_cannot_reduce_is_refused() -> None:
+    done = run("refused", "nvidia")
+    assert done["error"] == "InvalidArgumentError"
+    assert "got sum of int16; convert to int32 or int64" in done["text"]
+    assert done["afterwards"] == [2, 2, 2]
+
+
+@emulated
+def test_the_environment_is_set_unless_the_user_did() -> None:
+    done = run("variables")
+    assert done["variables"] == {"NCCL_IB_HCA": "mlx5_7", "NCCL_SOCKET_IFNAME": "lo"}
+    assert done["debug"] == {}  # nothing of the log is left in the environment

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+namespace hetcomm {
+
+// The part of the NCCL ABI that hetcomm calls, as NCCL 2.18 and every later NCCL and RCCL have it.
+// Declared here so that no vendor's header is needed to build.
+namespace nccl {
+
+struct Communicator;  // ncclComm
+
+struct UniqueId {
+  char bytes[128];
+};
+
+enum Result : int {
+  success = 0,
+  unhandled_device_error = 1,
+  system_error = 2,
+  internal_error = 3,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6,
+  in_progress = 7,
+};
+
+enum DataType : int {
+  int8 = 0,
+  uint8 = 1,
+  int32 = 2,
+  int64 = 4,
+  float16 = 6,
+  float32 = 7,
+  float64 = 8,
+  bfloat16 = 9,
+};
+
+enum RedOp : int { sum = 0, prod = 1, max = 2, min = 3 };
+
+// The layout of 2.18. Libraries take as many bytes as `size` says and fill in later fields.
+struct Config {
+  static constexpr int kUndefined = INT_MIN;
+
+  size_t size = sizeof(Config);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 21800;
+  int blocking = kUndefined;
+  int cga_cluster_size = kUndefined;
+  int min_ctas = kUndefined;
+  int max_ctas = kUndefined;
+  const char* net_name = nullptr;
+  int split_share = kUndefined;
+  int later = kUndefined;  // padding in 2.18, a field (the traffic class) from 2.24 on
+};
+static_assert(sizeof(Config) == 48 && offsetof(Config, net_name) == 32);
+
+}  // namespace nccl
+}  // namespace hetcomm

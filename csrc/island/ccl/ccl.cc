@@ -1,0 +1,289 @@
+#include "island/ccl/ccl.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "base/log.h"
+#include "device/device.h"
+#include "island/ccl/communicator.h"
+#include "island/ccl/detached.h"
+#include "island/ccl/library.h"
+#include "island/ccl/library_log.h"
+#include "island/ccl/lowering.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr auto kIdBound = std::chrono::seconds(30);
+constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
+// A neighbour's end shows in the library first; who it was is told elsewhere within this time.
+constexpr auto kReasonBound = std::chrono::seconds(2);
+
+void set(const CclEnvironment& environment, const Vendor& vendor) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  for (const auto& [variable, value] : environment) {
+    const char* present = std::getenv(variable.c_str());
+    if (present == nullptr) {
+      setenv(variable.c_str(), value.c_str(), 0);
+    } else if (present != value) {
+      log(LogLevel::warning, std::string(vendor.ccl) + ": " + variable + "=" + present +
+                                 " is set and stays; the facts of all ranks suggest " + value);
+    }
+  }
+}
+
+class CclIsland final : public Island {
+ public:
+  CclIsland(const CclOptions& options, LibraryLog& listening, Deadline deadline)
+      : member_(options.member),
+        members_(options.members),
+        describe_call_(options.describe_call),
+        communicator_(CclCommunicator::open(options, deadline)),
+        event_(communicator_->device().make_event()),
+        network_(listening.network()) {
+    compare_network(options.network);
+  }
+
+  ~CclIsland() override {
+    if (getpid() != process_) return;  // a forked child has none of the library's threads
+    if (phase_ == Phase::launching || phase_ == Phase::running) stop();
+    if (stopped_) {
+      abandon(0);
+    } else if (!communicator_->close(Deadline(kEndBound))) {
+      left_behind_ = true;
+      log(LogLevel::warning,
+          communicator_->library().version +
+              ": does not end its communicator; a thread stays behind",
+          communicator_->rank());
+    }
+    if (!left_behind_) communicator_->device().destroy_event(event_);
+  }
+
+  std::string describe() const override {
+    return communicator_->library().version + ", " + std::to_string(members_) +
+           (members_ == 1 ? " rank" : " ranks") +
+           (network_.name.empty() ? "" : ", network " + network_.name) +
+           (network_.devices.empty() ? "" : " " + network_.devices);
+  }
+  int lanes() const override { return 1; }
+  Stream stream() const override { return communicator_->stream(); }
+  void set_sleeping(bool) override {}
+
+  void start(int lane, const IslandCall& call) override;
+  Progress progress(int lane, Status& status) override;
+  void abandon(int lane) override;
+
+ private:
+  // launching: not yet in the stream; ending: the failure is told when the reason may have come.
+  enum class Phase : uint8_t { idle, launching, running, ending, over };
+
+  void compare_network(const std::string& wanted) const;
+  Status copy(const std::vector<nccl::Call>& calls);
+  void launched();
+  void fail(const Status& status);
+  void fail(const std::string& function, nccl::Result result);
+  void stop();
+
+  const int member_, members_;
+  const std::function<std::string(const CallDescriptor&)> describe_call_;
+  const pid_t process_ = getpid();
+  std::shared_ptr<CclCommunicator> communicator_;
+  Event event_;
+  const LibraryLog::Network network_;
+  CallDescriptor descriptor_;
+  Phase phase_ = Phase::idle;
+  Status outcome_;  // of the call
+  Status failure_;  // of the island, once it is unusable
+  bool stopped_ = false;
+  bool left_behind_ = false;  // the library does not return; event and stream stay with it
+  Clock::time_point failed_at_;
+};
+
+void CclIsland::compare_network(const std::string& wanted) const {
+  if (wanted.empty() || network_.name.empty() || wanted == network_.name) return;
+  log(LogLevel::warning,
+      communicator_->library().version + ": expected the network " + wanted + "; it took " +
+          network_.name + " " + network_.devices +
+          ", which may be much slower; NCCL_DEBUG=INFO shows why",
+      communicator_->rank());
+}
+
+void CclIsland::start(int, const IslandCall& call) {
+  descriptor_ = call.descriptor;
+  outcome_ = failure_;
+  phase_ = Phase::over;
+  if (!failure_.ok()) return;
+  const bool reduces =
+      call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
+  if (reduces && !ccl_reduces(call.dtype, call.op)) {
+    outcome_ =
+        Status(Code::invalid_argument,
+               communicator_->library().version + ": expected a reduction that it has; got " +
+                   name(call.op) + " of " + name(call.dtype) +
+                   "; convert to int32 or int64, or reduce on ranks with HETCOMM_VENDOR=cpu",
+               communicator_->rank());
+    return;
+  }
+  std::vector<nccl::Call> calls = nccl::lower(call, member_, members_);
+  if (calls.empty()) return;
+  if (Status status = copy(calls); !status) return fail(status);
+  std::erase_if(calls, [](const nccl::Call& one) { return one.function == nccl::Function::copy; });
+  if (calls.empty()) return launched();
+  std::string function;
+  const nccl::Result result = communicator_->issue(calls, function);
+  if (result == nccl::success) {
+    launched();
+  } else if (result == nccl::in_progress) {
+    phase_ = Phase::launching;
+  } else {
+    fail(function, result);
+  }
+}
+
+Status CclIsland::copy(const std::vector<nccl::Call>& calls) {
+  for (const nccl::Call& one : calls) {
+    if (one.function != nccl::Function::copy) continue;
+    Status status =
+        communicator_->device().copy(one.target, one.source, one.count, communicator_->stream());
+    if (!status) return status;
+  }
+  return {};
+}
+
+void CclIsland::launched() {
+  phase_ = Phase::running;
+  if (Status status = communicator_->device().record(event_, communicator_->stream()); !status) {
+    fail(status);
+  }
+}
+
+Island::Progress CclIsland::progress(int, Status& status) {
+  if (phase_ == Phase::launching || phase_ == Phase::running) {
+    const nccl::Result state = communicator_->state();
+    if (state != nccl::success && state != nccl::in_progress) {
+      fail("asynchronous error", state);
+    } else if (phase_ == Phase::launching) {
+      if (state == nccl::in_progress) return Progress::waiting;
+      launched();
+      if (phase_ == Phase::running) return Progress::advanced;
+    }
+  }
+  if (phase_ == Phase::running) {
+    Status passed;
+    if (!communicator_->device().passed(event_, passed)) return Progress::waiting;
+    if (passed) {
+      phase_ = Phase::over;
+    } else {
+      fail(passed);
+    }
+  }
+  if (phase_ == Phase::ending) {
+    if (Clock::now() - failed_at_ < kReasonBound) return Progress::waiting;
+    phase_ = Phase::over;
+  }
+  status = outcome_;
+  phase_ = Phase::idle;
+  return Progress::done;
+}
+
+void CclIsland::fail(const Status& status) {
+  outcome_ = failure_ = status;
+  phase_ = Phase::over;
+  stop();
+}
+
+void CclIsland::fail(const std::string& function, nccl::Result result) {
+  const std::string text = communicator_->failure(function, result) + ", in " +
+                           (describe_call_ ? describe_call_(descriptor_) : "a collective") +
+                           "; NCCL_DEBUG=WARN shows more; make a new process group";
+  fail(Status(Code::vendor, text, communicator_->rank()));
+  failed_at_ = Clock::now();
+  if (result == nccl::remote_error) phase_ = Phase::ending;
+}
+
+void CclIsland::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  communicator_->abort();
+}
+
+void CclIsland::abandon(int) {
+  phase_ = Phase::idle;
+  if (failure_.ok()) {
+    failure_ = Status(Code::aborted,
+                      communicator_->library().version +
+                          ": its communicator was given up; make a new process group",
+                      communicator_->rank());
+  }
+  stop();
+  if (left_behind_ || communicator_->aborted(Deadline(kEndBound))) return;
+  left_behind_ = true;
+  log(LogLevel::warning,
+      communicator_->library().version +
+          ": ncclCommAbort has not returned; a thread stays behind, and memory of the last call "
+          "may "
+          "still be written",
+      communicator_->rank());
+}
+
+void validate(const CclOptions& options) {
+  const bool valid =
+      options.device && options.members >= 1 && options.member >= 0 &&
+      options.member < options.members && options.unique_id.size() == sizeof(nccl::UniqueId) &&
+      (options.ranks.empty() || options.ranks.size() == static_cast<size_t>(options.members));
+  if (valid) return;
+  throw Error(Code::invalid_argument,
+              "native island: expected a device, a member of 0 to members - 1, a rank for each "
+              "member and an id of " +
+                  std::to_string(sizeof(nccl::UniqueId)) + " bytes; got member " +
+                  std::to_string(options.member) + " of " + std::to_string(options.members) + ", " +
+                  std::to_string(options.ranks.size()) + " ranks and an id of " +
+                  std::to_string(options.unique_id.size()) + " bytes");
+}
+
+}  // namespace
+
+std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment) {
+  const CclLibrary& library = ccl_library(vendor);
+  set(environment, vendor);
+  LibraryLog listening;  // this may be the library's first call
+  struct Made {
+    nccl::UniqueId id;
+    nccl::Result result;
+    std::string text;
+  };
+  auto made = std::make_shared<Made>();
+  Detached thread([&library, made] {  // listens on a network, which plug-ins may be needed for
+    made->result = library.GetUniqueId(&made->id);
+    if (made->result != nccl::success) {
+      made->text = library.failure("ncclGetUniqueId", made->result);
+    }
+  });
+  if (!thread.wait(Deadline(kIdBound))) {
+    throw Error(Code::timeout, library.version +
+                                   ": expected ncclGetUniqueId to return within 30 s; "
+                                   "NCCL_DEBUG=INFO shows what it waits for");
+  }
+  if (made->result != nccl::success) {
+    throw Error(Code::vendor,
+                made->text + "; NCCL_SOCKET_IFNAME names the interface on which members meet");
+  }
+  return std::string(made->id.bytes, sizeof made->id.bytes);
+}
+
+std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
+  validate(options);
+  set(options.environment, options.device->vendor());
+  LibraryLog listening;
+  return std::make_unique<CclIsland>(options, listening, deadline);
+}
+
+std::string ccl_version(const Vendor& vendor) {
+  const CclLibrary& library = ccl_library(vendor);
+  return library.version + " (" + library.path + ")";
+}
+
+}  // namespace hetcomm

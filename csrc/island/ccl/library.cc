@@ -1,0 +1,68 @@
+#include "island/ccl/library.h"
+
+#include <map>
+#include <mutex>
+
+#include "base/library.h"
+#include "base/log.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int kOldestVersion = 21800;  // the first with all of HETCOMM_CCL_SYMBOLS and nccl::Config
+
+std::string version_text(const Vendor& vendor, int version) {
+  return std::string(vendor.ccl) + " " + std::to_string(version / 10000) + "." +
+         std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+}
+
+CclLibrary load(const Vendor& vendor) {
+  std::vector<std::string> required;
+#define X(name, result, parameters) required.push_back("nccl" #name);
+  HETCOMM_CCL_SYMBOLS(X)
+#undef X
+  const LibrarySearch search = vendor.ccl_search();
+  Library found = Library::find(search, required);
+  CclLibrary library;
+  library.vendor = &vendor;
+  library.path = found.path();
+#define X(name, result, parameters) library.name = found.symbol<result(*) parameters>("nccl" #name);
+  HETCOMM_CCL_SYMBOLS(X)
+#undef X
+  int version = 0;
+  if (nccl::Result result = library.GetVersion(&version)) {
+    throw Error(Code::vendor, library.path + ": " + library.failure("ncclGetVersion", result));
+  }
+  library.version = version_text(vendor, version);
+  if (version < kOldestVersion) {
+    throw Error(Code::vendor, "expected " + version_text(vendor, kOldestVersion) +
+                                  " or newer; got " + library.version + " from " + library.path +
+                                  "; " + search.remedy);
+  }
+  log(LogLevel::info, library.version + " from " + library.path);
+  return library;
+}
+
+}  // namespace
+
+std::string CclLibrary::failure(const std::string& function, nccl::Result result,
+                                nccl::Communicator* communicator) const {
+  const char* meaning = GetErrorString(result);
+  std::string text = (version.empty() ? vendor->ccl : version) + ": " + function + ": " +
+                     (meaning ? meaning : "error " + std::to_string(result));
+  const char* words = GetLastError(communicator);
+  if (words != nullptr && *words != '\0') text += std::string(": ") + words;
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+const CclLibrary& ccl_library(const Vendor& vendor) {
+  static std::mutex mutex;
+  static auto* all = new std::map<const Vendor*, CclLibrary>;  // used until the process ends
+  std::lock_guard lock(mutex);
+  auto found = all->find(&vendor);
+  if (found == all->end()) found = all->emplace(&vendor, load(vendor)).first;
+  return found->second;
+}
+
+}  // namespace hetcomm

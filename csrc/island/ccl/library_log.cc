@@ -1,0 +1,92 @@
+#include "island/ccl/library_log.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+namespace hetcomm {
+namespace {
+
+constexpr off_t kMostRead = 16 << 20;
+
+// What follows the last `mark` in its line.
+std::string after_last(const std::string& text, const std::string& mark) {
+  const size_t at = text.rfind(mark);
+  if (at == std::string::npos) return "";
+  const size_t begin = std::min(text.find_first_not_of(' ', at + mark.size()), text.size());
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+// The one log of the process; a library that has begun to write to it does so to the end.
+struct Memory {
+  std::mutex mutex;  // also over the environment
+  int descriptor = -1;
+  int listeners = 0;
+  bool ours = false;  // the environment's settings
+  std::string network;
+  std::map<std::string, std::string> devices;  // by network
+
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor); }
+  bool ready() {
+    if (descriptor < 0) descriptor = memfd_create("hetcomm-ccl-log", MFD_CLOEXEC);
+    return descriptor >= 0 && access(path().c_str(), W_OK) == 0;
+  }
+
+  // Takes what is new and makes room; the library goes on behind it.
+  void read() {
+    struct stat state{};
+    if (descriptor < 0 || fstat(descriptor, &state) != 0) return;
+    const off_t begin = std::max<off_t>(0, state.st_size - kMostRead);
+    std::string text(static_cast<size_t>(state.st_size - begin), '\0');
+    const ssize_t got = pread(descriptor, text.data(), text.size(), begin);
+    if (got <= 0 || ftruncate(descriptor, 0) != 0) return;
+    text.resize(static_cast<size_t>(got));
+    for (const char* name : {"IB", "Socket"}) {
+      const std::string found = after_last(text, std::string("NET/") + name + " : Using");
+      if (!found.empty()) devices[name] = found.substr(0, found.find(" ; OOB"));
+    }
+    const std::string taken = after_last(text, "Using network ");
+    if (!taken.empty()) network = taken;
+  }
+};
+
+Memory& memory() {
+  static auto* memory = new Memory;
+  return *memory;
+}
+
+}  // namespace
+
+LibraryLog::LibraryLog() {
+  std::lock_guard lock(memory().mutex);
+  if (memory().listeners++ > 0) return;
+  const bool wanted = std::getenv("NCCL_DEBUG") != nullptr ||
+                      std::getenv("NCCL_DEBUG_FILE") != nullptr ||
+                      std::getenv("NCCL_DEBUG_SUBSYS") != nullptr;
+  memory().ours = !wanted && memory().ready();
+  if (!memory().ours) return;
+  setenv("NCCL_DEBUG_FILE", memory().path().c_str(), 1);
+  setenv("NCCL_DEBUG_SUBSYS", "INIT,NET", 1);
+  setenv("NCCL_DEBUG", "INFO", 1);
+}
+
+LibraryLog::~LibraryLog() {
+  std::lock_guard lock(memory().mutex);
+  if (--memory().listeners > 0 || !memory().ours) return;
+  // Processes that this one starts have not asked for it.
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}) unsetenv(name);
+}
+
+LibraryLog::Network LibraryLog::network() {
+  std::lock_guard lock(memory().mutex);
+  memory().read();
+  const auto found = memory().devices.find(memory().network);
+  return {memory().network, found == memory().devices.end() ? "" : found->second};
+}
+
+}  // namespace hetcomm

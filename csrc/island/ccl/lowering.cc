@@ -1,0 +1,166 @@
+#include "island/ccl/lowering.h"
+
+namespace hetcomm::nccl {
+namespace {
+
+// Booleans are bytes of 0 and 1, so that their logic is a maximum or a minimum.
+DataType data_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::float32:
+      return float32;
+    case Dtype::float64:
+      return float64;
+    case Dtype::float16:
+      return float16;
+    case Dtype::bfloat16:
+      return bfloat16;
+    case Dtype::int32:
+      return int32;
+    case Dtype::int64:
+      return int64;
+    case Dtype::uint8:
+    case Dtype::boolean:
+      return uint8;
+    default:
+      return int8;
+  }
+}
+
+RedOp red_op(Dtype dtype, ReduceOp op) {
+  const bool logic = class_of(dtype) == DtypeClass::boolean;
+  switch (op) {
+    case ReduceOp::sum:
+      return logic ? max : sum;
+    case ReduceOp::product:
+      return logic ? min : prod;
+    case ReduceOp::min:
+    case ReduceOp::band:
+      return min;
+    default:
+      return max;
+  }
+}
+
+// Whether `next` begins where `piece`, which has `count` elements, ends.
+bool follows(const IslandPiece& piece, int64_t count, const IslandPiece& next) {
+  return piece.source_place >= 0 && piece.target_place >= 0 &&
+         next.source_place == piece.source_place + count &&
+         next.target_place == piece.target_place + count;
+}
+
+std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
+  std::vector<IslandPiece> result;
+  for (const IslandPiece& piece : pieces) {
+    if (piece.count == 0) continue;
+    const bool joins = !result.empty() && piece.from == result.back().from &&
+                       piece.to == result.back().to &&
+                       follows(result.back(), result.back().count, piece);
+    if (joins) {
+      result.back().count += piece.count;
+    } else {
+      result.push_back(piece);
+    }
+  }
+  return result;
+}
+
+// One piece of equal size per member, in their order, and side by side at the end that all share.
+bool uniform(const std::vector<IslandPiece>& pieces, int members, int IslandPiece::* owner,
+             int64_t IslandPiece::* place) {
+  if (pieces.size() != static_cast<size_t>(members)) return false;
+  for (int i = 0; i < members; ++i) {
+    const IslandPiece& piece = pieces[i];
+    const bool fits = piece.*owner == i && piece.count == pieces[0].count && piece.*place >= 0 &&
+                      piece.*place == pieces[0].*place + i * pieces[0].count;
+    if (!fits) return false;
+  }
+  return true;
+}
+
+class Lowering {
+ public:
+  Lowering(const IslandCall& call, int member)
+      : bytes_(size_of(call.dtype)),
+        type_(data_type(call.dtype)),
+        op_(red_op(call.dtype, call.op)),
+        member_(member) {}
+
+  void reduces(Function function, const std::byte* source, std::byte* target, int64_t count,
+               int root = -1) {
+    calls_.push_back({function, source, target, static_cast<size_t>(count), type_, op_, root});
+  }
+  void moves(Function function, const std::byte* source, std::byte* target, int64_t count,
+             int peer = -1) {
+    calls_.push_back(
+        {function, source, target, static_cast<size_t>(count) * bytes_, int8, sum, peer});
+  }
+
+  void all_to_all(const IslandPiece& piece) {
+    const bool sends = piece.from == member_, receives = piece.to == member_;
+    if (sends && receives) {
+      if (piece.source != piece.target) {
+        moves(Function::copy, piece.source, piece.target, piece.count);
+      }
+    } else if (sends) {
+      moves(Function::send, piece.source, nullptr, piece.count, piece.to);
+    } else if (receives) {
+      moves(Function::recv, nullptr, piece.target, piece.count, piece.from);
+    }
+  }
+
+  std::vector<Call> calls() && { return std::move(calls_); }
+
+ private:
+  const size_t bytes_;
+  const DataType type_;
+  const RedOp op_;
+  const int member_;
+  std::vector<Call> calls_;
+};
+
+}  // namespace
+
+const char* name(Function function) {
+  constexpr const char* kNames[] = {"AllReduce", "ReduceScatter", "AllGather", "Reduce",
+                                    "Broadcast", "Send",          "Recv",      "copy"};
+  return kNames[static_cast<size_t>(function)];
+}
+
+std::vector<Call> lower(const IslandCall& call, int member, int members) {
+  const std::vector<IslandPiece> pieces = joined(call.pieces);
+  Lowering lowering(call, member);
+  switch (call.kind) {
+    case IslandKind::all_reduce:
+      for (const IslandPiece& piece : pieces) {
+        lowering.reduces(Function::all_reduce, piece.source, piece.target, piece.count);
+      }
+      break;
+    case IslandKind::reduce_scatter:
+      if (uniform(pieces, members, &IslandPiece::to, &IslandPiece::source_place)) {
+        lowering.reduces(Function::reduce_scatter, pieces[0].source, pieces[member].target,
+                         pieces[0].count);
+        break;
+      }
+      for (const IslandPiece& piece : pieces) {
+        lowering.reduces(Function::reduce, piece.source, piece.target, piece.count, piece.to);
+      }
+      break;
+    case IslandKind::all_gather:
+      if (uniform(pieces, members, &IslandPiece::from, &IslandPiece::target_place)) {
+        lowering.moves(Function::all_gather, pieces[member].source, pieces[0].target,
+                       pieces[0].count);
+        break;
+      }
+      for (const IslandPiece& piece : pieces) {
+        lowering.moves(Function::broadcast, piece.source ? piece.source : piece.target,
+                       piece.target, piece.count, piece.from);
+      }
+      break;
+    case IslandKind::all_to_all:
+      for (const IslandPiece& piece : pieces) lowering.all_to_all(piece);
+      break;
+  }
+  return std::move(lowering).calls();
+}
+
+}  // namespace hetcomm::nccl
