@@ -44,10 +44,10 @@ def environment(fault: str = "", **more: str) -> dict[str, str]:
     return result | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | more
 
 
-def run(program: str, *arguments: object, fault: str = "", timeout: float = 100) -> Any:
+def run(program: str, *arguments: object, fault: str = "", **more: str) -> Any:
     done = subprocess.run(
         [sys.executable, __file__, program, *map(str, arguments)],
-        env=environment(fault), capture_output=True, text=True, timeout=timeout, check=False,
+        env=environment(fault, **more), capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{program} {arguments}: {done.returncode}\n{done.stderr}"
     return json.loads(done.stdout.splitlines()[-1])
@@ -261,8 +261,21 @@ def version(vendor: str) -> dict[str, str]:
 
 
 def network(vendor: str, name: str) -> dict[str, str]:
+    """Asks for a network by name."""
     unique_id = _core.make_ccl_id(vendor)
-    return failed(lambda: _core.CclIsland(vendor, 0, unique_id, 0, 1, network=name, timeout=20))
+    adapters = {"NCCL_IB_HCA": "mlx5_3"}
+    text = ""
+
+    def attempt() -> None:
+        nonlocal text
+        island = _core.CclIsland(
+            vendor, 0, unique_id, 0, 1, network=name, environment=adapters, timeout=20
+        )
+        text = island.describe()
+        island.close()
+
+    result = failed(attempt)
+    return result | {"description": text}
 
 
 def refused(vendor: str) -> dict[str, Any]:

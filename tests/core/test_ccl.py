@@ -250,6 +250,15 @@ def test_a_network_that_is_not_there() -> None:
 
 
 @emulated
+def test_the_network_that_was_taken_is_shown() -> None:
+    done = run("network", "amd", "IB", HETCOMM_EMULATED_NETWORKS="IB,Socket")
+    assert done["error"] == ""
+    assert ", 1 rank, network IB" in done["description"]
+    mine = run("network", "amd", "IB", HETCOMM_EMULATED_NETWORKS="IB,Socket", NCCL_DEBUG="VERSION")
+    assert mine["description"].endswith(", 1 rank")  # the log is the user's
+
+
+@emulated
 def test_what_the_library_cannot_reduce_is_refused() -> None:
     done = run("refused", "nvidia")
     assert done["error"] == "InvalidArgumentError"

@@ -14,12 +14,15 @@ namespace {
 
 constexpr off_t kMostRead = 16 << 20;
 
-// What follows the last `mark` in its line.
-std::string after_last(const std::string& text, const std::string& mark) {
+// What follows the last `mark`, up to `end` or the end of its line, without spaces around it.
+std::string after_last(const std::string& text, const std::string& mark, const char* end) {
   const size_t at = text.rfind(mark);
   if (at == std::string::npos) return "";
-  const size_t begin = std::min(text.find_first_not_of(' ', at + mark.size()), text.size());
-  return text.substr(begin, text.find('\n', begin) - begin);
+  std::string rest = text.substr(at + mark.size());
+  rest.resize(std::min({rest.find('\n'), rest.find(end), rest.size()}));
+  const size_t first = rest.find_first_not_of(' ');
+  return first == std::string::npos ? ""
+                                    : rest.substr(first, rest.find_last_not_of(' ') + 1 - first);
 }
 
 // The one log of the process; a library that has begun to write to it does so to the end.
@@ -47,10 +50,10 @@ struct Memory {
     if (got <= 0 || ftruncate(descriptor, 0) != 0) return;
     text.resize(static_cast<size_t>(got));
     for (const char* name : {"IB", "Socket"}) {
-      const std::string found = after_last(text, std::string("NET/") + name + " : Using");
-      if (!found.empty()) devices[name] = found.substr(0, found.find(" ; OOB"));
+      const std::string found = after_last(text, std::string("NET/") + name + " : Using", "; OOB");
+      if (!found.empty()) devices[name] = found;
     }
-    const std::string taken = after_last(text, "Using network ");
+    const std::string taken = after_last(text, "Using network ", "\n");
     if (!taken.empty()) network = taken;
   }
 };
