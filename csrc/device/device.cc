@@ -78,6 +78,7 @@ int Device::count(const std::string& vendor) { return count_devices(runtime_of(v
 Device::Device(const Runtime& runtime, int index)
     : runtime_(runtime),
       index_(index),
+      process_(getpid()),
       memory_(
           [this](size_t bytes) {
             OutsideCapture outside(runtime_);
@@ -86,8 +87,7 @@ Device::Device(const Runtime& runtime, int index)
             hetcomm::check(check("Malloc", runtime_.Malloc(&block, bytes)));
             return block;
           },
-          [this, process = getpid()](void* block) {
-            if (process != getpid()) return;
+          [this](void* block) {
             OutsideCapture outside(runtime_);
             check("Free", runtime_.Free(block));
           },
@@ -101,8 +101,7 @@ Device::Device(const Runtime& runtime, int index)
                 check("HostAlloc", runtime_.HostAlloc(&block, bytes, kHostPortable | kHostMapped)));
             return block;
           },
-          [this, process = getpid()](void* block) {
-            if (process != getpid()) return;
+          [this](void* block) {
             OutsideCapture outside(runtime_);
             check("FreeHost", runtime_.FreeHost(block));
           },
@@ -138,14 +137,15 @@ void Device::try_stream_wait() {
   int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag.word()), 1, 0);
   destroy(stream);
   if (error == kSuccess) return;
-  log(LogLevel::info, description_ + ": streams wait by host functions, because " +
-                          vendor().stream_wait_value + " returned " + std::to_string(error));
+  log(LogLevel::info, description_ + ": streams wait by host functions: " +
+                          runtime_.failure(vendor().stream_wait_value, error));
   runtime_.StreamWaitValue32 = nullptr;
 }
 
 Status Device::check(const char* function, int error) const {
   if (error == kSuccess) return {};
-  return Status(Code::vendor, description_ + ": " + runtime_.failure(function, error));
+  return Status(Code::vendor,
+                description_ + ": " + runtime_.failure(vendor().symbols(function).front(), error));
 }
 
 // Asked each time: others in the process, such as torch, change it too.
@@ -195,6 +195,12 @@ void* Device::allocate(size_t bytes) { return memory_.take(bytes); }
 void Device::release(void* memory) { memory_.give(memory); }
 void* Device::allocate_pinned(size_t bytes) { return pinned_.take(bytes); }
 void Device::release_pinned(void* memory) { pinned_.give(memory); }
+
+void Device::trim() {
+  if (getpid() != process_) return;  // a forked child must not touch the runtime
+  memory_.trim();
+  pinned_.trim();
+}
 
 Status Device::copy(void* target, const void* source, size_t bytes, Stream stream) {
   if (bytes == 0) return {};
@@ -268,17 +274,18 @@ Status Device::wait(Stream stream, const std::shared_ptr<Flag>& flag) {
     if (status) kept.release();  // the function's now
     return status;
   }
-  if (Status status = make_current(); !status) return status;
-  int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag->word()), 1, 0);
-  if (error != kSuccess) {
-    return Status(Code::vendor, description_ + ": " + vendor().stream_wait_value + ": error " +
-                                    std::to_string(error));
-  }
   Event event = nullptr;
   try {
     event = make_event();
   } catch (const Error& failed) {
     return failed.status();
+  }
+  if (Status status = make_current(); !status) return status;
+  int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag->word()), 1, 0);
+  if (error != kSuccess) {
+    destroy_event(event);
+    return Status(Code::vendor,
+                  description_ + ": " + runtime_.failure(vendor().stream_wait_value, error));
   }
   Status status = record(event, stream);
   std::lock_guard lock(passing_mutex_);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -41,12 +43,15 @@ class Device {
   void destroy(Stream stream);
   Event make_event();  // without timing; from a cache
   void destroy_event(Event event);
-  // From pools that keep at most HETCOMM_POOL_BYTES (default 512M) each. Release memory once no
-  // stream uses it: the next owner gets it at once.
+  // From pools, whose blocks stay until trim(). Release memory once no stream uses it: the next
+  // owner gets it at once.
   void* allocate(size_t bytes);  // memory of the device
   void release(void* memory);
   void* allocate_pinned(size_t bytes);  // host memory that copy engines reach
   void release_pinned(void* memory);
+  // Frees idle memory above HETCOMM_POOL_BYTES (default 512M) of either kind. May wait for all that
+  // the device has to do, so only where none of it waits for this process: between communicators.
+  void trim();
 
   // Data path: these return Status(vendor).
   Status copy(void* target, const void* source, size_t bytes, Stream stream);  // any direction
@@ -81,6 +86,7 @@ class Device {
 
   Runtime runtime_;
   const int index_;
+  const pid_t process_;
   std::string name_, bus_, description_;
   Pool memory_, pinned_;
   std::mutex events_mutex_;

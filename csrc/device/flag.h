@@ -15,12 +15,13 @@ using FlagWord = std::atomic<uint32_t>;
 // that a flag may end on any thread. Thread-safe.
 class FlagWords {
  public:
-  explicit FlagWords(std::function<void*(size_t)> allocate_pinned)
-      : allocate_(std::move(allocate_pinned)) {}
-  FlagWord* take();  // zero; throws Error(vendor)
+  explicit FlagWords(std::function<void*(size_t)> allocate_pinned);  // throws Error(vendor)
+  FlagWord* take();                                                  // zero; throws Error(vendor)
   void give(FlagWord* word);
 
  private:
+  void make_words();
+
   const std::function<void*(size_t)> allocate_;
   std::mutex mutex_;
   std::vector<FlagWord*> free_;

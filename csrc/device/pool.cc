@@ -17,56 +17,50 @@ size_t Pool::rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void* Pool::take(size_t bytes) {
-  const size_t size = rounded(bytes);
-  {
-    std::lock_guard lock(mutex_);
-    auto found = idle_.find(size);
-    if (found != idle_.end()) {
-      void* block = found->second.back();
-      found->second.pop_back();
-      if (found->second.empty()) idle_.erase(found);
-      kept_ -= static_cast<int64_t>(size);
-      out_[block] = size;
-      return block;
-    }
-  }
-  void* block = make_room_and_take(size);
+void* Pool::take_idle(size_t lowest, size_t highest) {
   std::lock_guard lock(mutex_);
-  out_[block] = size;
+  auto found = idle_.lower_bound(lowest);
+  if (found == idle_.end() || found->first > highest) return nullptr;
+  void* block = found->second.back();
+  kept_ -= static_cast<int64_t>(found->first);
+  out_[block] = found->first;
+  found->second.pop_back();
+  if (found->second.empty()) idle_.erase(found);
   return block;
 }
 
-void* Pool::make_room_and_take(size_t size) {
+void* Pool::take(size_t bytes) {
+  const size_t size = rounded(bytes);
+  if (void* block = take_idle(size, 2 * size)) return block;
   try {
-    return make_(size);
+    void* block = make_(size);
+    std::lock_guard lock(mutex_);
+    out_[block] = size;
+    return block;
   } catch (const Error&) {
-    std::map<size_t, std::vector<void*>> idle;
-    {
-      std::lock_guard lock(mutex_);
-      idle.swap(idle_);
-      kept_ = 0;
-    }
-    if (idle.empty()) throw;
-    for (const auto& [ignored, blocks] : idle) std::for_each(blocks.begin(), blocks.end(), free_);
+    if (void* block = take_idle(size, SIZE_MAX)) return block;
+    throw;
   }
-  return make_(size);
 }
 
 void Pool::give(void* block) {
   if (block == nullptr) return;
+  std::lock_guard lock(mutex_);
+  auto found = out_.find(block);
+  if (found == out_.end()) {
+    throw Error(Code::invalid_argument,
+                "expected memory of this pool that is in use; got another address or a second "
+                "release");
+  }
+  idle_[found->second].push_back(block);
+  kept_ += static_cast<int64_t>(found->second);
+  out_.erase(found);
+}
+
+void Pool::trim() {
   std::vector<void*> excess;
   {
     std::lock_guard lock(mutex_);
-    auto found = out_.find(block);
-    if (found == out_.end()) {
-      throw Error(Code::invalid_argument,
-                  "expected memory of this pool that is in use; got another address or a second "
-                  "release");
-    }
-    idle_[found->second].push_back(block);
-    kept_ += static_cast<int64_t>(found->second);
-    out_.erase(found);
     while (kept_ > most_kept_) {  // the largest first: few calls, much room
       auto largest = std::prev(idle_.end());
       excess.push_back(largest->second.back());
@@ -76,11 +70,6 @@ void Pool::give(void* block) {
     }
   }
   std::for_each(excess.begin(), excess.end(), free_);
-}
-
-int64_t Pool::kept() const {
-  std::lock_guard lock(mutex_);
-  return kept_;
 }
 
 }  // namespace hetcomm

@@ -10,10 +10,11 @@
 
 namespace hetcomm {
 
-// Blocks of one kind of memory, kept for reuse because making them is slow and may stop the device.
-// Sizes are rounded up to powers of two (above 1 MiB to quarters between them, which wastes at most
-// a quarter). Owned by a device. Thread-safe. What is still out or kept when the process ends goes
-// with the process: its runtime may be gone before.
+// Blocks of one kind of memory, kept for reuse because making them is slow. Sizes are rounded up to
+// powers of two (above 1 MiB to quarters between them). Nothing is freed but by trim(): a runtime
+// may wait for all work of the device before it frees, also for a stream that waits for the caller.
+// Owned by a device. Thread-safe. What is left when the process ends goes with the process: its
+// runtime may be gone before.
 class Pool {
  public:
   // `make` throws Error(vendor) where there is no memory; `free` must not throw.
@@ -22,13 +23,14 @@ class Pool {
   Pool(Make make, Free free, int64_t most_kept);
 
   void* take(size_t bytes);  // 256 bytes at least, so never null
-  void give(void* block);    // null is allowed; may free blocks
-  int64_t kept() const;      // bytes not in use
+  void give(void* block);    // null is allowed
+  void trim();               // frees the largest idle blocks until `most_kept` bytes are left
 
   static size_t rounded(size_t bytes);
 
  private:
-  void* make_room_and_take(size_t bytes);
+  // An idle block of lowest to highest bytes, now in use; null if there is none.
+  void* take_idle(size_t lowest, size_t highest);
 
   const Make make_;
   const Free free_;

@@ -61,7 +61,10 @@ Runtime load(const Vendor& vendor) {
   runtime.emulated = library.has("hetcomm_emulated_vendor");
   int version = 0;
   if (int error = runtime.RuntimeGetVersion(&version)) {
-    throw Error(Code::vendor, runtime.path + ": " + runtime.failure("RuntimeGetVersion", error));
+    runtime.version = vendor.runtime;
+    count_devices(runtime);  // without a device some runtimes answer nothing; this says why
+    throw Error(Code::vendor, runtime.path + ": " +
+                                  runtime.failure(vendor.symbols("RuntimeGetVersion")[0], error));
   }
   runtime.version = vendor.version_text(version);
   if (version < vendor.oldest_version) {
@@ -76,11 +79,10 @@ Runtime load(const Vendor& vendor) {
 
 }  // namespace
 
-std::string Runtime::failure(const char* function, int error) const {
+std::string Runtime::failure(const std::string& symbol, int error) const {
   const char* text = GetErrorString(error);
   GetLastError();
-  return vendor->symbols(function).front() + ": " + (text ? text : "unknown error") + " (error " +
-         std::to_string(error) + ")";
+  return symbol + ": " + (text ? text : "unknown error") + " (error " + std::to_string(error) + ")";
 }
 
 const Runtime& load_runtime(const Vendor& vendor) {
@@ -109,7 +111,8 @@ int count_devices(const Runtime& runtime) {
   int error = runtime.GetDeviceCount(&count);
   if (error == kSuccess && count > 0) return count;
   std::string text = std::string("expected an accelerator of vendor ") + vendor.name + "; got ";
-  text += error == kSuccess ? "0 devices" : runtime.failure("GetDeviceCount", error);
+  text += error == kSuccess ? "0 devices"
+                            : runtime.failure(vendor.symbols("GetDeviceCount").front(), error);
   text += " with " + runtime.version + " from " + runtime.path + "; ";
   int driver = 0;
   if (runtime.DriverGetVersion(&driver) != kSuccess) runtime.GetLastError(), driver = 0;

@@ -57,7 +57,7 @@ struct Runtime {
   bool emulated = false;  // exports hetcomm_emulated_vendor()
 
   // "cudaMalloc: out of memory (error 2)"; takes the error off the runtime's record of it.
-  std::string failure(const char* function, int error) const;
+  std::string failure(const std::string& symbol, int error) const;
 };
 
 enum RuntimeValue : int {

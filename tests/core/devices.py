@@ -1,0 +1,199 @@
+"""What a device must do, on whichever library the environment names. One case per process, because
+a process keeps the first runtime it loads: `python devices.py <case> <vendor>`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from hetcomm import _core
+
+BOUND = 20.0  # seconds; far above what anything here takes, so that a hang fails
+
+
+def finish(device: _core.Device, stream: int) -> None:
+    """Waits until everything in the stream is over."""
+    event = device.make_event()
+    device.record(event, stream)
+    until(lambda: device.passed(event))
+    device.destroy_event(event)
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + BOUND
+    while not done():
+        assert time.monotonic() < end, "expected the stream to come to its end; it did not"
+
+
+def bytes_of(random_: random.Random, size: int) -> np.ndarray:
+    return np.frombuffer(random_.randbytes(size), dtype=np.uint8).copy()
+
+
+def copies(vendor: str) -> None:
+    """Odd sizes at odd offsets come back unchanged and leave their neighbours alone."""
+    device = _core.Device.open(vendor, 0)
+    stream = device.make_stream()
+    seed = int(os.environ.get("HETCOMM_TEST_SEED", random.randrange(1 << 30)))
+    print(f"HETCOMM_TEST_SEED={seed}")
+    random_ = random.Random(seed)
+    for size in [
+        0,
+        1,
+        3,
+        255,
+        257,
+        4097,
+        1_000_003,
+        *(random_.randrange(1 << 18) for _ in "12345"),
+    ]:
+        offset = random_.randrange(64)
+        source = bytes_of(random_, size)
+        memory = device.allocate(size + offset)
+        pinned = device.allocate_pinned(size + offset)
+        before = bytes_of(random_, size + 2)
+        target = before.copy()
+        device.copy(memory + offset, source.ctypes.data, size, stream)
+        device.copy(pinned + offset, memory + offset, size, stream)
+        device.copy(target.ctypes.data + 1, pinned + offset, size, stream)
+        finish(device, stream)
+        assert (target[1 : size + 1] == source).all()
+        assert target[0] == before[0] and target[-1] == before[-1]
+        device.release(memory)
+        device.release_pinned(pinned)
+    device.destroy(stream)
+
+
+def order(vendor: str) -> None:
+    """Copies and calls of one stream happen in their order."""
+    device = _core.Device.open(vendor, 0)
+    stream = device.make_stream()
+    memory = device.allocate(8)
+    pinned = device.allocate_pinned(8)
+    values = np.arange(100, dtype=np.int64)
+    seen: list[int] = []
+    view = np.ctypeslib.as_array((ctypes.c_int64 * 1).from_address(pinned))
+    for value in range(len(values)):
+        device.copy(memory, values.ctypes.data + 8 * value, 8, stream)
+        device.copy(pinned, memory, 8, stream)
+        device.call(stream, lambda: seen.append(int(view[0])))
+    finish(device, stream)
+    assert seen == list(range(100))
+
+
+def between_streams(vendor: str) -> None:
+    """A stream that waits for an event of another one sees what that one has done."""
+    device = _core.Device.open(vendor, 0)
+    first, second = device.make_stream(), device.make_stream()
+    flag, event = device.make_flag(), device.make_event()
+    seen: list[str] = []
+    device.wait_flag(first, flag)
+    device.call(first, lambda: seen.append("first"))
+    device.record(event, first)
+    device.wait_event(second, event)
+    assert not device.passed(event)
+    after = device.make_event()
+    if device.waits_on_device:  # else both calls are in the runtime's one thread for them
+        device.call(second, lambda: seen.append("second"))
+    device.record(after, second)
+    assert not device.passed(after)
+    flag.set()
+    until(lambda: device.passed(after))
+    assert device.passed(event) and seen == ["first", "second"][: len(seen)] and seen
+    for each in (event, after):
+        device.destroy_event(each)
+    assert {device.make_event(), device.make_event()} == {event, after}  # from the cache
+
+
+def flags(vendor: str) -> None:
+    """A stream stands still until its flag is set, and needs a flag that nobody else keeps."""
+    device = _core.Device.open(vendor, 0)
+    stream = device.make_stream()
+    first, second = device.make_flag(), device.make_flag()
+    assert not first.is_set
+    device.wait_flag(stream, first)
+    device.wait_flag(stream, second)
+    event = device.make_event()
+    device.record(event, stream)
+    second.set()
+    del second
+    new = [device.make_flag() for _ in range(200)]  # would take over and clear the flag's word
+    assert not any(flag.is_set for flag in new) and not device.passed(event)
+    first.set()
+    until(lambda: device.passed(event))
+    assert first.is_set
+    device.wait_flag(stream, first)  # set before: no wait
+    finish(device, stream)
+    for _ in range(1000):
+        flag = device.make_flag()
+        device.wait_flag(stream, flag)
+        flag.set()
+    finish(device, stream)
+
+
+def memory(vendor: str) -> None:
+    """Released memory is used again, and whose memory it is can be asked."""
+    device = _core.Device.open(vendor, 0)
+    assert device is _core.Device.open(vendor, 0)
+    for take, give in (
+        (device.allocate, device.release),
+        (device.allocate_pinned, device.release_pinned),
+    ):
+        first = take(1000)
+        second = take(1000)
+        assert first != second
+        give(first)
+        assert take(600) == first
+        give(0)
+        large = take(1 << 30)
+        give(large)
+        device.trim()
+        give(take(1 << 30))
+    own, pinned = device.allocate(10), device.allocate_pinned(10)
+    assert device.holds(own) and device.holds(own + 9)
+    assert not device.holds(pinned)
+    assert not device.capturing(device.make_stream()) and not device.capturing(0)
+
+
+def both(vendor: str) -> None:
+    """Two vendors in one process: bytes go from one's memory over pinned memory to the other's."""
+    here = _core.Device.open(vendor, 0)
+    there = _core.Device.open({"nvidia": "amd", "amd": "nvidia"}[vendor], 1)
+    source = bytes_of(random.Random(1), 10_001)
+    target = np.zeros_like(source)
+    mine, theirs = here.allocate(source.size), there.allocate(source.size)
+    pinned = here.allocate_pinned(source.size)
+    stream, other = here.make_stream(), there.make_stream()
+    here.copy(mine, source.ctypes.data, source.size, stream)
+    here.copy(pinned, mine, source.size, stream)
+    finish(here, stream)
+    there.copy(theirs, pinned, source.size, other)
+    there.copy(target.ctypes.data, theirs, source.size, other)
+    finish(there, other)
+    assert (source == target).all()
+
+
+def fork(vendor: str) -> None:
+    """A child of a process that has used the runtime is told so, and may release what it had."""
+    device = _core.Device.open(vendor, 0)
+    taken = device.allocate(100)
+    child = os.fork()
+    if child == 0:
+        device.release(taken)
+        try:
+            _core.Device.open(vendor, 0)
+        except _core.VendorError as error:
+            os._exit(0 if "spawn" in str(error) and str(os.getppid()) in str(error) else 2)
+        os._exit(3)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+CASES = (copies, order, between_streams, flags, memory, both, fork)
+
+if __name__ == "__main__":
+    {case.__name__: case for case in CASES}[sys.argv[1]](sys.argv[2])
