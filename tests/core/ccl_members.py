@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -310,6 +311,47 @@ def variables() -> dict[str, dict[str, str]]:
         "variables": {name: getenv(name.encode()).decode() for name in wanted},
         "debug": {name: value.decode() for name in debug if (value := getenv(name.encode()))},
     }
+
+
+def bereaved(index: str, unique_id: str) -> dict[str, Any]:
+    """Two members in processes of their own, of which the second is killed between two calls."""
+    first = not unique_id
+    if first:
+        unique_id = _core.make_ccl_id("nvidia").hex()
+        print(unique_id, flush=True)
+    island = _core.CclIsland("nvidia", int(index), bytes.fromhex(unique_id), int(index), 2)
+    values = np.ones(100_000, np.float32)
+    row = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
+    call = _core.IslandCall(
+        _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 7, [row]
+    )
+    island.start(call)
+    island.wait()
+    if not first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    island.start(call)
+    result: dict[str, Any] = failed(lambda: island.wait(60))
+    begin = time.monotonic()
+    island.close()
+    return result | {"closing": time.monotonic() - begin}
+
+
+def forked() -> int:
+    """A child that drops the island of its parent, which goes on to use it."""
+    (island,) = open_members("nvidia", 1)
+    child = os.fork()
+    if child == 0:
+        island.close()
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    values = np.ones(3, np.float32)
+    row = (-1, -1, values.ctypes.data, values.ctypes.data, 3)
+    island.start(_core.IslandCall(
+        _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0, [row]
+    ))  # fmt: skip
+    island.wait()
+    island.close()
+    return os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +178,27 @@ def test_members_in_processes() -> None:
     for process in (first, *others):
         text, _ = process.communicate(timeout=100)
         assert (process.returncode, text.split()[-1]) == (0, "6")
+
+
+@emulated
+def test_a_member_that_is_killed_ends_the_call() -> None:
+    command = [sys.executable, str(Path(__file__).parent / "ccl_members.py"), "bereaved"]
+    first = subprocess.Popen(
+        [*command, "0", ""], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    unique_id = first.stdout.readline().strip()
+    other = subprocess.run([*command, "1", unique_id], env=environment(), timeout=100, check=False)
+    assert other.returncode == -signal.SIGKILL
+    end = json.loads(first.communicate(timeout=100)[0])
+    assert (first.returncode, end["error"]) == (0, "VendorError")
+    assert "remote process exited or network error" in end["text"]
+    assert end["closing"] < 20
+
+
+@emulated
+def test_a_forked_child_leaves_the_island_alone() -> None:
+    assert run("forked") == 7
 
 
 @emulated
