@@ -124,11 +124,16 @@ std::string Communicator::choose_network() const {
 
 void Communicator::announce(const std::string& network) const {
   std::string port = interface_of(address_) + ":" + to_text(address_) + "<0>";
-  const char* adapter = std::getenv("NCCL_IB_HCA");
-  inform(strcasecmp(network.c_str(), "IB") == 0
-             ? "NET/IB : Using [0]" + std::string(adapter ? adapter : "mlx5_0") + ":1/RoCE ; OOB " +
-                   port
-             : "NET/" + network + " : Using [0]" + port);
+  if (strcasecmp(network.c_str(), "IB") == 0) {
+    std::string list;
+    int number = 0;
+    for (const std::string& adapter : adapters()) {
+      list += "[" + std::to_string(number++) + "]" + adapter + ":1/RoCE ";
+    }
+    inform("NET/IB : Using " + list + "; OOB " + port);
+  } else {
+    inform("NET/" + network + " : Using [0]" + port);
+  }
   inform("Using network " + network);
 }
 

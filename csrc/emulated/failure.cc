@@ -18,11 +18,16 @@ std::string& latest() {
   return *text;
 }
 
-bool wanted(const char* lowest) {
-  const char* level = std::getenv("NCCL_DEBUG");
-  if (level == nullptr) return false;
-  if (strcasecmp(level, "INFO") == 0 || strcasecmp(level, "TRACE") == 0) return true;
-  return strcasecmp(level, lowest) == 0;
+enum Level { silent, warnings, everything };
+
+Level level() {  // read once, as the vendors' libraries do
+  static const Level read = [] {
+    const char* text = std::getenv("NCCL_DEBUG");
+    if (text == nullptr) return silent;
+    if (strcasecmp(text, "INFO") == 0 || strcasecmp(text, "TRACE") == 0) return everything;
+    return strcasecmp(text, "WARN") == 0 ? warnings : silent;
+  }();
+  return read;
 }
 
 std::string host() {
@@ -57,7 +62,7 @@ void print(const char* level, const std::string& text) {
 }  // namespace
 
 void note(const std::string& text) {
-  if (wanted("WARN")) print("NCCL WARN ", text);
+  if (level() >= warnings) print("NCCL WARN ", text);
   std::lock_guard lock(mutex);
   latest() = text;
 }
@@ -75,7 +80,7 @@ int fail(int result, const std::string& text) {
 }
 
 void inform(const std::string& text) {
-  if (wanted("INFO")) print("NCCL INFO ", text);
+  if (level() == everything) print("NCCL INFO ", text);
 }
 
 }  // namespace hetcomm::emulated

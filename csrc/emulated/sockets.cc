@@ -9,11 +9,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace hetcomm::emulated {
@@ -54,7 +57,8 @@ void wait_for(int descriptor, short events, const Stop& stop) {
 
 bool retry() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// As NCCL reads NCCL_SOCKET_IFNAME: prefixes; "=" before them: whole names; "^": all but these.
+// As NCCL reads NCCL_SOCKET_IFNAME and NCCL_IB_HCA: prefixes, before a ":"; "=" before them: whole
+// names; "^": all but these.
 bool chosen(const std::string& name, std::string filter) {
   bool except = filter.starts_with('^');
   if (except) filter.erase(0, 1);
@@ -203,6 +207,20 @@ std::string interface_of(in_addr address) {
     if (each.address.s_addr == address.s_addr) return each.name;
   }
   return "?";
+}
+
+std::vector<std::string> adapters() {
+  const char* root = std::getenv("HETCOMM_SYSFS_ROOT");
+  const char* filter = std::getenv("NCCL_IB_HCA");
+  std::vector<std::string> names;
+  std::error_code none;
+  std::string folder = std::string(root != nullptr ? root : "/sys") + "/class/infiniband";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    std::string name = entry.path().filename();
+    if (filter == nullptr || chosen(name, filter)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::string to_text(in_addr address) {

@@ -71,5 +71,7 @@ Interface choose_interface();
 bool interface_named();  // NCCL_SOCKET_IFNAME is set
 std::string interface_of(in_addr address);
 std::string to_text(in_addr address);
+// The RDMA devices under HETCOMM_SYSFS_ROOT (else /sys) that NCCL_IB_HCA allows.
+std::vector<std::string> adapters();
 
 }  // namespace hetcomm::emulated

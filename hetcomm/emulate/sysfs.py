@@ -1,9 +1,10 @@
 """The NIC facts of an emulated host, in the layout of the kernel's sysfs."""
 
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from .cluster import Host, Nic
-from .network import hardware_address
+from .network import address, hardware_address
 
 UNSHAPED_MBIT = 10_000  # what the kernel itself says of a veth
 # [upper bound in Mbit/s] -> lanes and signalling, as the kernel names InfiniBand rates
@@ -13,14 +14,14 @@ _SIGNALLING = {2_500: "1X SDR", 10_000: "4X SDR", 20_000: "4X DDR", 40_000: "4X 
 def write(root: Path, host: Host, index: int, mtu: int) -> None:
     """Writes class/net, class/infiniband and the devices behind them under `root`."""
     for number, nic in enumerate(host.nics):
-        _write_nic(root, nic, number, hardware_address(index, number), mtu)
+        _write_nic(root, nic, number, index, mtu)
 
 
 def megabits(nic: Nic) -> int:
     return UNSHAPED_MBIT if nic.slower is None else max(1, nic.slower // 1_000_000)
 
 
-def _write_nic(root: Path, nic: Nic, number: int, mac: str, mtu: int) -> None:
+def _write_nic(root: Path, nic: Nic, number: int, host: int, mtu: int) -> None:
     name = f"eth{number}"
     device = root / f"devices/nic{number}"
     link_type = 32 if nic.fabric == "infiniband" else 1  # ARPHRD_INFINIBAND, ARPHRD_ETHER
@@ -32,7 +33,7 @@ def _write_nic(root: Path, nic: Nic, number: int, mac: str, mtu: int) -> None:
             "speed": megabits(nic),
             "operstate": "up",
             "type": link_type,
-            "address": mac,
+            "address": hardware_address(host, number),
             "mtu": mtu,
         },
     )
@@ -41,15 +42,33 @@ def _write_nic(root: Path, nic: Nic, number: int, mac: str, mtu: int) -> None:
         return
     rdma = f"rdma_{name}"
     (device / "infiniband" / rdma).mkdir(parents=True)
+    port = root / "class/infiniband" / rdma / "ports/1"
     _fill(
-        root / "class/infiniband" / rdma / "ports/1",
+        port,
         {
             "link_layer": "InfiniBand" if nic.fabric == "infiniband" else "Ethernet",
             "state": "4: ACTIVE",
             "rate": _rate(megabits(nic)),
         },
     )
+    _write_gids(port, nic, name, address(host, number))
     (root / "class/infiniband" / rdma / "device").symlink_to(f"../../../devices/nic{number}")
+
+
+def _write_gids(port: Path, nic: Nic, name: str, own: str) -> None:
+    """The port's addresses in the order in which drivers give them."""
+    suffix = int(IPv4Address(own))
+    local = IPv6Address((0xFE80 << 112) | suffix)
+    mapped = IPv6Address((0xFFFF << 32) | suffix)
+    if nic.fabric == "infiniband":
+        gids, types = [local], ["IB/RoCE v1"]
+    else:
+        gids = [local, local, mapped, mapped]
+        types = ["IB/RoCE v1", "RoCE v2"] * 2
+    _fill(port / "gids", {str(i): gid.exploded for i, gid in enumerate(gids)})
+    _fill(port / "gid_attrs/types", {str(i): text for i, text in enumerate(types)})
+    if nic.fabric == "roce":
+        _fill(port / "gid_attrs/ndevs", {str(i): name for i in range(len(gids))})
 
 
 def _rate(mbit: int) -> str:

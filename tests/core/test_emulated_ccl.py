@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,6 +354,29 @@ def version(ccl: Ccl, rank: int, size: int) -> int:
 def test_versions() -> None:
     assert members(1, version) == [22803]
     assert members(1, version, HETCOMM_EMULATED_FAULT="old_version") == [21403]
+
+
+def reported(ccl: Ccl, rank: int, size: int) -> None:
+    assert ccl.connect(ccl.identity, size, rank, net_name=b"ib") == SUCCESS  # type: ignore[attr-defined]
+
+
+def test_the_network_taken_is_reported(tmp_path: Path) -> None:
+    for name in ("mlx5_0", "mlx5_1", "bnxt_0"):
+        (tmp_path / "class/infiniband" / name).mkdir(parents=True)
+    environment = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_FILE": str(tmp_path / "log.%h.%p"),
+        "HETCOMM_SYSFS_ROOT": str(tmp_path),
+        "NCCL_IB_HCA": "mlx5",
+        "HETCOMM_EMULATED_NETWORKS": "IB,Socket",
+    }
+    members(1, reported, connected=False, **environment)
+    (log,) = tmp_path.glob("log.*")
+    text = log.read_text()
+    assert (
+        "NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE ; OOB lo:127.0.0.1<0>" in text
+    )
+    assert "NCCL INFO Using network ib\n" in text
 
 
 def dies(ccl: Ccl, rank: int, size: int) -> None:

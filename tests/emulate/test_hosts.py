@@ -81,3 +81,6 @@ def test_nic_facts(play: Play) -> None:
     assert files[ports.format(1, "state")] == "4: ACTIVE"
     assert files[ports.format(1, "rate")] == "2.5 Gb/sec (1X SDR)"
     assert files["class/infiniband/rdma_eth1/device/numa_node"] == "1"
+    gids = {ports.format(1, f"gids/{i}"): ports.format(1, f"gid_attrs/types/{i}") for i in range(4)}
+    own = [name for name, kind in gids.items() if files[kind] == "RoCE v2"]
+    assert files[own[-1]] == "0000:0000:0000:0000:0000:ffff:c612:0101"  # 198.18.1.1
