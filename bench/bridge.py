@@ -5,6 +5,9 @@ that link (both directions at once), then all_reduce through hetcomm and through
 over the bridge come from the NICs' own counters.
 
     python bench/bridge.py [--ranks 2+2] [--rate 1gbit] [--bytes 16M] [--output FILE]
+
+With --vendors nvidia,amd the hosts' ranks live on emulated accelerators, whose copy engines run at
+--copy-rate: how well copies hide behind the wire.
 """
 
 from __future__ import annotations
@@ -123,6 +126,8 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--bytes", default="16M")
     parser.add_argument("--order", default="block,interleaved")
+    parser.add_argument("--vendors", default="cpu", help="of the hosts in turn")
+    parser.add_argument("--copy-rate", help="of each emulated accelerator and direction")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--result", help=argparse.SUPPRESS)
@@ -140,8 +145,11 @@ def main() -> None:
     for order in arguments.order.split(","):
         with tempfile.TemporaryDirectory() as folder:
             cluster = Path(folder) / "cluster.toml"
+            vendors = arguments.vendors.split(",")
+            copies = f'copy_rate = "{arguments.copy_rate}"\n' if arguments.copy_rate else ""
             hosts = [
-                f'[[host]]\nname = "{chr(97 + i)}"\nranks = {n}\nvendor = "cpu"\n'
+                f'[[host]]\nname = "{chr(97 + i)}"\nranks = {n}\n'
+                f'vendor = "{vendors[i % len(vendors)]}"\n{copies}'
                 f'[[host.nic]]\nrate = "{arguments.rate}"\n'
                 for i, n in enumerate(arguments.ranks.split("+"))
             ]

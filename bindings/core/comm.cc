@@ -100,6 +100,13 @@ void check_released(const Work& work, std::optional<double> seconds) {
   check(status);
 }
 
+Communicator::CallOptions call_options(bool will_wait, std::optional<uintptr_t> stream) {
+  Communicator::CallOptions options;
+  options.will_wait = will_wait;
+  if (stream) options.stream = reinterpret_cast<Stream>(*stream);
+  return options;
+}
+
 // Leaving waits for others, so not with the interpreter's lock.
 struct Leaving {
   void operator()(Communicator* communicator) const {
@@ -128,20 +135,34 @@ void bind(py::module_& module) {
       .def("done", &Work::done)
       .def("wait", &check_released, py::arg("timeout") = py::none(),
            "Waits until done, at most `timeout` seconds; raises hetcomm.Error if it failed.")
+      .def(
+          "order",
+          [](const Work& self, uintptr_t stream) {
+            py::gil_scoped_release release;
+            check(self.order(reinterpret_cast<Stream>(stream)));
+          },
+          py::arg("stream"), "Has a stream of the device, and not the host, wait until done.")
       .def("where", &Work::where, py::call_guard<py::gil_scoped_release>());
   py::class_<Communicator, std::unique_ptr<Communicator, Leaving>>(
       module, "Communicator", "A group of ranks. Creation is collective and blocks until all came.")
       .def(py::init([](Store& store, int rank, int size, double timeout, std::string name,
-                       std::shared_ptr<Executor> executor, std::string host) {
-             Communicator::Options options{
-                 rank,           size, std::move(name), nanoseconds(timeout), std::move(executor),
-                 std::move(host)};
+                       std::shared_ptr<Executor> executor, std::string host, std::string vendor,
+                       int device) {
+             Communicator::Options options{.rank = rank,
+                                           .size = size,
+                                           .name = std::move(name),
+                                           .timeout = nanoseconds(timeout),
+                                           .executor = std::move(executor),
+                                           .host = std::move(host),
+                                           .vendor = std::move(vendor),
+                                           .device = device};
              py::gil_scoped_release release;
              return std::unique_ptr<Communicator, Leaving>(
                  new Communicator(store, std::move(options)));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = 1800.0,
-           py::arg("name") = "default", py::arg("executor") = nullptr, py::arg("host") = "")
+           py::arg("name") = "default", py::arg("executor") = nullptr, py::arg("host") = "",
+           py::arg("vendor") = "", py::arg("device") = -1)
       .def_property_readonly("rank", &Communicator::rank)
       .def_property_readonly("size", &Communicator::size)
       .def_property_readonly("topology", &Communicator::topology,
@@ -149,7 +170,7 @@ void bind(py::module_& module) {
       .def(
           "submit",
           [](Communicator& self, const Spec& spec, const py::object& input,
-             const py::object& output, bool will_wait) {
+             const py::object& output, bool will_wait, std::optional<uintptr_t> stream) {
             auto in = std::make_shared<Buffer>(input, spec.in_place);
             auto out = spec.in_place ? in : std::make_shared<Buffer>(output, true);
             require("input", *in, input_count(spec, self.rank(), self.size()), spec.dtype);
@@ -157,26 +178,36 @@ void bind(py::module_& module) {
               require("output", *out, output_count(spec, self.rank(), self.size()), spec.dtype);
             }
             py::gil_scoped_release release;
-            return keeping(self.submit(spec, in->data(), out->data(), will_wait), in, out);
+            return keeping(
+                self.submit(spec, in->data(), out->data(), call_options(will_wait, stream)), in,
+                out);
           },
           py::arg("spec"), py::arg("input"), py::arg("output") = py::none(),
-          py::arg("will_wait") = false)
+          py::arg("will_wait") = false, py::arg("stream") = py::none())
       .def(
           "send",
-          [](Communicator& self, const py::object& data, Dtype dtype, int to, uint32_t tag) {
+          [](Communicator& self, const py::object& data, Dtype dtype, int to, uint32_t tag,
+             std::optional<uintptr_t> stream) {
             auto in = std::make_shared<Buffer>(data, false);
             py::gil_scoped_release release;
-            return keeping(self.send(in->data(), dtype, elements(*in, dtype), to, tag), in);
+            return keeping(self.send(in->data(), dtype, elements(*in, dtype), to, tag,
+                                     call_options(false, stream)),
+                           in);
           },
-          py::arg("data"), py::arg("dtype"), py::arg("to"), py::arg("tag") = 0)
+          py::arg("data"), py::arg("dtype"), py::arg("to"), py::arg("tag") = 0,
+          py::arg("stream") = py::none())
       .def(
           "recv",
-          [](Communicator& self, const py::object& data, Dtype dtype, int from, uint32_t tag) {
+          [](Communicator& self, const py::object& data, Dtype dtype, int from, uint32_t tag,
+             std::optional<uintptr_t> stream) {
             auto out = std::make_shared<Buffer>(data, true);
             py::gil_scoped_release release;
-            return keeping(self.recv(out->data(), dtype, elements(*out, dtype), from, tag), out);
+            return keeping(self.recv(out->data(), dtype, elements(*out, dtype), from, tag,
+                                     call_options(false, stream)),
+                           out);
           },
-          py::arg("data"), py::arg("dtype"), py::arg("from_"), py::arg("tag") = 0)
+          py::arg("data"), py::arg("dtype"), py::arg("from_"), py::arg("tag") = 0,
+          py::arg("stream") = py::none())
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())

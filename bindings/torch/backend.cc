@@ -66,10 +66,9 @@ TorchBackend::~TorchBackend() {
 }
 
 TorchBackend::WorkPointer TorchBackend::start(Call call) {
-  const auto timeout = call.timeout == c10d::kUnsetTimeout ? communicator_->timeout()
-                                                           : std::chrono::nanoseconds(call.timeout);
-  hetcomm::Work work =
-      communicator_->submit(call.spec, call.input, call.output, call.will_wait, timeout);
+  Communicator::CallOptions options{.will_wait = call.will_wait};
+  if (call.timeout != c10d::kUnsetTimeout) options.timeout = call.timeout;
+  hetcomm::Work work = communicator_->submit(call.spec, call.input, call.output, options);
   return c10::make_intrusive<TorchWork>(std::move(work), call.type, rank_, ++sequence_,
                                         std::move(call.keep), std::move(call.outputs),
                                         std::move(call.finish));
@@ -303,7 +302,7 @@ TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) 
   return with_python_errors([&]() -> WorkPointer {
     const at::Tensor& tensor = only(tensors, "send");
     hetcomm::Work work = communicator_->send(tensor.data_ptr(), dtype_of(tensor), tensor.numel(),
-                                             to, static_cast<uint32_t>(tag));
+                                             to, static_cast<uint32_t>(tag), {});
     return c10::make_intrusive<TorchWork>(std::move(work), c10d::OpType::SEND, rank_, sequence_,
                                           tensors, tensors);
   });
@@ -313,7 +312,7 @@ TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag
   return with_python_errors([&]() -> WorkPointer {
     const at::Tensor& tensor = only(tensors, "recv");
     hetcomm::Work work = communicator_->recv(tensor.data_ptr(), dtype_of(tensor), tensor.numel(),
-                                             from, static_cast<uint32_t>(tag));
+                                             from, static_cast<uint32_t>(tag), {});
     return c10::make_intrusive<TorchWork>(std::move(work), c10d::OpType::RECV, rank_, sequence_,
                                           tensors, tensors);
   });

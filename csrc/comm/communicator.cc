@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/process.h"
+#include "plan/message.h"
 
 namespace hetcomm {
 namespace {
@@ -31,8 +32,17 @@ Communicator::~Communicator() {
   leave();
 }
 
-Work Communicator::submit(const Spec& spec, const void* input, void* output, bool will_wait,
-                          std::chrono::nanoseconds timeout) {
+std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
+                                            const CallDescriptor& call, uint32_t tag,
+                                            const CallOptions& options) const {
+  auto run = std::make_shared<Run>(std::move(plan), buffers, call, tag,
+                                   options.timeout.value_or(options_.timeout), device_);
+  if (device_ && options.stream) check(run->follow(*options.stream));
+  return run;
+}
+
+Work Communicator::submit(const Spec& spec, const void* input, void* output,
+                          const CallOptions& options) {
   std::shared_ptr<const Plan> plan = planner_->plan(spec, options_.rank);
   CallDescriptor call;
   call.count = static_cast<uint64_t>(spec.count);
@@ -47,58 +57,42 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output, boo
     call.sequence = sequence_++;
     call.history = history_;
     history_ = hash(call);
-    run = std::make_shared<Run>(std::move(plan), Run::Buffers{input, output}, call, 0, timeout);
+    run = make_run(std::move(plan), {input, output}, call, 0, options);
     if (health_) health_->record(call);
-    completed = executor_->submit(*queue_, run, will_wait);
+    completed = executor_->submit(*queue_, run, options.will_wait);
   }
   executor_->announce(completed);
   return Work(executor_, std::move(run));
 }
 
 Work Communicator::message(Collective direction, const void* input, void* output, Dtype dtype,
-                           int64_t count, int peer, uint32_t tag, bool will_wait) {
+                           int64_t count, int peer, uint32_t tag, const CallOptions& options) {
   if (peer < 0 || peer >= size() || peer == rank() || count < 0) {
     throw Error(Code::invalid_argument,
                 std::string(name(direction)) + ": expected a rank from 0 to " +
                     std::to_string(size() - 1) + " other than this rank (" +
                     std::to_string(rank()) + "), got " + std::to_string(peer));
   }
-  auto plan = std::make_shared<Plan>();
-  plan->spec.collective = direction;
-  plan->spec.dtype = dtype;
-  plan->spec.count = count;
-  plan->spec.root = peer;
-  plan->rank = rank();
-  plan->size = size();
-  Step step;
-  step.peer = peer;
-  if (direction == Collective::send) {
-    step.kind = StepKind::send;
-    step.sources = {{Space::input, 0, count}};
-  } else {
-    step.kind = StepKind::recv;
-    step.target = {Space::output, 0, count};
-  }
-  plan->steps.push_back(std::move(step));
+  auto plan =
+      std::make_shared<const Plan>(message_plan(*topology_, rank(), direction, peer, dtype, count));
   CallDescriptor call;
   call.collective = static_cast<uint32_t>(direction);
   call.dtype = static_cast<uint32_t>(dtype);
   call.count = static_cast<uint64_t>(count);
-  auto run = std::make_shared<Run>(std::move(plan), Run::Buffers{input, output}, call, tag,
-                                   options_.timeout);
-  auto completed = executor_->submit(*queue_, run, will_wait);
+  auto run = make_run(std::move(plan), {input, output}, call, tag, options);
+  auto completed = executor_->submit(*queue_, run, options.will_wait);
   executor_->announce(completed);
   return Work(executor_, std::move(run));
 }
 
 Work Communicator::send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
-                        bool will_wait) {
-  return message(Collective::send, data, nullptr, dtype, count, to, tag, will_wait);
+                        const CallOptions& options) {
+  return message(Collective::send, data, nullptr, dtype, count, to, tag, options);
 }
 
 Work Communicator::recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag,
-                        bool will_wait) {
-  return message(Collective::recv, nullptr, data, dtype, count, from, tag, will_wait);
+                        const CallOptions& options) {
+  return message(Collective::recv, nullptr, data, dtype, count, from, tag, options);
 }
 
 Status Work::wait(std::chrono::nanoseconds timeout) const {
@@ -108,6 +102,11 @@ Status Work::wait(std::chrono::nanoseconds timeout) const {
                                      "; it goes on");
   }
   return run_->status();
+}
+
+Status Work::order(Stream stream) const {
+  const auto held = executor_->lock();
+  return run_->order(stream);
 }
 
 void Communicator::abort(const std::string& reason) {
@@ -144,7 +143,7 @@ void Communicator::leave() {
   bool busy;
   {
     const auto held = executor_->lock();
-    busy = queue_->failure.ok() && (!queue_->active.empty() || !queue_->pending.empty());
+    busy = queue_->failure.ok() && queue_->busy();
   }
   if (busy) executor_->fail(*queue_, used_afterwards);
   if (health_) {

@@ -6,14 +6,15 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/engines.h"
 #include "comm/health.h"
 #include "comm/member.h"
 #include "comm/store.h"
 #include "exec/executor.h"
-#include "island/shm/shm.h"
 #include "plan/planner.h"
 
 namespace hetcomm {
@@ -34,6 +35,9 @@ class Work {
   }
   // Keeps `memory`, which holds the buffers, until nothing refers to them any more.
   void hold(std::shared_ptr<void> memory) const { run_->hold(std::move(memory)); }
+  // On a device: `stream` waits until the operation is over, and the host goes on at once. If the
+  // operation fails, the stream goes on too; status() and later calls tell.
+  Status order(Stream stream) const;
   std::string describe() const { return run_->describe(); }
   // What it waits for, in words.
   std::string where() const;
@@ -53,7 +57,16 @@ class Communicator {
     std::string name = "default";                                // for messages
     std::chrono::nanoseconds timeout{std::chrono::minutes(30)};  // of set-up and of operations
     std::shared_ptr<Executor> executor;                          // of this process if null
-    std::string host;  // identity of the host, probed if empty
+    std::string host;    // identity of the host, probed if empty
+    std::string vendor;  // whose memory the buffers are: HETCOMM_VENDOR if empty, else cpu
+    int device = -1;     // index among the vendor's; HETCOMM_DEVICE or LOCAL_RANK if negative
+  };
+  // How an operation is called.
+  struct CallOptions {
+    bool will_wait = false;  // the caller waits at once: nothing needs to go on in the background
+    std::optional<std::chrono::nanoseconds> timeout;  // the communicator's if absent
+    // The stream whose work so far fills the buffers. Without it they are ready now.
+    std::optional<Stream> stream;
   };
 
   // Throws Error on every rank if any rank cannot take part.
@@ -65,22 +78,24 @@ class Communicator {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const Topology& topology() const { return *topology_; }
-  Planner& planner() { return *planner_; }
   std::chrono::nanoseconds timeout() const { return options_.timeout; }
   void set_timeout(std::chrono::nanoseconds timeout) { options_.timeout = timeout; }
 
+  // The device whose memory the buffers are; null if they are host memory.
+  const std::shared_ptr<Device>& device() const { return device_; }
+
   // Starts a collective. The buffers hold input_count() and output_count() elements, may be null
-  // when that is 0, and stay alive until the work is done. `will_wait`: the caller waits at once,
-  // so nothing needs to happen in the background. Throws Error(invalid_argument) on a bad spec.
-  Work submit(const Spec& spec, const void* input, void* output, bool will_wait,
-              std::chrono::nanoseconds timeout);
-  Work submit(const Spec& spec, const void* input, void* output, bool will_wait = false) {
-    return submit(spec, input, output, will_wait, options_.timeout);
+  // when that is 0, and stay alive until the work is done. Throws Error(invalid_argument) on a bad
+  // spec.
+  Work submit(const Spec& spec, const void* input, void* output, const CallOptions& options);
+  Work submit(const Spec& spec, const void* input, void* output) {
+    return submit(spec, input, output, CallOptions{});
   }
   // Point to point: `count` elements, matched by (ranks, tag), in order.
   Work send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
-            bool will_wait = false);
-  Work recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag, bool will_wait = false);
+            const CallOptions& options);
+  Work recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag,
+            const CallOptions& options);
 
   // Ends every operation on every rank with Code::aborted. Never blocks for long.
   void abort(const std::string& reason);
@@ -95,14 +110,18 @@ class Communicator {
                                  const std::function<std::string()>& part);
   Status could_not_join(int peer, const std::string& reason) const;
   std::vector<Member> meet(Store& store, const Deadline& deadline);
-  ShmOptions island_options(const std::vector<Member>& members) const;
-  void connect(const std::vector<Member>& members, const ShmOptions& shm, const Deadline& deadline);
+  void open_device(RankInfo& info);
+  void connect(const IslandSetup& setup, const std::string& prepared, const Deadline& deadline);
   std::vector<Member> exchange(Store& store, const Member& mine, const Deadline& deadline);
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
-               int peer, uint32_t tag, bool will_wait);
+               int peer, uint32_t tag, const CallOptions& options);
+  std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
+                                const CallDescriptor& call, uint32_t tag,
+                                const CallOptions& options) const;
 
   Options options_;
   std::shared_ptr<Executor> executor_;
+  std::shared_ptr<Device> device_;
   std::shared_ptr<const Topology> topology_;
   std::unique_ptr<Planner> planner_;
   std::shared_ptr<RunQueue> queue_ = std::make_shared<RunQueue>();

@@ -9,7 +9,8 @@
 #include "comm/communicator.h"
 #include "comm/member.h"
 #include "device/reduce.h"
-#include "island/shm/shm.h"
+#include "device/vendor.h"
+#include "island/ccl/ccl.h"
 #include "topology/probe.h"
 
 namespace hetcomm {
@@ -28,8 +29,6 @@ uint32_t next_number() {
   return counter++ % Paths::kMaxCommunicators;
 }
 
-constexpr std::chrono::nanoseconds kAttachBound = std::chrono::seconds(30);
-
 std::string format(const Deadline& deadline) {
   return format_seconds(1e-9 * static_cast<double>(deadline.timeout().count()));
 }
@@ -42,22 +41,23 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
     members = meet(store, deadline);
     return std::string();
   });
-  // The first member of each island makes the memory that it shares.
-  const std::vector<int>& ranks = topology_->island(topology_->island_of(rank()));
-  ShmOptions shm = island_options(members);
-  std::vector<std::string> names;
+  // The first member of each island makes what its members share.
+  const IslandSetup island{*topology_, rank(), members, executor_, device_};
+  const Engine& engine = engine_for(topology_->rank(rank()));
+  std::vector<std::string> prepared(size());
   try {
-    names = agree(store, "named", deadline, [&] {
-      if (ranks.size() > 1 && ranks[0] == rank()) shm.name = create_shm_segment(shm);
-      return shm.name;
+    prepared = agree(store, "named", deadline, [&] {
+      if (island.ranks().size() > 1 && island.ranks()[0] == rank()) {
+        prepared[rank()] = engine.prepare(island);
+      }
+      return prepared[rank()];
     });
   } catch (const Error&) {
-    if (!shm.name.empty()) remove_shm_segment(shm.name);
+    if (!prepared[rank()].empty()) engine.discard(prepared[rank()]);
     throw;
   }
-  shm.name = names[ranks[0]];
   const auto fingerprints = agree(store, "ready", deadline, [&] {
-    connect(members, shm, deadline);
+    connect(island, prepared[island.ranks()[0]], deadline);
     return std::to_string(topology_->fingerprint());
   });
   for (int peer = 0; peer < size(); ++peer) {
@@ -127,6 +127,7 @@ std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
   try {
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
+    open_device(mine.info);
     mine.info.libraries["ucx"] = executor_->transport() ? executor_->transport()->version()
                                                         : executor_->no_transport().text();
     instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first
@@ -168,42 +169,47 @@ std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
   return members;
 }
 
-ShmOptions Communicator::island_options(const std::vector<Member>& members) const {
-  const std::vector<int>& ranks = topology_->island(topology_->island_of(rank()));
-  ShmOptions shm;
-  shm.member = topology_->index_in_island(rank());
-  shm.members = static_cast<int>(ranks.size());
-  shm.ranks = ranks;
-  shm.describe_call = [](const CallDescriptor& call) { return describe(call); };
-  std::vector<std::string> wake_addresses;
-  for (int member : ranks) wake_addresses.push_back(members[member].wake_address);
-  shm.wake = [executor = executor_.get(), wake_addresses](int member) {
-    executor->wake(wake_addresses[member]);
-  };
-  return shm;
-}
-
-void Communicator::connect(const std::vector<Member>& members, const ShmOptions& shm,
+void Communicator::connect(const IslandSetup& setup, const std::string& prepared,
                            const Deadline& deadline) {
   std::vector<PeerAddress> peers;
   std::vector<std::string> contacts;
   for (int peer = 0; peer < size(); ++peer) {
+    const Member& member = setup.members[peer];
     const bool same = topology_->same_host(rank(), peer);
-    peers.push_back(
-        {same ? members[peer].local_address : members[peer].network_address, members[peer].number});
-    contacts.push_back(members[peer].contact);
+    peers.push_back({same ? member.local_address : member.network_address, member.number});
+    contacts.push_back(member.contact);
   }
   std::unique_ptr<Island> island;
-  if (shm.members > 1) {
-    // All members are known to be here, so a short wait is enough.
-    island = open_shm_island(shm, Deadline(std::min(deadline.left(), kAttachBound)));
+  if (setup.ranks().size() > 1) {
+    island = engine_for(topology_->rank(rank())).open(setup, prepared, deadline);
   }
   const auto& neighbours = topology_->hosts()[topology_->host_of(rank())];
   executor_->set_oversubscribed(static_cast<int>(neighbours.size()) >
                                 topology_->rank(rank()).cores);
-  queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island),
+  queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
                                           executor_->transport(), executor_->no_transport());
-  if (health_) health_->begin(contacts, members[0].secret, deadline);
+  if (health_) health_->begin(contacts, setup.members[0].secret, deadline);
+}
+
+// Finds the device whose memory this rank's buffers are, if its vendor has any.
+void Communicator::open_device(RankInfo& info) {
+  if (!options_.vendor.empty()) info.vendor = options_.vendor;
+  const Vendor* vendor = find_vendor(info.vendor);
+  if (vendor == nullptr) return;
+  int index = options_.device;
+  if (index < 0) index = static_cast<int>(setting("HETCOMM_DEVICE", -1, -1, 1 << 16));
+  if (index < 0) {
+    index = static_cast<int>(setting("LOCAL_RANK", 0, 0, 1 << 16)) % Device::count(info.vendor);
+  }
+  device_ = Device::open(info.vendor, index);
+  info.memory = Memory::device;
+  info.device = device_->name() + " " + device_->bus();
+  info.libraries["runtime"] = device_->describe();
+  try {
+    info.ccl = ccl_version(*vendor);
+  } catch (const Error& error) {
+    info.libraries["ccl"] = error.status().text();  // needed only in islands of several ranks
+  }
 }
 
 std::vector<Member> Communicator::exchange(Store& store, const Member& mine,

@@ -118,8 +118,7 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
       --runs_;
     } else if (run->plan().spec.collective == Collective::send ||
                run->plan().spec.collective == Collective::recv) {
-      run->start(*queue.paths, -1);
-      queue.active.push_back(run);
+      queue.messages.push_back(run);
     } else {
       queue.pending.push_back(run);
     }
@@ -136,31 +135,62 @@ void Executor::announce(std::vector<std::shared_ptr<Run>>& completed) {
   completed.clear();
 }
 
+void Executor::start(RunQueue& queue, Run& run, int lane) {
+  try {
+    run.start(*queue.paths, lane);
+  } catch (const std::bad_alloc&) {
+    run.fail(Status(Code::aborted, run.describe() + ": no memory for its scratch of " +
+                                       format_bytes(run.scratch_bytes()) +
+                                       "; free some, or use smaller tensors"));
+  } catch (const Error& error) {
+    run.fail(error.status());
+  }
+}
+
 void Executor::activate(RunQueue& queue) {
   while (!queue.pending.empty() && queue.failure.ok()) {
     Run& next = *queue.pending.front();
     const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
     if (queue.lane_busy[lane]) return;
     queue.lane_busy[lane] = true;
-    try {
-      next.start(*queue.paths, lane);
-    } catch (const std::bad_alloc&) {
-      next.fail(Status(Code::aborted, next.describe() + ": no memory for its scratch of " +
-                                          format_bytes(next.scratch_bytes()) +
-                                          "; free some, or use smaller tensors"));
-    }
+    start(queue, next, lane);
     queue.active.push_back(queue.pending.front());
     queue.pending.pop_front();
   }
 }
 
+// Messages from one rank to another keep their order: one whose parts follow only as they are
+// copied from a device holds up those behind it.
+void Executor::activate_messages(RunQueue& queue) {
+  if (queue.messages.empty() || !queue.failure.ok()) return;
+  std::vector<std::pair<Collective, int>> held_up;
+  auto way = [](const Run& run) {
+    return std::pair(run.plan().spec.collective, run.plan().spec.root);
+  };
+  for (const auto& run : queue.active) {
+    if (!run->posted()) held_up.push_back(way(*run));
+  }
+  std::erase_if(queue.messages, [&](const std::shared_ptr<Run>& run) {
+    const bool waits = std::find(held_up.begin(), held_up.end(), way(*run)) != held_up.end();
+    if (!waits) {
+      start(queue, *run, -1);
+      run->progress();  // posts what can be posted at once
+      queue.active.push_back(run);
+    }
+    if (waits || !run->posted()) held_up.push_back(way(*run));
+    return !waits;
+  });
+}
+
 bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
   bool moved = false;
+  activate_messages(queue);
   activate(queue);
   for (size_t i = 0; i < queue.active.size();) {
     Run& run = *queue.active[i];
     moved |= run.progress();
     messages_ |= run.uses_network();
+    device_work_ |= run.uses_device();
     if (!run.finished()) {
       ++i;
       continue;
@@ -173,14 +203,16 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
     --runs_;
     moved = true;
   }
-  if (!queue.failure.ok() && (!queue.active.empty() || !queue.pending.empty())) {
+  if (!queue.failure.ok()) {
     for (auto& run : queue.active) run->fail(queue.failure);
-    for (auto& run : queue.pending) {
-      run->fail(queue.failure);
-      completed.push_back(run);
-      --runs_;
+    for (auto* waiting : {&queue.messages, &queue.pending}) {
+      for (auto& run : *waiting) {
+        run->fail(queue.failure);
+        completed.push_back(run);
+        --runs_;
+      }
+      waiting->clear();
     }
-    queue.pending.clear();
   }
   return moved;
 }
@@ -189,9 +221,10 @@ bool Executor::progress_all(Completed& completed) {
   bool moved = false;
   // The network costs a system call per look: look when a message is awaited, else now and then.
   if (transport_ && (network_ || (idle_rounds_ & 63) == 0)) moved |= transport_->progress();
-  messages_ = false;
+  messages_ = device_work_ = false;
   for (auto& queue : queues_) moved |= progress_queue(*queue, completed);
   network_.store(messages_, std::memory_order_relaxed);
+  device_.store(device_work_, std::memory_order_relaxed);
   idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
   if ((++rounds_ & 1023) == 0) check_deadlines(completed);
   return moved || !completed.empty();

@@ -17,11 +17,14 @@ namespace hetcomm {
 // communicator; used under the executor's lock.
 struct RunQueue {
   std::unique_ptr<Paths> paths;
-  std::deque<std::shared_ptr<Run>> pending;  // collectives that wait for an island lane
+  std::deque<std::shared_ptr<Run>> pending;   // collectives that wait for an island lane
+  std::deque<std::shared_ptr<Run>> messages;  // sends and recvs that wait for earlier ones
   std::vector<std::shared_ptr<Run>> active;
   std::vector<std::shared_ptr<Run>> unsettled;  // failed, kept for what the transport may still do
   std::vector<bool> lane_busy;                  // by island lane
   Status failure;                               // the first cause; later runs fail with it at once
+
+  bool busy() const { return !messages.empty() || !pending.empty() || !active.empty(); }
 };
 
 // Something that the progress thread looks after besides runs, such as control connections.
@@ -96,6 +99,8 @@ class Executor {
   bool progress_all(Completed& completed);  // under the lock
   bool progress_queue(RunQueue& queue, Completed& completed);
   void activate(RunQueue& queue);
+  void activate_messages(RunQueue& queue);
+  void start(RunQueue& queue, Run& run, int lane);
   void check_deadlines(Completed& completed);
   bool any_active() const;
   void hand_over();  // a thread stops waiting: see that another one goes on
@@ -110,7 +115,9 @@ class Executor {
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
   bool messages_ = false;             // a run looked at in this round has messages in flight
+  bool device_work_ = false;          // a device is at work for one
   std::atomic<bool> network_{false};  // messages_ of the last whole round
+  std::atomic<bool> device_{false};   // device_work_ likewise
   uint32_t idle_rounds_ = 0;
   uint32_t rounds_ = 0;
   std::atomic<bool> oversubscribed_{false};

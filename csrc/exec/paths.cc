@@ -3,9 +3,10 @@
 namespace hetcomm {
 
 Paths::Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
-             Transport* transport, Status no_transport)
+             std::shared_ptr<Device> device, Transport* transport, Status no_transport)
     : rank_(rank),
       peers_(std::move(peers)),
+      streams_(device ? std::make_unique<Streams>(std::move(device)) : nullptr),
       island_(std::move(island)),
       transport_(transport),
       no_transport_(std::move(no_transport)),

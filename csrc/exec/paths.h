@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "exec/streams.h"
 #include "island/island.h"
 #include "transport/transport.h"
 
@@ -22,13 +23,15 @@ struct PeerAddress {
 class Paths {
  public:
   // `island` may be null in an island of one; `transport` may be null if no libucx was found, in
-  // which case `no_transport` says why and link() fails with it.
+  // which case `no_transport` says why and link() fails with it; `device` is null for a rank whose
+  // buffers are host memory.
   Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
-        Transport* transport, Status no_transport);
+        std::shared_ptr<Device> device, Transport* transport, Status no_transport);
 
   int rank() const { return rank_; }
   Island* island() { return island_.get(); }
   Transport* transport() { return transport_; }
+  Streams* streams() { return streams_.get(); }  // null without a device
 
   // The link to a peer, or null with `status` set.
   Link* link(int peer, Status& status);
@@ -67,6 +70,7 @@ class Paths {
 
   int rank_;
   std::vector<PeerAddress> peers_;
+  std::unique_ptr<Streams> streams_;
   std::unique_ptr<Island> island_;
   Transport* transport_;
   Status no_transport_;

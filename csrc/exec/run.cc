@@ -35,6 +35,8 @@ bool is_message(Collective collective) {
   return collective == Collective::send || collective == Collective::recv;
 }
 
+bool moves(StepKind kind) { return kind == StepKind::send || kind == StepKind::recv; }
+
 }  // namespace
 
 uint64_t hash(const CallDescriptor& call) {
@@ -48,35 +50,44 @@ uint64_t hash(const CallDescriptor& call) {
 }
 
 Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call, uint32_t user_tag,
-         std::chrono::nanoseconds timeout)
+         std::chrono::nanoseconds timeout, std::shared_ptr<Device> device)
     : plan_(std::move(plan)),
       buffers_(buffers),
       call_(call),
       hash_(hash(call)),
       user_tag_(user_tag),
       deadline_(timeout),
-      element_(size_of(plan_->spec.dtype)) {}
+      element_(size_of(plan_->spec.dtype)),
+      device_(std::move(device)) {}
 
 void Run::start(Paths& paths, int lane) {
   paths_ = &paths;
   lane_ = lane;
   const std::vector<Step>& steps = plan_->steps;
   left_ = static_cast<int>(steps.size());
-  if (plan_->scratch_count > 0) {
-    scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_count) * element_]);
+  const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
+  const size_t staging = static_cast<size_t>(plan_->staging_count) * element_;
+  if (device_) {
+    device_steps_.emplace(*paths.streams(), filled_);
+    if (scratch > 0) device_scratch_ = DeviceBlock(device_, scratch, false);
+    if (staging > 0) staging_ = DeviceBlock(device_, staging, true);
+  } else if (scratch > 0) {
+    scratch_.reset(new std::byte[scratch]);
   }
   waiting_.resize(steps.size());
   followers_.resize(steps.size());
-  bool messages = false;
   for (int i = 0; i < left_; ++i) {
     const Step& step = steps[i];
     waiting_[i] = static_cast<int>(step.after.size());
     for (int before : step.after) followers_[before].push_back(i);
     if (step.after.empty()) ready_.push_back(i);
     if (is_island(step.kind)) island_steps_.push_back(i);
-    messages |= step.kind == StepKind::send || step.kind == StepKind::recv;
+    if (!moves(step.kind)) continue;
+    ++unposted_;
+    const Space space = step.kind == StepKind::send ? step.sources[0].space : step.target.space;
+    moves_home_ |= space != Space::staging;
   }
-  if (messages) requests_ = std::make_unique<Request[]>(steps.size());
+  if (unposted_ > 0) requests_ = std::make_unique<Request[]>(steps.size());
   std::reverse(ready_.begin(), ready_.end());  // started from the back: in plan order
   if (left_ == 0) finished_ = true;
 }
@@ -91,7 +102,10 @@ std::byte* Run::address(const Range& range) const {
       base = static_cast<std::byte*>(buffers_.output);
       break;
     case Space::scratch:
-      base = scratch_.get();
+      base = device_ ? device_scratch_.data() : scratch_.get();
+      break;
+    case Space::staging:
+      base = staging_.data();
       break;
   }
   return base + static_cast<size_t>(range.offset) * element_;
@@ -100,21 +114,24 @@ std::byte* Run::address(const Range& range) const {
 bool Run::progress() {
   if (finished_) return false;
   bool moved = false;
-  const bool going = status_.ok() && given_up_.ok();
+  const bool going = status_.ok() && given_up_.ok() && buffers_ready();
   while (going && !ready_.empty() && status_.ok()) {
     int index = ready_.back();
     ready_.pop_back();
     start_step(index);
     moved = true;
   }
+  if (going && unposted_ > 0 && is_message(plan_->spec.collective)) moved |= post_in_order();
   if (going && status_.ok() && next_island_ < island_steps_.size()) moved |= progress_island();
   if (!in_flight_.empty()) moved |= poll_messages();
+  if (device_steps_ && !device_steps_->idle()) moved |= poll_device();
   if (status_.ok() && !given_up_.ok() && Clock::now() - given_up_at_ > kReasonBound) {
     fail(given_up_);
   }
   network_ = !in_flight_.empty();
-  if (status_.ok() ? left_ == 0 : in_flight_.empty() || Clock::now() - failed_at_ > kSettleBound) {
+  if (status_.ok() ? left_ == 0 : settled() || Clock::now() - failed_at_ > kSettleBound) {
     finished_ = true;
+    if (!settled()) device_scratch_.abandon(), staging_.abandon();
   }
   return moved || finished_;
 }
@@ -122,41 +139,13 @@ bool Run::progress() {
 void Run::start_step(int index) {
   const Step& step = plan_->steps[index];
   if (is_island(step.kind)) return;  // progress_island() finds it by its count of zero
-  const size_t bytes = static_cast<size_t>(step.kind == StepKind::recv ? step.target.count
-                                           : step.sources.empty()      ? 0
-                                                                       : step.sources[0].count) *
-                       element_;
   switch (step.kind) {
     case StepKind::send:
-    case StepKind::recv: {
-      const bool message = is_message(plan_->spec.collective);
-      const uint64_t body = message ? Paths::message_body(user_tag_, call_.dtype)
-                                    : Paths::collective_body(call_.sequence, step.tag, hash_);
-      Request& request = requests_[index];
-      request.done = false;
-      if (step.kind == StepKind::send) {
-        Status status;
-        Link* link = paths_->link(step.peer, status);
-        if (link == nullptr) return fail(status);
-        in_flight_.push_back(index);
-        link->send(paths_->send_tag(step.peer, body), address(step.sources[0]), bytes, request);
-      } else {
-        if (paths_->transport() == nullptr) {
-          Status status;
-          paths_->link(step.peer, status);
-          return fail(status);
-        }
-        in_flight_.push_back(index);
-        const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
-        paths_->transport()->recv(paths_->recv_tag(step.peer, body), ~ignored, address(step.target),
-                                  bytes, request);
-      }
-      network_ = true;
-      return;
-    }
+    case StepKind::recv:
+      if (!is_message(plan_->spec.collective)) post(index);
+      return;  // parts of a message are told apart by their order only: post_in_order()
     case StepKind::copy:
-      if (bytes > 0) std::memmove(address(step.target), address(step.sources[0]), bytes);
-      return complete(index);
+      return start_copy(index);
     case StepKind::reduce: {
       const void* sources[64];
       std::vector<const void*> many;
@@ -171,6 +160,46 @@ void Run::start_step(int index) {
     default:
       return;
   }
+}
+
+// Hands a send or recv to the transport.
+void Run::post(int index) {
+  const Step& step = plan_->steps[index];
+  const bool message = is_message(plan_->spec.collective);
+  const uint64_t body = message ? Paths::message_body(user_tag_, call_.dtype)
+                                : Paths::collective_body(call_.sequence, step.tag, hash_);
+  Request& request = requests_[index];
+  request.done = false;
+  --unposted_;
+  Status status;
+  Link* link = nullptr;
+  if (step.kind == StepKind::send || paths_->transport() == nullptr) {
+    link = paths_->link(step.peer, status);
+    if (!status.ok()) return fail(status);
+  }
+  in_flight_.push_back(index);
+  network_ = true;
+  const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;
+  const size_t bytes = static_cast<size_t>(range.count) * element_;
+  if (step.kind == StepKind::send) {
+    link->send(paths_->send_tag(step.peer, body), address(range), bytes, request);
+  } else {
+    const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
+    paths_->transport()->recv(paths_->recv_tag(step.peer, body), ~ignored, address(range), bytes,
+                              request);
+  }
+}
+
+bool Run::post_in_order() {
+  const std::vector<Step>& steps = plan_->steps;
+  bool moved = false;
+  for (; next_message_ < steps.size() && status_.ok(); ++next_message_) {
+    if (!moves(steps[next_message_].kind)) continue;
+    if (waiting_[next_message_] != 0) break;
+    post(static_cast<int>(next_message_));
+    moved = true;
+  }
+  return moved;
 }
 
 void Run::complete(int index) {
@@ -205,6 +234,13 @@ bool Run::progress_island() {
                                      receives ? address(piece.target) : nullptr, piece.source.count,
                                      place(piece.source), place(piece.target)});
     }
+    if (device_) {
+      const Status status = device_steps_->follow(island.stream());
+      if (!status.ok()) {
+        fail(at_step(index, status));
+        return true;
+      }
+    }
     active_island_ = index;
     island.start(lane_, island_call_);
   }
@@ -226,18 +262,18 @@ bool Run::progress_island() {
   return true;
 }
 
-Status Run::verify(int index, const Request& request) const {
-  const Step& step = plan_->steps[index];
-  Status::Details details;
+Status Run::at_step(int index, const Status& status) const {
+  Status::Details details = status.details();
   details.op = describe();
   details.step = index;
   details.rank = plan_->rank;
-  details.peer = step.peer;
-  if (!request.status.ok()) {
-    details.code = request.status.code();
-    details.message = request.status.details().message;
-    return Status(details);
-  }
+  if (index >= 0) details.peer = plan_->steps[index].peer;
+  return Status(details);
+}
+
+Status Run::verify(int index, const Request& request) const {
+  const Step& step = plan_->steps[index];
+  if (!request.status.ok()) return at_step(index, request.status);
   if (step.kind != StepKind::recv) return Status();
   const bool message = is_message(plan_->spec.collective);
   const uint64_t wanted =
@@ -245,6 +281,7 @@ Status Run::verify(int index, const Request& request) const {
   const uint64_t got = request.tag & (message ? Paths::kMessageHash : Paths::kCollectiveHash);
   const size_t bytes = static_cast<size_t>(step.target.count) * element_;
   if (got == wanted && request.bytes == bytes) return Status();
+  Status::Details details;
   details.code = Code::invalid_argument;
   details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
                     std::to_string(request.bytes) + " bytes" +
@@ -252,7 +289,7 @@ Status Run::verify(int index, const Request& request) const {
                     std::to_string(plan_->rank) + " expected " + std::to_string(bytes) +
                     " bytes for " + describe() +
                     "; make the same call with equal sizes and dtypes on every rank";
-  return Status(details);
+  return at_step(index, Status(details));
 }
 
 bool Run::poll_messages() {
@@ -306,7 +343,7 @@ void Run::fail(const Status& status) {
       link->close(false);  // the only way to make the transport let go of the memory
     }
   }
-  if (in_flight_.empty()) finished_ = true;
+  if (settled()) finished_ = true;
 }
 
 std::string Run::describe() const {
@@ -337,19 +374,20 @@ std::string Run::where() const {
 
 void Run::announce() {
   done_.store(true);
+  if (over_) over_->set();
   std::vector<std::function<void(const Status&)>> listeners;
   std::vector<std::shared_ptr<void>> released;
   {
     std::lock_guard lock(listener_mutex_);
     listeners.swap(listeners_);
-    if (in_flight_.empty()) released.swap(held_);
+    if (settled()) released.swap(held_);
   }
   for (auto& listener : listeners) listener(status_);
 }
 
 void Run::hold(std::shared_ptr<void> memory) {
   std::lock_guard lock(listener_mutex_);
-  if (!done() || !in_flight_.empty()) held_.push_back(std::move(memory));
+  if (!done() || !settled()) held_.push_back(std::move(memory));
 }
 
 void Run::when_done(std::function<void(const Status&)> listener) {

@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
+#include "exec/device_steps.h"
 #include "exec/paths.h"
 #include "plan/plan.h"
 
@@ -22,10 +24,18 @@ class Run {
     void* output = nullptr;
   };
 
-  // `lane` is the island lane it may use. The buffers stay alive until done().
+  // The buffers stay alive until done(); they are memory of `device`, or of the host if it is null.
   Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call, uint32_t user_tag,
-      std::chrono::nanoseconds timeout);
+      std::chrono::nanoseconds timeout, std::shared_ptr<Device> device = nullptr);
+  ~Run();
+  Run(const Run&) = delete;
 
+  // Before it starts: the buffers are ready when what is on `stream` by now is over.
+  Status follow(Stream stream);
+  // `stream` waits until the run is over; the host does not. Under the lock.
+  Status order(Stream stream);
+
+  // `lane` is the island lane it may use.
   void start(Paths& paths, int lane);
   // Does what can be done without waiting; true if anything moved. Under the lock.
   bool progress();
@@ -35,7 +45,12 @@ class Run {
   bool started() const { return paths_ != nullptr; }
   bool finished() const { return finished_; }     // under the lock
   bool uses_network() const { return network_; }  // under the lock: messages are in flight
-  int64_t scratch_bytes() const { return plan_->scratch_count * static_cast<int64_t>(element_); }
+  // Under the lock: every message of it is with the transport, so that later ones may follow.
+  bool posted() const { return unposted_ == 0; }
+  bool uses_device() const;  // under the lock: a device is at work for it
+  int64_t scratch_bytes() const {
+    return (plan_->scratch_count + plan_->staging_count) * static_cast<int64_t>(element_);
+  }
   bool done() const { return done_.load(); }
   const Status& status() const { return status_; }  // valid once done()
   const Deadline& deadline() const { return deadline_; }
@@ -53,9 +68,10 @@ class Run {
   // Keeps `memory` alive until nothing refers to the buffers any more, which after a failure may be
   // later than done().
   void hold(std::shared_ptr<void> memory);
-  // Done, but the transport has not let go of the buffers: it may keep a message of which a dead
-  // peer sent only a part. Whoever owns the run then keeps it for good. Under the lock.
-  bool unsettled() const { return finished_ && !in_flight_.empty(); }
+  // Done, but the transport or the device has not let go of the buffers: it may keep a message of
+  // which a dead peer sent only a part. Whoever owns the run then keeps it for good. Under the
+  // lock.
+  bool unsettled() const { return finished_ && !settled(); }
   // `listener` is called once, after completion, on whichever thread completed it (or at once if
   // it is done already).
   void when_done(std::function<void(const Status&)> listener);
@@ -64,9 +80,16 @@ class Run {
   std::byte* address(const Range& range) const;
   void start_step(int index);
   void complete(int index);
+  void post(int index);
+  bool post_in_order();
+  void start_copy(int index);
+  bool buffers_ready();
+  bool settled() const;
   bool progress_island();
   void give_up(const Status& status);
   bool poll_messages();
+  bool poll_device();
+  Status at_step(int index, const Status& status) const;
   Status verify(int index, const Request& request) const;
 
   std::shared_ptr<const Plan> plan_;
@@ -78,8 +101,13 @@ class Run {
   Paths* paths_ = nullptr;
   int lane_ = 0;
   size_t element_;
+  std::shared_ptr<Device> device_;
+  Event filled_ = nullptr;              // on the stream that fills the buffers
+  std::shared_ptr<Device::Flag> over_;  // what streams wait for, if any do
 
   std::unique_ptr<std::byte[]> scratch_;
+  DeviceBlock device_scratch_, staging_;
+  std::optional<DeviceSteps> device_steps_;
   std::vector<int> waiting_;                 // per step: dependencies not yet complete
   std::vector<std::vector<int>> followers_;  // per step: steps that wait for it
   std::vector<int> ready_;                   // steps to start
@@ -87,13 +115,16 @@ class Run {
   size_t next_island_ = 0;
   int active_island_ = -1;
   Clock::time_point failed_at_;
-  Status given_up_;  // a member of the island ended the operation
+  Status given_up_;  // a neighbour ended the operation, or a link broke
   Clock::time_point given_up_at_;
   IslandCall island_call_;
   std::unique_ptr<Request[]> requests_;  // per step
   std::vector<int> in_flight_;           // send and recv steps posted
+  int unposted_ = 0;                     // those not yet posted
+  size_t next_message_ = 0;              // of a send or recv of the user: the next step to look at
   int left_ = 0;                         // steps not yet complete
   bool network_ = false;
+  bool moves_home_ = false;  // messages to or from the caller's buffers themselves
   bool finished_ = false;
 
   Status status_;

@@ -1,5 +1,6 @@
 // How threads wait in an executor: spin, yield, sleep, and hand over to one another.
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -22,6 +23,8 @@ constexpr uint32_t kSpins = 2'000;
 constexpr uint32_t kYields = 200;
 // No sleep lasts longer, so that deadlines are kept and no lost wake-up can hang anybody.
 constexpr auto kLongestSleep = 10ms;
+// Nothing wakes a thread when a device has finished, so it looks again after this long.
+constexpr std::chrono::nanoseconds kDeviceSleep = 50us;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -110,10 +113,13 @@ void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
       return;
     }
   }
+  if (device_.load(std::memory_order_relaxed)) bound = std::min(bound, kDeviceSleep);
+  // An epoll descriptor can itself be polled, and ppoll() takes nanoseconds.
+  pollfd news{data_events_, POLLIN, 0};
+  const timespec time{bound.count() / 1'000'000'000, bound.count() % 1'000'000'000};
   epoll_event events[4];
   const int count =
-      epoll_wait(data_events_, events, 4,
-                 static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(bound).count()));
+      ppoll(&news, 1, &time, nullptr) > 0 ? epoll_wait(data_events_, events, 4, 0) : 0;
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == news_) clear_eventfd(news_);
     if (events[i].data.fd == wake_socket_) {

@@ -36,10 +36,12 @@ def play(
     executors: Sequence[_core.Executor] | None = None,
     timeout: float = BOUND,
     name: str = "test",
+    vendors: Sequence[str] | None = None,
 ) -> list[Any]:
     """Runs `program` on every rank, rank r on host hosts[r]; returns results or exceptions.
 
     store: gives each rank its own; a LocalStore for all of them by default.
+    vendors: of each rank; "cpu" by default.
     """
     shared = _core.LocalStore()
     found: list[Any] = [None] * len(hosts)
@@ -55,6 +57,8 @@ def play(
                 name,
                 executors[rank] if executors else executor(rank),
                 hosts[rank],
+                vendors[rank] if vendors else "cpu",
+                rank if vendors else -1,
             )
             found[rank] = program(communicator)
             everyone_finished.wait(BOUND)  # nobody leaves while others are still needed

@@ -1,0 +1,93 @@
+#include "comm/engines.h"
+
+#include <algorithm>
+
+#include "comm/health.h"
+#include "island/ccl/ccl.h"
+#include "island/shm/shm.h"
+
+namespace hetcomm {
+namespace {
+
+// All members are known to be there when they map their memory, so a short wait is enough.
+constexpr std::chrono::nanoseconds kAttachBound = std::chrono::seconds(30);
+
+std::string words(const CallDescriptor& call) { return describe(call); }
+
+ShmOptions shm_options(const IslandSetup& setup) {
+  ShmOptions options;
+  options.ranks = setup.ranks();
+  options.member = setup.topology.index_in_island(setup.rank);
+  options.members = static_cast<int>(options.ranks.size());
+  options.describe_call = words;
+  std::vector<std::string> addresses;
+  for (int member : options.ranks) addresses.push_back(setup.members[member].wake_address);
+  options.wake = [executor = setup.executor.get(), addresses](int member) {
+    executor->wake(addresses[member]);
+  };
+  return options;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+// What the island's network means to a library with NCCL's settings; "=" takes names literally.
+void choose_network(const IslandNetwork& network, int member, CclOptions& options) {
+  if (network.members.empty()) return;
+  const IslandNetwork::Member& mine = network.members[member];
+  if (!mine.interface.empty()) options.environment["NCCL_SOCKET_IFNAME"] = "=" + mine.interface;
+  const bool rdma = network.fabric == Fabric::infiniband || network.fabric == Fabric::roce;
+  if (network.fabric == Fabric::ethernet) options.network = "Socket";
+  if (!rdma) return;
+  options.network = "IB";
+  options.environment["NCCL_IB_HCA"] = "=" + joined(mine.devices);
+  if (mine.gid >= 0) options.environment["NCCL_IB_GID_INDEX"] = std::to_string(mine.gid);
+}
+
+CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
+  CclOptions options;
+  options.device = setup.device;
+  options.ranks = setup.ranks();
+  options.member = setup.topology.index_in_island(setup.rank);
+  options.members = static_cast<int>(options.ranks.size());
+  options.unique_id = unique_id;
+  options.describe_call = words;
+  choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
+                 options.member, options);
+  return options;
+}
+
+std::string make_id(const IslandSetup& setup) {
+  return make_ccl_id(setup.device->vendor(), ccl_options(setup, "").environment);
+}
+
+}  // namespace
+
+const std::vector<Engine>& engines() {
+  static const std::vector<Engine> all = {
+      {"native library", [](const RankInfo& info) { return info.memory != Memory::host; }, make_id,
+       [](const std::string&) {},
+       [](const IslandSetup& setup, const std::string& id, Deadline deadline) {
+         return open_ccl_island(ccl_options(setup, id), deadline);
+       }},
+      {"shared memory", [](const RankInfo& info) { return info.memory == Memory::host; },
+       [](const IslandSetup& setup) { return create_shm_segment(shm_options(setup)); },
+       [](const std::string& segment) { remove_shm_segment(segment); },
+       [](const IslandSetup& setup, const std::string& segment, Deadline deadline) {
+         ShmOptions options = shm_options(setup);
+         options.name = segment;
+         return open_shm_island(options, Deadline(std::min(deadline.left(), kAttachBound)));
+       }},
+  };
+  return all;
+}
+
+const Engine& engine_for(const RankInfo& info) {
+  return *std::find_if(engines().begin(), engines().end(),
+                       [&](const Engine& engine) { return engine.serves(info); });
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "comm/member.h"
+#include "device/device.h"
+#include "exec/executor.h"
+#include "island/island.h"
+
+namespace hetcomm {
+
+// What an engine needs to know to serve the island of one rank of a communicator.
+struct IslandSetup {
+  const Topology& topology;
+  int rank;
+  const std::vector<Member>& members;  // by rank
+  std::shared_ptr<Executor> executor;
+  std::shared_ptr<Device> device;  // of this rank; null for host memory
+
+  const std::vector<int>& ranks() const { return topology.island(topology.island_of(rank)); }
+};
+
+// A kind of engine inside islands. A new one is a folder in island/ and a row in engines().
+struct Engine {
+  const char* name;
+  bool (*serves)(const RankInfo& info);
+  // On the island's first member: makes what all members need in order to open it.
+  std::string (*prepare)(const IslandSetup& setup);
+  // Takes back what prepare() made, where the set-up fails before open().
+  void (*discard)(const std::string& prepared);
+  // On every member, at the same time. Throws Error on all of them if one cannot.
+  std::unique_ptr<Island> (*open)(const IslandSetup& setup, const std::string& prepared,
+                                  Deadline deadline);
+};
+
+const std::vector<Engine>& engines();
+
+// The first engine that serves such a rank.
+const Engine& engine_for(const RankInfo& info);
+
+}  // namespace hetcomm

@@ -1,0 +1,79 @@
+// What a run does with a device's memory.
+
+#include <algorithm>
+#include <cstring>
+
+#include "exec/run.h"
+
+namespace hetcomm {
+
+Run::~Run() {
+  if (filled_ != nullptr) device_->destroy_event(filled_);
+}
+
+Status Run::follow(Stream stream) {
+  try {
+    filled_ = device_->make_event();
+  } catch (const Error& error) {
+    return error.status();
+  }
+  return device_->record(filled_, stream);
+}
+
+Status Run::order(Stream stream) {
+  if (finished_) return Status();
+  try {
+    if (!over_) over_ = device_->make_flag();
+  } catch (const Error& error) {
+    return error.status();
+  }
+  return device_->wait(stream, over_);
+}
+
+void Run::start_copy(int index) {
+  const Step& step = plan_->steps[index];
+  const size_t bytes = static_cast<size_t>(step.target.count) * element_;
+  const bool from_staging = step.sources[0].space == Space::staging;
+  const bool to_staging = step.target.space == Space::staging;
+  if (bytes == 0) return complete(index);
+  if (!device_ || (from_staging && to_staging)) {
+    std::memmove(address(step.target), address(step.sources[0]), bytes);
+    return complete(index);
+  }
+  const auto way = to_staging     ? DeviceSteps::Way::outward
+                   : from_staging ? DeviceSteps::Way::inward
+                                  : DeviceSteps::Way::inner;
+  const Status status =
+      device_steps_->copy(index, address(step.target), address(step.sources[0]), bytes, way);
+  if (!status.ok()) fail(at_step(index, status));
+}
+
+bool Run::poll_device() {
+  std::vector<int> over;
+  Status status;
+  const bool moved = device_steps_->poll(over, status);
+  for (int index : over) complete(index);
+  if (!status.ok()) fail(at_step(-1, status));
+  return moved;
+}
+
+bool Run::settled() const {
+  return in_flight_.empty() &&
+         (!device_steps_ || (device_steps_->idle() && !device_steps_->lost()));
+}
+
+bool Run::uses_device() const {
+  return device_steps_ && (!device_steps_->idle() || active_island_ >= 0);
+}
+
+// Streams wait by themselves until the caller has filled the buffers; the transport cannot.
+bool Run::buffers_ready() {
+  if (filled_ == nullptr || !moves_home_) return true;
+  Status status;
+  const bool ready = device_->passed(filled_, status);
+  if (!status.ok()) fail(status);
+  moves_home_ = !ready;
+  return ready;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,21 @@
+"""What the tests of the core share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hetcomm
+
+
+@pytest.fixture
+def emulated_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries of both emulated vendors, for ranks that are threads of this process."""
+    folder = Path(hetcomm.__file__).parent
+    for vendor, variables in (
+        ("nvidia", ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY")),
+        ("amd", ("HETCOMM_HIP_LIBRARY", "HETCOMM_RCCL_LIBRARY")),
+    ):
+        for variable in variables:
+            monkeypatch.setenv(variable, str(folder / f"libhetcomm_emulated_{vendor}.so"))

@@ -1,0 +1,88 @@
+"""Ranks of several vendors in one communicator, on the emulated vendor libraries."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from communicators import COLLECTIVES, REDUCTIONS, Call, agree, contribution, play, random_spec
+
+from hetcomm import _core
+from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
+
+VENDORS = {"n": "nvidia", "a": "amd", "c": "cpu"}
+# Each rank's vendor, and each rank's host.
+LAYOUTS = [
+    ("nn", "xx"),
+    ("na", "xx"),
+    ("nc", "xy"),
+    ("nncc", "xxyy"),
+    ("nanac", "xyxyz"),
+    ("nnaa", "xxxx"),
+    ("nnaac", "xxyyy"),
+    ("cnanna", "xyzyyz"),
+]
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+@pytest.mark.parametrize(("vendors", "hosts"), LAYOUTS)
+def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> None:
+    def program(communicator: Communicator) -> None:
+        rng = random.Random(vendors)
+        for seed in range(6):
+            for collective in COLLECTIVES:
+                spec = native_spec(rng, len(hosts), collective.name)
+                Call(communicator, spec, seed, rng.random() < 0.5).check()
+
+    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+@pytest.mark.parametrize("dtype", list(Dtype.__members__.values()), ids=lambda dtype: dtype.name)
+def test_every_dtype_and_operation_between_vendors(dtype: Dtype) -> None:
+    """Interleaved: two ranks of each native vendor and one of none."""
+
+    def program(communicator: Communicator) -> None:
+        seed = 0
+        for collective in COLLECTIVES:
+            for op in ReduceOp.__members__.values():
+                reduces = collective.name in REDUCTIONS
+                if not (_core.ccl_reduces(dtype, op) if reduces else op == ReduceOp.sum):
+                    continue
+                if collective.name == "barrier" or (reduces and dtype == Dtype.boolean):
+                    continue
+                seed += 1
+                Call(
+                    communicator, Spec(collective, dtype, op, root=2, count=777), seed, True
+                ).check()
+
+    agree(play("xyxyz", program, vendors=["nvidia", "amd", "nvidia", "amd", "cpu"]))
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+@pytest.mark.parametrize("vendors", ["na", "an", "nc", "cn", "nn"])
+@pytest.mark.parametrize("count", [0, 1, 1000, 700_001])
+def test_messages_between_vendors(vendors: str, count: int) -> None:
+    def program(communicator: Communicator) -> None:
+        spec = Spec(Collective.broadcast, Dtype.int64, count=count, in_place=True)
+        sent = [contribution(spec, 0, 2, tag) for tag in range(4)]
+        if communicator.rank == 0:
+            for work in [communicator.send(data, Dtype.int64, 1, 7) for data in sent]:
+                work.wait()
+            return
+        got = [np.zeros(count, np.int64) for _ in sent]
+        works = [communicator.recv(data, Dtype.int64, 0, 7) for data in got]
+        for work, data, wanted in zip(works, got, sent, strict=True):
+            work.wait()
+            assert (data == wanted).all()
+
+    agree(play("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
+
+
+def native_spec(rng: random.Random, size: int, name: str) -> Spec:
+    """A random spec whose reduction, if any, native libraries can do."""
+    while True:
+        spec = random_spec(rng, size, name)
+        if name not in REDUCTIONS or _core.ccl_reduces(spec.dtype, spec.op):
+            return spec
