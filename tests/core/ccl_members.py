@@ -313,6 +313,45 @@ def variables() -> dict[str, dict[str, str]]:
     }
 
 
+def absent(vendor: str) -> dict[str, bool]:
+    """A call that only one member has made, polled for a second; then the other comes."""
+    islands = open_members(vendor, 2)
+    values = [np.full(10, 1 + member, np.float32) for member in range(2)]
+
+    def start(member: int) -> None:
+        address = values[member].ctypes.data
+        islands[member].start(_core.IslandCall(
+            _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0,
+            [(-1, -1, address, address, 10)],
+        ))  # fmt: skip
+
+    start(0)
+    end = time.monotonic() + 1
+    early = False
+    while time.monotonic() < end and not early:
+        early = islands[0].progress()
+    start(1)
+    for island in islands[early:]:
+        island.wait()
+    return {"early": early, "right": all((row == 3).all() for row in values)}
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def hanging(vendor: str) -> dict[str, Any]:
+    """An initialisation that hangs, and how many threads are left of it."""
+    unique_id = _core.make_ccl_id(vendor)
+    _core.make_ccl_id(vendor)  # whatever the library starts once
+    before = threads()
+    result: dict[str, Any] = failed(lambda: _core.CclIsland(vendor, 0, unique_id, 0, 1, timeout=2))
+    end = time.monotonic() + 20
+    while threads() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    return result | {"left": threads() - before}
+
+
 def bereaved(index: str, unique_id: str) -> dict[str, Any]:
     """Two members in processes of their own, of which the second is killed between two calls."""
     first = not unique_id

@@ -161,6 +161,11 @@ def test_equal_blocks_take_the_librarys_own_collectives() -> None:
 
 
 @emulated
+def test_a_call_is_not_done_before_all_have_made_it() -> None:
+    assert run("absent", "amd") == {"early": False, "right": True}
+
+
+@emulated
 def test_members_in_processes() -> None:
     command = [sys.executable, str(Path(__file__).parent / "ccl_members.py"), "member", "amd"]
     first = subprocess.Popen(
@@ -208,6 +213,14 @@ def test_an_initialisation_that_hangs_is_a_timeout() -> None:
         assert "expected the ranks 10, 11 in one communicator within 2" in end["text"]
         assert f"rank {rank}" in end["text"]
         assert 2 <= end["seconds"] < 20
+
+
+@emulated
+def test_an_initialisation_that_hangs_is_aborted() -> None:
+    done = run("hanging", "nvidia", fault="init_hang")
+    assert done["error"] == "TimeoutError"
+    assert "aborted" not in done["text"]
+    assert done["left"] <= 0
 
 
 @emulated
