@@ -1,8 +1,8 @@
 """What the vendors publish of their ABIs, as far as it is emulated.
 
-Facts only: names, argument types, enum values, offsets. They were read from, and compiled against,
-CUDA 13.0, NCCL 2.32, HIP 6.3 and RCCL of 2025 (test_emulated_abi.py compares them again wherever a
-header is installed). `{p}` is "cuda" or "hip".
+Facts only: names, argument types, enum values, offsets. They were compiled against the headers of
+CUDA 13.0, NCCL 2.32, HIP 6.3 and RCCL 2.21, and read beside RCCL's of 2026 (test_emulated_abi.py
+compares them again wherever a header is installed). `{p}` is "cuda" or "hip".
 """
 
 # [function without its prefix] -> argument types
@@ -166,6 +166,8 @@ CCL_VALUES = {
     "NCCL_SPLIT_NOCOLOR": (-1, "kNoColor"),
     "NCCL_API_MAGIC": (0xCAFEBEEF, "kConfigMagic"),
 }
+
+SINCE_2_24 = {"ncclFloat8e4m3", "ncclFloat8e5m2", "NCCL_API_MAGIC"}
 
 # [published struct] -> our struct, then [published field] -> (offset, our field)
 CONFIG = {

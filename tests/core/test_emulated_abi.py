@@ -143,7 +143,9 @@ def facts_against_headers(vendor: str, headers: list[str]) -> str:
         lines.append(f"static {result} (*const pointer_{shown})({arguments}) = &{shown};")
     for name, (value, _) in values(vendor).items():
         if with_ccl or not name.lower().startswith("nccl"):
-            lines.append(f'static_assert(static_cast<long long>({name}) == {value}ll, "{name}");')
+            text = f'static_assert(static_cast<long long>({name}) == {value}ll, "{name}");'
+            newer = name in published.SINCE_2_24
+            lines.append(f"#if NCCL_VERSION_CODE >= 22400\n{text}\n#endif" if newer else text)
     for name, (_, fields) in structs(vendor).items():
         for field, (offset, _) in fields.items():
             if with_ccl or not name.startswith("nccl"):
