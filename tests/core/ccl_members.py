@@ -2,7 +2,7 @@
 
 Vendors and faults are chosen by the environment when their library is first used, so each program
 has a process of its own: `run("cases", "nvidia", 3)` calls cases("nvidia", "3") in it and returns
-what that printed as JSON.
+what that printed as JSON, with what it logged if that is a dictionary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def run(program: str, *arguments: object, fault: str = "", **more: str) -> Any:
         env=environment(fault, **more), capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{program} {arguments}: {done.returncode}\n{done.stderr}"
-    return json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
+    return result | {"log": done.stderr} if isinstance(result, dict) else result
 
 
 def open_members(vendor: str, members: int, timeout: float = 30.0) -> list[_core.CclIsland]:
@@ -264,7 +265,7 @@ def version(vendor: str) -> dict[str, str]:
 def network(vendor: str, name: str) -> dict[str, str]:
     """Asks for a network by name."""
     unique_id = _core.make_ccl_id(vendor)
-    adapters = {"NCCL_IB_HCA": "mlx5_3"}
+    adapters = {"NCCL_IB_HCA": "=mlx5_1,mlx5_3"}
     text = ""
 
     def attempt() -> None:

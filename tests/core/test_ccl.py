@@ -162,7 +162,8 @@ def test_equal_blocks_take_the_librarys_own_collectives() -> None:
 
 @emulated
 def test_a_call_is_not_done_before_all_have_made_it() -> None:
-    assert run("absent", "amd") == {"early": False, "right": True}
+    done = run("absent", "amd")
+    assert (done["early"], done["right"]) == (False, True)
 
 
 @emulated
@@ -285,13 +286,28 @@ def test_a_network_that_is_not_there() -> None:
     assert "network IB not found" in done["text"]
 
 
+def adapters(folder: Path, *names: str) -> dict[str, str]:
+    """Emulated vendors with these InfiniBand devices."""
+    for name in names:
+        (folder / "class/infiniband" / name).mkdir(parents=True)
+    return {"HETCOMM_SYSFS_ROOT": str(folder), "HETCOMM_EMULATED_NETWORKS": "IB,Socket"}
+
+
 @emulated
-def test_the_network_that_was_taken_is_shown() -> None:
-    done = run("network", "amd", "IB", HETCOMM_EMULATED_NETWORKS="IB,Socket")
+def test_the_network_that_was_taken_is_shown(tmp_path: Path) -> None:
+    machine = adapters(tmp_path, "mlx5_1", "mlx5_2", "mlx5_3")
+    done = run("network", "amd", "IB", **machine)
     assert done["error"] == ""
-    assert ", 1 rank, network IB" in done["description"]
-    mine = run("network", "amd", "IB", HETCOMM_EMULATED_NETWORKS="IB,Socket", NCCL_DEBUG="VERSION")
+    assert done["description"].endswith("network IB [0]mlx5_1:1/RoCE [1]mlx5_3:1/RoCE")
+    assert "expected it to use" not in done["log"]
+    mine = run("network", "amd", "IB", **machine, NCCL_DEBUG="VERSION")
     assert mine["description"].endswith(", 1 rank")  # the log is the user's
+
+
+@emulated
+def test_a_device_that_was_not_taken_is_a_warning(tmp_path: Path) -> None:
+    done = run("network", "amd", "IB", **adapters(tmp_path, "mlx5_3", "mlx5_10"))
+    assert "expected it to use mlx5_1; it took network IB [0]mlx5_3:1/RoCE" in done["log"]
 
 
 @emulated

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 
 #include "base/log.h"
 #include "device/device.h"
@@ -35,6 +37,16 @@ void set(const CclEnvironment& environment, const Vendor& vendor) {
   }
 }
 
+// Whether "[0]mlx5_1:1/RoCE [1]mlx5_2:1/RoCE" has a device, which may be part of "mlx5_1+mlx5_2".
+bool lists(const std::string& devices, const std::string& device) {
+  for (size_t at = 0; (at = devices.find(device, at)) != std::string::npos; ++at) {
+    const char before = at == 0 ? ' ' : devices[at - 1];
+    const char after = at + device.size() < devices.size() ? devices[at + device.size()] : ' ';
+    if (!std::isalnum(before) && !std::isalnum(after) && before != '_' && after != '_') return true;
+  }
+  return false;
+}
+
 class CclIsland final : public Island {
  public:
   CclIsland(const CclOptions& options, LibraryLog& listening, Deadline deadline)
@@ -44,7 +56,7 @@ class CclIsland final : public Island {
         communicator_(CclCommunicator::open(options, deadline)),
         event_(communicator_->device().make_event()),
         network_(listening.network()) {
-    compare_network(options.network);
+    compare_network(options);
   }
 
   ~CclIsland() override {
@@ -80,7 +92,7 @@ class CclIsland final : public Island {
   // launching: not yet in the stream; ending: the failure is told when the reason may have come.
   enum class Phase : uint8_t { idle, launching, running, ending, over };
 
-  void compare_network(const std::string& wanted) const;
+  void compare_network(const CclOptions& options) const;
   Status copy(const std::vector<nccl::Call>& calls);
   void launched();
   void fail(const Status& status);
@@ -102,10 +114,21 @@ class CclIsland final : public Island {
   Clock::time_point failed_at_;
 };
 
-void CclIsland::compare_network(const std::string& wanted) const {
-  if (wanted.empty() || network_.name.empty() || wanted == network_.name) return;
+// The library is free to do otherwise than it was told, which may cost most of the speed.
+void CclIsland::compare_network(const CclOptions& options) const {
+  std::string missing;
+  if (!options.network.empty() && !network_.name.empty() && options.network != network_.name) {
+    missing = options.network;
+  } else if (auto named = options.environment.find("NCCL_IB_HCA");
+             named != options.environment.end() && network_.name == "IB") {
+    std::istringstream list(named->second.substr(named->second.starts_with('=') ? 1 : 0));
+    for (std::string device; std::getline(list, device, ',');) {
+      if (!lists(network_.devices, device)) missing += (missing.empty() ? "" : ", ") + device;
+    }
+  }
+  if (missing.empty()) return;
   log(LogLevel::warning,
-      communicator_->library().version + ": expected the network " + wanted + "; it took " +
+      communicator_->library().version + ": expected it to use " + missing + "; it took network " +
           network_.name + " " + network_.devices +
           ", which may be much slower; NCCL_DEBUG=INFO shows why",
       communicator_->rank());
