@@ -30,6 +30,7 @@ Communicator::Communicator(Store& store, Options options) : options_(std::move(o
 Communicator::~Communicator() {
   process::exit(this);
   leave();
+  if (device_ && getpid() == process_) device_->trim();
 }
 
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,

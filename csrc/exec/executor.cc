@@ -123,6 +123,14 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
       queue.pending.push_back(run);
     }
     progress_queue(queue, completed);
+    if (run->recorded() && !run->started()) {
+      std::erase(queue.pending, run);
+      run->fail(Status(Code::invalid_argument,
+                       run->describe() + ": earlier operations of the group are still waiting to "
+                                         "begin; wait for them before a graph is recorded"));
+      completed.push_back(run);
+      --runs_;
+    }
   }
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
   if (!will_wait && !finished && waiters_.load() == 0) kick();
@@ -148,12 +156,20 @@ void Executor::start(RunQueue& queue, Run& run, int lane) {
 }
 
 void Executor::activate(RunQueue& queue) {
+  const Island* island = queue.paths->island();
   while (!queue.pending.empty() && queue.failure.ok()) {
+    // The order of calls in an engine's stream must be that of all members: one run after another.
+    if (island && island->stream() && !queue.active.empty()) {
+      const auto last = std::find_if(queue.active.rbegin(), queue.active.rend(),
+                                     [](const auto& run) { return run->lane() >= 0; });
+      if (last != queue.active.rend() && !(*last)->begun()) return;
+    }
     Run& next = *queue.pending.front();
     const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
     if (queue.lane_busy[lane]) return;
     queue.lane_busy[lane] = true;
     start(queue, next, lane);
+    if (island && island->stream()) next.progress();  // puts its calls into the stream
     queue.active.push_back(queue.pending.front());
     queue.pending.pop_front();
   }

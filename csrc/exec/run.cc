@@ -67,6 +67,13 @@ void Run::start(Paths& paths, int lane) {
   left_ = static_cast<int>(steps.size());
   const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
   const size_t staging = static_cast<size_t>(plan_->staging_count) * element_;
+  if (recorded_ && (steps.size() != 1 || island_steps_.size() != 1)) {
+    throw Error(at_step(-1, Status(Code::invalid_argument,
+                                   "expected an operation inside one island of a native library "
+                                   "while a graph is being recorded; got one of " +
+                                       std::to_string(steps.size()) +
+                                       " steps between islands; leave it out of the graph")));
+  }
   if (device_) {
     device_steps_.emplace(*paths.streams(), filled_);
     if (scratch > 0) device_scratch_ = DeviceBlock(device_, scratch, false);
@@ -242,7 +249,9 @@ bool Run::progress_island() {
       }
     }
     active_island_ = index;
+    island_call_.recorded = recorded_;
     island.start(lane_, island_call_);
+    if (recorded_) recording_ = island.event(lane_);
   }
   Status status;
   Island::Progress progress = island.progress(lane_, status);

@@ -30,8 +30,10 @@ class Run {
   ~Run();
   Run(const Run&) = delete;
 
-  // Before it starts: the buffers are ready when what is on `stream` by now is over.
+  // Before it starts: the buffers are ready when what is on `stream` by now is over. If the stream
+  // is being recorded into a graph, the run is recorded, too.
   Status follow(Stream stream);
+  bool recorded() const { return recorded_; }
   // `stream` waits until the run is over; the host does not. Under the lock.
   Status order(Stream stream);
 
@@ -45,6 +47,9 @@ class Run {
   bool started() const { return paths_ != nullptr; }
   bool finished() const { return finished_; }     // under the lock
   bool uses_network() const { return network_; }  // under the lock: messages are in flight
+  // Under the lock: what it does inside the island is in the engine's stream, so that later runs
+  // may follow.
+  bool begun() const;
   // Under the lock: every message of it is with the transport, so that later ones may follow.
   bool posted() const { return unposted_ == 0; }
   bool uses_device() const;  // under the lock: a device is at work for it
@@ -82,6 +87,7 @@ class Run {
   void complete(int index);
   void post(int index);
   bool post_in_order();
+  Event island_event() const;
   void start_copy(int index);
   bool buffers_ready();
   bool settled() const;
@@ -104,6 +110,8 @@ class Run {
   std::shared_ptr<Device> device_;
   Event filled_ = nullptr;              // on the stream that fills the buffers
   std::shared_ptr<Device::Flag> over_;  // what streams wait for, if any do
+  bool recorded_ = false;
+  Event recording_ = nullptr;  // of a recorded run: where it is over within the graph
 
   std::unique_ptr<std::byte[]> scratch_;
   DeviceBlock device_scratch_, staging_;

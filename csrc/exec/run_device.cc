@@ -17,11 +17,25 @@ Status Run::follow(Stream stream) {
   } catch (const Error& error) {
     return error.status();
   }
+  recorded_ = device_->capturing(stream);
   return device_->record(filled_, stream);
 }
 
+// A run that is one call of an engine with a stream needs nothing of the host to be over.
+Event Run::island_event() const {
+  const bool one_call = active_island_ >= 0 && plan_->steps.size() == 1;
+  return one_call ? paths_->island()->event(lane_) : nullptr;
+}
+
+bool Run::begun() const {
+  const size_t left = island_steps_.size() - next_island_;
+  return left == 0 || (left == 1 && active_island_ >= 0 && paths_->island()->event(lane_));
+}
+
 Status Run::order(Stream stream) {
+  if (recording_ != nullptr) return device_->wait(stream, recording_);
   if (finished_) return Status();
+  if (Event event = island_event()) return device_->wait(stream, event);
   try {
     if (!over_) over_ = device_->make_flag();
   } catch (const Error& error) {

@@ -48,6 +48,8 @@ struct IslandCall {
   ReduceOp op = ReduceOp::sum;
   CallDescriptor descriptor;
   std::vector<IslandPiece> pieces;  // the same list, but for addresses, on every member
+  // The stream is being recorded into a graph: the call is over as soon as it is in the stream.
+  bool recorded = false;
 };
 
 // Collectives among the ranks of one island. Owned by one communicator; called only under the
@@ -76,6 +78,9 @@ class Island {
   // The stream on which an engine for device memory works, in order: it reads and writes after what
   // was put there before start(). Null for engines on host memory.
   virtual Stream stream() const { return nullptr; }
+  // Passes when a lane's call is over; null until the call is in the stream. A call that begins
+  // after that, in whatever lane, comes behind it: all members must agree on this order, too.
+  virtual Event event(int lane) const { return static_cast<void>(lane), nullptr; }
 };
 
 }  // namespace hetcomm

@@ -18,6 +18,8 @@
 namespace hetcomm {
 namespace {
 
+// How many calls may be in the stream at a time.
+constexpr int kLanes = 64;
 constexpr auto kIdBound = std::chrono::seconds(30);
 constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
 // A neighbour's end shows in the library first; who it was is told elsewhere within this time.
@@ -54,14 +56,17 @@ class CclIsland final : public Island {
         members_(options.members),
         describe_call_(options.describe_call),
         communicator_(CclCommunicator::open(options, deadline)),
-        event_(communicator_->device().make_event()),
+        lanes_(kLanes),
         network_(listening.network()) {
+    for (Lane& lane : lanes_) lane.event = communicator_->device().make_event();
     compare_network(options);
   }
 
   ~CclIsland() override {
     if (getpid() != process_) return;  // a forked child has none of the library's threads
-    if (phase_ == Phase::launching || phase_ == Phase::running) stop();
+    for (const Lane& lane : lanes_) {
+      if (lane.phase == Phase::launching || lane.phase == Phase::running) stop();
+    }
     if (stopped_) {
       abandon(0);
     } else if (!communicator_->close(Deadline(kEndBound))) {
@@ -71,7 +76,8 @@ class CclIsland final : public Island {
               ": does not end its communicator; a thread stays behind",
           communicator_->rank());
     }
-    if (!left_behind_) communicator_->device().destroy_event(event_);
+    if (left_behind_) return;
+    for (const Lane& lane : lanes_) communicator_->device().destroy_event(lane.event);
   }
 
   std::string describe() const override {
@@ -80,8 +86,11 @@ class CclIsland final : public Island {
            (network_.name.empty() ? "" : ", network " + network_.name) +
            (network_.devices.empty() ? "" : " " + network_.devices);
   }
-  int lanes() const override { return 1; }
+  int lanes() const override { return kLanes; }
   Stream stream() const override { return communicator_->stream(); }
+  Event event(int lane) const override {
+    return lanes_[lane].phase == Phase::running ? lanes_[lane].event : nullptr;
+  }
   void set_sleeping(bool) override {}
 
   void start(int lane, const IslandCall& call) override;
@@ -92,26 +101,31 @@ class CclIsland final : public Island {
   // launching: not yet in the stream; ending: the failure is told when the reason may have come.
   enum class Phase : uint8_t { idle, launching, running, ending, over };
 
+  struct Lane {
+    Event event = nullptr;
+    CallDescriptor descriptor;
+    bool recorded = false;
+    Phase phase = Phase::idle;
+    Status outcome;
+    Clock::time_point failed_at;
+  };
+
   void compare_network(const CclOptions& options) const;
   Status copy(const std::vector<nccl::Call>& calls);
-  void launched();
-  void fail(const Status& status);
-  void fail(const std::string& function, nccl::Result result);
+  void launched(Lane& lane);
+  void fail(Lane& lane, const Status& status);
+  void fail(Lane& lane, const std::string& function, nccl::Result result);
   void stop();
 
   const int member_, members_;
   const std::function<std::string(const CallDescriptor&)> describe_call_;
   const pid_t process_ = getpid();
   std::shared_ptr<CclCommunicator> communicator_;
-  Event event_;
+  std::vector<Lane> lanes_;
   const LibraryLog::Network network_;
-  CallDescriptor descriptor_;
-  Phase phase_ = Phase::idle;
-  Status outcome_;  // of the call
   Status failure_;  // of the island, once it is unusable
   bool stopped_ = false;
-  bool left_behind_ = false;  // the library does not return; event and stream stay with it
-  Clock::time_point failed_at_;
+  bool left_behind_ = false;  // the library does not return; events and stream stay with it
 };
 
 // The library is free to do otherwise than it was told, which may cost most of the speed.
@@ -134,15 +148,17 @@ void CclIsland::compare_network(const CclOptions& options) const {
       communicator_->rank());
 }
 
-void CclIsland::start(int, const IslandCall& call) {
-  descriptor_ = call.descriptor;
-  outcome_ = failure_;
-  phase_ = Phase::over;
+void CclIsland::start(int index, const IslandCall& call) {
+  Lane& lane = lanes_[index];
+  lane.descriptor = call.descriptor;
+  lane.recorded = call.recorded;
+  lane.outcome = failure_;
+  lane.phase = Phase::over;
   if (!failure_.ok()) return;
   const bool reduces =
       call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
   if (reduces && !ccl_reduces(call.dtype, call.op)) {
-    outcome_ =
+    lane.outcome =
         Status(Code::invalid_argument,
                communicator_->library().version + ": expected a reduction that it has; got " +
                    name(call.op) + " of " + name(call.dtype) +
@@ -152,17 +168,17 @@ void CclIsland::start(int, const IslandCall& call) {
   }
   std::vector<nccl::Call> calls = nccl::lower(call, member_, members_);
   if (calls.empty()) return;
-  if (Status status = copy(calls); !status) return fail(status);
+  if (Status status = copy(calls); !status) return fail(lane, status);
   std::erase_if(calls, [](const nccl::Call& one) { return one.function == nccl::Function::copy; });
-  if (calls.empty()) return launched();
+  if (calls.empty()) return launched(lane);
   std::string function;
   const nccl::Result result = communicator_->issue(calls, function);
   if (result == nccl::success) {
-    launched();
+    launched(lane);
   } else if (result == nccl::in_progress) {
-    phase_ = Phase::launching;
+    lane.phase = Phase::launching;
   } else {
-    fail(function, result);
+    fail(lane, function, result);
   }
 }
 
@@ -176,55 +192,63 @@ Status CclIsland::copy(const std::vector<nccl::Call>& calls) {
   return {};
 }
 
-void CclIsland::launched() {
-  phase_ = Phase::running;
-  if (Status status = communicator_->device().record(event_, communicator_->stream()); !status) {
-    fail(status);
+void CclIsland::launched(Lane& lane) {
+  lane.phase = Phase::running;
+  if (Status status = communicator_->device().record(lane.event, communicator_->stream());
+      !status) {
+    fail(lane, status);
   }
 }
 
-Island::Progress CclIsland::progress(int, Status& status) {
-  if (phase_ == Phase::launching || phase_ == Phase::running) {
+Island::Progress CclIsland::progress(int index, Status& status) {
+  Lane& lane = lanes_[index];
+  const bool under_way = lane.phase == Phase::launching || lane.phase == Phase::running;
+  if (under_way && !failure_.ok()) {  // another lane's call failed
+    lane.outcome = failure_;
+    lane.phase = Phase::over;
+  }
+  if (lane.phase == Phase::launching || lane.phase == Phase::running) {
     const nccl::Result state = communicator_->state();
     if (state != nccl::success && state != nccl::in_progress) {
-      fail("asynchronous error", state);
-    } else if (phase_ == Phase::launching) {
+      fail(lane, "asynchronous error", state);
+    } else if (lane.phase == Phase::launching) {
       if (state == nccl::in_progress) return Progress::waiting;
-      launched();
-      if (phase_ == Phase::running) return Progress::advanced;
+      launched(lane);
+      if (lane.phase == Phase::running) return Progress::advanced;
     }
   }
-  if (phase_ == Phase::running) {
+  if (lane.phase == Phase::running) {
     Status passed;
-    if (!communicator_->device().passed(event_, passed)) return Progress::waiting;
+    if (!lane.recorded && !communicator_->device().passed(lane.event, passed))
+      return Progress::waiting;
     if (passed) {
-      phase_ = Phase::over;
+      lane.phase = Phase::over;
     } else {
-      fail(passed);
+      fail(lane, passed);
     }
   }
-  if (phase_ == Phase::ending) {
-    if (Clock::now() - failed_at_ < kReasonBound) return Progress::waiting;
-    phase_ = Phase::over;
+  if (lane.phase == Phase::ending) {
+    if (Clock::now() - lane.failed_at < kReasonBound) return Progress::waiting;
+    lane.phase = Phase::over;
   }
-  status = outcome_;
-  phase_ = Phase::idle;
+  status = lane.outcome;
+  lane.phase = Phase::idle;
   return Progress::done;
 }
 
-void CclIsland::fail(const Status& status) {
-  outcome_ = failure_ = status;
-  phase_ = Phase::over;
+void CclIsland::fail(Lane& lane, const Status& status) {
+  lane.outcome = failure_ = status;
+  lane.phase = Phase::over;
   stop();
 }
 
-void CclIsland::fail(const std::string& function, nccl::Result result) {
+void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result result) {
   const std::string text = communicator_->failure(function, result) + ", in " +
-                           (describe_call_ ? describe_call_(descriptor_) : "a collective") +
+                           (describe_call_ ? describe_call_(lane.descriptor) : "a collective") +
                            "; NCCL_DEBUG=WARN shows more; make a new process group";
-  fail(Status(Code::vendor, text, communicator_->rank()));
-  failed_at_ = Clock::now();
-  if (result == nccl::remote_error) phase_ = Phase::ending;
+  fail(lane, Status(Code::vendor, text, communicator_->rank()));
+  lane.failed_at = Clock::now();
+  if (result == nccl::remote_error) lane.phase = Phase::ending;
 }
 
 void CclIsland::stop() {
@@ -234,7 +258,7 @@ void CclIsland::stop() {
 }
 
 void CclIsland::abandon(int) {
-  phase_ = Phase::idle;
+  for (Lane& lane : lanes_) lane.phase = Phase::idle;
   if (failure_.ok()) {
     failure_ = Status(Code::aborted,
                       communicator_->library().version +
