@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
-from communicators import COLLECTIVES, REDUCTIONS, Call, agree, contribution, play, random_spec
+from communicators import (
+    BOUND,
+    COLLECTIVES,
+    REDUCTIONS,
+    Call,
+    agree,
+    contribution,
+    play,
+    random_spec,
+)
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
@@ -86,3 +96,41 @@ def native_spec(rng: random.Random, size: int, name: str) -> Spec:
         spec = random_spec(rng, size, name)
         if name not in REDUCTIONS or _core.ccl_reduces(spec.dtype, spec.op):
             return spec
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+@pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
+def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, hosts: str) -> None:
+    """The caller's stream fills the buffers, and reads the results, behind a flag that the host
+    sets only after everything was submitted: were the host to wait anywhere, it would hang."""
+    count, calls = 5000, 100  # more than an engine keeps in its stream at a time
+
+    def program(communicator: Communicator) -> None:
+        rank = communicator.rank
+        device = _core.Device.open(VENDORS[vendors[rank]], rank)
+        stream, gate = device.make_stream(), device.make_flag()
+        source = [np.full(count, rank + call, np.int32) for call in range(calls)]
+        buffers = [np.zeros(count, np.int32) for _ in range(calls)]
+        results = [np.zeros(count, np.int32) for _ in range(calls)]
+        spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
+        device.wait_flag(stream, gate)
+        works = []
+        for mine, buffer, result in zip(source, buffers, results, strict=True):
+            device.copy(buffer.ctypes.data, mine.ctypes.data, 4 * count, stream)
+            works.append(communicator.submit(spec, buffer, stream=stream))
+            works[-1].order(stream)
+            device.copy(result.ctypes.data, buffer.ctypes.data, 4 * count, stream)
+        assert not any(work.done() for work in works)
+        over = device.make_event()
+        device.record(over, stream)
+        gate.set()
+        for work in works:
+            work.wait()
+        deadline = time.monotonic() + BOUND
+        while not device.passed(over):
+            assert time.monotonic() < deadline
+        total = sum(range(len(vendors)))
+        for call, result in enumerate(results):
+            assert (result == total + len(vendors) * call).all()
+
+    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
