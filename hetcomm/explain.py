@@ -36,6 +36,7 @@ class Candidate:
     rejected: str
     total: int = 0
     island: int = 0
+    staging: int = 0
     bridge: int = 0
     bridge_bytes: int = 0
 
@@ -93,6 +94,8 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
             cores=host.ranks,
             nics=nics,
         )
+        if host.vendor in cluster.GPU_VENDORS:
+            info.memory = _core.Memory.device
         infos.append(info)
     return _core.Topology(infos)
 
@@ -144,7 +147,7 @@ def explanation(
             candidates.append(Candidate(algorithm.name, algorithm.summary, candidate.rejected))
             continue
         cost = _core.predict(topology, planner.plan_all(spec, algorithm.name))
-        numbers = (cost.total, cost.island, cost.bridge, cost.bridge_bytes)
+        numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
         candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
     plans = planner.plan_all(spec)
     timeline = _core.timeline(topology, plans)
@@ -212,16 +215,19 @@ def render(found: Explanation) -> RenderableType:
 def _candidate_table(found: Explanation) -> Table:
     table = Table(title="Candidates, predicted", title_justify="left")
     table.add_column("algorithm", no_wrap=True)
-    for column in ("total", "island", "bridge", "over the bridge"):
+    staged = any(candidate.staging for candidate in found.candidates)
+    timed = ("total", "island", *(("staging",) if staged else ()), "bridge")
+    for column in (*timed, "over the bridge"):
         table.add_column(column, justify="right")
     table.add_column("what it does, or why not")
     for candidate in found.candidates:
         mark = "[bold green]" if candidate.algorithm == found.choice else ""
         name = f"{mark}{candidate.algorithm}"
         if candidate.rejected:
-            table.add_row(name, "-", "-", "-", "-", f"rejected: {escape(candidate.rejected)}")
+            dashes = ["-"] * (len(timed) + 1)
+            table.add_row(name, *dashes, f"rejected: {escape(candidate.rejected)}")
             continue
-        times = map(_time, (candidate.total, candidate.island, candidate.bridge))
+        times = (_time(getattr(candidate, column)) for column in timed)
         size = _core.format_bytes(candidate.bridge_bytes)
         table.add_row(name, *times, size, escape(candidate.summary))
     return table

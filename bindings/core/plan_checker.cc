@@ -21,13 +21,20 @@ void bind_cost(py::module_& module) {
       .def_readwrite("link_latency_shm", &CostParameters::link_latency_shm)
       .def_readwrite("memory_bandwidth", &CostParameters::memory_bandwidth)
       .def_readwrite("step_overhead", &CostParameters::step_overhead)
-      .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth);
+      .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth)
+      .def_readwrite("copy_latency", &CostParameters::copy_latency)
+      .def_readwrite("copy_bandwidth", &CostParameters::copy_bandwidth)
+      .def_readwrite("kernel_latency", &CostParameters::kernel_latency)
+      .def_readwrite("device_bandwidth", &CostParameters::device_bandwidth)
+      .def_readwrite("ccl_latency", &CostParameters::ccl_latency)
+      .def_readwrite("ccl_bandwidth", &CostParameters::ccl_bandwidth);
   py::class_<Cost>(module, "Cost",
                    "Predicted ns: total; island, the busiest rank's island steps, copies and "
-                   "reductions; bridge, the busiest NIC direction. bridge_bytes: what the busiest "
-                   "host sends to other hosts.")
+                   "reductions; staging, the busiest copy engine; bridge, the busiest NIC "
+                   "direction. bridge_bytes: what the busiest host sends to other hosts.")
       .def_readonly("total", &Cost::total)
       .def_readonly("island", &Cost::island)
+      .def_readonly("staging", &Cost::staging)
       .def_readonly("bridge", &Cost::bridge)
       .def_readonly("bridge_bytes", &Cost::bridge_bytes)
       .def("__repr__", [](const Cost& self) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "plan/lowering.h"
+
 namespace hetcomm {
 namespace {
 
@@ -14,6 +16,21 @@ void require_equal_counts(const Range& source, const Range& target) {
   if (source.count == target.count) return;
   throw std::logic_error("expected a source and a target of equal count in a step; got " +
                          std::to_string(source.count) + " and " + std::to_string(target.count));
+}
+
+Range part(const Range& range, int64_t offset, int64_t count) {
+  return {range.space, range.offset + offset, count};
+}
+
+// Calls visit(offset, count) for each part of what is staged, once if there is nothing.
+template <typename Visit>
+void for_parts(int64_t count, Dtype dtype, const Visit& visit) {
+  const int64_t size = staged_part(count, dtype);
+  int64_t offset = 0;
+  do {
+    visit(offset, std::min(size, count - offset));
+    offset += size;
+  } while (offset < count);
 }
 
 }  // namespace
@@ -72,7 +89,11 @@ std::vector<Range> writes(const Step& step, int rank) {
 }
 
 PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_rank)
-    : topology_(topology), spec_(spec), only_rank_(only_rank), ranks_(topology.size()) {}
+    : topology_(topology),
+      spec_(spec),
+      only_rank_(only_rank),
+      ranks_(only_rank < 0 ? topology.size() : 1),
+      scratch_counts_(topology.size(), 0) {}
 
 bool PlanBuilder::recorded_island(int island) const {
   return only_rank_ < 0 || topology_.island_of(only_rank_) == island;
@@ -120,7 +141,7 @@ void PlanBuilder::island_step(StepKind kind, int island, const std::vector<Piece
   }
   if (step.pieces.empty()) return;
   for (int rank : members) {
-    if (recorded(rank)) add(rank, step);
+    if (recorded(rank)) record(rank, step);
   }
 }
 
@@ -129,35 +150,61 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
   if (from == to) return copy(from, source, target);
   require_equal_counts(source, target);
   if (source.count == 0 && !even_if_empty) return;
+  if (!recorded(from) && !recorded(to)) return;
+  if (!topology_.staged(from, to) && !topology_.staged(to, from)) {
+    return message(from, source, to, target);
+  }
+  for_parts(source.count, spec_.dtype, [&](int64_t offset, int64_t count) {
+    message(from, part(source, offset, count), to, part(target, offset, count));
+  });
+}
+
+void PlanBuilder::message(int from, const Range& source, int to, const Range& target) {
   if (recorded(from)) {
-    int tag = ranks_[from].sent[to]++;
-    add(from, {.kind = StepKind::send, .peer = to, .tag = tag, .sources = {placed(source)}});
+    const int tag = state(from).sent[to]++;
+    record(from, {.kind = StepKind::send, .peer = to, .tag = tag, .sources = {placed(source)}});
   }
   if (recorded(to)) {
-    int tag = ranks_[to].received[from]++;
-    add(to, {.kind = StepKind::recv, .peer = from, .tag = tag, .target = placed(target)});
+    const int tag = state(to).received[from]++;
+    record(to, {.kind = StepKind::recv, .peer = from, .tag = tag, .target = placed(target)});
   }
 }
 
 void PlanBuilder::copy(int rank, const Range& source, const Range& target) {
   require_equal_counts(source, target);
   if (!recorded(rank) || source.count == 0 || placed(source) == placed(target)) return;
-  add(rank, {.kind = StepKind::copy, .sources = {placed(source)}, .target = placed(target)});
+  record(rank, {.kind = StepKind::copy, .sources = {placed(source)}, .target = placed(target)});
 }
 
 void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Range& target) {
   if (sources.size() == 1) return copy(rank, sources[0], target);
   if (!recorded(rank) || target.count == 0) return;
-  Step step{.kind = StepKind::reduce, .target = placed(target)};
-  for (const Range& source : sources) {
-    require_equal_counts(source, target);
-    step.sources.push_back(placed(source));
+  for (const Range& source : sources) require_equal_counts(source, target);
+  const auto reduce_part = [&](int64_t offset, int64_t count) {
+    Step step{.kind = StepKind::reduce, .target = part(placed(target), offset, count)};
+    for (const Range& source : sources) {
+      step.sources.push_back(part(placed(source), offset, count));
+    }
+    record(rank, std::move(step));
+  };
+  const RankInfo& info = topology_.rank(rank);
+  const bool through_staging = info.memory == Memory::device || !info.kernels;
+  if (topology_.native(rank) && through_staging) {
+    for_parts(target.count, spec_.dtype, reduce_part);
+  } else {
+    reduce_part(0, target.count);
   }
-  add(rank, std::move(step));
 }
 
-void PlanBuilder::add(int rank, Step step) {
-  RankState& state = ranks_[rank];
+void PlanBuilder::record(int rank, Step step) {
+  if (topology_.native(rank)) {
+    state(rank).unlowered.push_back(std::move(step));
+  } else {
+    add(state(rank), rank, std::move(step));
+  }
+}
+
+void PlanBuilder::add(RankState& state, int rank, Step step) {
   const int index = static_cast<int>(state.plan.steps.size());
   std::vector<int> waits_for;
   for (const Range& range : reads(step, rank)) {
@@ -184,15 +231,21 @@ Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
   // Whole cache lines, so that neighbouring ranges never share one.
   const int64_t line = 64 / static_cast<int64_t>(size_of(spec_.dtype));
   int64_t offset = 0;
-  for (int rank : ranks) offset = std::max(offset, ranks_[rank].plan.scratch_count);
-  for (int rank : ranks) {
-    ranks_[rank].plan.scratch_count = offset + (count + line - 1) / line * line;
-  }
+  for (int rank : ranks) offset = std::max(offset, scratch_counts_[rank]);
+  for (int rank : ranks) scratch_counts_[rank] = offset + (count + line - 1) / line * line;
   return {Space::scratch, offset, count};
 }
 
 Plan PlanBuilder::take(int rank, std::string algorithm) {
-  Plan plan = std::move(ranks_[rank].plan);
+  RankState& state = this->state(rank);
+  Lowered lowered{.scratch_count = scratch_counts_[rank]};
+  if (topology_.native(rank)) {
+    lowered = lower(topology_, spec_, rank, state.unlowered,
+                    [&](Step step) { add(state, rank, std::move(step)); });
+  }
+  Plan plan = std::move(state.plan);
+  plan.scratch_count = lowered.scratch_count;
+  plan.staging_count = lowered.staging_count;
   plan.spec = spec_;
   plan.rank = rank;
   plan.size = topology_.size();

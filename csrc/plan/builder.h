@@ -32,9 +32,9 @@ class AccessMap {
 };
 
 // Algorithms describe a collective for all ranks at once by calling these in any order that a
-// serial execution could take; the builder records each rank's steps and derives what each step
-// waits for from the ranges it reads and writes. So a send always has its recv, and no dependency
-// can be forgotten. Use once, on one thread.
+// serial execution could take; the builder records each rank's steps, lowers those of ranks with
+// device memory, and derives what each step waits for from the ranges it reads and writes. So a
+// send always has its recv, and no dependency can be forgotten. Use once, on one thread.
 class PlanBuilder {
  public:
   // Records the steps of `only_rank`, or of all ranks when it is -1.
@@ -50,7 +50,8 @@ class PlanBuilder {
   void island_all_gather(int island, const std::vector<Piece>& pieces);
   void island_all_to_all(int island, const std::vector<Piece>& pieces);
 
-  // Nothing happens for an empty range or a copy onto itself. A transfer is a send and a recv.
+  // Nothing happens for an empty range or a copy onto itself. A transfer is a send and a recv, or
+  // several of them where an end is staged.
   void transfer(int from, const Range& source, int to, const Range& target,
                 bool even_if_empty = false);
   void copy(int rank, const Range& source, const Range& target);
@@ -66,20 +67,25 @@ class PlanBuilder {
  private:
   struct RankState {
     Plan plan;
-    AccessMap accesses[3];              // by Space
+    AccessMap accesses[4];              // by Space
+    std::vector<Step> unlowered;        // of a rank with device memory
     std::map<int, int> sent, received;  // messages so far, by peer
   };
 
+  RankState& state(int rank) { return ranks_[only_rank_ < 0 ? rank : 0]; }
   bool recorded(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
   bool recorded_island(int island) const;
   Range placed(Range range) const;  // with in_place, the input is the output
   void island_step(StepKind kind, int island, const std::vector<Piece>& pieces);
-  void add(int rank, Step step);
+  void message(int from, const Range& source, int to, const Range& target);
+  void record(int rank, Step step);
+  void add(RankState& state, int rank, Step step);
 
   const Topology& topology_;
   Spec spec_;
   int only_rank_;
-  std::vector<RankState> ranks_;
+  std::vector<RankState> ranks_;  // those that are recorded
+  std::vector<int64_t> scratch_counts_;
 };
 
 // The ranges that a step of `rank` reads and writes.

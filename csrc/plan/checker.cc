@@ -4,6 +4,7 @@
 
 #include "plan/contributions.h"
 #include "plan/execution.h"
+#include "plan/memory_rules.h"
 #include "plan/races.h"
 #include "plan/step_graph.h"
 
@@ -36,13 +37,16 @@ void check_output(const Execution& execution, const std::vector<Run>& wanted, in
 // After a barrier each rank must hold a value that every other rank had a part in.
 void check_barrier(const Execution& execution, const Plan& plan, std::vector<std::string>& errors) {
   std::vector<Run> value;
-  execution.read(plan.rank, {Space::scratch, 0, plan.scratch_count}, value);
-  for (const Run& run : value) {
-    if (run.term != Terms::none && execution.terms().all_ranks(run.term)) return;
+  for (const Range& range : {Range{Space::scratch, 0, plan.scratch_count},
+                             Range{Space::staging, 0, plan.staging_count}}) {
+    execution.read(plan.rank, range, value);
+    for (const Run& run : value) {
+      if (run.term != Terms::none && execution.terms().all_ranks(run.term)) return;
+    }
   }
   if (plan.size > 1) {
     errors.push_back("rank " + std::to_string(plan.rank) +
-                     " completes the barrier without scratch that holds a sum over all ranks; "
+                     " completes the barrier without memory that holds a sum over all ranks; "
                      "expected it to wait for each of them");
   }
 }
@@ -94,7 +98,9 @@ std::vector<std::string> check(const Topology& topology, const std::vector<Plan>
     const Spec& spec = plans[0].spec;
     const Contributions meaning = contributions(spec, topology.size());
     Execution execution(topology, plans, graph, meaning.inputs);
-    errors = execution.run(kMostErrors);
+    errors = misplaced(topology, plans, kMostErrors);
+    const std::vector<std::string> found = execution.run(kMostErrors);
+    errors.insert(errors.end(), found.begin(), found.end());
     check_races(execution, plans, errors);
     if (errors.empty()) {
       for (int rank = 0; rank < topology.size(); ++rank) {

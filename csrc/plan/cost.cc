@@ -45,6 +45,22 @@ int64_t island_elements(const Step& step, int rank, int64_t members) {
   return elements;
 }
 
+// What one member sends or receives in an island step of a native library, in elements, by
+// algorithms that are optimal: reductions and copies to all by rings.
+int64_t ccl_elements(const Step& step, int rank, int64_t members) {
+  int64_t shared = 0, out = 0, in = 0;
+  for (const Piece& piece : step.pieces) {
+    const int64_t count = piece.source.count;
+    if (step.kind == StepKind::island_all_to_all) {
+      if (piece.from != piece.to && piece.from == rank) out += count;
+      if (piece.from != piece.to && piece.to == rank) in += count;
+    } else {
+      shared += step.kind == StepKind::island_all_reduce ? 2 * count : count;
+    }
+  }
+  return shared / members * (members - 1) + std::max(out, in);
+}
+
 // Steps are taken in the order in which they can start. Each occupies what it needs from then on,
 // or from when that is free, so contention is what comes first is served first.
 class Replay {
@@ -62,6 +78,7 @@ class Replay {
         posted_(graph.steps(), false),
         core_free_(topology.size(), 0),
         core_busy_(topology.size(), 0),
+        devices_(topology.size()),
         host_cores_(topology.hosts().size(), 1),
         nics_(topology.hosts().size()) {
     for (int rank = 0; rank < topology.size(); ++rank) {
@@ -85,6 +102,9 @@ class Replay {
                       " steps to complete, got " + std::to_string(completed_));
     }
     cost_.island = *std::max_element(core_busy_.begin(), core_busy_.end());
+    for (const Device& device : devices_) {
+      cost_.staging = std::max({cost_.staging, device.out.busy, device.in.busy});
+    }
     for (const Nics& nics : nics_) {
       cost_.bridge = std::max({cost_.bridge, nics.out_busy, nics.in_busy});
       cost_.bridge_bytes = std::max(cost_.bridge_bytes, nics.bytes_out);
@@ -97,6 +117,13 @@ class Replay {
  private:
   struct Nics {
     int64_t out_free = 0, in_free = 0, out_busy = 0, in_busy = 0, bytes_out = 0;
+  };
+
+  struct Engine {
+    int64_t free = 0, busy = 0;
+  };
+  struct Device {
+    Engine out, in, own;  // home to staging, staging to home, at home
   };
 
   void start(int step) {
@@ -118,12 +145,61 @@ class Replay {
     const Step& at = graph_.step(step);
     const int rank = graph_.rank_of(step);
     const int64_t streams = static_cast<int64_t>(at.sources.size()) + 1;
+    const bool reads_staging = at.sources.at(0).space == Space::staging;
+    const bool writes_staging = at.target.space == Space::staging;
+    if (reads_staging != writes_staging) {
+      const int64_t bytes = at.target.count * element_size_;
+      Engine& engine = writes_staging ? devices_[rank].out : devices_[rank].in;
+      return complete(step, occupy(engine, ready_[step], parameters_.copy_latency,
+                                   duration(bytes, parameters_.copy_bandwidth)));
+    }
+    if (topology_.native(rank) && !reads_staging) {
+      const int64_t bytes = streams * at.target.count * element_size_;
+      const Interval span = occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,
+                                   duration(bytes, parameters_.device_bandwidth));
+      core_busy_[rank] += span.end - span.start;
+      return complete(step, span);
+    }
     const Interval span = occupy_core(rank, ready_[step], streams * at.target.count);
     core_busy_[rank] += span.end - span.start;
     complete(step, span);
   }
 
+  // An engine is free for the next step before its latency is over.
+  static Interval occupy(Engine& engine, int64_t ready, int64_t latency, int64_t length) {
+    const int64_t start = std::max(ready, engine.free);
+    engine.free = start + length;
+    engine.busy += length;
+    return {start, engine.free + latency};
+  }
+
+  void run_native_island(const std::vector<int>& steps) {
+    const std::vector<int>& members =
+        topology_.island(topology_.island_of(graph_.rank_of(steps[0])));
+    int64_t rate = parameters_.ccl_bandwidth;
+    for (int rank : members) {
+      if (!topology_.same_host(rank, members[0])) {
+        rate = std::min({rate, bandwidth(rank), bandwidth(members[0])});
+      }
+    }
+    int64_t start = 0, elements = 0;
+    for (int step : steps) {
+      const int rank = graph_.rank_of(step);
+      start = std::max({start, ready_[step], devices_[rank].own.free});
+      elements = std::max(
+          elements, ccl_elements(graph_.step(step), rank, static_cast<int64_t>(steps.size())));
+    }
+    const int64_t length = parameters_.ccl_latency + duration(elements * element_size_, rate);
+    for (int step : steps) {
+      const int rank = graph_.rank_of(step);
+      devices_[rank].own.free = start + length;
+      core_busy_[rank] += length;
+      complete(step, {start, start + length});
+    }
+  }
+
   void run_island(const std::vector<int>& steps) {
+    if (topology_.native(graph_.rank_of(steps[0]))) return run_native_island(steps);
     int64_t start = 0, length = 0;
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
@@ -219,6 +295,7 @@ class Replay {
   std::vector<int> arrived_;  // members at each meeting
   std::vector<bool> posted_;  // sends and recvs
   std::vector<int64_t> core_free_, core_busy_, host_cores_;
+  std::vector<Device> devices_;  // by rank
   std::vector<Nics> nics_;
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       queue_;
@@ -230,10 +307,12 @@ class Replay {
 
 Cost predict(const Topology& topology, const std::vector<Plan>& plans,
              const CostParameters& parameters, Timeline* timeline) {
-  if (std::min(parameters.memory_bandwidth, parameters.assumed_bandwidth) <= 0) {
-    throw Error(Code::invalid_argument, "cost parameters: expected bandwidths above 0; got " +
-                                            std::to_string(parameters.memory_bandwidth) + " and " +
-                                            std::to_string(parameters.assumed_bandwidth));
+  const int64_t slowest =
+      std::min({parameters.memory_bandwidth, parameters.assumed_bandwidth,
+                parameters.copy_bandwidth, parameters.device_bandwidth, parameters.ccl_bandwidth});
+  if (slowest <= 0) {
+    throw Error(Code::invalid_argument,
+                "cost parameters: expected bandwidths above 0; got " + std::to_string(slowest));
   }
   const StepGraph graph(topology, plans);
   if (!graph.errors().empty()) {

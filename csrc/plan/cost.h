@@ -19,14 +19,23 @@ struct CostParameters {
   int64_t memory_bandwidth = 8'000'000'000;  // B/s that one core reads or writes
   int64_t step_overhead = 200;               // ns to issue any step
   int64_t assumed_bandwidth = 125'000'000;   // B/s and direction of a host that reports no NIC
+
+  int64_t copy_latency = 10'000;                 // ns, a copy between home and staging
+  int64_t copy_bandwidth = 16'000'000'000;       // B/s and direction of a device's copy engines
+  int64_t kernel_latency = 10'000;               // ns, what a device does by itself
+  int64_t device_bandwidth = 1'000'000'000'000;  // B/s that a device reads or writes
+  int64_t ccl_latency = 15'000;                  // ns, one collective of a native library
+  int64_t ccl_bandwidth = 100'000'000'000;       // B/s of each member, inside a host
 };
 
 // What executing a set of plans costs, predicted by replaying them over the topology: links of a
 // host share its NICs in each direction, steps of a rank share its core, ranks of a host share its
-// cores where it has fewer of them.
+// cores where it has fewer of them; a device has a copy engine in each direction, and does its
+// collectives, copies and reductions beside them one at a time.
 struct Cost {
   int64_t total = 0;         // ns until the last rank is done
   int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions
+  int64_t staging = 0;       // ns the busiest copy engine is occupied
   int64_t bridge = 0;        // ns the busiest NIC direction is occupied
   int64_t bridge_bytes = 0;  // bytes that the busiest host sends to other hosts
 };

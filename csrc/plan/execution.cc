@@ -23,8 +23,10 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
   if (spec_.collective != Collective::barrier) return;
   for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves whatever there is
     for (Space space : {Space::scratch, Space::staging}) {
-      const int64_t count = capacity(rank, space);
-      if (count > 0) memory(rank, space).write(0, {{0, count, 0, rank}});
+      Value tokens;
+      for (int64_t at = 0; at < capacity(rank, space); ++at)
+        tokens.push_back({at, at + 1, 0, rank});
+      memory(rank, space).write(0, tokens);
     }
   }
 }

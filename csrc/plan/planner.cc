@@ -92,6 +92,16 @@ void Planner::validate(const Spec& spec) const {
                      "; expected " +
                      (moved ? "a numeric dtype" : "sum, product, min or max, or an integer dtype"));
   }
+  if (has_reduction(spec.collective) && !ccl_reduces(spec.dtype, spec.op)) {
+    for (const std::vector<int>& members : topology_->islands()) {
+      if (members.size() < 2 || !topology_->native(members[0])) continue;
+      refuse(spec, "the native library of the island of ranks " + std::to_string(members[0]) +
+                       " and " + std::to_string(members[1]) + " has no " + name(spec.op) + " of " +
+                       name(spec.dtype) +
+                       "; use another operation or dtype, such as int32 for int16, or reduce "
+                       "tensors in host memory");
+    }
+  }
   if (spec.in_place && spec.collective != Collective::all_reduce &&
       spec.collective != Collective::reduce && spec.collective != Collective::broadcast) {
     refuse(spec, "in place is for all_reduce, reduce and broadcast; expected separate buffers");

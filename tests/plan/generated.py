@@ -55,6 +55,33 @@ def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
     return _core.Topology(infos)
 
 
+def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology:
+    """The same ranks, some of the islands in device memory: staged, direct, with kernels or not."""
+    infos = topology.ranks
+    kinds = (_core.Memory.host, _core.Memory.device, _core.Memory.device, _core.Memory.direct)
+    for members in topology.islands:
+        memory, kernels = rng.choice(kinds), rng.random() < 0.5
+        for rank in members if memory != _core.Memory.host else []:
+            infos[rank].memory = memory
+            infos[rank].kernels = kernels
+            infos[rank].vendor = infos[rank].vendor.replace("cpu", "nvidia2")
+    return _core.Topology(infos)
+
+
+def devices(
+    hosts: list[str], bandwidth: int = GBIT, fabric: str = "ethernet", kernels: bool = False
+) -> _core.Topology:
+    """One rank for each "host/vendor"; vendor cpu has host memory, others a device's."""
+    infos = []
+    for place in hosts:
+        host, vendor = place.split("/")
+        info = _info(host, vendor, bandwidth, 64, fabric)
+        if vendor != "cpu":
+            info.memory, info.kernels = _core.Memory.device, kernels
+        infos.append(info)
+    return _core.Topology(infos)
+
+
 def random_spec(rng: random.Random, collective: _core.Collective, size: int) -> _core.Spec:
     """Counts of all kinds: none, fewer elements than ranks, odd ones, and enough for chunks."""
     scales = [0, 4, 64, 64, 4096, 100_000, 400_000]
@@ -87,7 +114,8 @@ def applicable(spec: _core.Spec, topology: _core.Topology) -> Iterator[_core.Alg
 def describe(topology: _core.Topology) -> str:
     """The facts from which a topology can be made again, one rank per line."""
     return "\n".join(
-        f"  {rank}: {info.host} {info.vendor} cores={info.cores} "
+        f"  {rank}: {info.host} {info.vendor} {info.memory.name} kernels={info.kernels} "
+        f"cores={info.cores} "
         f"{info.nics[0].bandwidth} B/s {info.nics[0].fabric.name}"
         for rank, info in enumerate(topology.ranks)
     )

@@ -59,6 +59,25 @@ def test_a_cluster_file_is_a_topology(tmp_path: Path) -> None:
     assert [host["bandwidth"] for host in found["hosts"]] == [125_000_000, 1_250_000_000]
 
 
+def test_copies_to_and_from_staging_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        "\n".join(
+            f'[[host]]\nname = "{name}"\nranks = 1\nvendor = "{vendor}"\n'
+            '[[host.nic]]\nrate = "1gbit"\n'
+            for name, vendor in (("a", "nvidia"), ("b", "cpu"))
+        )
+    )
+    page = run("all_reduce", "--topology", str(file))
+    assert "input -> staging" in page and "staging -> output" in page
+    (candidate,) = [
+        each
+        for each in json.loads(run("all_reduce", "--topology", str(file), "--json"))["candidates"]
+        if not each["rejected"]
+    ]
+    assert candidate["staging"] >= (16 << 20) // 16
+
+
 def test_the_selection_table_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_SELECT", "all_reduce:0-inf=hierarchical_ring")
     found = json.loads(run("all_reduce", "--islands", "1+1+1+1", "--json"))

@@ -25,7 +25,7 @@ void all_gather_hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(spec, spec.count * topology.size());
+  const int chunks = chunk_count(topology, spec, spec.count * topology.size());
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   for (int island = 0; island < islands; ++island) share_own_blocks(builder, island);
   for (int chunk = 0; chunk < chunks; ++chunk) {

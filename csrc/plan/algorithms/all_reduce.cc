@@ -35,7 +35,7 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
   const Topology& topology = builder.topology();
   const Dtype dtype = builder.spec().dtype;
   const int islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(builder.spec(), source.count);
+  const int chunks = chunk_count(topology, builder.spec(), source.count);
   const std::vector<Segment> cut = segments(topology, source.count, dtype);
   std::vector<std::vector<Slots>> slots(cut.size());  // by segment; island * lanes + lane
   const int lanes = islands - 1;

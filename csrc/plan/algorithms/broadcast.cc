@@ -11,7 +11,7 @@ void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
                   const std::vector<int>& predecessor) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
-  const int chunks = chunk_count(spec, spec.count);
+  const int chunks = chunk_count(topology, spec, spec.count);
   const std::vector<Segment> cut = segments(topology, spec.count, spec.dtype);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     for (int island : order) {

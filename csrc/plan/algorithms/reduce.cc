@@ -13,7 +13,7 @@ class Reduction {
       : builder_(builder),
         order_(std::move(order)),
         successor_(std::move(successor)),
-        chunks_(chunk_count(spec_, spec_.count)),
+        chunks_(chunk_count(topology_, spec_, spec_.count)),
         cut_(segments(topology_, spec_.count, spec_.dtype)) {
     for (const Segment& segment : cut_) {
       const int64_t room = largest_part(segment.count, chunks_, spec_.dtype);

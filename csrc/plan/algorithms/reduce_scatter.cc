@@ -20,7 +20,7 @@ void reduce_scatter_hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(spec, spec.count * topology.size());
+  const int chunks = chunk_count(topology, spec, spec.count * topology.size());
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size());  // by segment, island
   for (size_t s = 0; s < cut.size(); ++s) {

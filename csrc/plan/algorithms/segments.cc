@@ -9,6 +9,9 @@ namespace {
 // them that issuing steps stays cheap.
 constexpr int64_t kChunkBytes = 512 << 10;
 constexpr int64_t kMostChunks = 32;
+// Where values pass through staging, which is bounded, chunks stay smaller than it.
+constexpr int64_t kStagedChunkBytes = 4 << 20;
+constexpr int64_t kMostStagedChunks = 1024;
 // Shards smaller than this are not worth a message of their own.
 constexpr int64_t kShardBytes = 1024;
 constexpr int64_t kCacheLine = 64;
@@ -118,9 +121,15 @@ Range part(const Range& range, int index, int parts, Dtype dtype) {
   return {range.space, cut(index), cut(index + 1) - cut(index)};
 }
 
-int chunk_count(const Spec& spec, int64_t count) {
+int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
-  return static_cast<int>(std::clamp<int64_t>(bytes / kChunkBytes, 1, kMostChunks));
+  const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, kMostChunks);
+  const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
+  if (staged <= chunks) return static_cast<int>(chunks);
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    if (topology.native(rank)) return static_cast<int>(staged);
+  }
+  return static_cast<int>(chunks);
 }
 
 int64_t largest_part(int64_t count, int parts, Dtype dtype) {

@@ -36,7 +36,7 @@ inline Range in(Space space, const Range& range, int64_t shift = 0) {
 }
 
 // Chunk c of a collective holds part c of every segment, so that all owners send at once.
-int chunk_count(const Spec& spec, int64_t count);
+int chunk_count(const Topology& topology, const Spec& spec, int64_t count);
 
 // Chunks between an island's reduce-scatter and the wire's answer to it. Island steps run in order,
 // so the reduce-scatter of chunk c + kWindow comes before the step that waits for the wire in c.

@@ -1,0 +1,143 @@
+#include "plan/lowering.h"
+
+#include <algorithm>
+#include <map>
+
+#include "plan/builder.h"
+#include "plan/residence.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kLeastPartBytes = 512 << 10;  // a copy's latency is then small beside its time
+constexpr int64_t kPartBytes = 1 << 20;         // of long messages
+constexpr int64_t kParts = 16;                  // enough of them that filling the pipe costs little
+constexpr int64_t kMostParts = 256;             // few enough that issuing steps stays cheap
+
+// Pinned memory of a plan, and the least number of parts that it holds if they are large.
+constexpr int64_t kStagingBytes = 32 << 20;
+constexpr int64_t kStagedParts = 8;
+
+// Where values would have to be copied first, a device adds up this much or more: for less, the
+// host is done before a kernel has started.
+constexpr int64_t kDeviceReduceBytes = 64 << 10;
+
+// The elements of a buffer that a later step reads: intervals by begin, without overlap.
+class LiveSet {
+ public:
+  void add(int64_t begin, int64_t end) {
+    remove(begin, end);
+    if (begin < end) ends_[begin] = end;
+  }
+
+  void remove(int64_t begin, int64_t end) {
+    if (begin >= end) return;
+    auto at = ends_.lower_bound(begin);
+    if (at != ends_.begin() && std::prev(at)->second > begin) --at;
+    while (at != ends_.end() && at->first < end) {
+      const auto [first, last] = *at;
+      at = ends_.erase(at);
+      if (first < begin) ends_[first] = begin;
+      if (last > end) ends_[end] = last;
+    }
+  }
+
+  // Appends what is not live of a range.
+  void gaps(const Range& range, std::vector<Range>& found) const {
+    int64_t at = range.offset;
+    auto next = ends_.upper_bound(at);
+    if (next != ends_.begin()) at = std::max(at, std::prev(next)->second);
+    for (; at < range.end(); ++next) {
+      const int64_t end = next == ends_.end() ? range.end() : std::min(range.end(), next->first);
+      if (at < end) found.push_back({range.space, at, end - at});
+      if (next == ends_.end()) return;
+      at = std::max(at, next->second);
+    }
+  }
+
+ private:
+  std::map<int64_t, int64_t> ends_;
+};
+
+// For each step the ranges that it touches and nobody reads afterwards. The input is not among
+// them: it is never stale.
+std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int rank,
+                                          int64_t outputs) {
+  LiveSet live[2];  // output, scratch
+  live[0].add(0, outputs);
+  const auto set = [&live](const Range& range) -> LiveSet& {
+    return live[range.space == Space::scratch];
+  };
+  std::vector<std::vector<Range>> last(steps.size());
+  for (size_t i = steps.size(); i-- > 0;) {
+    const std::vector<Range> read = reads(steps[i], rank), written = writes(steps[i], rank);
+    for (const auto* ranges : {&read, &written}) {
+      for (const Range& range : *ranges) {
+        if (range.space != Space::input) set(range).gaps(range, last[i]);
+      }
+    }
+    for (const Range& range : written) set(range).remove(range.offset, range.end());
+    for (const Range& range : read) {
+      if (range.space != Space::input) set(range).add(range.offset, range.end());
+    }
+  }
+  return last;
+}
+
+bool on_device(const RankInfo& info, const Step& step, size_t element, Residence& residence) {
+  if (!info.kernels) return false;
+  if (step.target.count * static_cast<int64_t>(element) >= kDeviceReduceBytes) return true;
+  return std::all_of(step.sources.begin(), step.sources.end(),
+                     [&](const Range& source) { return residence.at_home(source); });
+}
+
+}  // namespace
+
+Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::vector<Step>& steps,
+              const std::function<void(Step)>& emit) {
+  const auto element = static_cast<int64_t>(size_of(spec.dtype));
+  int64_t largest = 0;
+  for (const Step& step : steps) {
+    const bool message = step.kind == StepKind::send || step.kind == StepKind::recv;
+    if (!message || !topology.staged(rank, step.peer)) continue;
+    largest =
+        std::max(largest, step.kind == StepKind::send ? step.sources[0].count : step.target.count);
+  }
+  Residence residence(std::max(kStagingBytes / element, kStagedParts * largest),
+                      kCacheLine / element, [&emit](const Range& source, const Range& target) {
+                        emit({.kind = StepKind::copy, .sources = {source}, .target = target});
+                      });
+  const int64_t outputs = output_count(spec, rank, topology.size());
+  const std::vector<std::vector<Range>> last = last_uses(steps, rank, outputs);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Step step = steps[i];
+    const bool message = step.kind == StepKind::send || step.kind == StepKind::recv;
+    const bool in_staging = message ? topology.staged(rank, step.peer)
+                                    : step.kind == StepKind::reduce &&
+                                          !on_device(topology.rank(rank), step,
+                                                     static_cast<size_t>(element), residence);
+    if (in_staging) {
+      for (Range& source : step.sources) source = residence.fetch(source);
+      if (step.kind != StepKind::send) step.target = residence.place(step.target);
+    } else {
+      for (const Range& range : reads(step, rank)) residence.read_home(range);
+      for (const Range& range : writes(step, rank)) residence.write_home(range);
+    }
+    emit(std::move(step));
+    for (const Range& range : last[i]) residence.forget(range);
+    residence.next_step();
+  }
+  residence.read_home({Space::output, 0, outputs});
+  return {residence.scratch_count(), residence.staging_count()};
+}
+
+int64_t staged_part(int64_t count, Dtype dtype) {
+  const auto element = static_cast<int64_t>(size_of(dtype));
+  const int64_t bytes = count * element, line = kCacheLine / element;
+  const int64_t parts = std::max({int64_t{1}, std::min(bytes / kLeastPartBytes, kParts),
+                                  std::min(bytes / kPartBytes, kMostParts)});
+  return std::max<int64_t>(1, ((count + parts - 1) / parts + line - 1) / line * line);
+}
+
+}  // namespace hetcomm

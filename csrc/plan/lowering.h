@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "plan/plan.h"
+#include "topology/topology.h"
+
+namespace hetcomm {
+
+// Algorithms say what moves where, not through which memory. On a rank with device memory, lower()
+// turns their steps, as if everything happened at home, into steps that its links and engines can
+// take: messages to and from staged peers are sent from and received into staging, with copies
+// between home and staging where a value is needed that the other has; home is brought up to date
+// before island steps and copies within home, and the output in the end.
+struct Lowered {
+  int64_t scratch_count = 0;  // elements that are used at home
+  int64_t staging_count = 0;
+};
+// `steps` are in serial order; `emit` is called in serial order, for all steps there are then.
+Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::vector<Step>& steps,
+              const std::function<void(Step)>& emit);
+
+// A staged message is cut into parts, so that copies and wire overlap; so are reductions of what
+// came in parts. Elements of each part of `count`, but for the last; alike on both ends.
+int64_t staged_part(int64_t count, Dtype dtype);
+
+}  // namespace hetcomm

@@ -1,0 +1,62 @@
+#include "plan/memory_rules.h"
+
+#include <algorithm>
+
+#include "plan/builder.h"
+#include "plan/step_graph.h"
+
+namespace hetcomm {
+namespace {
+
+bool staged(const Range& range) { return range.space == Space::staging; }
+
+// Empty if the step is right, else what was expected.
+std::string expected(const Topology& topology, int rank, const Step& step) {
+  const std::vector<Range> read = reads(step, rank), written = writes(step, rank);
+  const auto sources = std::count_if(read.begin(), read.end(), staged);
+  const auto targets = std::count_if(written.begin(), written.end(), staged);
+  const auto all = static_cast<std::ptrdiff_t>(read.size() + written.size());
+  const std::ptrdiff_t in_staging = sources + targets;
+  if (!topology.native(rank)) {
+    return in_staging == 0 ? "" : "expected no staging on a rank with host memory";
+  }
+  switch (step.kind) {
+    case StepKind::send:
+    case StepKind::recv:
+      if (topology.staged(rank, step.peer)) {
+        return in_staging == all ? "" : "expected staging, for its link cannot reach the device";
+      }
+      return in_staging == 0 ? "" : "expected no staging, for its link reaches the device";
+    case StepKind::copy:
+      return in_staging < all ? "" : "expected a copy from or to home";
+    case StepKind::reduce:
+      if (in_staging == all) return "";
+      if (in_staging > 0) return "expected all of them at home or all in staging";
+      return topology.rank(rank).kernels ? "" : "expected staging, for its device has no kernels";
+    default:
+      return in_staging == 0 ? "" : "expected the device's own memory in island steps";
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> misplaced(const Topology& topology, const std::vector<Plan>& plans,
+                                   size_t most) {
+  std::vector<std::string> errors;
+  for (const Plan& plan : plans) {
+    if (!topology.native(plan.rank) && plan.staging_count > 0 && errors.size() < most) {
+      errors.push_back("plan of rank " + std::to_string(plan.rank) +
+                       ": expected no staging on a rank with host memory; got " +
+                       std::to_string(plan.staging_count) + " elements");
+    }
+    for (int index = 0; index < static_cast<int>(plan.steps.size()); ++index) {
+      const Step& step = plan.steps[index];
+      const std::string wanted = expected(topology, plan.rank, step);
+      if (wanted.empty() || errors.size() >= most) continue;
+      errors.push_back(describe(plan, index) + ": " + wanted + "; got " + describe(step));
+    }
+  }
+  return errors;
+}
+
+}  // namespace hetcomm
