@@ -1,9 +1,29 @@
 #include "transport/ucx/endpoint.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <regex>
 #include <vector>
 
 namespace hetcomm {
+namespace {
+
+constexpr unsigned kQueryVersion = 114;  // whose ucp_ep_query() first tells the transports
+
+std::string carrier(const std::string& transport, const std::string& device) {
+  return device == "memory" ? transport + " shared memory" : transport + " over " + device;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (std::find(names.begin(), name, *name) == name) text += (text.empty() ? "" : " + ") + *name;
+  }
+  return text;
+}
+
+}  // namespace
 
 void Flights::add(Flight& flight, Request& request, size_t capacity) {
   flight = {&request, capacity, anchor_.previous, &anchor_};
@@ -164,17 +184,30 @@ std::string Endpoint::carriers() const {
   attributes.transports.entries = entries;
   attributes.transports.num_entries = std::size(entries);
   attributes.transports.entry_size = sizeof entries[0];
+  if (ucx_.major_minor < kQueryVersion) return printed_carriers();
   if (ucx_.ucp_ep_query(handle_, &attributes) != UCS_OK) return "unknown";
   std::vector<std::string> names;
   for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
-    std::string transport = entries[i].transport_name, device = entries[i].device_name;
-    std::string name =
-        device == "memory" ? transport + " shared memory" : transport + " over " + device;
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    names.push_back(carrier(entries[i].transport_name, entries[i].device_name));
   }
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : " + ") + name;
-  return text;
+  return joined(names);
+}
+
+// The same from what older versions print for people: "lane[0]:  3:rc_verbs/rxe0:1.0 md[1] -> ...".
+std::string Endpoint::printed_carriers() const {
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return "unknown";
+  ucx_.ucp_ep_print_info(handle_, stream);
+  fclose(stream);
+  std::string printed(text, bytes);
+  free(text);
+  static const std::regex lane(R"(lane\[\d+\]:\s*\d+:([^/\s]+)/(\S+)\.\d+ md)");
+  std::vector<std::string> names;
+  for (std::sregex_iterator found(printed.begin(), printed.end(), lane), end; found != end; ++found)
+    names.push_back(carrier((*found)[1], (*found)[2]));
+  return names.empty() ? "unknown" : joined(names);
 }
 
 }  // namespace hetcomm

@@ -64,6 +64,7 @@ class Endpoint {
 
   void begin_close(bool force);
   std::string carriers() const;
+  std::string printed_carriers() const;
   static void on_sent(void* flight, ucs_status_t status, void* endpoint);
   static void on_flushed(void* flush, ucs_status_t status, void* endpoint);
   static void on_closed(void* close, ucs_status_t status, void* endpoint);

@@ -25,6 +25,7 @@ namespace hetcomm {
   X(ucp_ep_close_nbx) \
   X(ucp_ep_flush_nbx) \
   X(ucp_ep_query) \
+  X(ucp_ep_print_info) \
   X(ucp_tag_send_nbx) \
   X(ucp_tag_recv_nbx) \
   X(ucp_request_cancel) \

@@ -71,6 +71,7 @@ class UcxTransport : public Transport {
   ucp_context_h context_ = nullptr;
   UcxWorker worker_;
   int event_fd_ = -1;
+  const Flight* posting_ = nullptr;  // a receive that UCX may complete while it is being posted
   std::vector<std::shared_ptr<Endpoint>> endpoints_;
 };
 
@@ -162,20 +163,24 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
 
 void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) {
   request = Request();
-  ucp_tag_recv_info_t info{};
+  request.done = false;
   ucp_request_param_t parameters{};
+  // Before 1.16, UCX says only to the callback what was received.
   parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   parameters.cb.recv = &UcxTransport::on_received;
   parameters.user_data = this;
-  parameters.recv_info.tag_info = &info;
+  Flight posted{&request, bytes};
+  posting_ = &posted;
   void* flight = ucx_.ucp_tag_recv_nbx(worker_.handle, data, bytes, tag, mask, &parameters);
-  if (UCS_PTR_IS_PTR(flight)) {
-    request.done = false;
+  posting_ = nullptr;
+  if (UCS_PTR_IS_ERR(flight)) {
+    complete(request, UCS_PTR_STATUS(flight), {}, bytes);
+  } else if (request.done) {
+    ucx_.ucp_request_free(flight);
+  } else {
     request.handle = flight;
     worker_.flights.add(*static_cast<Flight*>(flight), request, bytes);
-  } else {
-    complete(request, UCS_PTR_STATUS(flight), info, bytes);
   }
 }
 
@@ -202,6 +207,10 @@ void UcxTransport::complete(Request& request, ucs_status_t status, const ucp_tag
 void UcxTransport::on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
                                void* transport) {
   auto* self = static_cast<UcxTransport*>(transport);
+  if (const Flight* posted = self->posting_) {
+    self->complete(*posted->request, status, *info, posted->capacity);
+    return;
+  }
   size_t capacity = static_cast<Flight*>(flight)->capacity;
   if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
     self->complete(*request, status, *info, capacity);

@@ -1,0 +1,53 @@
+"""The distribution's UCX, older than the wheel's, on the loopback of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import packages
+import pytest
+
+TRANSPORT = Path(__file__).resolve().parents[1] / "transport"
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(TRANSPORT)!r})
+from hetcomm import _core
+from transport_peers import finish
+a, b = (_core.make_ucx_transport(["lo"]) for _ in range(2))
+link = a.connect(b.address(False), 1)
+sent = [link.send(5, b"early"), link.send(6, b"later")]
+finish([a, b], [*sent, b.recv(6, bytearray(5))])  # and so the first is there, too
+into = bytearray(9)
+request = b.recv(5, into)
+finish([a, b], [request])
+print(b.version)
+print(request.tag, request.bytes, bytes(into[:5]))
+print(link.describe())
+"""
+
+
+def test_message_that_came_before_its_receive() -> None:
+    try:
+        image = packages.image(download=os.environ.get("HETCOMM_TEST_RDMA") == "full")
+    except packages.Unavailable as reason:
+        pytest.skip(f"no UCX of the distribution here: {reason}")
+    library = next((image.root / "usr/lib").glob("*/libucp.so.0"))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM],
+        env={
+            **os.environ,
+            "HETCOMM_UCX_LIBRARY": str(library),
+            "LD_LIBRARY_PATH": str(library.parent),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    version, received, carrier = done.stdout.splitlines()
+    assert str(library) in version
+    assert received == "5 5 b'early'"
+    assert carrier == "tcp over lo"
