@@ -10,41 +10,13 @@
 
 #include "base/status.h"
 #include "core/binding.h"
+#include "core/bytes.h"
 #include "device/reduce.h"
 
 namespace py = pybind11;
 
 namespace hetcomm {
 namespace {
-
-// The bytes of a Python object, held for as long as this lives.
-class Bytes {
- public:
-  Bytes(py::handle object, const std::string& role, bool writable) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
-      PyErr_Clear();
-      throw Error(Code::invalid_argument, role + ": expected a contiguous " +
-                                              (writable ? "writable " : "") +
-                                              "buffer such as a NumPy array; got " +
-                                              std::string(py::str(py::type::of(object))) +
-                                              "; pass numpy.ascontiguousarray(...)");
-    }
-  }
-  Bytes(Bytes&& other) noexcept : view_(other.view_) { other.view_.obj = nullptr; }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  ~Bytes() { PyBuffer_Release(&view_); }
-
-  char* data() const { return static_cast<char*>(view_.buf); }
-  size_t size() const { return static_cast<size_t>(view_.len); }
-
- private:
-  Py_buffer view_{};
-};
-
-bool partly_overlap(const Bytes& a, const Bytes& b) {
-  return a.data() != b.data() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
-}
 
 void reduce_buffers(Dtype dtype, ReduceOp op, py::handle target_object,
                     const py::sequence& source_objects) {

@@ -1,0 +1,277 @@
+"""How fast the device kernels are beside a copy of device memory in the same run.
+
+    python bench/device_kernels.py --output bench/results/device_kernels.json
+
+Needs one GPU with its driver and run-time compiler (NVRTC or hipRTC), and no torch. Each figure is
+the bytes read and written over the time of a batch of calls on one stream; the copy reads and
+writes the same element bytes and runs right before and right after each kernel. The ratio is the
+kernel's rate over the copy's; results are compared with the host's first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hetcomm import _core
+
+TARGET = 0.8  # of the copy's rate, for quantise and dequantise-and-add
+PATIENCE = 60.0  # seconds for one batch
+CHECKED = 1 << 20  # elements whose results are compared with the host's
+
+DTYPES = _core.Dtype.__members__
+FORMATS = _core.FloatFormat.__members__
+Enqueue = Callable[[], None]
+
+
+def nothing(count: int) -> None:
+    pass
+
+
+class Case(NamedTuple):
+    """One kernel: how it is called with so many elements, on the device and on the host."""
+
+    name: str
+    dtype: str  # of what it reads
+    prepare: Callable[[int], None]  # enqueues what must come before
+    moved: Callable[[int], int]  # bytes read and written
+    device: Callable[[int], None]
+    host: Callable[[int], np.ndarray]
+    result: int  # where the device leaves what the host returns
+    held_to_target: bool
+
+
+class Gpu:
+    """A device with a stream, the kernels, and buffers of equal size."""
+
+    def __init__(self, vendor: str, index: int, bytes_each: int) -> None:
+        self.device = _core.Device.open(vendor, index)
+        self.kernels = _core.DeviceKernels.of(self.device)
+        self.stream = self.device.make_stream()
+        self.event = self.device.make_event()
+        self.buffers = [self.device.allocate(bytes_each) for _ in range(4)]
+
+    def wait(self) -> None:
+        """Until all work on the stream is over, within bounds."""
+        self.device.record(self.event, self.stream)
+        end = time.monotonic() + PATIENCE
+        while not self.device.passed(self.event):
+            if time.monotonic() > end:
+                raise TimeoutError(f"the device has not finished within {PATIENCE} s")
+
+    def write(self, buffer: int, values: np.ndarray) -> None:
+        self.device.copy(buffer, values.ctypes.data, values.nbytes, self.stream)
+        self.wait()
+
+    def read(self, buffer: int, values: np.ndarray) -> np.ndarray:
+        self.device.copy(values.ctypes.data, buffer, values.nbytes, self.stream)
+        self.wait()
+        return values
+
+    def rate(self, moved: int, enqueue: Enqueue, seconds: float) -> float:
+        """Bytes per second of the best of five batches."""
+        enqueue()
+        self.wait()
+        begin = time.perf_counter()
+        for _ in range(3):
+            enqueue()
+        self.wait()
+        once = (time.perf_counter() - begin) / 3
+        calls = max(3, min(500, int(seconds / once)))
+        best = float("inf")
+        for _ in range(5):
+            begin = time.perf_counter()
+            for _ in range(calls):
+                enqueue()
+            self.wait()
+            best = min(best, (time.perf_counter() - begin) / calls)
+        return moved / best
+
+
+def random_elements(dtype: str, count: int) -> np.ndarray:
+    """Ordinary numbers of a floating dtype, as bytes."""
+    values = np.random.default_rng(5).normal(size=count).astype(np.float32)
+    target = np.empty(count * FORMATS[dtype].size, np.uint8)
+    _core.cast(FORMATS[dtype], target, FORMATS["float32"], values)
+    return target
+
+
+def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
+    """All kernels that are measured; buffers 0 and 1 hold elements, 2 a block, 3 the result."""
+    kernels, stream = gpu.kernels, gpu.stream
+    first, second, block, result = gpu.buffers
+    found = []
+
+    def reduction(dtype: str) -> Case:
+        kind, size = DTYPES[dtype], DTYPES[dtype].size
+
+        def host(count: int) -> np.ndarray:
+            values = elements[dtype][: count * size]
+            target = np.empty_like(values)
+            _core.reduce(kind, _core.ReduceOp.sum, target, [values, values])
+            return target
+
+        return Case(
+            f"sum of 2, {dtype}",
+            dtype,
+            nothing,
+            lambda count: 3 * size * count,
+            lambda count: kernels.reduce(
+                kind, _core.ReduceOp.sum, result, [first, second], count, stream
+            ),
+            host,
+            result,
+            False,
+        )
+
+    def conversion(source: str, to: str) -> Case:
+        a, b = FORMATS[source], FORMATS[to]
+
+        def host(count: int) -> np.ndarray:
+            target = np.empty(count * b.size, np.uint8)
+            _core.cast(b, target, a, elements[source][: count * a.size])
+            return target
+
+        return Case(
+            f"cast {source} to {to}",
+            source,
+            nothing,
+            lambda count: (a.size + b.size) * count,
+            lambda count: kernels.cast(b, result, a, first, count, stream),
+            host,
+            result,
+            False,
+        )
+
+    def quantiser(dtype: str, how: _core.Quantisation) -> Case:
+        kind, size = DTYPES[dtype], DTYPES[dtype].size
+
+        def host(count: int) -> np.ndarray:
+            target = np.empty(how.encoded_bytes(count), np.uint8)
+            _core.quantise(kind, how, target, elements[dtype][: count * size])
+            return target
+
+        return Case(
+            f"quantise {dtype}, {how.bits} bits, group {how.group}",
+            dtype,
+            nothing,
+            lambda count: size * count + how.encoded_bytes(count),
+            lambda count: kernels.quantise(kind, how, block, first, count, stream),
+            host,
+            block,
+            True,
+        )
+
+    def adder(dtype: str, how: _core.Quantisation) -> Case:
+        kind, size = DTYPES[dtype], DTYPES[dtype].size
+
+        def host(count: int) -> np.ndarray:
+            values = elements[dtype][: count * size]
+            encoded = np.empty(how.encoded_bytes(count), np.uint8)
+            _core.quantise(kind, how, encoded, values)
+            target = np.empty_like(values)
+            _core.dequantise(kind, how, target, [encoded], values)
+            return target
+
+        return Case(
+            f"dequantise and add {dtype}, {how.bits} bits, group {how.group}",
+            dtype,
+            lambda count: kernels.quantise(kind, how, block, first, count, stream),
+            lambda count: 2 * size * count + how.encoded_bytes(count),
+            lambda count: kernels.dequantise(kind, how, result, first, [block], count, stream),
+            host,
+            result,
+            True,
+        )
+
+    for dtype in elements:
+        found.append(reduction(dtype))
+    for pair in [("float32", "bfloat16"), ("bfloat16", "float32"), ("float32", "float16")]:
+        found.append(conversion(*pair))
+    found += [conversion("float16", "e4m3"), conversion("bfloat16", "e5m2")]
+    for dtype in elements:
+        for bits in (8, 4):
+            for group in (32, 256, 2048):
+                how = _core.Quantisation(bits, group)
+                found += [quantiser(dtype, how), adder(dtype, how)]
+    return found
+
+
+def measure(gpu: Gpu, bytes_each: int, seconds: float, only: str) -> list[dict[str, object]]:
+    count = bytes_each // 4 // 2048 * 2048  # elements of the largest dtype, whole groups
+    elements = {name: random_elements(name, count) for name in ("float32", "bfloat16", "float16")}
+    rows: list[dict[str, object]] = []
+    for case in cases(gpu, elements):
+        if only not in case.name:
+            continue
+        for buffer in gpu.buffers[:2]:
+            gpu.write(buffer, elements[case.dtype])
+        checked = min(CHECKED, count)
+        case.prepare(checked)
+        case.device(checked)
+        want = case.host(checked)
+        if not np.array_equal(gpu.read(case.result, np.empty_like(want)), want):
+            raise SystemExit(f"{case.name}: the device and the host differ")
+        size = DTYPES[case.dtype].size * count
+        copy = partial(gpu.device.copy, gpu.buffers[3], gpu.buffers[1], size, gpu.stream)
+        case.prepare(count)
+        before = gpu.rate(2 * size, copy, seconds)
+        rate = gpu.rate(case.moved(count), partial(case.device, count), seconds)
+        after = gpu.rate(2 * size, copy, seconds)
+        ratio = rate / max(before, after)
+        rows.append(
+            {
+                "kernel": case.name,
+                "elements": count,
+                "bytes_per_second": rate,
+                "copy_bytes_per_second": max(before, after),
+                "ratio": ratio,
+                "target": TARGET if case.held_to_target else None,
+            }
+        )
+        mark = "" if not case.held_to_target or ratio >= TARGET else "  below target"
+        print(f"{case.name:48}{rate / 1e9:9.0f} GB/s {ratio:6.2f} of copy{mark}", flush=True)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--vendor", default="nvidia")
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="of each of four buffers")
+    parser.add_argument("--seconds", type=float, default=0.05, help="for each batch")
+    parser.add_argument("--only", default="", help="kernels with this in their name")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    arguments = parser.parse_args()
+    try:
+        gpu = Gpu(arguments.vendor, arguments.device, arguments.bytes)
+    except _core.VendorError as error:
+        print(f"no device to measure: {error}")
+        return 2
+    print(f"{gpu.device.description}; {gpu.kernels.description}")
+    rows = measure(gpu, arguments.bytes, arguments.seconds, arguments.only)
+    if arguments.output:
+        report = {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "device": gpu.device.name,
+            "compiler": gpu.kernels.description.split(" (")[0],
+            "rows": rows,
+        }
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

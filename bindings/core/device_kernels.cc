@@ -1,0 +1,144 @@
+#include "device/device_kernels.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <vector>
+
+#include "core/binding.h"
+#include "device/kernel_compiler.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+using Address = uintptr_t;
+
+void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+std::vector<const void*> pointers(const std::vector<Address>& addresses) {
+  std::vector<const void*> all;
+  for (Address address : addresses) all.push_back(pointer(address));
+  return all;
+}
+
+const Vendor& vendor_named(const std::string& name) {
+  if (const Vendor* vendor = find_vendor(name)) return *vendor;
+  throw Error(Code::invalid_argument, "expected a vendor with device memory; got " + name);
+}
+
+// What a test needs to do a launch's work by itself.
+py::tuple parts(const Status& status, const KernelLaunch& launch) {
+  check(status);
+  py::list arguments;
+  for (const std::string& argument : launch.arguments) arguments.append(py::bytes(argument));
+  return py::make_tuple(launch.kernel, launch.blocks, launch.threads, arguments);
+}
+
+void bind_launches(py::module_& module) {
+  module.def("reduce_launch", [](Dtype dtype, ReduceOp op, Address target,
+                                 const std::vector<Address>& sources, size_t count) {
+    KernelLaunch launch;
+    return parts(reduce_launch(launch, dtype, op, pointer(target), pointers(sources).data(),
+                               static_cast<int>(sources.size()), count),
+                 launch);
+  });
+  module.def("cast_launch", [](FloatFormat to, Address target, FloatFormat from, Address source,
+                               size_t count) {
+    KernelLaunch launch;
+    return parts(cast_launch(launch, to, pointer(target), from, pointer(source), count), launch);
+  });
+  module.def("quantise_launch", [](Dtype dtype, const Quantisation& quantisation, Address encoded,
+                                   Address source, size_t count) {
+    KernelLaunch launch;
+    return parts(
+        quantise_launch(launch, dtype, quantisation, pointer(encoded), pointer(source), count),
+        launch);
+  });
+  module.def(
+      "dequantise_launch", [](Dtype dtype, const Quantisation& quantisation, Address target,
+                              Address first, const std::vector<Address>& encoded, size_t count) {
+        KernelLaunch launch;
+        return parts(
+            dequantise_launch(launch, dtype, quantisation, pointer(target), pointer(first),
+                              pointers(encoded).data(), static_cast<int>(encoded.size()), count),
+            launch);
+      });
+}
+
+void bind(py::module_& module) {
+  using Released = py::call_guard<py::gil_scoped_release>;
+  module.def("device_text", &device_text, "The source of all device kernels.");
+  module.def(
+      "compile_kernel",
+      [](const std::string& vendor, const std::string& architecture, const std::string& kernel) {
+        CompiledKernel compiled;
+        {
+          const py::gil_scoped_release release;
+          compiled = compile_kernel(vendor_named(vendor), architecture, kernel);
+        }
+        return py::make_tuple(py::bytes(compiled.code), compiled.symbol);
+      },
+      py::arg("vendor"), py::arg("architecture"), py::arg("kernel"),
+      "The code of one kernel and its symbol, from NVRTC or hipRTC. Raises VendorError.");
+  module.def(
+      "describe_compiler",
+      [](const std::string& vendor) { return describe_compiler(vendor_named(vendor)); },
+      py::arg("vendor"), Released());
+  bind_launches(module);
+  py::class_<DeviceKernels, std::unique_ptr<DeviceKernels, py::nodelete>>(
+      module, "DeviceKernels",
+      "Arithmetic on device memory. Memory and streams are addresses; calls do not wait.")
+      .def_static(
+          "of",
+          [](Device& device) {
+            std::string why_not;
+            const DeviceKernels* kernels = DeviceKernels::of(device, why_not);
+            if (kernels == nullptr) throw Error(Code::vendor, why_not);
+            return const_cast<DeviceKernels*>(kernels);
+          },
+          py::arg("device"), py::return_value_policy::reference, Released(),
+          "Raises VendorError with the reason where the device runs no kernels of ours.")
+      .def_property_readonly("description", &DeviceKernels::describe)
+      .def(
+          "reduce",
+          [](const DeviceKernels& self, Dtype dtype, ReduceOp op, Address target,
+             const std::vector<Address>& sources, size_t count, Address stream) {
+            check(self.reduce(dtype, op, pointer(target), pointers(sources).data(),
+                              static_cast<int>(sources.size()), count, pointer(stream)));
+          },
+          Released())
+      .def(
+          "cast",
+          [](const DeviceKernels& self, FloatFormat to, Address target, FloatFormat from,
+             Address source, size_t count, Address stream) {
+            check(self.cast(to, pointer(target), from, pointer(source), count, pointer(stream)));
+          },
+          Released())
+      .def(
+          "quantise",
+          [](const DeviceKernels& self, Dtype dtype, const Quantisation& quantisation,
+             Address encoded, Address source, size_t count, Address stream) {
+            check(self.quantise(dtype, quantisation, pointer(encoded), pointer(source), count,
+                                pointer(stream)));
+          },
+          Released())
+      .def(
+          "dequantise",
+          [](const DeviceKernels& self, Dtype dtype, const Quantisation& quantisation,
+             Address target, Address first, const std::vector<Address>& encoded, size_t count,
+             Address stream) {
+            check(self.dequantise(dtype, quantisation, pointer(target), pointer(first),
+                                  pointers(encoded).data(), static_cast<int>(encoded.size()), count,
+                                  pointer(stream)));
+          },
+          Released());
+}
+
+// After the binding of Device, which has order 10.
+const Binding binding(11, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,117 @@
+#include "device/quantise.h"
+
+#include <pybind11/pybind11.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/binding.h"
+#include "core/bytes.h"
+#include "device/cast.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+void expect_size(const Bytes& bytes, const std::string& role, size_t expected) {
+  if (bytes.size() == expected) return;
+  throw Error(Code::invalid_argument, role + ": expected " + std::to_string(expected) +
+                                          " bytes; got " + std::to_string(bytes.size()));
+}
+
+void expect_apart(bool overlapping, const std::string& role) {
+  if (!overlapping) return;
+  throw Error(Code::invalid_argument,
+              role + ": expected memory apart from the target; got an overlap");
+}
+
+size_t count_of(const Bytes& bytes, const std::string& role, size_t size) {
+  if (bytes.size() % size == 0) return bytes.size() / size;
+  throw Error(Code::invalid_argument, role + ": expected a multiple of " + std::to_string(size) +
+                                          " bytes; got " + std::to_string(bytes.size()));
+}
+
+void cast_buffers(FloatFormat to, py::handle target_object, FloatFormat from,
+                  py::handle source_object) {
+  const Bytes target(target_object, "target", true);
+  const Bytes source(source_object, "source", false);
+  const size_t count = count_of(source, "source", size_of(from));
+  expect_size(target, "target", count * size_of(to));
+  const bool in_place = size_of(from) == size_of(to);
+  expect_apart(in_place ? partly_overlap(target, source) : overlap(target, source), "source");
+  const py::gil_scoped_release release;
+  cast(to, target.data(), from, source.data(), count);
+}
+
+void quantise_buffer(Dtype dtype, const Quantisation& quantisation, py::handle encoded_object,
+                     py::handle source_object) {
+  check(dtype, quantisation);
+  const Bytes encoded(encoded_object, "encoded", true);
+  const Bytes source(source_object, "source", false);
+  const size_t count = count_of(source, "source", size_of(dtype));
+  expect_size(encoded, "encoded", encoded_bytes(quantisation, count));
+  expect_apart(overlap(encoded, source), "source");
+  const py::gil_scoped_release release;
+  quantise(dtype, quantisation, encoded.data(), source.data(), count);
+}
+
+void dequantise_buffers(Dtype dtype, const Quantisation& quantisation, py::handle target_object,
+                        const py::sequence& encoded_objects, py::handle first_object) {
+  check(dtype, quantisation);
+  const Bytes target(target_object, "target", true);
+  const size_t count = count_of(target, "target", size_of(dtype));
+  std::optional<Bytes> first;
+  if (!first_object.is_none()) {
+    first.emplace(first_object, "first", false);
+    expect_size(*first, "first", target.size());
+    expect_apart(partly_overlap(target, *first), "first");
+  }
+  std::vector<Bytes> encoded;
+  std::vector<const void*> pointers;
+  for (py::handle object : encoded_objects) {
+    const std::string role = "source " + std::to_string(encoded.size());
+    const Bytes& source = encoded.emplace_back(object, role, false);
+    expect_size(source, role, encoded_bytes(quantisation, count));
+    expect_apart(overlap(target, source), role);
+    pointers.push_back(source.data());
+  }
+  if (pointers.empty()) {
+    throw Error(Code::invalid_argument, "encoded: expected at least one buffer; got none");
+  }
+  const py::gil_scoped_release release;
+  dequantise(dtype, quantisation, target.data(), first ? first->data() : nullptr, pointers.data(),
+             static_cast<int>(pointers.size()), count);
+}
+
+void bind(py::module_& module) {
+  py::enum_<FloatFormat> format(module, "FloatFormat");
+#define X(name, bytes) format.value(#name, FloatFormat::name);
+  HETCOMM_FLOAT_FORMATS(X)
+#undef X
+  format.def_property_readonly("size", [](FloatFormat self) { return size_of(self); });
+  module.def("cast", &cast_buffers, py::arg("to"), py::arg("target"), py::arg("source_format"),
+             py::arg("source"),
+             "target[i] = source[i] in another format, rounded once to nearest even.");
+  py::class_<Quantisation>(module, "Quantisation",
+                           "Symmetric block quantisation: 8 or 4 bits, a scale per group.")
+      .def(py::init([](int bits, int group) { return Quantisation{bits, group}; }),
+           py::arg("bits") = 8, py::arg("group") = 256)
+      .def_readonly("bits", &Quantisation::bits)
+      .def_readonly("group", &Quantisation::group)
+      .def("codes_offset", &codes_offset, py::arg("count"))
+      .def("encoded_bytes", &encoded_bytes, py::arg("count"));
+  module.def("quantise", &quantise_buffer, py::arg("dtype"), py::arg("quantisation"),
+             py::arg("encoded"), py::arg("source"),
+             "Encodes a buffer: scales, then codes. Raises InvalidArgumentError.");
+  module.def("dequantise", &dequantise_buffers, py::arg("dtype"), py::arg("quantisation"),
+             py::arg("target"), py::arg("encoded"), py::arg("first") = py::none(),
+             "target[i] = (first[i] +) the decoded values of the list `encoded`, added in float32 "
+             "in that order and rounded once. `first` may be the target.");
+}
+
+const Binding binding(10, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,190 @@
+#include "device/device_kernels.h"
+
+#include <map>
+#include <vector>
+
+#include "base/library.h"
+#include "base/log.h"
+#include "device/kernel_compiler.h"
+
+namespace hetcomm {
+namespace {
+
+// CUdevice_attribute
+constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
+
+bool is_cuda(const Vendor& vendor) { return std::string(vendor.prefix) == "cuda"; }
+
+}  // namespace
+
+// The functions that load and launch compiled kernels: CUDA's driver, or HIP's runtime.
+struct DeviceKernels::Driver {
+  explicit Driver(const Runtime& runtime) {
+    const Vendor& vendor = *runtime.vendor;
+    const bool cuda = is_cuda(vendor);
+    const std::string prefix = cuda ? "cu" : "hip";
+    const std::string launch = cuda ? "cuLaunchKernel" : "hipModuleLaunchKernel";
+    const std::string error_name = cuda ? "cuGetErrorName" : "hipDrvGetErrorName";
+    const std::string path = vendor.driver_library ? vendor.driver_library : runtime.path;
+    const Library library =
+        Library::open(std::string(vendor.runtime) + " driver", {path},
+                      {prefix + "ModuleLoadData", prefix + "ModuleGetFunction", launch},
+                      "install the driver of the device");
+    ModuleLoadData = library.symbol<decltype(ModuleLoadData)>((prefix + "ModuleLoadData").c_str());
+    ModuleGetFunction =
+        library.symbol<decltype(ModuleGetFunction)>((prefix + "ModuleGetFunction").c_str());
+    LaunchKernel = library.symbol<decltype(LaunchKernel)>(launch.c_str());
+    if (library.has(error_name.c_str())) {
+      GetErrorName = library.symbol<decltype(GetErrorName)>(error_name.c_str());
+    }
+    if (cuda) {
+      DeviceGet = library.symbol<decltype(DeviceGet)>("cuDeviceGet");
+      DeviceGetAttribute = library.symbol<decltype(DeviceGetAttribute)>("cuDeviceGetAttribute");
+    }
+  }
+
+  int (*ModuleLoadData)(void** module, const void* image);
+  int (*ModuleGetFunction)(void** function, void* module, const char* name);
+  int (*LaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      void* stream, void** arguments, void** extra);
+  int (*GetErrorName)(int error, const char** name) = nullptr;
+  int (*DeviceGet)(int* device, int ordinal) = nullptr;
+  int (*DeviceGetAttribute)(int* value, int attribute, int device) = nullptr;
+};
+
+const DeviceKernels* DeviceKernels::of(Device& device, std::string& why_not) {
+  struct Entry {
+    std::unique_ptr<const DeviceKernels> kernels;
+    std::string why_not;
+  };
+  static auto* mutex = new std::mutex;
+  static auto* entries = new std::map<const Device*, Entry>;
+  std::lock_guard lock(*mutex);
+  const auto [place, is_new] = entries->try_emplace(&device);
+  Entry& entry = place->second;
+  if (is_new) {
+    try {
+      entry.kernels.reset(new DeviceKernels(device));
+      log(LogLevel::info, device.describe() + ": kernels by " + entry.kernels->describe());
+    } catch (const Error& error) {
+      entry.why_not = error.status().details().message;
+    }
+  }
+  why_not = entry.why_not;
+  return entry.kernels.get();
+}
+
+DeviceKernels::DeviceKernels(Device& device)
+    : runtime_(load_runtime(device.vendor())), index_(device.index()) {
+  if (device.emulated()) {
+    throw Error(Code::vendor, device.describe() + " is emulated: it runs no kernels");
+  }
+  description_ = describe_compiler(device.vendor());
+  driver_ = std::make_unique<const Driver>(runtime_);
+  if (const int error = runtime_.SetDevice(index_)) {
+    throw Error(Code::vendor, runtime_.failure("SetDevice", error));
+  }
+  runtime_.Free(nullptr);  // older runtimes make the context only when it is needed
+  if (driver_->DeviceGet != nullptr) {
+    int handle = 0, major = 0, minor = 0;
+    hetcomm::check(failure("DeviceGet", driver_->DeviceGet(&handle, index_)));
+    const auto attribute = driver_->DeviceGetAttribute;
+    hetcomm::check(
+        failure("DeviceGetAttribute", attribute(&major, kComputeCapabilityMajor, handle)));
+    hetcomm::check(
+        failure("DeviceGetAttribute", attribute(&minor, kComputeCapabilityMinor, handle)));
+    architecture_ = "sm_" + std::to_string(major) + std::to_string(minor);
+    description_ += ", " + architecture_;
+  }
+  // Proves that the compiler and the driver agree about the device.
+  const void* nothing = nullptr;
+  hetcomm::check(reduce(Dtype::float32, ReduceOp::sum, nullptr, &nothing, 1, 0, nullptr));
+}
+
+Status DeviceKernels::failure(const char* call, int error) const {
+  if (error == 0) return {};
+  const char* name = nullptr;
+  if (driver_->GetErrorName != nullptr) driver_->GetErrorName(error, &name);
+  return Status(Code::vendor, std::string(runtime_.vendor->runtime) + " driver: " + call + ": " +
+                                  (name ? name : "error") + " (" + std::to_string(error) + ")");
+}
+
+Status DeviceKernels::find(const std::string& kernel, Function& function) const {
+  std::lock_guard lock(mutex_);
+  const auto found = functions_.find(kernel);
+  if (found != functions_.end()) {
+    function = found->second;
+    return {};
+  }
+  // Loading is allowed while another stream is recorded into a graph.
+  int mode = kCaptureRelaxed;
+  runtime_.ThreadExchangeStreamCaptureMode(&mode);
+  Status status;
+  try {
+    const CompiledKernel compiled = compile_kernel(*runtime_.vendor, architecture_, kernel);
+    void* module = nullptr;
+    status = failure("ModuleLoadData", driver_->ModuleLoadData(&module, compiled.code.data()));
+    if (status) {
+      status = failure("ModuleGetFunction",
+                       driver_->ModuleGetFunction(&function, module, compiled.symbol.c_str()));
+    }
+  } catch (const Error& error) {
+    status = error.status();
+  }
+  runtime_.ThreadExchangeStreamCaptureMode(&mode);
+  if (status) functions_.emplace(kernel, function);
+  return status;
+}
+
+Status DeviceKernels::run(const KernelLaunch& launch, Stream stream) const {
+  int current = -1;
+  runtime_.GetDevice(&current);
+  if (current != index_) {
+    if (const int error = runtime_.SetDevice(index_)) {
+      return Status(Code::vendor, runtime_.failure("SetDevice", error));
+    }
+  }
+  Function function = nullptr;
+  if (Status status = find(launch.kernel, function); !status) return status;
+  if (launch.blocks == 0) return {};
+  std::vector<void*> arguments;
+  for (const std::string& argument : launch.arguments) {
+    arguments.push_back(const_cast<char*>(argument.data()));
+  }
+  return failure("LaunchKernel",
+                 driver_->LaunchKernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, 0,
+                                       stream, arguments.data(), nullptr));
+}
+
+Status DeviceKernels::reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources,
+                             int source_count, size_t count, Stream stream) const {
+  KernelLaunch launch;
+  Status status = reduce_launch(launch, dtype, op, target, sources, source_count, count);
+  return status ? run(launch, stream) : status;
+}
+
+Status DeviceKernels::cast(FloatFormat to, void* target, FloatFormat from, const void* source,
+                           size_t count, Stream stream) const {
+  KernelLaunch launch;
+  Status status = cast_launch(launch, to, target, from, source, count);
+  return status ? run(launch, stream) : status;
+}
+
+Status DeviceKernels::quantise(Dtype dtype, const Quantisation& quantisation, void* encoded,
+                               const void* source, size_t count, Stream stream) const {
+  KernelLaunch launch;
+  Status status = quantise_launch(launch, dtype, quantisation, encoded, source, count);
+  return status ? run(launch, stream) : status;
+}
+
+Status DeviceKernels::dequantise(Dtype dtype, const Quantisation& quantisation, void* target,
+                                 const void* first, const void* const* encoded, int source_count,
+                                 size_t count, Stream stream) const {
+  KernelLaunch launch;
+  Status status =
+      dequantise_launch(launch, dtype, quantisation, target, first, encoded, source_count, count);
+  return status ? run(launch, stream) : status;
+}
+
+}  // namespace hetcomm

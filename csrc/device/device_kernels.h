@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "device/device.h"
+#include "device/kernel_launch.h"
+
+namespace hetcomm {
+
+// Arithmetic on the memory of one device, by kernels that are compiled when first used and kept.
+// One object per device, kept until the process ends. Thread-safe. Each call enqueues on the
+// caller's stream and does not wait for it; the memory must stay until the stream is past.
+// Arguments and results are those of reduce.h, cast.h and quantise.h, alignment as in
+// kernel_launch.h. The first use of a kernel takes a fraction of a second, and loading it may wait
+// for the device: call with a count of 0 during set-up, which compiles and loads only.
+class DeviceKernels {
+ public:
+  // Null, with the reason, where this device cannot run kernels of ours: no run-time compiler, one
+  // that does not know the device, or an emulated device. Reduce in host memory then.
+  static const DeviceKernels* of(Device& device, std::string& why_not);
+
+  // "NVRTC 13.0 (path), sm_90"
+  const std::string& describe() const { return description_; }
+
+  Status reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources,
+                int source_count, size_t count, Stream stream) const;
+  Status cast(FloatFormat to, void* target, FloatFormat from, const void* source, size_t count,
+              Stream stream) const;
+  Status quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, const void* source,
+                  size_t count, Stream stream) const;
+  Status dequantise(Dtype dtype, const Quantisation& quantisation, void* target, const void* first,
+                    const void* const* encoded, int source_count, size_t count,
+                    Stream stream) const;
+
+ private:
+  struct Driver;
+  using Function = void*;
+
+  explicit DeviceKernels(Device& device);  // throws Error(vendor)
+  Status run(const KernelLaunch& launch, Stream stream) const;
+  Status find(const std::string& kernel, Function& function) const;
+  Status failure(const char* call, int error) const;
+
+  const Runtime& runtime_;
+  const int index_;
+  std::unique_ptr<const Driver> driver_;
+  std::string architecture_, description_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::string, Function> functions_;
+};
+
+}  // namespace hetcomm

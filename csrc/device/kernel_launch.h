@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "device/cast.h"
+#include "device/quantise.h"
+
+namespace hetcomm {
+
+// Which kernel of device/kernels runs with which arguments: everything about a call but the device.
+struct KernelLaunch {
+  std::string kernel;   // as compile_kernel() takes it
+  unsigned blocks = 0;  // 0: there is nothing to do
+  unsigned threads = 256;
+  std::vector<std::string> arguments;  // the bytes of each
+};
+
+// The launch for an operation of reduce.h, cast.h or quantise.h on device memory. Results have the
+// bits of the host's. Status(invalid_argument) for more than 256 sources, or for addresses that are
+// no multiple of the element's size (16 for encoded blocks); memory accesses are of 16 bytes where
+// all addresses have the same remainder modulo 16, else of single elements. A count of 0 is legal.
+Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* target,
+                     const void* const* sources, int source_count, size_t count);
+Status cast_launch(KernelLaunch& launch, FloatFormat to, void* target, FloatFormat from,
+                   const void* source, size_t count);
+Status quantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,
+                       void* encoded, const void* source, size_t count);
+Status dequantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,
+                         void* target, const void* first, const void* const* encoded,
+                         int source_count, size_t count);
+
+}  // namespace hetcomm

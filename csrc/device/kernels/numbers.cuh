@@ -1,0 +1,190 @@
+// How numbers are read, rounded and quantised. One text for nvcc, NVRTC, hipcc, hipRTC and, in
+// host_kernels.inc, the host compiler; it includes nothing, because the run-time compilers may have
+// no headers. Built without contraction of a * b + c, so that all of them give the same bits.
+
+#if defined(__HIPCC__) || defined(__HIPCC_RTC__)
+#define HETCOMM_HIP
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define HETCOMM_CUDA
+#else
+#define HETCOMM_HOST
+#endif
+
+#ifdef HETCOMM_HOST
+#define HETCOMM_FUNCTION static inline __attribute__((always_inline))
+#else
+#define HETCOMM_FUNCTION static __device__ __forceinline__
+#endif
+
+template <class To, class From>
+HETCOMM_FUNCTION To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "a value of the same size");
+  return __builtin_bit_cast(To, from);
+}
+
+HETCOMM_FUNCTION int select(bool condition, int yes, int no) {
+#ifdef HETCOMM_HOST
+  return no ^ ((yes ^ no) & -static_cast<int>(condition));  // GCC makes branches of ?:
+#else
+  return condition ? yes : no;
+#endif
+}
+
+// A float of `exponent` and `fraction` bits below the sign, in the low bits of an int, to and from
+// float32. Neither direction uses float32 subnormals, which a thread may have set to be flushed.
+// Formats with infinities have IEEE's; the one without (e4m3) has NaN as its greatest magnitude
+// only. Rounds to nearest even; what is too large becomes infinity, or NaN where there is none.
+template <int exponent, int fraction, bool infinities>
+struct Narrow {
+  static constexpr int kShift = 23 - fraction;
+  static constexpr int kBias = (1 << (exponent - 1)) - 1;
+  static constexpr int kRebias = (127 - kBias) << 23;
+  static constexpr int kSign = 1 << (exponent + fraction);
+  static constexpr int kInfinity = ((1 << exponent) - 1) << fraction;
+  static constexpr int kNan = infinities ? kInfinity | 1 << (fraction - 1) : kSign - 1;
+  static constexpr int kLeastNormal = (128 - kBias) << 23;  // as the bits of a float32
+
+  HETCOMM_FUNCTION float widen(int bits) {
+    const int magnitude = (bits & (kSign - 1)) << kShift;
+    int wide = magnitude + kRebias;
+    if (infinities) {
+      wide = select((bits & (kSign - 1)) >= kInfinity, wide + kRebias, wide);
+    } else {
+      wide = select((bits & (kSign - 1)) == kNan, 0x7fc00000, wide);
+    }
+    // A subnormal's digits below an implicit one, which is then taken away.
+    const float digits = bit_cast<float>(magnitude + kRebias + (1 << 23));
+    const float subnormal = digits - bit_cast<float>(kLeastNormal);
+    wide = select(magnitude < 1 << 23, bit_cast<int>(subnormal), wide);
+    return bit_cast<float>(wide | (bits & kSign) << (31 - exponent - fraction));
+  }
+
+  HETCOMM_FUNCTION int round(float value) {
+    const int bits = bit_cast<int>(value);
+    const int magnitude = bits & 0x7fffffff;
+    const int odd = magnitude >> kShift & 1;
+    const int normal = (magnitude - kRebias + (1 << (kShift - 1)) - 1 + odd) >> kShift;
+    // Beside this number the spacing of float32 is that of the subnormals here: adding rounds.
+    constexpr int kBeside = kLeastNormal + (kShift << 23);
+    const float shifted = bit_cast<float>(magnitude) + bit_cast<float>(kBeside);
+    int rounded = select(magnitude < kLeastNormal, bit_cast<int>(shifted) - kBeside, normal);
+    constexpr int kTooLarge = infinities ? kInfinity : kNan;
+    rounded = select(magnitude >= 0x7f800000 || rounded > kTooLarge, kTooLarge, rounded);
+    rounded = select(magnitude > 0x7f800000, kNan, rounded);
+    const int sign = bits >> (31 - exponent - fraction) & kSign;
+    return rounded | select(rounded == kNan, 0, sign);
+  }
+};
+
+// The bits of the one NaN that results carry, whatever the operands' order and the processor.
+HETCOMM_FUNCTION float canonical(float value) {
+  return bit_cast<float>(select(value != value, 0x7fc00000, bit_cast<int>(value)));
+}
+HETCOMM_FUNCTION double canonical(double value) {
+  return value != value ? bit_cast<double>(0x7ff8000000000000ll) : value;
+}
+
+// A float32 that rounds to fewer digits as the double does: what would be lost sets its last bit.
+HETCOMM_FUNCTION float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double back = nearest;
+  const double magnitude = value < 0 ? -value : value;
+  const double near_magnitude = back < 0 ? -back : back;
+  const int bits = bit_cast<int>(nearest);
+  const int toward_zero = bits - static_cast<int>(near_magnitude > magnitude);
+  const bool inexact = near_magnitude > magnitude || near_magnitude < magnitude;
+  return bit_cast<float>(select(inexact, toward_zero | 1, bits));
+}
+
+// Storage formats. Stored is how an element lies in memory, Wide the type it is computed in.
+struct float32 {
+  using Stored = float;
+  using Wide = float;
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
+  HETCOMM_FUNCTION Stored round(float value) { return canonical(value); }
+  HETCOMM_FUNCTION Stored round(double value) { return canonical(static_cast<float>(value)); }
+};
+
+struct float64 {
+  using Stored = double;
+  using Wide = double;
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
+  HETCOMM_FUNCTION Stored round(double value) { return canonical(value); }
+};
+
+struct bfloat16 {
+  using Stored = unsigned short;
+  using Wide = float;
+  HETCOMM_FUNCTION Wide widen(Stored stored) {
+    return bit_cast<float>(static_cast<unsigned>(stored) << 16);
+  }
+  HETCOMM_FUNCTION Stored round(float value) {
+    const unsigned bits = bit_cast<unsigned>(canonical(value));
+    return static_cast<Stored>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+  HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
+};
+
+struct float16 {
+  using Stored = unsigned short;
+  using Wide = float;
+#if defined(HETCOMM_CUDA)
+  HETCOMM_FUNCTION Wide widen(Stored stored) {
+    float wide;  // the instruction, because the language has no type for it without a header
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(stored));
+    return wide;
+  }
+  HETCOMM_FUNCTION Stored round(float value) {
+    Stored stored;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored) : "f"(value));
+    return value != value ? 0x7e00 : stored;
+  }
+#elif defined(HETCOMM_HIP)
+  HETCOMM_FUNCTION Wide widen(Stored stored) {
+    return static_cast<float>(bit_cast<_Float16>(stored));
+  }
+  HETCOMM_FUNCTION Stored round(float value) {
+    const Stored stored = bit_cast<Stored>(static_cast<_Float16>(value));
+    return value != value ? 0x7e00 : stored;
+  }
+#else
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return Narrow<5, 10, true>::widen(stored); }
+  HETCOMM_FUNCTION Stored round(float value) {
+    return static_cast<Stored>(Narrow<5, 10, true>::round(value));
+  }
+#endif
+  HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
+};
+
+template <int exponent, int fraction, bool infinities>
+struct Byte {
+  using Stored = unsigned char;
+  using Wide = float;
+  using Format = Narrow<exponent, fraction, infinities>;
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return Format::widen(stored); }
+  HETCOMM_FUNCTION Stored round(float value) { return static_cast<Stored>(Format::round(value)); }
+  HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
+};
+struct e4m3 : Byte<4, 3, false> {};
+struct e5m2 : Byte<5, 2, true> {};
+
+// Block quantisation: device/quantise.h has the definition.
+template <int bits>
+struct Quantised {
+  static constexpr int kMost = (1 << (bits - 1)) - 1;
+
+  // From the bits of the greatest magnitude of a group, which order as magnitudes do, NaN last.
+  HETCOMM_FUNCTION float scale(int greatest) {
+    const int quotient = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(kMost));
+    constexpr int kLeast = (127 - 124) << 23;  // 2^-124: no product is a subnormal
+    const int scale = select(quotient < kLeast, kLeast, quotient);
+    return bit_cast<float>(select(greatest >= 0x7f800000, 0x7fc00000, scale));
+  }
+
+  // The nearest integer, ties to even, of a number of magnitude 2^22 at most: beside 2^23 floats
+  // are 1 apart, so adding rounds. A NaN gives 0.
+  HETCOMM_FUNCTION int nearest(float quotient) {
+    const int bits_of_sum = bit_cast<int>(quotient + 12582912.0f);  // 1.5 * 2^23
+    return select(quotient != quotient, 0, bits_of_sum - 0x4b400000);
+  }
+};

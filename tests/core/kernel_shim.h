@@ -1,0 +1,101 @@
+// Runs device kernels as plain C++, so that their arithmetic is tested without a device. Stands for
+// the headers of HIP; the text that is tested is included after it. Threads of a warp take turns
+// and change only at shuffles, which all 32 of them must reach.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define __HIPCC__ 1
+#define __global__
+#define __device__
+#define __forceinline__ inline
+
+struct Index {
+  unsigned x;
+};
+static Index gridDim, blockDim, blockIdx, threadIdx;
+
+namespace shim {
+
+constexpr int kWarp = 32;
+constexpr size_t kStackBytes = 256 << 10;
+
+struct Thread {
+  ucontext_t context;
+  std::vector<char> stack = std::vector<char>(kStackBytes);
+  bool finished;
+  int offered;  // to the other threads of the warp
+};
+
+static ucontext_t scheduler;
+static std::vector<Thread> warp(kWarp);
+static Thread* current;
+static const std::function<void()>* body;
+
+static void start() {
+  (*body)();
+  current->finished = true;
+}
+
+static void run_warp(unsigned first) {
+  for (Thread& thread : warp) {
+    thread.finished = false;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.data();
+    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_link = &scheduler;
+    makecontext(&thread.context, start, 0);
+  }
+  for (int finished = 0; finished == 0;) {
+    for (int lane = 0; lane < kWarp; ++lane) {
+      current = &warp[lane];
+      threadIdx.x = first + lane;
+      swapcontext(&scheduler, &current->context);
+      finished += current->finished;
+    }
+    if (finished != 0 && finished != kWarp) {
+      std::fprintf(stderr, "%d of 32 threads did not come to a shuffle\n", finished);
+      std::abort();
+    }
+  }
+}
+
+template <class... Arguments, size_t... index>
+void call(void (*kernel)(Arguments...), void** arguments, std::index_sequence<index...>) {
+  kernel(*static_cast<std::remove_const_t<Arguments>*>(arguments[index])...);
+}
+
+template <class... Arguments>
+void launch(void (*kernel)(Arguments...), unsigned blocks, unsigned threads, void** arguments) {
+  const std::function<void()> thread = [=] {
+    call(kernel, arguments, std::index_sequence_for<Arguments...>());
+  };
+  body = &thread;
+  gridDim.x = blocks;
+  blockDim.x = threads;
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+    for (unsigned first = 0; first < threads; first += kWarp) run_warp(first);
+  }
+}
+
+}  // namespace shim
+
+inline int __shfl_xor(int value, int mask, int) {
+  shim::Thread* const self = shim::current;
+  const int lane = static_cast<int>(self - shim::warp.data());
+  self->offered = value;
+  swapcontext(&self->context, &shim::scheduler);
+  const int other = shim::warp[lane ^ mask].offered;
+  swapcontext(&self->context, &shim::scheduler);  // all have read: the next offer may come
+  return other;
+}

@@ -1,0 +1,452 @@
+"""The device kernels without a device: compiled by nvcc and NVRTC, and run as plain C++.
+
+The launches (grid, arguments) are the library's own. Results must have the bits of the host's,
+which test_reduce, test_cast and test_quantise hold to an oracle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import emulated_vendor
+import numpy as np
+import pytest
+from float_oracle import FORMATS, SIZES, at_offset, ordinary_raw, random_raw
+
+from hetcomm import _core
+
+HERE = Path(__file__).parent
+GROUPS = (32, 256, 2048)
+QUANTISED = ("float32", "float16", "bfloat16")
+COUNTS = (1, 7, 33, 300, 4099)
+SEED = int(os.environ.get("HETCOMM_TEST_SEED", "20260"))
+DTYPES = _core.Dtype.__members__
+REDUCTIONS = [
+    (dtype, op)
+    for dtype, value in DTYPES.items()
+    for op, operation in _core.ReduceOp.__members__.items()
+    if _core.reducible(value, operation)
+]
+
+
+def kernels() -> list[str]:
+    """Every kernel, by its name in the library."""
+    names = [f"reduce_kernel<hetcomm::{dtype}, hetcomm::Op::{op}>" for dtype, op in REDUCTIONS]
+    names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FORMATS for b in FORMATS]
+    for kind in ("quantise_kernel", "dequantise_kernel"):
+        names += [
+            f"{kind}<hetcomm::{dtype}, {bits}, {group}>"
+            for dtype in QUANTISED
+            for bits in (8, 4)
+            for group in GROUPS
+        ]
+    return names
+
+
+Launch = tuple[str, int, int, list[bytes]]
+Run = Callable[[Launch], None]
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All kernels as a library for this processor."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        pytest.skip("no C++ compiler; set CXX")
+    folder = tmp_path_factory.mktemp("kernels")
+    names = kernels()
+    table = ",\n".join(
+        f"[](unsigned b, unsigned t, void** a) {{ shim::launch(&hetcomm::{name}, b, t, a); }}"
+        for name in names
+    )
+    source = folder / "kernels.cc"
+    addresses = ", ".join(f"(const void*)&hetcomm::{name}" for name in names)
+    source.write_text(
+        f'#include "kernel_shim.h"\n#include <dlfcn.h>\n{_core.device_text()}\n'
+        f"using Run = void (*)(unsigned, unsigned, void**);\nconst Run table[] = {{{table}}};\n"
+        f"const void* const addresses[] = {{{addresses}}};\n"
+        'extern "C" void run(int kernel, unsigned blocks, unsigned threads, void** arguments) {\n'
+        "  table[kernel](blocks, threads, arguments);\n}\n"
+        'extern "C" int run_symbol(const char* symbol, unsigned b, unsigned t, void** a) {\n'
+        "  const void* wanted = dlsym(RTLD_DEFAULT, symbol);\n"
+        f"  for (int kernel = 0; kernel < {len(names)}; ++kernel) {{\n"
+        "    if (addresses[kernel] == wanted) return run(kernel, b, t, a), 0;\n"
+        "  }\n  return 500;\n}\n"
+    )
+    library = folder / "kernels.so"
+    subprocess.run(
+        [
+            compiler,
+            "-std=c++17",
+            "-O1",
+            "-ffp-contract=off",
+            "-fno-strict-aliasing",
+            "-Wno-unknown-pragmas",
+            "-shared",
+            "-fPIC",
+            f"-I{HERE}",
+            str(source),
+            "-o",
+            str(library),
+        ],
+        check=True,
+        timeout=280,
+    )
+    return library
+
+
+@pytest.fixture(scope="module")
+def run(shim: Path) -> Run:
+    """Does the work of a launch on this processor."""
+    loaded = ctypes.CDLL(str(shim))
+    names = kernels()
+
+    def run_launch(launch: Launch) -> None:
+        kernel, blocks, threads, arguments = launch
+        kept = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(buffer) for buffer in kept))
+        loaded.run(names.index(kernel), blocks, threads, pointers)
+
+    return run_launch
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+def random_elements(dtype: str, count: int, generator: np.random.Generator) -> np.ndarray:
+    if dtype in SIZES:
+        return random_raw(dtype, count, generator)
+    raw = generator.integers(0, 256, count * DTYPES[dtype].size, dtype=np.uint8)
+    if dtype == "boolean":
+        raw[generator.random(count) < 0.5] = 0
+    return raw
+
+
+def placements(element: int) -> list[int]:
+    """Offsets from 64 bytes at which elements of a size may lie."""
+    return sorted({0, element, 16 - element})
+
+
+@pytest.mark.parametrize(("dtype", "op"), REDUCTIONS)
+def test_reduce_has_the_bits_of_the_host(run: Run, dtype: str, op: str) -> None:
+    generator = np.random.default_rng(SEED)
+    operation = (DTYPES[dtype], _core.ReduceOp.__members__[op])
+    size = DTYPES[dtype].size
+    for sources in (1, 2, 5):
+        for count in COUNTS:
+            raws = [random_elements(dtype, count, generator) for _ in range(sources)]
+            want = np.empty(count * size, np.uint8)
+            _core.reduce(*operation, want, raws)
+            for offset in placements(size):
+                for shift in (0, size):  # of the target beside the sources
+                    placed = [at_offset(raw, offset) for raw in raws]
+                    target = at_offset(np.zeros_like(want), offset + shift)
+                    run(
+                        _core.reduce_launch(
+                            *operation, address(target), [address(p) for p in placed], count
+                        )
+                    )
+                    np.testing.assert_array_equal(
+                        target, want, f"seed {SEED}: {sources} x {count} at {offset}+{shift}"
+                    )
+
+
+def test_reduce_in_place(run: Run) -> None:
+    generator = np.random.default_rng(SEED)
+    operation = (DTYPES["bfloat16"], _core.ReduceOp.sum)
+    raws = [random_raw("bfloat16", 4099, generator) for _ in range(3)]
+    want = np.empty_like(raws[0])
+    _core.reduce(*operation, want, raws)
+    placed = [at_offset(raw, 6) for raw in raws]
+    launch = _core.reduce_launch(*operation, address(placed[1]), [address(p) for p in placed], 4099)
+    run(launch)
+    np.testing.assert_array_equal(placed[1], want)
+
+
+@pytest.mark.parametrize("target_format", FORMATS)
+@pytest.mark.parametrize("source_format", FORMATS)
+def test_cast_has_the_bits_of_the_host(run: Run, source_format: str, target_format: str) -> None:
+    generator = np.random.default_rng(SEED)
+    formats = _core.FloatFormat.__members__
+    to, source = formats[target_format], formats[source_format]
+    for count in COUNTS:
+        raw = random_raw(source_format, count, generator)
+        want = np.empty(count * to.size, np.uint8)
+        _core.cast(to, want, source, raw)
+        for offset, shift in [(0, 0), (1, 1), (3, 3), (0, 1)]:  # in elements
+            placed = at_offset(raw, offset * source.size)
+            target = at_offset(np.zeros_like(want), shift * to.size)
+            run(_core.cast_launch(to, address(target), source, address(placed), count))
+            np.testing.assert_array_equal(target, want, f"seed {SEED}: {count} at {offset} {shift}")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", QUANTISED)
+def test_quantise_has_the_bits_of_the_host(run: Run, dtype: str, bits: int, group: int) -> None:
+    generator = np.random.default_rng(SEED)
+    how = _core.Quantisation(bits, group)
+    size = DTYPES[dtype].size
+    for count in COUNTS:
+        raw = ordinary_raw(dtype, count, generator)
+        wild = generator.random(count) < 1 / (2 * group)
+        raw = np.where(np.repeat(wild, size), random_raw(dtype, count, generator), raw)
+        want = np.empty(how.encoded_bytes(count), np.uint8)
+        _core.quantise(DTYPES[dtype], how, want, raw)
+        for offset in (0, size):
+            placed = at_offset(raw, offset)
+            encoded = at_offset(np.full_like(want, 0xA5), 0)
+            run(_core.quantise_launch(DTYPES[dtype], how, address(encoded), address(placed), count))
+            np.testing.assert_array_equal(encoded, want, f"seed {SEED}: {count} at {offset}")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", QUANTISED)
+def test_dequantise_has_the_bits_of_the_host(run: Run, dtype: str, bits: int, group: int) -> None:
+    generator = np.random.default_rng(SEED)
+    how = _core.Quantisation(bits, group)
+    size = DTYPES[dtype].size
+    for count in COUNTS:
+        blocks = []
+        for _ in range(3):
+            block = at_offset(np.empty(how.encoded_bytes(count), np.uint8), 0)
+            _core.quantise(DTYPES[dtype], how, block, ordinary_raw(dtype, count, generator))
+            blocks.append(block)
+        start = random_raw(dtype, count, generator)
+        for used, first, offset in [(1, False, 0), (3, False, size), (1, True, 0), (2, True, size)]:
+            target = at_offset(start, offset)
+            want = target.copy()
+            _core.dequantise(DTYPES[dtype], how, want, blocks[:used], want if first else None)
+            launch = _core.dequantise_launch(
+                DTYPES[dtype],
+                how,
+                address(target),
+                address(target) if first else 0,
+                [address(block) for block in blocks[:used]],
+                count,
+            )
+            run(launch)
+            np.testing.assert_array_equal(target, want, f"seed {SEED}: {count} from {used} {first}")
+
+
+def test_launches_use_vectors_where_addresses_allow() -> None:
+    """All but the ragged ends, which the arguments say: count, head, vectors."""
+    operation = (DTYPES["float16"], _core.ReduceOp.sum)
+
+    def cut(target: int, *sources: int) -> list[int]:
+        arguments = _core.reduce_launch(*operation, target, list(sources), 1000)[3]
+        return np.frombuffer(arguments[3], np.uint64).tolist()
+
+    assert cut(1 << 20, 2 << 20) == [1000, 0, 125]
+    assert cut((1 << 20) + 6, (2 << 20) + 6) == [1000, 5, 124]
+    assert cut((1 << 20) + 6, (2 << 20) + 4) == [1000, 0, 0]
+
+
+def test_launches_are_bounded() -> None:
+    blocks = _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 1 << 40)[1]
+    assert blocks == 1 << 20
+    assert _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 0)[1] == 0
+
+
+def test_launches_refuse_what_kernels_cannot_do() -> None:
+    float32, add = DTYPES["float32"], _core.ReduceOp.sum
+    how = _core.Quantisation(8, 64)
+    cases: list[tuple[str, Callable[..., object], Sequence[object]]] = [
+        ("1 to 256 sources; got 257", _core.reduce_launch, (float32, add, 0, [0] * 257, 4)),
+        ("1 to 256 sources; got 0", _core.reduce_launch, (float32, add, 0, [], 4)),
+        ("multiples of 4; got one that is 2", _core.reduce_launch, (float32, add, 2, [0], 4)),
+        ("got band of float32", _core.reduce_launch, (float32, _core.ReduceOp.band, 0, [0], 4)),
+        ("multiples of 16", _core.quantise_launch, (float32, how, 8, 0, 4)),
+        ("multiples of 16", _core.dequantise_launch, (float32, how, 0, 0, [4], 4)),
+        ("got float64; cast", _core.quantise_launch, (DTYPES["float64"], how, 0, 0, 4)),
+    ]
+    for message, call, arguments in cases:
+        with pytest.raises(_core.InvalidArgumentError, match=message):
+            call(*arguments)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_nvcc_compiles_every_kernel(tmp_path: Path, architecture: str) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("no nvcc in PATH")
+    source = tmp_path / "kernels.cu"
+    table = ", ".join(f"(const void*)&hetcomm::{name}" for name in kernels())
+    source.write_text(f"{_core.device_text()}\nextern const void* const table[] = {{{table}}};\n")
+    ptx = tmp_path / "kernels.ptx"
+    subprocess.run(
+        [
+            nvcc,
+            "-std=c++17",
+            "--fmad=false",
+            "-Werror",
+            "all-warnings",
+            "-ptx",
+            f"-arch={architecture}",
+            str(source),
+            "-o",
+            str(ptx),
+        ],
+        check=True,
+        timeout=280,
+    )
+    assert ptx.read_text().count(".entry") == len(kernels())
+
+
+def wheel_has(library: str) -> bool:
+    spec = importlib.util.find_spec("nvidia")
+    places = spec.submodule_search_locations if spec else None
+    return any(list(Path(place).glob(f"*/lib/{library}")) for place in places or [])
+
+
+needs_nvrtc = pytest.mark.skipif(
+    "HETCOMM_NVRTC_LIBRARY" not in os.environ and not wheel_has("libnvrtc.so.*"),
+    reason="no NVRTC: pip install nvidia-cuda-nvrtc, or set HETCOMM_NVRTC_LIBRARY",
+)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("kernel", [name for name in kernels() if "bfloat16" in name])
+def test_nvrtc_compiles_the_kernel(kernel: str) -> None:
+    code, symbol = _core.compile_kernel("nvidia", "sm_90", kernel)
+    assert code[:4] == b"\x7fELF"
+    assert symbol.encode() in code and kernel.split("<")[0] in symbol
+
+
+@needs_nvrtc
+def test_nvrtc_says_what_is_wrong() -> None:
+    with pytest.raises(_core.VendorError, match=r"NVRTC.*no_such_kernel"):
+        _core.compile_kernel("nvidia", "sm_90", "no_such_kernel<int>")
+    with pytest.raises(_core.VendorError, match=r"for sm_1: [\s\S]*gpu-architecture"):
+        _core.compile_kernel("nvidia", "sm_1", kernels()[0])
+
+
+FAKE_GPU_CASE = """
+import ctypes
+import numpy as np
+from hetcomm import _core
+
+device = _core.Device.open("nvidia", 0)
+kernels = _core.DeviceKernels.of(device)
+print(kernels.description)
+count = 5000
+at = lambda array: array.ctypes.data
+half, add = _core.Dtype.float16, _core.ReduceOp.sum
+a, b = (np.random.default_rng(seed).normal(size=count).astype(np.float16) for seed in (1, 2))
+want, got = np.empty_like(a), np.empty_like(a)
+_core.reduce(half, add, want, [a, b])
+kernels.reduce(half, add, at(got), [at(a), at(b)], count, 0)
+assert (want == got).all()
+to, source = _core.FloatFormat.e5m2, _core.FloatFormat.float16
+want, got = np.empty(count, np.uint8), np.empty(count, np.uint8)
+_core.cast(to, want, source, a)
+kernels.cast(to, at(got), source, at(a), count, 0)
+assert (want == got).all()
+how = _core.Quantisation(4, 256)
+block = np.empty(how.encoded_bytes(count), np.uint8)
+_core.quantise(half, how, block, a)
+memory = device.allocate(len(block))
+kernels.quantise(half, how, memory, at(a), count, 0)
+assert bytes(block) == ctypes.string_at(memory, len(block))
+want, got = b.copy(), b.copy()
+_core.dequantise(half, how, want, [block], want)
+kernels.dequantise(half, how, at(got), at(got), [memory], count, 0)
+assert (want == got).all()
+kernels.reduce(_core.Dtype.int64, _core.ReduceOp.bxor, 0, [0], 0, 0)  # compiles only
+try:
+    kernels.reduce(half, add, 1, [0], 1, 0)
+except _core.InvalidArgumentError:
+    print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def fake_gpu(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which "nvidia" is this processor."""
+    compiler = shutil.which(os.environ.get("CC", "gcc"))
+    if compiler is None:
+        pytest.skip("no C compiler; set CC")
+    folder = tmp_path_factory.mktemp("fake_gpu")
+    library = folder / "libcuda.so.1"
+    subprocess.run(
+        [compiler, "-w", "-shared", "-fPIC", str(HERE / "fake_gpu.c"), "-o", str(library)],
+        check=True,
+        timeout=60,
+    )
+    return {
+        **os.environ,
+        "LD_PRELOAD": str(shim),
+        "HETCOMM_CUDA_LIBRARY": str(library),
+        "LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+    }
+
+
+@needs_nvrtc
+def test_from_compiling_to_launching_on_a_fake_gpu(fake_gpu: dict[str, str]) -> None:
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", FAKE_GPU_CASE],
+        env=fake_gpu,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "NVRTC" in result.stdout and ", sm_90\ndone" in result.stdout
+
+
+@needs_nvrtc
+def test_the_benchmark_runs(fake_gpu: dict[str, str], tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    only = "float32, 8 bits, group 256"
+    command = [sys.executable, "-P", str(HERE.parents[1] / "bench" / "device_kernels.py")]
+    arguments = ["--bytes", "100000", "--seconds", "0", "--only", only, "--output", str(report)]
+    subprocess.run([*command, *arguments], env=fake_gpu, timeout=240, check=True)
+    rows = json.loads(report.read_text())["rows"]
+    assert [row["kernel"] for row in rows] == [f"quantise {only}", f"dequantise and add {only}"]
+    assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_an_emulated_device_says_that_it_runs_no_kernels() -> None:
+    program = (
+        "from hetcomm import _core\n"
+        "try:\n    _core.DeviceKernels.of(_core.Device.open('nvidia', 0))\n"
+        "except _core.VendorError as error:\n    print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={**os.environ, "HETCOMM_CUDA_LIBRARY": str(emulated_vendor.path("nvidia"))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "is emulated: it runs no kernels" in result.stdout
+
+
+def test_without_a_compiler_the_search_and_the_remedy_are_told() -> None:
+    program = (
+        "from hetcomm import _core\n"
+        "try:\n    _core.describe_compiler('amd')\n"
+        "except _core.VendorError as error:\n    print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={**os.environ, "HETCOMM_HIPRTC_LIBRARY": "/nowhere/libhiprtc.so"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "/nowhere/libhiprtc.so" in result.stdout
+    assert "HETCOMM_HIPRTC_LIBRARY" in result.stdout
