@@ -19,6 +19,7 @@ from hetcomm.demo.machine import describe_machine
 from hetcomm.demo.progress import following
 from hetcomm.demo.report import render, write_json
 from hetcomm.demo.training import Comparison, Training, read_training
+from hetcomm.demo.vendors import STEPS, first_steps, summary, with_vendors
 from hetcomm.emulate import Cluster, ClusterError, load
 from hetcomm.emulate.cluster import parse_order
 
@@ -99,13 +100,16 @@ def demo(
                 compare(console, layout, (baseline, backend), settings, tolerance, Path(folder))
                 for layout in LAYOUTS
             ]
+            mixed = None
+            if backend == "hetcomm" and all(host.vendor == "cpu" for host in cluster.hosts):
+                mixed = mix_vendors(console, comparisons[0].baseline, settings, tolerance, folder)
     except ClusterError as error:
         console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(EXIT_BAD_CLUSTER) from None
     except (RunError, OSError) as error:
         console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
-    finish(console, comparisons, settings, output)
+    finish(console, comparisons, mixed, settings, output)
 
 
 def check_even(cluster: Cluster, cluster_file: Path) -> None:
@@ -148,6 +152,19 @@ def compare(
     return Comparison(baseline, candidate, tolerance)
 
 
+def mix_vendors(
+    console: Console, baseline: Training, settings: Settings, tolerance: float, folder: str
+) -> Comparison:
+    """Trains data parallel once more, each island on GPUs of another vendor."""
+    settings = dataclasses.replace(
+        settings, cluster=with_vendors(settings.cluster), steps=min(settings.steps, STEPS)
+    )
+    text = describe(settings.cluster, Path(folder) / "describe-vendors")
+    console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
+    training = train(console, "ddp", "hetcomm", settings, Path(folder) / "vendors")
+    return Comparison(first_steps(baseline, settings.steps), training, tolerance)
+
+
 def train(
     console: Console, layout: str, backend: str, settings: Settings, folder: Path
 ) -> Training:
@@ -182,7 +199,11 @@ def train(
 
 
 def finish(
-    console: Console, comparisons: Sequence[Comparison], settings: Settings, output: Path
+    console: Console,
+    comparisons: Sequence[Comparison],
+    mixed: Comparison | None,
+    settings: Settings,
+    output: Path,
 ) -> None:
     """Shows and writes the results, then insists that the losses agree."""
     # Loading matplotlib takes half a second, which every command of the CLI would pay.
@@ -201,9 +222,17 @@ def finish(
         "seed": settings.seed,
         "batch": settings.batch,
     }
+    if mixed is not None:
+        console.print(summary(mixed), highlight=False, soft_wrap=True)
+        facts["vendors"] = {
+            "largest_loss_difference": mixed.largest_difference,
+            "agrees": mixed.agrees,
+            "losses": mixed.candidate.losses,
+        }
     write_json(output / "demo.json", comparisons, facts)
     console.print(f"Written: {output / 'demo.png'} and {output / 'demo.json'}", soft_wrap=True)
-    differing = [comparison for comparison in comparisons if not comparison.agrees]
+    everything = [*comparisons, *([mixed] if mixed else [])]
+    differing = [comparison for comparison in everything if not comparison.agrees]
     for comparison in differing:
         console.print(
             f"LOSSES DIFFER: {comparison.disagreement()}",
@@ -213,7 +242,7 @@ def finish(
         )
     if differing:
         raise typer.Exit(EXIT_FAILED)
-    largest = max(comparison.largest_difference for comparison in comparisons)
+    largest = max(comparison.largest_difference for comparison in everything)
     console.print(
         f"The losses agree at every step: largest difference {largest:.1e}, "
         f"tolerance {comparisons[0].tolerance:g}.",

@@ -48,6 +48,8 @@ def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
         run = written["layouts"][layout]["candidate"]
         assert len(run["losses"]) == command.QUICK_STEPS
         assert run["median_network_bytes"] > 10_000
+    assert len(written["vendors"]["losses"]) == command.QUICK_STEPS
+    assert "nvidia and amd islands (emulated GPUs) trained together" in result.output
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "probe") == [
         "demo.json",
         "demo.png",
@@ -106,7 +108,7 @@ def test_diverging_losses_end_in_failure(tmp_path: Path) -> None:
     comparison = Comparison(made_up("gloo", 4.0), made_up("hetcomm", 4.1), tolerance=1e-4)
     screen = StringIO()
     with pytest.raises(typer.Exit) as raised:
-        command.finish(Console(file=screen, width=200), [comparison], settings(), tmp_path)
+        command.finish(Console(file=screen, width=200), [comparison], None, settings(), tmp_path)
     assert raised.value.exit_code == 1
     assert "LOSSES DIFFER: ddp: from step 1" in screen.getvalue()
     assert json.loads((tmp_path / "demo.json").read_text())["layouts"]["ddp"]["agrees"] is False
