@@ -294,8 +294,9 @@ class Replay {
   std::vector<Interval> span_;
   std::vector<int> arrived_;  // members at each meeting
   std::vector<bool> posted_;  // sends and recvs
-  std::vector<int64_t> core_free_, core_busy_, host_cores_;
+  std::vector<int64_t> core_free_, core_busy_;
   std::vector<Device> devices_;  // by rank
+  std::vector<int64_t> host_cores_;
   std::vector<Nics> nics_;
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       queue_;

@@ -239,7 +239,7 @@ def test_setting_beside_a_loaded_runtime_is_warned_about(tmp_path: Path) -> None
 def test_import_loads_no_library() -> None:
     done = run("-c", "from hetcomm import _core; print(open('/proc/self/maps').read())", **EMULATED)
     assert "libhetcomm.so" in done.stdout
-    assert not re.search(r"cudart|amdhip|libcuda\.|nccl|rccl|emulated|ucp", done.stdout)
+    assert not re.search(r"cudart|amdhip|libcuda\.|nccl|rccl|hetcomm_emulated|ucp", done.stdout)
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has an NVIDIA driver")
