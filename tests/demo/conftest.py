@@ -4,16 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import Launch
 from torch.distributed import TCPStore
 
 from hetcomm.demo import trainer
-
-Launch = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture

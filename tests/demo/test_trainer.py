@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Launch
+from launching import Launch
 
 from hetcomm.demo import trainer
 

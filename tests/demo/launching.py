@@ -1,0 +1,7 @@
+"""What the fixture `launch` gives."""
+
+from collections.abc import Callable
+from typing import Any
+
+# launch(ranks, layout, *options of trainer.py) -> the lines of the metrics file
+Launch = Callable[..., list[dict[str, Any]]]
