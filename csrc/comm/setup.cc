@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/member.h"
+#include "device/device_kernels.h"
 #include "device/reduce.h"
 #include "device/vendor.h"
 #include "island/ccl/ccl.h"
@@ -205,6 +206,10 @@ void Communicator::open_device(RankInfo& info) {
   info.memory = Memory::device;
   info.device = device_->name() + " " + device_->bus();
   info.libraries["runtime"] = device_->describe();
+  std::string why_not;
+  const DeviceKernels* kernels = DeviceKernels::of(*device_, why_not);
+  info.kernels = kernels != nullptr;
+  info.libraries["kernels"] = kernels ? kernels->describe() : why_not;
   try {
     info.ccl = ccl_version(*vendor);
   } catch (const Error& error) {

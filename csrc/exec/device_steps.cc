@@ -21,14 +21,29 @@ Status DeviceSteps::copy(int step, void* target, const void* source, size_t byte
                                              : streams_.inner();
   Status status = follow(stream);
   if (status.ok()) status = device().copy(target, source, bytes, stream);
-  if (!status.ok()) return status;
+  return status.ok() ? started(step, stream) : status;
+}
+
+Status DeviceSteps::reduce(int step, Dtype dtype, ReduceOp op, void* target,
+                           const std::vector<const void*>& sources, size_t count) {
+  Status status = follow(streams_.inner());
+  if (status.ok()) {
+    status = streams_.kernels()->reduce(dtype, op, target, sources.data(),
+                                        static_cast<int>(sources.size()), count, streams_.inner());
+  }
+  return status.ok() ? started(step, streams_.inner()) : status;
+}
+
+// Remembers the step that was just put into the stream.
+Status DeviceSteps::started(int step, Stream stream) {
+  Status status;
   Event event = nullptr;
   try {
     event = device().make_event();
+    status = device().record(event, stream);
   } catch (const Error& error) {
     status = error.status();
   }
-  if (status.ok()) status = device().record(event, stream);
   if (status.ok()) {
     started_.push_back({step, event});
   } else {

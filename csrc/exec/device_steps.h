@@ -19,6 +19,8 @@ class DeviceSteps {
 
   enum class Way { outward, inward, inner };  // home to staging, staging to home, home to home
   Status copy(int step, void* target, const void* source, size_t bytes, Way way);
+  Status reduce(int step, Dtype dtype, ReduceOp op, void* target,
+                const std::vector<const void*>& sources, size_t count);
   // Has `stream` wait for `filled`, once.
   Status follow(Stream stream);
   // Appends the steps that are over to `over`; true if there were any.
@@ -33,6 +35,7 @@ class DeviceSteps {
     Event event;
   };
   Device& device() const { return *streams_.device(); }
+  Status started(int step, Stream stream);
 
   Streams& streams_;
   Event filled_;

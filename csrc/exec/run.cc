@@ -153,20 +153,27 @@ void Run::start_step(int index) {
       return;  // parts of a message are told apart by their order only: post_in_order()
     case StepKind::copy:
       return start_copy(index);
-    case StepKind::reduce: {
-      const void* sources[64];
-      std::vector<const void*> many;
-      const size_t count = step.sources.size();
-      const void** list = sources;
-      if (count > std::size(sources)) many.resize(count), list = many.data();
-      for (size_t i = 0; i < count; ++i) list[i] = address(step.sources[i]);
-      reduce(plan_->spec.dtype, plan_->spec.op, address(step.target), list, static_cast<int>(count),
-             static_cast<size_t>(step.target.count));
-      return complete(index);
-    }
+    case StepKind::reduce:
+      return start_reduce(index);
     default:
       return;
   }
+}
+
+void Run::start_reduce(int index) {
+  const Step& step = plan_->steps[index];
+  std::vector<const void*> sources;
+  for (const Range& source : step.sources) sources.push_back(address(source));
+  const auto count = static_cast<size_t>(step.target.count);
+  if (device_ && step.target.space != Space::staging) {
+    const Status status = device_steps_->reduce(index, plan_->spec.dtype, plan_->spec.op,
+                                                address(step.target), sources, count);
+    if (!status.ok()) fail(at_step(index, status));
+    return;
+  }
+  reduce(plan_->spec.dtype, plan_->spec.op, address(step.target), sources.data(),
+         static_cast<int>(sources.size()), count);
+  complete(index);
 }
 
 // Hands a send or recv to the transport.

@@ -34,6 +34,8 @@ class Run {
   // is being recorded into a graph, the run is recorded, too.
   Status follow(Stream stream);
   bool recorded() const { return recorded_; }
+  // Before it starts, without any lock: compiles the kernels it needs, which may take long.
+  Status prepare(const DeviceKernels& kernels) const;
   // `stream` waits until the run is over; the host does not. Under the lock.
   Status order(Stream stream);
 
@@ -89,6 +91,7 @@ class Run {
   bool post_in_order();
   Event island_event() const;
   void start_copy(int index);
+  void start_reduce(int index);
   bool buffers_ready();
   bool settled() const;
   bool progress_island();

@@ -21,6 +21,17 @@ Status Run::follow(Stream stream) {
   return device_->record(filled_, stream);
 }
 
+Status Run::prepare(const DeviceKernels& kernels) const {
+  for (const Step& step : plan_->steps) {
+    if (step.kind != StepKind::reduce || step.target.space == Space::staging) continue;
+    const std::vector<const void*> none(step.sources.size());
+    const Status status = kernels.reduce(plan_->spec.dtype, plan_->spec.op, nullptr, none.data(),
+                                         static_cast<int>(none.size()), 0, nullptr);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
 // A run that is one call of an engine with a stream needs nothing of the host to be over.
 Event Run::island_event() const {
   const bool one_call = active_island_ >= 0 && plan_->steps.size() == 1;

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "device/device.h"
+#include "device/device_kernels.h"
 
 namespace hetcomm {
 
@@ -16,12 +16,14 @@ class Streams {
   Streams(const Streams&) = delete;
 
   const std::shared_ptr<Device>& device() const { return device_; }
+  const DeviceKernels* kernels() const { return kernels_; }  // null where the device has none
   Stream outward() const { return outward_; }
   Stream inward() const { return inward_; }
   Stream inner() const { return inner_; }
 
  private:
   std::shared_ptr<Device> device_;
+  const DeviceKernels* kernels_;
   Stream outward_, inward_, inner_;
 };
 
