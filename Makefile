@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint build sanitize bench clean
+.PHONY: demo test test-fast test-rdma lint build sanitize bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -15,6 +15,10 @@ test: lint build
 
 test-fast: build
 	$(BIN)/pytest tests/plan tests/core
+
+# RDMA in an emulated machine: downloads its kernel at first use.
+test-rdma: build
+	HETCOMM_TEST_RDMA=full $(BIN)/pytest tests/rdma
 
 # torch comes first: what depends on it would otherwise pull a build of several GB.
 $(READY): pyproject.toml setup.py

@@ -1,0 +1,217 @@
+"""Runs in the virtual machine: jobs of forked ranks, and what they found, as JSON in /run/job.
+
+One process imports everything and forks the ranks of each job, because starting Python is what
+takes time on an emulated processor.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/core"))
+
+import numpy as np  # noqa: E402
+from communicators import COLLECTIVES, Call, random_spec  # noqa: E402
+from scenarios import SCENARIOS, Scenario  # noqa: E402
+
+from hetcomm import _core  # noqa: E402
+from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec  # noqa: E402
+
+JOB = Path("/run/job")
+BOUND = 400.0  # seconds for a job; far above what it takes, so that a hang fails
+
+
+class FolderStore(_core.Store):
+    """A store of files, for processes of one machine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def set(self, key: str, value: bytes) -> None:
+        path = self.folder / key.replace("/", "%")
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        part.write_bytes(value)
+        part.rename(path)
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        path = self.folder / key.replace("/", "%")
+        deadline = time.monotonic() + timeout.total_seconds()
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody has set {key}")
+            time.sleep(0.01)
+        return path.read_bytes()
+
+
+def counters() -> dict[str, dict[str, int]]:
+    """By device: packets and bytes that it sent as RoCE; and all bytes of TCP."""
+    lo = Path("/sys/class/net/lo/statistics/tx_bytes")
+    found = {"lo": {"bytes": int(lo.read_text())}}
+    for number in (0, 1):
+        command = ["tc", "-s", "-j", "filter", "show", "dev", f"vr{number}", "egress"]
+        filters = json.loads(subprocess.check_output(command, timeout=60))
+        actions = [
+            action for one in filters for action in one.get("options", {}).get("actions", [])
+        ]
+        packets = Path(f"/sys/class/infiniband/rxe{number}/ports/1/hw_counters/sent_pkts")
+        found[f"rxe{number}"] = {
+            "packets": int(packets.read_text()),
+            "bytes": sum(action["stats"]["bytes"] for action in actions),
+        }
+    return found
+
+
+def wires() -> list[dict[str, int]]:
+    """What each wire end let pass and lost."""
+    command = ["tc", "-s", "-j", "qdisc", "show", "dev"]
+    found = []
+    for number in (0, 1):
+        shown = json.loads(subprocess.check_output([*command, f"vr{number}"], timeout=60))
+        netem = next(entry for entry in shown if entry["kind"] == "netem")
+        found.append({key: netem[key] for key in ("packets", "drops")})
+    return found
+
+
+def everything(communicator: Communicator, scenario: Scenario) -> None:
+    """Every collective at random sizes, and one of each kind that must be cut into many packets."""
+    rng = random.Random(scenario.name)  # the same calls on every rank
+    for seed in range(scenario.rounds):
+        for collective in COLLECTIVES:
+            spec = random_spec(rng, communicator.size, collective.name)
+            Call(communicator, spec, seed, rng.random() < 0.5).check()
+    size = communicator.size
+    for peer in range(size):  # messages, also between members of an island
+        for other in range(size):
+            if peer != other and communicator.rank in (peer, other):
+                message(communicator, peer, other)
+
+
+def message(communicator: Communicator, source: int, target: int) -> None:
+    sent = np.arange(10_000, dtype=np.int32) + 100 * source + target
+    if communicator.rank == source:
+        communicator.send(sent, Dtype.int32, target, 7).wait(BOUND)
+    else:
+        got = np.zeros_like(sent)
+        communicator.recv(got, Dtype.int32, source, 7).wait(BOUND)
+        assert (got == sent).all(), f"message from {source} to {target}"
+
+
+def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]:
+    host = scenario.hosts[rank]
+    os.environ["HETCOMM_LOG_LEVEL"] = "info"
+    os.environ["HETCOMM_HOST_ID"] = f"host-{host}"
+    os.environ["HETCOMM_SOCKET_IFNAME"] = scenario.device(rank)
+    # Soft-RoCE's packets carry no destination that this check of UCX accepts.
+    os.environ["UCX_UD_VERBS_ETH_DGID_CHECK"] = "n"
+    # Connecting resends ever more rarely; a starved machine would come to minutes.
+    os.environ["UCX_UD_TIMER_BACKOFF"] = "1.1"
+    size = len(scenario.hosts)
+    began = time.monotonic()
+    communicator = Communicator(store, rank, size, BOUND, scenario.name)
+    made = time.monotonic()
+
+    def meet() -> None:
+        Call(communicator, Spec(Collective.barrier, Dtype.uint8, ReduceOp.sum), 0, True).check()
+
+    def read_counters() -> None:
+        meet()
+        if rank == 0:
+            traffic.append(counters())
+        meet()
+
+    everything(communicator, scenario)
+    checked = time.monotonic()
+    traffic: list[dict[str, dict[str, int]]] = []
+    if scenario.elements:  # one big call, and nearly nothing else, between two readings
+        read_counters()
+        big = Spec(Collective.all_reduce, Dtype.float32, ReduceOp.sum, count=scenario.elements)
+        Call(communicator, big, 1, True).check()
+        read_counters()
+    found = {
+        "paths": {peer: communicator.path_to(peer) for peer in range(size) if peer != rank},
+        "traffic": traffic,
+        "facts": _core.serialize(_core.probe_rank()),
+        "explanations": _core.explain_nics(),
+        "ucx": _core.ucx_version(),
+        "seconds": {"set-up": made - began, "collectives": checked - made},
+    }
+    meet()
+    communicator.leave()
+    return found
+
+
+def fork(program: Callable[[], Any], output: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        with (output.with_suffix(".log")).open("w") as log:
+            os.dup2(log.fileno(), 2)
+            faulthandler.dump_traceback_later(0.9 * BOUND, file=log)
+            try:
+                found = {"found": program()}
+            except BaseException:
+                found = {"error": traceback.format_exc()}
+            output.write_text(json.dumps(found))
+        _core.shut_down()
+    finally:
+        os._exit(0)
+
+
+def play(scenario: Scenario) -> dict[str, Any]:
+    """Forks the ranks, waits for them and collects what they found."""
+    folder = Path("/run") / scenario.name
+    folder.mkdir()
+    store = FolderStore(folder)
+    outputs = [folder / f"rank-{rank}.json" for rank in range(len(scenario.hosts))]
+    for number in (0, 1) if scenario.netem else ():
+        command = ["tc", "qdisc", "add", "dev", f"vr{number}", "root", "netem"]
+        subprocess.run([*command, *scenario.netem.split()], check=True, timeout=60)
+    children = [
+        fork(lambda rank=rank: rank_of(scenario, rank, store), output)
+        for rank, output in enumerate(outputs)
+    ]
+    waiting, deadline = set(children), time.monotonic() + BOUND
+    while waiting and time.monotonic() < deadline:
+        waiting -= {child for child in waiting if os.waitpid(child, os.WNOHANG)[0]}
+        time.sleep(0.05)
+    for child in waiting:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    passed = wires() if scenario.netem else []
+    for number in (0, 1) if scenario.netem else ():
+        subprocess.run(["tc", "qdisc", "del", "dev", f"vr{number}", "root"], timeout=60)
+    results = []
+    for output in outputs:
+        result = json.loads(output.read_text()) if output.exists() else {"error": "no answer"}
+        log = output.with_suffix(".log")
+        results.append({**result, "log": log.read_text() if log.exists() else ""})
+    return {"ranks": results, "wires": passed}
+
+
+def uptime() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        began = uptime()
+        summary = play(SCENARIOS[name]) | {"from": began, "until": uptime()}
+        (JOB / f"{name}.json").write_text(json.dumps(summary))
+
+
+main()

@@ -1,0 +1,78 @@
+"""A throw-away virtual machine that sees this machine's files, read-only, and has RDMA devices.
+
+qemu emulates the processor, so it runs where nothing can be virtualised, and about ten times
+slower: good for right and wrong, not for speed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from packages import GUEST, Image, Unavailable
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "qemu-system-x86_64"
+# no_timer_check: a busy host starves the test that the kernel makes of its timer interrupt.
+APPEND = (
+    "console=ttyS0 loglevel=4 panic=-1 no_timer_check tsc=reliable mitigations=off "
+    "random.trust_cpu=on"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int | None  # None: the machine was stopped before its command ended
+    output: str
+    console: str
+
+
+def check() -> None:
+    """Raises Unavailable if this machine lacks what is needed besides the image."""
+    for tool, package in ((PROGRAM, "qemu-system-x86"), ("rdma", "iproute2"), ("tc", "iproute2")):
+        path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+        if shutil.which(tool, path=path) is None:
+            raise Unavailable(f"no {tool}: install the package {package}")
+
+
+def run(
+    image: Image, command: list[str], job: Path, *, seconds: float, memory: int = 3072
+) -> Outcome:
+    """Runs `command` in a new machine with two RDMA devices. The folder `job` is its /run/job."""
+    (job / "command").write_text(
+        f"sh {shlex.quote(str(GUEST / 'network.sh'))} || exit 99\n"
+        f"cd {shlex.quote(str(ROOT))}\n"
+        f"export PATH={shlex.quote(os.environ['PATH'])} PYTHONDONTWRITEBYTECODE=1\n"
+        f"export PYTHONPATH={shlex.quote(os.pathsep.join(filter(None, sys.path)))}\n"
+        f"exec {shlex.join(command)}\n"
+    )
+    shares = {"host": "/", "packages": str(image.root), "job": str(job)}
+    arguments = [PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    arguments += ["-M", "q35,usb=off", "-m", str(memory), "-cpu", "max", "-smp", "1"]
+    arguments += ["-accel", "tcg,thread=single,tb-size=512", "-append", APPEND]
+    arguments += ["-kernel", str(image.kernel), "-initrd", str(image.ramdisk)]
+    arguments += ["-serial", f"file:{job / 'console'}"]
+    for tag, path in shares.items():
+        share = f"local,path={path.replace(',', ',,')},mount_tag={tag},security_model=none"
+        arguments += ["-virtfs", share + ("" if tag == "job" else ",readonly=on,multidevs=remap")]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as machine:
+        try:
+            said, _ = machine.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            machine.kill()
+            said, _ = machine.communicate()
+
+    def text(name: str) -> str:
+        path = job / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    status = text("status").strip()
+    console = text("console") + said.decode(errors="replace")
+    return Outcome(int(status) if status else None, text("output"), console)

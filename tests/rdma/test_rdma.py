@@ -1,0 +1,125 @@
+"""hetcomm's links over RDMA verbs, without an RDMA card: soft-RoCE in a virtual machine.
+
+Two hosts with two ranks each, as far as hetcomm can tell, a RoCE device on either, and a wire that
+may delay or lose packets. Run by `make test` if the machine's image is there, which
+`make test-rdma` makes and then runs all scenarios.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from typing import Any
+
+import machine
+import packages
+import pytest
+from guest.scenarios import SCENARIOS, Scenario
+from rich.console import Console
+
+from hetcomm import topo
+
+FULL = os.environ.get("HETCOMM_TEST_RDMA") == "full"
+CHOSEN = [scenario for scenario in SCENARIOS.values() if FULL or scenario.lean]
+SECONDS = 1500.0 if FULL else 500.0  # of the machine's life; far above what it takes
+
+pytestmark = pytest.mark.timeout(SECONDS + 600)  # making the image takes its time, too
+
+Job = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    """What the ranks of every chosen scenario found, all played in one machine."""
+    try:
+        machine.check()
+        image = packages.image(download=FULL)
+    except packages.Unavailable as reason:
+        pytest.skip(f"no virtual machine with RDMA here: {reason}")
+    folder = tmp_path_factory.mktemp("machine")
+    program = [sys.executable, str(packages.GUEST / "ranks.py")]
+    outcome = machine.run(
+        image, [*program, *(scenario.name for scenario in CHOSEN)], folder, seconds=SECONDS
+    )  # fmt: skip
+    assert outcome.status == 0, f"{outcome.output}\n{outcome.console[-3000:]}"
+    return {
+        scenario.name: json.loads((folder / f"{scenario.name}.json").read_text())
+        for scenario in CHOSEN
+    }
+
+
+@pytest.fixture(params=CHOSEN, ids=lambda scenario: scenario.name)
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    return request.param
+
+
+@pytest.fixture
+def ranks(jobs: dict[str, Job], scenario: Scenario) -> list[dict[str, Any]]:
+    """What each rank found; fails if one did not come to its end."""
+    found = []
+    for rank, result in enumerate(jobs[scenario.name]["ranks"]):
+        assert "found" in result, f"rank {rank}: {result['error']}\n{result['log']}"
+        found.append(result["found"] | {"log": result["log"]})
+    return found
+
+
+def test_every_collective_gives_what_numpy_says(ranks: list[dict[str, Any]]) -> None:
+    """The ranks compared; here it is only seen that all of them came to the end."""
+    assert all(rank["seconds"]["collectives"] > 0 for rank in ranks)
+
+
+def test_the_library_is_the_one_that_drives_rdma(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        path = rank["ucx"].split("(")[1].rstrip(")")
+        assert path.startswith("/usr/lib/"), rank["ucx"]
+        assert "it drives the RDMA devices here, unlike the libucx wheel" in rank["log"]
+
+
+def test_links_are_over_verbs(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
+    for rank, found in enumerate(ranks):
+        for peer, path in found["paths"].items():
+            if scenario.hosts[rank] == scenario.hosts[int(peer)]:
+                continue  # messages inside a host take what UCX prefers
+            case = f"{rank} to {peer}: {path}"
+            assert path.startswith("rc") and f" over {scenario.device(rank)}" in path, case
+            assert "tcp" not in path, case
+
+
+def test_bytes_cross_the_wire_as_roce(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
+    """Each host's share of an all_reduce crosses once: one buffer in either direction."""
+    if not scenario.elements:
+        pytest.skip("this scenario counts no bytes")
+    before, after = ranks[0]["traffic"]
+    payload = 4 * scenario.elements
+    for device in after:
+        sent = {key: after[device][key] - before[device][key] for key in after[device]}
+        if device == "lo":
+            assert sent["bytes"] < payload // 20, f"TCP: {sent}"
+        else:
+            assert payload < sent["bytes"], f"{device}: {sent}"
+            assert sent["bytes"] < 1.2 * payload or "loss" in scenario.netem, f"{device}: {sent}"
+            assert sent["packets"] > payload // 4096, f"{device}: {sent}"
+
+
+def test_the_wire_did_what_it_was_told(jobs: dict[str, Job], scenario: Scenario) -> None:
+    wires = jobs[scenario.name]["wires"]
+    assert bool(wires) == bool(scenario.netem)
+    if "loss" in scenario.netem:
+        assert sum(wire["drops"] for wire in wires) > 0, wires  # of about a thousand packets
+    if "delay" in scenario.netem:
+        assert all(wire["packets"] > 100 for wire in wires), wires
+
+
+def test_topo_shows_the_islands(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
+    cluster = topo.assemble(ranks)
+    islands: dict[str, list[int]] = {}
+    for rank, host in enumerate(scenario.hosts):
+        islands.setdefault(host, []).append(rank)
+    assert cluster.topology.islands == list(islands.values())
+    text = io.StringIO()
+    Console(file=text, width=160).print(topo.render(*vars(cluster).values()))
+    for rank in range(len(ranks)):
+        device = scenario.device(rank)
+        assert f"{device} (vr{device[3:]}): roce" in text.getvalue()
