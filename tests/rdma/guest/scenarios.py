@@ -15,7 +15,6 @@ class Scenario:
     rounds: int = 1  # of all collectives
     netem: str = ""  # what either end of the wire does to what it sends
     elements: int = 0  # of one all_reduce whose bytes are counted
-    lean: bool = False  # part of the lean pass
 
     def device(self, rank: int) -> str:
         return f"rxe{ord(self.hosts[rank]) - ord('a')}"
@@ -24,7 +23,7 @@ class Scenario:
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario("interleaved", "abab", elements=1 << 18, lean=True),
+        Scenario("interleaved", "abab", elements=1 << 18),
         Scenario("block", "aabb", rounds=2, elements=1 << 18),
         Scenario("delay", "abab", netem="delay 5ms"),
         Scenario("loss", "aabb", rounds=2, netem="loss 1%", elements=1 << 18),
