@@ -1,4 +1,4 @@
-"""`hetcomm topo`: what every rank found, how they group, and why each NIC was taken or left out.
+"""`hetcomm topo`: what every rank found, how they group, which networks they use, and why.
 
 Run alone, it shows this machine. Run where RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set,
 as torchrun sets them, all ranks exchange their facts and rank 0 prints the whole cluster.
@@ -9,17 +9,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import combinations, product
 from json import dumps, loads
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
 from hetcomm import _core
+from hetcomm.topo_page import (
+    count,
+    is_emulated,
+    island_tree,
+    link_table,
+    links_between_islands,
+)
 
 PREFIX = "hetcomm/topo"
 
@@ -124,105 +129,6 @@ def assemble(reports: list[dict[str, Any]]) -> Cluster:
     return Cluster(topology, explanations)
 
 
-@dataclass(frozen=True)
-class IslandLink:
-    """What connects two islands. bandwidth: bytes per second and direction, None in one host."""
-
-    islands: tuple[int, int]
-    fabric: str
-    bandwidth: int | None
-
-
-def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
-    """The best fabric that their hosts' first ranks share, at the uplink of the weaker island."""
-    islands = topology.islands
-    uplinks = [sum(map(topology.uplink, members)) for members in islands]
-    speakers = [
-        list({topology.host_of(member): member for member in reversed(members)}.values())
-        for members in islands
-    ]
-    links = []
-    for a, b in combinations(range(len(islands)), 2):
-        pairs = product(speakers[a], speakers[b])
-        fabric = min((topology.fabric_between(x, y) for x, y in pairs), key=int)
-        bandwidth = None if fabric == _core.Fabric.shm else min(uplinks[a], uplinks[b])
-        links.append(IslandLink((a, b), fabric.name, bandwidth))
-    return links
-
-
-def link_table(links: list[IslandLink]) -> Table:
-    """One row for all links of one kind, so that big clusters stay readable."""
-    table = Table(title="Links between islands", title_justify="left")
-    for column in ("islands", "fabric", "bandwidth"):
-        table.add_column(column)
-    alike: dict[tuple[str, int | None], list[str]] = {}
-    for link in links:
-        name = f"{link.islands[0]} - {link.islands[1]}"
-        alike.setdefault((link.fabric, link.bandwidth), []).append(name)
-    for (fabric, bandwidth), names in alike.items():
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        table.add_row(", ".join(names[:8]) + more, fabric, format_bandwidth(bandwidth))
-    return table
-
-
-def format_bandwidth(bandwidth: int | None) -> str:
-    return "memory" if bandwidth is None else f"{bandwidth * 8 / 1e9:.4g} Gbit/s"
-
-
-def format_ranks(ranks: list[int]) -> str:
-    """[0, 1, 2, 5] -> "ranks 0-2, 5"."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def nic_line(nic: _core.Nic) -> str:
-    behind = f" ({escape(nic.interface)})" if nic.interface not in ("", nic.name) else ""
-    known = "" if nic.bandwidth_known else " (assumed)"
-    numa = f", NUMA node {nic.numa}" if nic.numa >= 0 else ""
-    return (
-        f"{escape(nic.name)}{behind}: [bold]{nic.fabric.name}[/], "
-        f"{format_bandwidth(nic.bandwidth)}{known}{numa}, {escape(nic.address) or 'no IP address'}"
-    )
-
-
-def island_tree(topology: _core.Topology, index: int) -> Tree:
-    """Island > host > ranks > NICs; ranks that found the same share a line."""
-    members = topology.islands[index]
-    vendor = escape(topology.rank(members[0]).vendor)
-    tree = Tree(f"[bold]island {index}[/]: {vendor}, {format_ranks(members)}")
-    for host in dict.fromkeys(map(topology.host_of, members)):
-        here = [member for member in members if topology.host_of(member) == host]
-        branch = tree.add(
-            f"host {host}: {escape(topology.rank(here[0]).host_name)}, "
-            f"{format_bandwidth(topology.host_bandwidth(host))} to other hosts"
-        )
-        alike: dict[str, list[int]] = {}
-        for member in here:
-            alike.setdefault(_core.serialize(topology.rank(member)), []).append(member)
-        for group in alike.values():
-            info = topology.rank(group[0])
-            each = " each" if len(group) > 1 else ""
-            leaf = branch.add(
-                f"{format_ranks(group)}: {count(info.cores, 'core')}, "
-                f"uplink {format_bandwidth(topology.uplink(group[0]))}{each}"
-            )
-            for nic in info.nics:
-                leaf.add(nic_line(nic))
-            for library, version in info.libraries.items():
-                leaf.add(f"{escape(library)} {escape(version)}")
-    return tree
-
-
 def render(topology: _core.Topology, explanations: list[list[str]]) -> RenderableType:
     """The page for people. explanations: for each host, why its NICs were taken or left out."""
     root = Tree(
@@ -248,7 +154,16 @@ def describe(topology: _core.Topology, explanations: list[list[str]]) -> dict[st
     """The same facts for programs; bandwidths in bytes per second and direction."""
 
     def describe_nic(nic: _core.Nic) -> dict[str, Any]:
-        fields = ("name", "interface", "bandwidth", "bandwidth_known", "numa", "address")
+        fields = (
+            "name",
+            "interface",
+            "bandwidth",
+            "bandwidth_known",
+            "numa",
+            "address",
+            "subnet",
+            "gid",
+        )
         return {field: getattr(nic, field) for field in fields} | {"fabric": nic.fabric.name}
 
     def describe_rank(rank: int) -> dict[str, Any]:
@@ -258,6 +173,12 @@ def describe(topology: _core.Topology, explanations: list[list[str]]) -> dict[st
             "island": topology.island_of(rank),
             "host": topology.host_of(rank),
             "vendor": info.vendor,
+            "label": info.island,
+            "memory": info.memory.name,
+            "kernels": info.kernels,
+            "device": info.device,
+            "ccl": info.ccl,
+            "emulated": is_emulated(info),
             "cores": info.cores,
             "uplink": topology.uplink(rank),
             "nics": [describe_nic(nic) for nic in info.nics],
@@ -275,13 +196,31 @@ def describe(topology: _core.Topology, explanations: list[list[str]]) -> dict[st
             "explanations": explanations[host],
         }
 
+    def describe_network(index: int) -> dict[str, Any]:
+        network = topology.island_network(index)
+        return {
+            "island": index,
+            "fabric": network.fabric.name,
+            "why": network.why,
+            "members": [
+                {"devices": member.devices, "gid": member.gid, "interface": member.interface}
+                for member in network.members
+            ],
+        }
+
     return {
         "fingerprint": f"{topology.fingerprint:016x}",
         "islands": topology.islands,
+        "networks": [describe_network(index) for index in range(len(topology.islands))],
         "hosts": [describe_host(host) for host in range(len(topology.hosts))],
         "ranks": [describe_rank(rank) for rank in range(len(topology))],
         "links": [
-            {"islands": list(link.islands), "fabric": link.fabric, "bandwidth": link.bandwidth}
+            {
+                "islands": list(link.islands),
+                "fabric": link.fabric,
+                "bandwidth": link.bandwidth,
+                "staged": list(link.staged),
+            }
             for link in links_between_islands(topology)
         ],
     }

@@ -3,6 +3,7 @@
 
 #include "core/binding.h"
 #include "topology/machine.h"
+#include "topology/networks.h"
 #include "topology/probe.h"
 
 namespace py = pybind11;
@@ -37,6 +38,22 @@ void bind(py::module_& module) {
   module.def(
       "explain_nics", [](const Machine& machine) { return choose_nics(machine).explanations; },
       py::arg("machine"));
+  module.def(
+      "nic_warnings", [] { return choose_nics(Machine::current()).warnings; },
+      "RoCE ports of this machine that only lack a setting, with the remedy.");
+  module.def(
+      "nic_warnings", [](const Machine& machine) { return choose_nics(machine).warnings; },
+      py::arg("machine"));
+  module.def(
+      "prefer_near",
+      [](const Machine& machine, const std::string& bus, std::vector<Nic> nics) {
+        prefer_near(machine, bus, nics);
+        return nics;
+      },
+      py::arg("machine"), py::arg("bus"), py::arg("nics"),
+      "The NICs in another order: the RDMA ports nearest to the device at a PCI bus id first.");
+  module.def("contact_address", &contact_address, py::arg("info"),
+             "The address at which the other ranks best reach this one for small things.");
   module.def("host_identity", &host_identity, "Identity of this memory system.");
   module.def("probe_rank", &probe_rank, "The facts of this process, without libraries.");
 }

@@ -12,6 +12,7 @@
 #include "device/reduce.h"
 #include "device/vendor.h"
 #include "island/ccl/ccl.h"
+#include "topology/networks.h"
 #include "topology/probe.h"
 
 namespace hetcomm {
@@ -141,12 +142,9 @@ std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
       mine.local_address = transport->address(true);
       mine.network_address = transport->address(false);
     }
-    std::string address = "127.0.0.1";
-    for (auto nic = mine.info.nics.rbegin(); nic != mine.info.nics.rend(); ++nic) {
-      if (!nic->address.empty()) address = nic->address;  // the best one's in the end
-    }
     if (size() > 1) {
-      health_ = std::make_shared<Health>(*executor_, queue_, rank(), size(), address);
+      health_ =
+          std::make_shared<Health>(*executor_, queue_, rank(), size(), contact_address(mine.info));
       mine.contact = health_->contact();
     }
     if (rank() == 0) mine.secret = random_secret();
@@ -205,6 +203,7 @@ void Communicator::open_device(RankInfo& info) {
   device_ = Device::open(info.vendor, index);
   info.memory = Memory::device;
   info.device = device_->name() + " " + device_->bus();
+  prefer_near(device_->bus(), info);
   info.libraries["runtime"] = device_->describe();
   std::string why_not;
   const DeviceKernels* kernels = DeviceKernels::of(*device_, why_not);

@@ -21,6 +21,7 @@ struct Candidate {
   Nic nic;
   Standing standing = Standing::network;
   std::string reason;  // empty if nothing speaks against it
+  std::string remedy;  // what would make an unusable one usable, if a setting is all it lacks
 };
 
 // Speed of interfaces whose driver reports none, as virtual ones do (bytes per second).
@@ -36,7 +37,8 @@ std::vector<Candidate> find_interfaces(const Machine& machine, const std::vector
 
 // Sets the bandwidth if the driver's figure (bits per second) makes sense, else the assumed one.
 void set_bandwidth(Nic& nic, double bits_per_second, int64_t assumed);
-// Its address, otherwise empty.
+// Its address, otherwise empty; and with the length of its prefix, where known.
 std::string address_of(const Machine& machine, const std::string& interface);
+std::string address_entry(const Machine& machine, const std::string& interface);
 
 }  // namespace hetcomm

@@ -1,6 +1,7 @@
 #include <fstream>
 
 #include "topology/candidate.h"
+#include "topology/ip.h"
 #include "topology/sysfs.h"
 
 namespace hetcomm {
@@ -99,6 +100,10 @@ void judge(Candidate& candidate, const std::string& folder, const std::vector<Ca
 }  // namespace
 
 std::string address_of(const Machine& machine, const std::string& interface) {
+  return ip_address(address_entry(machine, interface));
+}
+
+std::string address_entry(const Machine& machine, const std::string& interface) {
   auto found = machine.addresses.find(interface);
   return found == machine.addresses.end() ? "" : found->second;
 }
@@ -127,6 +132,7 @@ std::vector<Candidate> find_interfaces(const Machine& machine,
                   is_wireless ? assumed_wireless_bandwidth : assumed_bandwidth);
     candidate.nic.numa = static_cast<int>(read_number(folder + "/device/numa_node", -1));
     candidate.nic.address = address_of(machine, name);
+    candidate.nic.subnet = ip_network(address_entry(machine, name));
     judge(candidate, folder, ports);
     found.push_back(candidate);
   }

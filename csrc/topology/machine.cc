@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -18,18 +19,34 @@
 namespace hetcomm {
 namespace {
 
-// The text of an address that other hosts can use, otherwise empty.
-std::string address_text(const sockaddr* address) {
+int count_bits(const unsigned char* bytes, size_t size) {
+  int count = 0;
+  for (size_t i = 0; i < size; ++i) count += std::popcount(bytes[i]);
+  return count;
+}
+
+// The text of an address that other hosts can use, with its prefix length, otherwise empty.
+std::string address_text(const sockaddr* address, const sockaddr* mask) {
+  int prefix = -1;
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET) {
     inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+    if (mask != nullptr) {
+      const in_addr& bits = reinterpret_cast<const sockaddr_in*>(mask)->sin_addr;
+      prefix = count_bits(reinterpret_cast<const unsigned char*>(&bits), sizeof bits);
+    }
   } else if (address->sa_family == AF_INET6) {
     const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
     if (!IN6_IS_ADDR_LINKLOCAL(&v6) && !IN6_IS_ADDR_MULTICAST(&v6)) {
       inet_ntop(AF_INET6, &v6, text, sizeof text);
     }
+    if (mask != nullptr) {
+      const in6_addr& bits = reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr;
+      prefix = count_bits(bits.s6_addr, sizeof bits);
+    }
   }
-  return text;
+  if (text[0] == '\0' || prefix < 0) return text;
+  return std::string(text) + "/" + std::to_string(prefix);
 }
 
 std::map<std::string, std::string> read_addresses() {
@@ -46,7 +63,7 @@ std::map<std::string, std::string> read_addresses() {
       if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
       // An alias such as eth0:1 is an address of eth0.
       std::string name(entry->ifa_name, std::strcspn(entry->ifa_name, ":"));
-      std::string text = address_text(entry->ifa_addr);
+      std::string text = address_text(entry->ifa_addr, entry->ifa_netmask);
       if (!text.empty()) addresses.emplace(name, text);
     }
   }
@@ -70,6 +87,21 @@ std::set<std::string> read_default_routes() {
     }
   }
   return interfaces;
+}
+
+// The file "addresses" of a recorded tree.
+void read_recorded_addresses(const std::string& path, Machine& machine) {
+  machine.addresses.clear();
+  machine.default_routes.clear();
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string interface, address, route;
+    fields >> interface >> address >> route;
+    if (interface.empty()) continue;
+    machine.addresses[interface] = address;
+    if (route == "default") machine.default_routes.insert(interface);
+  }
 }
 
 std::vector<std::string> split_list(const std::string& text) {
@@ -96,6 +128,8 @@ Machine Machine::current() {
                   "HETCOMM_SYSFS_ROOT: expected a directory that holds class/net; got \"" + *root +
                       "\"; correct or unset the variable");
     }
+    const std::string recorded = machine.sysfs + "/addresses";
+    if (exists(recorded)) read_recorded_addresses(recorded, machine);
     // The tree says which interfaces there are; the machine's others are none of its business.
     std::erase_if(machine.addresses, [&](const auto& entry) {
       return !exists(machine.sysfs + "/class/net/" + entry.first);

@@ -16,15 +16,16 @@ std::string describe(const Nic& nic) {
   if (!nic.bandwidth_known) text += " (assumed: the driver reports none)";
   if (nic.numa >= 0) text += ", NUMA node " + std::to_string(nic.numa);
   if (!nic.interface.empty() && nic.interface != nic.name) text += ", interface " + nic.interface;
-  return text + ", " + (nic.address.empty() ? "no IP address" : nic.address);
+  text += ", " + (nic.address.empty() ? "no IP address" : nic.address);
+  if (nic.gid >= 0) text += ", GID " + std::to_string(nic.gid) + " (RoCE v2)";
+  if (nic.subnet.empty()) return text;
+  return text + (nic.fabric == Fabric::infiniband ? ", subnet " : ", network ") + nic.subnet;
 }
 
-// The order in which NICs are preferred. RoCE needs an IP address to be routed, so ports without
-// one come after those with one.
+// The order in which NICs are preferred.
 bool is_better(const Machine& machine, const Nic& a, const Nic& b) {
   auto key = [&machine](const Nic& nic) {
-    return std::make_tuple(nic.fabric == Fabric::ethernet,
-                           nic.fabric == Fabric::roce && nic.address.empty(), -nic.bandwidth,
+    return std::make_tuple(nic.fabric == Fabric::ethernet, -nic.bandwidth,
                            machine.default_routes.count(nic.interface) == 0);
   };
   auto a_key = key(a), b_key = key(b);
@@ -105,6 +106,7 @@ std::vector<std::string> explain(const Machine& machine, const std::vector<Candi
     } else if (candidate.standing == Standing::local) {
       reason += ", and there is a better one";
     }
+    if (!candidate.remedy.empty()) reason += "; " + candidate.remedy;
     lines.push_back(nic.name + ": left out, " + reason);
   }
   return lines;
@@ -132,6 +134,11 @@ NicChoice choose_nics(const Machine& machine) {
   choice.taken = machine.requested.empty() ? take_best(machine, candidates)
                                            : take_requested(machine, candidates);
   choice.explanations = explain(machine, candidates, choice.taken);
+  for (const Candidate& candidate : candidates) {
+    if (candidate.remedy.empty()) continue;
+    choice.warnings.push_back("RoCE port " + candidate.nic.name + " is not used for RoCE: " +
+                              candidate.reason + "; " + candidate.remedy);
+  }
   return choice;
 }
 

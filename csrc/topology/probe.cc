@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <mutex>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "topology/machine.h"
 #include "topology/sysfs.h"
@@ -60,13 +62,25 @@ std::vector<Nic> probe_nics() { return choose_nics(Machine::current()).taken; }
 
 std::vector<std::string> explain_nics() { return choose_nics(Machine::current()).explanations; }
 
+void prefer_near(const std::string& bus, RankInfo& info) {
+  prefer_near(Machine::current(), bus, info.nics);
+}
+
 RankInfo probe_rank() {
+  NicChoice choice = choose_nics(Machine::current());
+  static std::once_flag warned;  // a process with many communicators probes as often
+  std::call_once(warned, [&] {
+    for (const std::string& warning : choice.warnings) {
+      log(LogLevel::warning, "host " + host_name() + ": " + warning);
+    }
+  });
   RankInfo info;
   info.host = host_identity();
   info.host_name = host_name();
   info.vendor = setting("HETCOMM_VENDOR", std::string("cpu"));
   info.cores = allowed_processors();
-  info.nics = probe_nics();
+  info.island = setting("HETCOMM_ISLAND", "");
+  info.nics = choice.taken;
   return info;
 }
 

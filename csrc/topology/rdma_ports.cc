@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "topology/candidate.h"
+#include "topology/ip.h"
 #include "topology/sysfs.h"
 
 namespace hetcomm {
@@ -35,6 +36,42 @@ std::string interface_of(const Machine& machine, const std::string& device, int 
     if (!address_of(machine, name).empty()) return name;
   }
   return names.empty() ? "" : names[0];
+}
+
+// "fe80:0000:0000:0000" of the port's own GID; empty if it has none.
+std::string subnet_prefix(const std::string& port_folder) {
+  constexpr size_t length = 4 * 4 + 3;
+  std::string gid = read_attribute(port_folder + "/gids/0");
+  return gid.size() > length ? gid.substr(0, length) : "";
+}
+
+// Finds the RoCE v2 GID that carries the address of the port's interface, or says in the candidate
+// what is missing: another GID does not reach hosts behind a router, or not at all.
+void choose_gid(const std::string& port_folder, Candidate& port) {
+  Nic& nic = port.nic;
+  if (nic.address.empty()) {
+    port.reason = "its interface " + nic.interface + " has no IP address for a RoCE v2 GID";
+    port.remedy = "give " + nic.interface + " an IP address";
+    return;
+  }
+  const std::string wanted = ip_gid(nic.address);
+  std::string types;  // of the GIDs that carry the address, but not over RoCE v2
+  for (const std::string& index : list_directory(port_folder + "/gids")) {
+    if (read_attribute(port_folder + "/gids/" + index) != wanted) continue;
+    std::string type = read_attribute(port_folder + "/gid_attrs/types/" + index);
+    if (type == "RoCE v2") {
+      nic.gid = std::atoi(index.c_str());
+      return;
+    }
+    types += (types.empty() ? "" : ", ") + (type.empty() ? "unknown" : type);
+  }
+  if (types.empty()) {
+    port.reason = "none of its GIDs carries " + nic.address + " of " + nic.interface;
+    port.remedy = "assign the address to " + nic.interface + " again, with the RDMA driver loaded";
+  } else {
+    port.reason = "its GID with " + nic.address + " has type " + types + ", not RoCE v2";
+    port.remedy = "switch the port to RoCE v2 in its driver or firmware";
+  }
 }
 
 // Why this process cannot open the device, empty if it can.
@@ -93,7 +130,11 @@ std::vector<Candidate> find_rdma_ports(const Machine& machine) {
       set_bandwidth(port.nic, read_number(port_folder + "/rate", 0) * 1e9, assumed_bandwidth);
       port.nic.numa = static_cast<int>(read_number(folder + "/device/numa_node", -1));
       port.nic.address = address_of(machine, port.nic.interface);
+      port.nic.subnet = port.nic.fabric == Fabric::infiniband
+                            ? subnet_prefix(port_folder)
+                            : ip_network(address_entry(machine, port.nic.interface));
       port.reason = why_unusable(machine, device, port_folder, port.nic);
+      if (port.reason.empty() && port.nic.fabric == Fabric::roce) choose_gid(port_folder, port);
       if (!port.reason.empty()) port.standing = Standing::unusable;
       found.push_back(port);
     }

@@ -1,9 +1,11 @@
 #include "topology/topology.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/status.h"
+#include "topology/networks.h"
 
 namespace hetcomm {
 namespace {
@@ -38,32 +40,23 @@ void validate(const std::vector<RankInfo>& ranks) {
   }
 }
 
-// Ranks with equal keys form one island: the only place that decides what one engine serves. The
-// shared-memory engine (vendor cpu) and the native libraries alike serve the ranks of one host.
-std::pair<std::string, std::string> island_key(const RankInfo& info) {
-  return {info.vendor, info.host};
-}
-
-// Splits the ranks by key: groups sorted by first rank, and the group of each rank.
-template <typename KeyOf>
-std::vector<std::vector<int>> group_by(const std::vector<RankInfo>& ranks, KeyOf key_of,
-                                       std::vector<int>& group_of) {
-  std::vector<std::vector<int>> groups;
-  std::map<decltype(key_of(ranks[0])), int> found;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    auto [entry, is_new] = found.emplace(key_of(ranks[rank]), static_cast<int>(groups.size()));
-    if (is_new) groups.emplace_back();
-    groups[entry->second].push_back(static_cast<int>(rank));
-    group_of.push_back(entry->second);
+// A native library refuses to work with another version of itself, and says so late.
+void expect_one_library(const std::vector<RankInfo>& ranks, const std::vector<int>& members) {
+  auto version = [&](int rank) {  // without the path behind it
+    const std::string& ccl = ranks[rank].ccl;
+    return ccl.empty() ? std::string("none") : ccl.substr(0, ccl.find(" ("));
+  };
+  for (int member : members) {
+    if (version(member) == version(members[0])) continue;
+    throw Error(Status(Code::vendor,
+                       "ranks " + std::to_string(members[0]) + " and " + std::to_string(member) +
+                           " are on one island: expected one native library, got " +
+                           version(members[0]) + " on " + ranks[members[0]].host_name + " and " +
+                           version(member) + " on " + ranks[member].host_name +
+                           "; install the same version on both, or give them different "
+                           "HETCOMM_ISLAND labels",
+                       members[0], member));
   }
-  return groups;
-}
-
-bool has(const RankInfo& info, Fabric fabric) {
-  for (const Nic& nic : info.nics) {
-    if (nic.fabric == fabric) return true;
-  }
-  return false;
 }
 
 // FNV-1a, 64 bits: the same on every machine, whatever its byte order.
@@ -81,25 +74,44 @@ uint64_t hash(const std::vector<RankInfo>& ranks) {
 
 Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
   validate(ranks_);
-  islands_ = group_by(ranks_, island_key, island_of_);
-  hosts_ = group_by(ranks_, [](const RankInfo& info) { return info.host; }, host_of_);
+  islands_ = find_islands(ranks_);
+  island_of_.resize(ranks_.size());
   index_in_island_.resize(ranks_.size());
   for (const auto& members : islands_) {
-    for (size_t i = 0; i < members.size(); ++i) index_in_island_[members[i]] = static_cast<int>(i);
+    for (size_t i = 0; i < members.size(); ++i) {
+      island_of_[members[i]] = static_cast<int>(networks_.size());
+      index_in_island_[members[i]] = static_cast<int>(i);
+    }
+    expect_one_library(ranks_, members);
+    networks_.push_back(choose_network(ranks_, members));
   }
-  networks_.resize(islands_.size());
+  std::map<std::string, int> host_indices;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    auto [entry, is_new] = host_indices.emplace(ranks_[rank].host, hosts_.size());
+    if (is_new) hosts_.emplace_back();
+    hosts_[entry->second].push_back(static_cast<int>(rank));
+    host_of_.push_back(entry->second);
+  }
+  const std::vector<int> bridge_nics = find_bridge_nics(ranks_, island_of_);
   for (const auto& members : hosts_) {
     int64_t bandwidth = 0;
     std::set<std::string> counted;
     for (int member : members) {
-      const auto& nics = ranks_[member].nics;
-      if (!nics.empty() && counted.insert(nics[0].name).second) bandwidth += nics[0].bandwidth;
+      if (bridge_nics[member] < 0) continue;
+      const Nic& nic = ranks_[member].nics[bridge_nics[member]];
+      if (counted.insert(nic.name).second) bandwidth += nic.bandwidth;
     }
     host_bandwidth_.push_back(bandwidth);
   }
   std::vector<int> everyone(ranks_.size());
   for (size_t rank = 0; rank < ranks_.size(); ++rank) everyone[rank] = static_cast<int>(rank);
-  levels_ = {{"island", islands_}, {"host", hosts_}, {"cluster", {everyone}}};
+  levels_ = {{"island", islands_}};
+  const bool nests = std::all_of(islands_.begin(), islands_.end(), [&](const auto& members) {
+    return std::all_of(members.begin(), members.end(),
+                       [&](int member) { return same_host(member, members[0]); });
+  });
+  if (nests) levels_.push_back({"host", hosts_});
+  levels_.push_back({"cluster", {everyone}});
   fingerprint_ = hash(ranks_);
 }
 
@@ -117,7 +129,7 @@ bool Topology::staged(int rank, int peer) const {
 Fabric Topology::fabric_between(int a, int b) const {
   if (same_host(a, b)) return Fabric::shm;
   for (Fabric fabric : {Fabric::infiniband, Fabric::roce}) {
-    if (has(ranks_[a], fabric) && has(ranks_[b], fabric)) return fabric;
+    if (share_network(ranks_[a], ranks_[b], fabric)) return fabric;
   }
   return Fabric::ethernet;  // IP reaches every host, over RDMA ports as well
 }

@@ -73,7 +73,8 @@ struct IslandNetwork {
 
 // One tier of the nesting: a partition of the ranks into groups, finest level first.
 struct Level {
-  std::string name;                      // "island", "host", "cluster"
+  // "island", "host" (unless a native library's island spans hosts), "cluster"
+  std::string name;
   std::vector<std::vector<int>> groups;  // each sorted by rank; groups sorted by first rank
 };
 
@@ -86,8 +87,8 @@ class Topology {
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankInfo& rank(int rank) const { return ranks_[rank]; }
 
-  // Islands: maximal sets of ranks that one engine serves; members sorted by rank, islands sorted
-  // by first member.
+  // Islands: maximal sets of ranks that one engine serves, on one host or, for a native library, on
+  // all hosts that share a network; members sorted by rank, islands sorted by first member.
   const std::vector<std::vector<int>>& islands() const { return islands_; }
   int island_of(int rank) const { return island_of_[rank]; }
   int index_in_island(int rank) const { return index_in_island_[rank]; }
@@ -107,13 +108,13 @@ class Topology {
 
   const std::vector<Level>& levels() const { return levels_; }
 
-  // Bytes per second and direction that leave a rank's host, and the rank's fair share of it. A
-  // rank uses its best (first) NIC only, so a host has the sum of its ranks' distinct first NICs:
-  // one NIC as a rule. 0 if no rank of the host listed any.
+  // Bytes per second and direction that leave a rank's host, and the rank's fair share of it: the
+  // sum of its ranks' distinct bridge NICs, each rank's first one, or plain Ethernet on hosts that
+  // share no RDMA network with some other island. 0 if no rank of the host listed any.
   int64_t host_bandwidth(int host) const { return host_bandwidth_[host]; }
   int64_t uplink(int rank) const;
-  // The best fabric both ranks have: shm on one host, else infiniband, roce, or ethernet, which is
-  // taken for granted because RDMA ports carry IP too.
+  // The best fabric of which both ranks are on one network: shm on one host, else infiniband, roce,
+  // or ethernet, which is taken for granted because RDMA ports carry IP too.
   Fabric fabric_between(int a, int b) const;
 
   // Hash of every fact above: equal on ranks that agree.

@@ -4,73 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sysfs_trees import Sysfs, mapped, roce_gids
 
 from hetcomm import _core
 from hetcomm._core import Fabric, InvalidArgumentError, Machine, Nic
 
 GIGABIT = 125_000_000
-
-
-@dataclass
-class Sysfs:
-    """Writes what class/net and class/infiniband show of a machine."""
-
-    root: Path
-
-    def interface(
-        self,
-        name: str,
-        speed: int | None = None,
-        *,
-        state: str = "up",
-        kind: int = 1,
-        numa: int | None = None,
-        master: str = "",
-        **attributes: str,
-    ) -> None:
-        """speed in Mbit/s, None if it cannot be read; kind as in linux/if_arp.h."""
-        folder = self.root / "class/net" / name
-        attributes |= {"operstate": state, "type": str(kind)}
-        attributes.setdefault("flags", "0x1003")
-        if speed is not None:
-            attributes["speed"] = str(speed)
-        self.write(folder, attributes)
-        if numa is not None:
-            self.write(folder / "device", {"numa_node": str(numa)})
-        if master:
-            (folder / "master").symlink_to(f"../{master}")
-
-    def port(
-        self,
-        device: str,
-        interface: str = "",
-        *,
-        rate: str = "400 Gb/sec (4X NDR)",
-        layer: str = "InfiniBand",
-        state: str = "4: ACTIVE",
-        numa: int = 0,
-        port: int = 1,
-        node: str = "1: CA",
-    ) -> None:
-        folder = self.root / "class/infiniband" / device
-        self.write(folder, {"node_type": node})
-        self.write(folder / "device", {"numa_node": str(numa)})
-        facts = {"link_layer": layer, "state": state, "rate": rate, "phys_state": "5: LinkUp"}
-        self.write(folder / f"ports/{port}", facts)
-        if interface:
-            (folder / "device/net" / interface).mkdir(parents=True)
-
-    def write(self, folder: Path, attributes: dict[str, str]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, value in attributes.items():
-            (folder / name).write_text(value + "\n")
-
-    def machine(self, addresses: dict[str, str], **sources: object) -> Machine:
-        return Machine(str(self.root), addresses | {"lo": "127.0.0.1"}, **sources)
 
 
 @pytest.fixture
@@ -98,7 +40,8 @@ def test_dgx_h100(sysfs: Sysfs) -> None:
         sysfs.interface(interface, 400_000 if up else None, kind=32, state="up" if up else "down")
         sysfs.port(f"mlx5_{device}", interface, numa=index // 4)
     sysfs.interface("enp170s0f0np0", 200_000, numa=1)
-    sysfs.port("mlx5_7", "enp170s0f0np0", layer="Ethernet", rate="200 Gb/sec (4X HDR)", numa=1)
+    gids = roce_gids("enp170s0f0np0", "10.2.0.1")
+    sysfs.port("mlx5_7", "enp170s0f0np0", layer="Ethernet", rate="200 Gb/sec (4X HDR)", gids=gids)
     sysfs.interface("enp170s0f1np1", state="down")
     sysfs.port("mlx5_8", "enp170s0f1np1", layer="Ethernet", rate="40 Gb/sec", state="1: DOWN")
     sysfs.interface("eno3", 10_000, numa=0)
@@ -140,7 +83,8 @@ def test_mi300x_with_roce(sysfs: Sysfs) -> None:
     addresses = {"eno0": "10.0.0.7"}
     for index in range(8):
         sysfs.interface(f"eth{index}", 400_000)
-        sysfs.port(f"bnxt_re{index}", f"eth{index}", layer="Ethernet", numa=index // 4)
+        gids = roce_gids(f"eth{index}", f"10.{index}.0.7")
+        sysfs.port(f"bnxt_re{index}", f"eth{index}", layer="Ethernet", gids=gids)
         addresses[f"eth{index}"] = f"10.{index}.0.7"
     sysfs.interface("eno0", 25_000)
     taken = _core.probe_nics(sysfs.machine(addresses, default_routes={"eno0"}))
@@ -152,13 +96,20 @@ def test_mi300x_with_roce(sysfs: Sysfs) -> None:
 def test_a100_with_two_roce_ports_and_a_management_bond(sysfs: Sysfs) -> None:
     for index in range(2):
         sysfs.interface(f"ens{index}", 200_000, numa=index)
-        sysfs.port(f"mlx5_{index}", f"ens{index}", layer="Ethernet", rate="200 Gb/sec (4X HDR)")
+        gids = roce_gids(f"ens{index}", "10.1.0.1" if index == 1 else "")
+        sysfs.port(
+            f"mlx5_{index}", f"ens{index}", layer="Ethernet", rate="200 Gb/sec (4X HDR)", gids=gids
+        )
         sysfs.interface(f"eno{index}", 10_000, master="bond0")
     sysfs.interface("bond0", 20_000, uevent="DEVTYPE=bond\nINTERFACE=bond0")
     (sysfs.root / "class/net/bonding_masters").write_text("bond0\n")
-    # The first port is cabled but has no address, so RoCE traffic from it cannot be routed.
+    # The first port is cabled but has no address, and so no GID that could be routed.
     machine = sysfs.machine({"ens1": "10.1.0.1", "bond0": "10.9.0.1"}, default_routes={"bond0"})
-    assert names(machine) == ["mlx5_1", "mlx5_0", "bond0"]
+    assert names(machine) == ["mlx5_1", "bond0"]
+    assert "no IP address for a RoCE v2 GID; give ens0 an IP address" in why(machine, "mlx5_0")
+    assert [line.split(":")[0] for line in _core.nic_warnings(machine)] == [
+        "RoCE port mlx5_0 is not used for RoCE"
+    ]
     assert "a member of bond0" in why(machine, "eno1")
     assert "20 Gbit/s" in why(machine, "bond0")
 
@@ -167,7 +118,8 @@ def test_roce_ports_inside_a_bond(sysfs: Sysfs) -> None:
     sysfs.interface("bond0", 200_000)
     for index in range(2):
         sysfs.interface(f"ens{index}", 100_000, master="bond0", dev_port="0")
-    sysfs.port("mlx5_bond_0", "ens0", layer="Ethernet", rate="200 Gb/sec (4X HDR)")
+    gids = roce_gids("bond0", "10.1.0.1")
+    sysfs.port("mlx5_bond_0", "ens0", layer="Ethernet", rate="200 Gb/sec (4X HDR)", gids=gids)
     machine = sysfs.machine({"bond0": "10.1.0.1"})
     (only,) = _core.probe_nics(machine)
     assert (only.name, only.interface, only.address) == ("mlx5_bond_0", "bond0", "10.1.0.1")
@@ -177,17 +129,52 @@ def test_roce_ports_inside_a_bond(sysfs: Sysfs) -> None:
 def test_the_gid_table_finds_the_vlan_with_the_address(sysfs: Sysfs) -> None:
     sysfs.interface("ens0", 100_000)
     sysfs.interface("ens0.7", 100_000)
-    sysfs.port("mlx5_0", "ens0", layer="Ethernet")
-    table = {"0": "ens0", "1": "ens0.7", "2": ""}
-    sysfs.write(sysfs.root / "class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs", table)
-    (only,) = _core.probe_nics(sysfs.machine({"ens0.7": "10.7.0.1"}))
+    local = "fe80:0000:0000:0000:0e42:a1ff:fe65:8c2a"
+    gids = {"0": (local, "RoCE v2", "ens0"), "1": (mapped("10.7.0.1"), "RoCE v2", "ens0.7")}
+    sysfs.port("mlx5_0", "ens0", layer="Ethernet", gids=gids)
+    (only,) = _core.probe_nics(sysfs.machine({"ens0.7": "10.7.0.1/24"}))
     assert (only.name, only.interface, only.address) == ("mlx5_0", "ens0.7", "10.7.0.1")
+    assert (only.gid, only.subnet) == (1, "10.7.0.0/24")
+
+
+@pytest.mark.parametrize(
+    ("gids", "reason"),
+    [
+        ({}, "none of its GIDs carries 10.1.0.1 of ens0; assign the address to ens0 again"),
+        (
+            {"0": (mapped("10.1.0.1"), "IB/RoCE v1", "ens0")},
+            "its GID with 10.1.0.1 has type IB/RoCE v1, not RoCE v2; switch the port to RoCE v2",
+        ),
+        ({"0": (mapped("10.1.0.2"), "RoCE v2", "ens0")}, "none of its GIDs carries 10.1.0.1"),
+    ],
+)
+def test_a_roce_port_without_a_usable_gid_is_plain_ethernet(
+    sysfs: Sysfs, gids: dict[str, tuple[str, str, str]], reason: str
+) -> None:
+    sysfs.interface("ens0", 100_000)
+    sysfs.port("mlx5_0", "ens0", layer="Ethernet", gids=gids)
+    machine = sysfs.machine({"ens0": "10.1.0.1/16"})
+    (only,) = _core.probe_nics(machine)
+    assert (only.name, only.fabric, only.subnet) == ("ens0", Fabric.ethernet, "10.1.0.0/16")
+    assert reason in why(machine, "mlx5_0")
+    (warning,) = _core.nic_warnings(machine)
+    assert warning.startswith("RoCE port mlx5_0 is not used for RoCE: " + reason)
+
+
+def test_an_ipv6_address_has_a_gid_of_its_own(sysfs: Sysfs) -> None:
+    sysfs.interface("ens0", 100_000)
+    gids = {"3": ("fd00:0000:0000:0007:0000:0000:0000:0001", "RoCE v2", "ens0")}
+    sysfs.port("rocep1s0", "ens0", layer="Ethernet", gids=gids)
+    (only,) = _core.probe_nics(sysfs.machine({"ens0": "fd00:0:0:7::1/64"}))
+    assert (only.gid, only.subnet) == (3, "fd00:0:0:7::/64")
 
 
 def test_both_ports_of_one_device(sysfs: Sysfs) -> None:
     for port in (1, 2):
         sysfs.interface(f"ens{port}", 40_000, dev_port=str(port - 1))
-        sysfs.port("mlx4_0", f"ens{port}", layer="Ethernet", rate="40 Gb/sec (4X FDR10)", port=port)
+        gids = roce_gids(f"ens{port}", f"10.0.{port - 1}.1")
+        rate = "40 Gb/sec (4X FDR10)"
+        sysfs.port("mlx4_0", f"ens{port}", layer="Ethernet", rate=rate, port=port, gids=gids)
     taken = _core.probe_nics(sysfs.machine({"ens1": "10.0.0.1", "ens2": "10.0.1.1"}))
     assert [(n.name, n.interface) for n in taken] == [("mlx4_0", "ens1"), ("mlx4_0:2", "ens2")]
 
@@ -311,7 +298,7 @@ def test_a_container_without_the_verbs_device(sysfs: Sysfs, tmp_path: Path) -> N
 def test_requested_names_restrict_and_order(sysfs: Sysfs) -> None:
     for index in range(3):
         sysfs.interface(f"eth{index}", 10_000)
-    sysfs.port("mlx5_0", "eth2", layer="Ethernet")
+    sysfs.port("mlx5_0", "eth2", layer="Ethernet", gids=roce_gids("eth2", "10.0.2.1"))
     sysfs.interface("docker0", -1)
     addresses = {f"eth{i}": f"10.0.{i}.1" for i in range(3)} | {"docker0": "172.17.0.1"}
     machine = sysfs.machine(addresses, requested=["docker0", "eth1", "eth2", "mlx5_0"])

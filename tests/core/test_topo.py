@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import machines
 import pytest
 from rich.console import Console
 
-from hetcomm import _core, topo
-from hetcomm._core import Fabric, Nic, RankInfo, Topology
+from hetcomm import _core, topo, topo_page
+from hetcomm._core import Fabric, Memory, Nic, RankInfo, Topology
 
 GIGABIT = 125_000_000
 
@@ -59,7 +61,7 @@ def test_the_page_shows_islands_hosts_ranks_nics_links_and_reasons() -> None:
 
 
 def test_links_between_islands() -> None:
-    links = topo.links_between_islands(Topology(MIXED))
+    links = topo_page.links_between_islands(Topology(MIXED))
     assert [(link.islands, link.fabric) for link in links] == [
         ((0, 1), "ethernet"),
         ((0, 2), "shm"),
@@ -83,7 +85,44 @@ def test_json_says_the_same() -> None:
     assert int(facts["fingerprint"], 16) == topology.fingerprint
     assert [host["explanations"] for host in facts["hosts"]] == [["why a"], ["why b"]]
     assert facts["ranks"][2]["nics"][0]["fabric"] == "roce"
-    assert facts["links"][1] == {"islands": [0, 2], "fabric": "shm", "bandwidth": None}
+    assert facts["links"][1] == {
+        "islands": [0, 2],
+        "fabric": "shm",
+        "bandwidth": None,
+        "staged": [False, False],
+    }
+    assert facts["networks"][0] == {
+        "island": 0,
+        "fabric": "shm",
+        "why": "one host: its members share memory",
+        "members": [{"devices": [], "gid": -1, "interface": "eth0"}] * 2,
+    }
+
+
+def test_native_islands_show_engine_network_and_staging(tmp_path: Path) -> None:
+    hosts = [machines.dgx_h100(tmp_path / str(number), number) for number in (1, 2)]
+    ranks = hosts[0].ranks(2) + hosts[1].ranks(2, memory=Memory.direct)
+    ranks += machines.mi300x(tmp_path / "3", 3).ranks(1, device="emulated AMD GPU 0", kernels=True)
+    topology = Topology(ranks)
+    text = page(topology, [[], [], []])
+    assert "island 0: nvidia, ranks 0-3" in text
+    assert "engine: NCCL 2.28.3, on device memory, staged in host memory" in text
+    assert "network: infiniband, all of its 2 hosts are on InfiniBand subnet fe80:" in text
+    assert "uses mlx5_0, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_9, mlx5_10, mlx5_11, connects" in text
+    assert "through eno3" in text
+    assert "rank 1: GPU 0000:43:00.0, nearest NIC mlx5_3" in text
+    assert "island 1: amd (emulated), rank 4" in text
+    assert "bridge reduces on the device" in text
+    assert "some on device memory, sent directly over RDMA" in text
+    assert "GID 3, network 192.168.0.0/24" in text
+    assert "at both ends" in text
+    facts = json.loads(json.dumps(topo.describe(topology, [[], [], []])))
+    assert facts["links"][0]["staged"] == [True, True]
+    assert facts["networks"][0]["members"][3]["devices"][0] == "mlx5_3"
+    assert [member["memory"] for member in facts["ranks"]] == ["device"] * 2 + ["direct"] * 2 + [
+        "device"
+    ]
+    assert [member["emulated"] for member in facts["ranks"]] == [False] * 4 + [True]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +130,7 @@ def test_json_says_the_same() -> None:
     [([0], "rank 0"), ([0, 1, 2, 5], "ranks 0-2, 5"), ([1, 3], "ranks 1, 3")],
 )
 def test_runs_of_ranks(ranks: list[int], text: str) -> None:
-    assert topo.format_ranks(ranks) == text
+    assert topo_page.format_ranks(ranks) == text
 
 
 def test_alone_it_is_this_machine() -> None:

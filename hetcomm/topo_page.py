@@ -1,0 +1,206 @@
+"""What `hetcomm topo` says of islands, their networks and what connects them, for people."""
+
+import re
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from hetcomm import _core
+
+
+@dataclass(frozen=True)
+class IslandLink:
+    """What connects two islands.
+
+    bandwidth: bytes per second and direction, None in one host. staged: at which ends messages pass
+    through host memory, since the rank's memory is a device's.
+    """
+
+    islands: tuple[int, int]
+    fabric: str
+    bandwidth: int | None
+    staged: tuple[bool, bool]
+
+
+def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
+    """The best fabric that their hosts' first ranks share, at the uplink of the weaker island."""
+    islands = topology.islands
+    uplinks = [sum(map(topology.uplink, members)) for members in islands]
+    speakers = [
+        list({topology.host_of(member): member for member in reversed(members)}.values())
+        for members in islands
+    ]
+    links = []
+    for a, b in combinations(range(len(islands)), 2):
+        pairs = list(product(speakers[a], speakers[b]))
+        fabric = min((topology.fabric_between(x, y) for x, y in pairs), key=int)
+        bandwidth = None if fabric == _core.Fabric.shm else min(uplinks[a], uplinks[b])
+        staged = (
+            any(topology.staged(x, y) for x, y in pairs),
+            any(topology.staged(y, x) for x, y in pairs),
+        )
+        links.append(IslandLink((a, b), fabric.name, bandwidth, staged))
+    return links
+
+
+def link_table(links: list[IslandLink]) -> Table:
+    """One row for all links of one kind, so that big clusters stay readable."""
+    table = Table(title="Links between islands", title_justify="left")
+    for column in ("islands", "fabric", "bandwidth", "staged in host memory"):
+        table.add_column(column)
+    alike: dict[tuple[str, int | None, tuple[bool, bool]], list[str]] = {}
+    for link in links:
+        name = f"{link.islands[0]} - {link.islands[1]}"
+        alike.setdefault((link.fabric, link.bandwidth, link.staged), []).append(name)
+    ends = {
+        (False, False): "at no end",
+        (True, False): "at the first end",
+        (False, True): "at the second end",
+        (True, True): "at both ends",
+    }
+    for (fabric, bandwidth, staged), names in alike.items():
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        bandwidth_text = format_bandwidth(bandwidth)
+        table.add_row(", ".join(names[:8]) + more, fabric, bandwidth_text, ends[staged])
+    return table
+
+
+def format_bandwidth(bandwidth: int | None) -> str:
+    return "memory" if bandwidth is None else f"{bandwidth * 8 / 1e9:.4g} Gbit/s"
+
+
+def format_ranks(ranks: list[int]) -> str:
+    """[0, 1, 2, 5] -> "ranks 0-2, 5"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def nic_line(nic: _core.Nic) -> str:
+    behind = f" ({escape(nic.interface)})" if nic.interface not in ("", nic.name) else ""
+    known = "" if nic.bandwidth_known else " (assumed)"
+    numa = f", NUMA node {nic.numa}" if nic.numa >= 0 else ""
+    gid = f", GID {nic.gid}" if nic.gid >= 0 else ""
+    infiniband = nic.fabric == _core.Fabric.infiniband
+    kind = "subnet" if infiniband else "network"
+    subnet = f", {kind} {escape(nic.subnet)}" if nic.subnet else ""
+    return (
+        f"{escape(nic.name)}{behind}: [bold]{nic.fabric.name}[/], "
+        f"{format_bandwidth(nic.bandwidth)}{known}{numa}, "
+        f"{escape(nic.address) or 'no IP address'}{gid}{subnet}"
+    )
+
+
+def is_emulated(info: _core.RankInfo) -> bool:
+    """Whether its device and native library stand for real ones, as they say themselves."""
+    return any("emulated" in text for text in (info.device, info.ccl, *info.libraries.values()))
+
+
+MEMORY = {
+    _core.Memory.host: "host memory",
+    _core.Memory.device: "device memory, staged in host memory for messages",
+    _core.Memory.direct: "device memory, sent directly over RDMA and within a host",
+}
+
+
+def engine_line(topology: _core.Topology, index: int) -> str:
+    infos = [topology.rank(member) for member in topology.islands[index]]
+    if infos[0].memory == _core.Memory.host:
+        return f"engine: shared memory, on {MEMORY[infos[0].memory]}"
+    memory = "; some on ".join(dict.fromkeys(MEMORY[info.memory] for info in infos))
+    kernels = "on the device" if all(info.kernels for info in infos) else "on the host"
+    return (
+        f"engine: {escape(infos[0].ccl) or 'native library'}, on {memory}; bridge reduces {kernels}"
+    )
+
+
+def network_line(topology: _core.Topology, index: int) -> str:
+    network = topology.island_network(index)
+    return f"network: [bold]{network.fabric.name}[/], {escape(network.why)}"
+
+
+def member_line(topology: _core.Topology, index: int, members: list[int]) -> str:
+    """What the native library is given on one host, empty if that is nothing."""
+    network = topology.island_network(index)
+    chosen = [network.members[topology.index_in_island(member)] for member in members]
+    devices = sorted({device for member in chosen for device in member.devices}, key=_natural)
+    if not devices:
+        return ""
+    gids = sorted({member.gid for member in chosen if member.gid >= 0})
+    gid = f", GID {', '.join(map(str, gids))}" if gids else ""
+    interfaces = dict.fromkeys(member.interface for member in chosen if member.interface)
+    meets = f", connects through {escape(', '.join(interfaces))}" if interfaces else ""
+    return f"uses {escape(', '.join(devices))}{gid}{meets}"
+
+
+def _natural(name: str) -> list[int | str]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def own_line(info: _core.RankInfo) -> str:
+    """What differs between ranks that are alike otherwise, empty for host memory."""
+    if not info.device:
+        return ""
+    nearest = f", nearest NIC {escape(info.nics[0].name)}" if info.nics else ""
+    return escape(info.device) + nearest
+
+
+def alike_key(info: _core.RankInfo) -> str:
+    """Equal for ranks that differ at most in their device and in the order of their NICs."""
+    same = _core.parse_rank_info(_core.serialize(info))
+    same.device = ""
+    same.nics = sorted(same.nics, key=lambda nic: _natural(nic.name))
+    return _core.serialize(same)
+
+
+def island_tree(topology: _core.Topology, index: int) -> Tree:
+    """Island > host > ranks > NICs; ranks that found the same share a line."""
+    members = topology.islands[index]
+    first = topology.rank(members[0])
+    label = f' "{escape(first.island)}"' if first.island else ""
+    emulated = (
+        " (emulated)" if any(is_emulated(topology.rank(member)) for member in members) else ""
+    )
+    tree = Tree(
+        f"[bold]island {index}[/]{label}: {escape(first.vendor)}{emulated}, {format_ranks(members)}"
+    )
+    tree.add(engine_line(topology, index))
+    tree.add(network_line(topology, index))
+    for host in dict.fromkeys(map(topology.host_of, members)):
+        here = [member for member in members if topology.host_of(member) == host]
+        branch = tree.add(
+            f"host {host}: {escape(topology.rank(here[0]).host_name)}, "
+            f"{format_bandwidth(topology.host_bandwidth(host))} to other hosts"
+        )
+        if uses := member_line(topology, index, here):
+            branch.add(uses)
+        alike: dict[str, list[int]] = {}
+        for member in here:
+            alike.setdefault(alike_key(topology.rank(member)), []).append(member)
+        for group in alike.values():
+            info = topology.rank(group[0])
+            each = " each" if len(group) > 1 else ""
+            leaf = branch.add(
+                f"{format_ranks(group)}: {count(info.cores, 'core')}, "
+                f"uplink {format_bandwidth(topology.uplink(group[0]))}{each}"
+            )
+            for member in group:
+                if own := own_line(topology.rank(member)):
+                    leaf.add(f"rank {member}: {own}")
+            for nic in sorted(info.nics, key=lambda nic: int(nic.fabric)):
+                leaf.add(nic_line(nic))
+            for library, version in info.libraries.items():
+                leaf.add(f"{escape(library)} {escape(version)}")
+    return tree

@@ -1,0 +1,425 @@
+"""Which NICs, islands and networks real kinds of machine get, from recorded sysfs trees."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import machines
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import Recorded
+from sysfs_trees import Sysfs, roce_gids
+
+from hetcomm import _core
+from hetcomm._core import Fabric, IslandNetwork, Machine, Memory, Nic, RankInfo, Topology
+
+GIGABIT = 125_000_000
+COMPUTE = ["mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"]
+RAILS = [f"bnxt_re{index}" for index in range(8)]
+
+Make = Callable[..., Recorded]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """make("dgx_h100") records the next host of that kind."""
+    made: list[Recorded] = []
+
+    def record(kind: str, **facts: object) -> Recorded:
+        number = len(made) + 1
+        root = tmp_path / f"host{number}"
+        made.append(machines.KINDS[kind](root, number, **facts))
+        return made[-1]
+
+    return record
+
+
+def why(machine: Machine, name: str) -> str:
+    (line,) = [x for x in _core.explain_nics(machine) if x.startswith(f"{name}: ")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "fabric", "gid", "network"),
+    [
+        (
+            "dgx_h100",
+            [*COMPUTE, "mlx5_1", "mlx5_7", "eno3"],
+            "infiniband",
+            -1,
+            "fe80:0000:0000:0000",
+        ),
+        ("mi300x", [*RAILS, "eno8303"], "roce", 3, "192.168.0.0/24"),
+        ("a100_roce", ["mlx5_0", "mlx5_1", "mlx5_bond_0"], "roce", 3, "10.5.0.0/24"),
+        ("a100_infiniband", ["mlx5_0", "eno1"], "infiniband", -1, "fe80:0000:0000:0000"),
+        ("cloud", ["ens5"], "ethernet", -1, "172.31.16.0/20"),
+        ("laptop", ["wlp0s20f3"], "ethernet", -1, "192.168.1.0/24"),
+    ],
+)
+def test_nics_of_recorded_machines(
+    make: Make, kind: str, names: list[str], fabric: str, gid: int, network: str
+) -> None:
+    machine = make(kind).machine()
+    nics = _core.probe_nics(machine)
+    assert [nic.name for nic in nics] == names
+    assert (nics[0].fabric.name, nics[0].gid, nics[0].subnet) == (fabric, gid, network)
+    assert _core.nic_warnings(machine) == []
+
+
+def test_explanations_of_recorded_machines(make: Make) -> None:
+    dgx = make("dgx_h100").machine()
+    assert "subnet fe80:0000:0000:0000" in why(dgx, "mlx5_0")
+    assert "taken, roce, 200 Gbit/s, NUMA node 1" in why(dgx, "mlx5_7")
+    assert "10.2.1.1, GID 3 (RoCE v2), network 10.2.1.0/24" in why(dgx, "mlx5_7")
+    assert 'state "DOWN"' in why(dgx, "mlx5_8")
+    a100 = make("a100_roce").machine()
+    assert "reached through mlx5_bond_0" in why(a100, "bond0")
+    assert "a member of bond0" in why(a100, "eno1np1")
+    assert "interface bond0, 10.9.0.2, GID 3" in why(a100, "mlx5_bond_0")
+    laptop = make("laptop").machine()
+    assert "a container bridge" in why(laptop, "docker0")
+    assert "a member of docker0" in why(laptop, "veth1a2b3c4")
+    assert "a tunnel" in why(laptop, "tun0")
+    assert "assumed" in why(laptop, "wlp0s20f3")
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        ("dgx_h100", COMPUTE),
+        ("mi300x", RAILS),
+        ("a100_roce", ["mlx5_0", "mlx5_0", "mlx5_1", "mlx5_1"]),
+        ("a100_infiniband", ["mlx5_0"] * 4),
+        ("cloud", ["ens5"]),
+    ],
+)
+def test_every_device_begins_with_its_nearest_nic(make: Make, kind: str, first: list[str]) -> None:
+    ranks = make(kind).ranks()
+    assert [info.nics[0].name for info in ranks] == first
+    assert all(
+        sorted(n.name for n in info.nics) == sorted(n.name for n in ranks[0].nics) for info in ranks
+    )
+    distinct = {info.nics[0].name: info.nics[0].bandwidth for info in ranks}
+    topology = Topology(ranks)
+    assert topology.host_bandwidth(0) == sum(distinct.values())
+    assert topology.uplink(0) == topology.host_bandwidth(0) // len(ranks)
+
+
+def test_eight_nics_add_up(make: Make) -> None:
+    assert Topology(make("dgx_h100").ranks()).uplink(5) == 400 * GIGABIT
+
+
+@pytest.mark.parametrize(
+    ("devices", "nics", "first"),
+    [(4, 2, [0, 0, 1, 1]), (2, 4, [0, 2]), (3, 2, [0, 0, 1]), (3, 3, [0, 1, 2])],
+)
+def test_devices_equally_near_to_several_nics_share_them_out(
+    tmp_path: Path, devices: int, nics: int, first: list[int]
+) -> None:
+    tree = Sysfs(tmp_path)
+    for index in range(nics):
+        behind = tree.pci_device(f"0000:2{index}:00.0", "pci0000:20", numa=0, kind=machines.NETWORK)
+        tree.port(f"mlx5_{index}", behind=behind)
+    for index in range(devices):
+        tree.pci_device(f"0000:3{index}:00.0", "pci0000:30", numa=0, kind=machines.NVIDIA)
+    tree.pci_device("0000:40:00.0", "pci0000:40", numa=0, kind="0x010802")  # a disk
+    machine = tree.machine({})
+    found = _core.probe_nics(machine)
+    assert [
+        _core.prefer_near(machine, f"0000:3{index}:00.0", found)[0].name for index in range(devices)
+    ] == [f"mlx5_{index}" for index in first]
+
+
+def test_nics_stay_as_they_are_without_facts_about_the_device(make: Make) -> None:
+    machine = make("dgx_h100").machine()
+    nics = _core.probe_nics(machine)
+    for bus in ("", "0000:77:00.0", "nonsense"):
+        assert _core.prefer_near(machine, bus, nics) == nics
+    assert _core.prefer_near(machine, "0000:DF:00.0", nics)[0].name == "mlx5_11"
+    ordered = Machine(machine.sysfs, machine.addresses, requested=["mlx5_3", "mlx5_11"])
+    assert _core.prefer_near(ordered, "0000:df:00.0", _core.probe_nics(ordered))[0].name == "mlx5_3"
+
+
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [
+        ("dgx_h100", "10.9.0.1"),
+        ("mi300x", "10.9.0.1"),
+        ("a100_roce", "10.5.0.1"),
+        ("laptop", "192.168.1.1"),
+    ],
+)
+def test_ranks_are_met_on_plain_ethernet_where_there_is_any(
+    make: Make, kind: str, address: str
+) -> None:
+    assert _core.contact_address(make(kind).ranks(1)[0]) == address
+    assert _core.contact_address(RankInfo(host="a")) == "127.0.0.1"
+
+
+def network_of(topology: Topology, island: int = 0) -> IslandNetwork:
+    return topology.island_network(island)
+
+
+def test_two_dgx_are_one_infiniband_island(make: Make) -> None:
+    topology = Topology(make("dgx_h100").ranks() + make("dgx_h100").ranks())
+    assert topology.islands == [list(range(16))]
+    network = network_of(topology)
+    assert network.fabric == Fabric.infiniband
+    assert sorted(network.members[3].devices) == sorted(COMPUTE)  # no storage, no management
+    assert network.members[3].devices[0] == "mlx5_5"
+    assert {(m.gid, m.interface) for m in network.members} == {(-1, "eno3")}
+    assert network.why == "all of its 2 hosts are on InfiniBand subnet fe80:0000:0000:0000"
+    assert [level.name for level in topology.levels] == ["island", "cluster"]
+
+
+def test_dgx_and_mi300x_are_two_islands_with_ethernet_between(make: Make) -> None:
+    dgx, mi300x = make("dgx_h100").ranks(), make("mi300x").ranks()
+    topology = Topology(list(chain(*zip(dgx, mi300x, strict=True))))
+    assert topology.islands == [list(range(0, 16, 2)), list(range(1, 16, 2))]
+    assert [network_of(topology, i).fabric for i in (0, 1)] == [Fabric.pcie] * 2
+    assert topology.fabric_between(0, 1) == Fabric.ethernet
+    assert topology.staged(0, 1)
+    # The bridge is as fast as the Ethernet NICs, however fast the islands are.
+    assert [topology.host_bandwidth(host) for host in (0, 1)] == [10 * GIGABIT, 25 * GIGABIT]
+
+
+def test_storage_nics_on_the_other_islands_network_carry_the_bridge(make: Make) -> None:
+    dgx, a100 = make("dgx_h100").ranks(1), make("a100_roce").ranks(1)
+    shared = [nic for nic in a100[0].nics if nic.name == "mlx5_1"]
+    shared[0].subnet = "10.2.1.0/24"  # cabled to the storage network of the DGX
+    a100[0].nics = shared
+    a100[0].memory = Memory.direct
+    topology = Topology(dgx + a100)
+    assert topology.islands == [[0], [1]]
+    assert topology.fabric_between(0, 1) == Fabric.roce
+    assert (topology.staged(0, 1), topology.staged(1, 0)) == (True, False)
+
+
+def test_interleaved_ranks_of_four_hosts(make: Make) -> None:
+    hosts = [make(kind).ranks() for kind in ("dgx_h100", "mi300x", "dgx_h100", "mi300x")]
+    topology = Topology(list(chain(*zip(*hosts, strict=True))))
+    assert topology.islands == [list(range(0, 32, 2)), list(range(1, 32, 2))]
+    nvidia, amd = network_of(topology, 0), network_of(topology, 1)
+    assert (nvidia.fabric, amd.fabric) == (Fabric.infiniband, Fabric.roce)
+    assert [topology.host_bandwidth(host) for host in (0, 1)] == [10 * GIGABIT, 25 * GIGABIT]
+    assert {m.gid for m in amd.members} == {3}
+    assert sorted(amd.members[0].devices) == RAILS
+    assert amd.members[2].devices[0] == "bnxt_re1"
+    assert {m.interface for m in amd.members} == {"eno8303"}
+    assert amd.why.startswith("all of its 2 hosts have RoCE v2 on 192.168.0.0/24, 192.168.1.0/24")
+
+
+def test_two_infiniband_subnets_are_two_islands(make: Make) -> None:
+    other = "fec0:0000:0000:0001"
+    hosts = [make("dgx_h100"), make("dgx_h100", subnet=other), make("dgx_h100")]
+    topology = Topology([host.ranks(1)[0] for host in hosts])
+    assert topology.islands == [[0, 2], [1]]
+    assert topology.fabric_between(0, 2) == Fabric.infiniband
+    # Their storage networks are one.
+    assert topology.fabric_between(0, 1) == Fabric.roce
+
+
+def test_one_vendor_with_roce_and_with_infiniband_is_two_islands(make: Make) -> None:
+    roce, infiniband = make("a100_roce").ranks(), make("a100_infiniband").ranks()
+    topology = Topology(roce + infiniband)
+    assert topology.islands == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert topology.fabric_between(0, 4) == Fabric.ethernet
+
+
+def test_a_label_makes_one_island_over_what_all_share(make: Make) -> None:
+    ranks = make("a100_roce").ranks(island="all") + make("a100_infiniband").ranks(island="all")
+    topology = Topology(ranks)
+    assert topology.islands == [list(range(8))]
+    network = network_of(topology)
+    assert network.fabric == Fabric.ethernet
+    assert [network.members[i].devices for i in (0, 7)] == [["bond0"], ["eno1"]]
+    assert network.why == (
+        "sockets on IP network 10.9.0.0/16; not infiniband: rank 0 on host1 has none; "
+        "not roce: rank 4 on host2 has none"
+    )
+
+
+def test_labels_split_what_one_network_joins(make: Make) -> None:
+    ranks = make("dgx_h100").ranks(2, island="a") + make("dgx_h100").ranks(2)
+    ranks += make("dgx_h100").ranks(2)
+    assert Topology(ranks).islands == [[0, 1], [2, 3, 4, 5]]
+    host = [RankInfo(host="a", island=label) for label in ("x", "y", "x")]
+    assert Topology([*host, RankInfo(host="b", island="x")]).islands == [[0, 2], [1], [3]]
+
+
+def test_roce_on_different_ip_networks(make: Make) -> None:
+    ranks = make("a100_roce").ranks(1) + make("a100_roce").ranks(1)
+    for number, info in enumerate(ranks):
+        nics = info.nics[:1]
+        nics[0].subnet = f"10.{number}.0.0/24"
+        info.nics = nics
+    assert Topology(ranks).islands == [[0], [1]]
+    for info in ranks:
+        info.island = "routed"
+    topology = Topology(ranks)
+    assert topology.islands == [[0, 1]]
+    assert network_of(topology).fabric == Fabric.roce
+    assert "which HETCOMM_ISLAND says is routed" in network_of(topology).why
+
+
+def test_point_to_point_links_are_routed(make: Make) -> None:
+    hosts = [make("mi300x", rails=True).ranks() for _ in range(2)]
+    assert hosts[0][0].nics[0].subnet == "192.168.0.2/31"
+    topology = Topology(hosts[0] + hosts[1])
+    assert topology.islands == [list(range(16))]
+    assert network_of(topology).fabric == Fabric.roce
+    assert topology.fabric_between(0, 8) == Fabric.roce
+
+
+def test_cloud_machines_meet_over_sockets(make: Make) -> None:
+    topology = Topology(make("cloud").ranks() + make("cloud").ranks())
+    network = network_of(topology)
+    assert topology.islands == [[0, 1]]
+    assert (network.fabric, network.members[1].devices) == (Fabric.ethernet, ["ens5"])
+    assert network.why == "sockets on IP network 172.31.16.0/20; no RDMA"
+
+
+def test_sockets_take_the_interface_on_the_common_network() -> None:
+    def host(name: str, *interfaces: tuple[str, str]) -> RankInfo:
+        nics = [
+            Nic(name=n, interface=n, fabric=Fabric.ethernet, address=s[:-4] + "7", subnet=s)
+            for n, s in interfaces
+        ]
+        return RankInfo(host=name, host_name=name, vendor="nvidia", memory=Memory.device, nics=nics)
+
+    private, public = "10.1.0.0/24", "10.2.0.0/24"
+    topology = Topology(
+        [
+            host("a", ("eth0", "10.3.0.0/24"), ("eth1", private)),
+            host("b", ("ens1", private), ("ens2", public)),
+        ]
+    )
+    assert [m.devices for m in network_of(topology).members] == [["eth1"], ["ens1"]]
+    apart = Topology([host("a", ("eth0", private)), host("b", ("ens2", public))])
+    assert [m.devices for m in network_of(apart).members] == [["eth0"], ["ens2"]]
+    assert network_of(apart).why == "sockets between IP networks, taken to be routed; no RDMA"
+
+
+def test_host_memory_makes_no_island_across_hosts(make: Make) -> None:
+    topology = Topology(make("laptop").ranks(2) + make("laptop").ranks(1))
+    assert topology.islands == [[0, 1], [2]]
+    assert network_of(topology).fabric == Fabric.shm
+    dgx = make("dgx_h100").ranks(1, memory=Memory.host) + make("dgx_h100").ranks(1)
+    assert Topology(dgx).islands == [[0], [1]]
+
+
+def test_gid_indices_that_differ_are_left_to_the_library(make: Make) -> None:
+    ranks = make("mi300x").ranks(1) + make("mi300x").ranks(1)
+    nics = ranks[0].nics
+    nics[2].gid = 5
+    ranks[0].nics = nics
+    network = network_of(Topology(ranks))
+    assert [member.gid for member in network.members] == [-1, 3]
+    assert "GID indices differ by port" in network.why
+
+
+def test_an_island_has_one_version_of_its_library(make: Make) -> None:
+    ranks = make("dgx_h100").ranks(1, ccl="NCCL 2.28.3 (/a/libnccl.so.2)")
+    ranks += make("dgx_h100").ranks(1, ccl="NCCL 2.28.3 (/b/libnccl.so.2)")
+    assert Topology(ranks).islands == [[0, 1]]
+    ranks += make("dgx_h100").ranks(1, ccl="NCCL 2.27.5 (/a/libnccl.so.2)")
+    with pytest.raises(
+        _core.VendorError,
+        match=r"NCCL 2.28.3 on host1 and NCCL 2.27.5 on host3.*"
+        "install the same version",
+    ):
+        Topology(ranks)
+    ranks[2].island = "older"
+    assert Topology(ranks).islands == [[0, 1], [2]]
+
+
+SUBNETS = st.sampled_from(["", "10.0.0.0/24", "10.0.1.0/24"])
+NICS = st.builds(
+    lambda fabric, subnet: Nic(
+        name=f"{fabric}-{subnet}",
+        interface="eth0",
+        fabric=getattr(Fabric, fabric),
+        subnet=subnet,
+        address="10.0.0.1",
+    ),
+    st.sampled_from(["infiniband", "roce", "ethernet"]),
+    SUBNETS,
+)
+RANKS = st.builds(
+    RankInfo,
+    host=st.sampled_from("abcd"),
+    vendor=st.sampled_from(["nvidia", "amd"]),
+    memory=st.sampled_from([Memory.host, Memory.device]),
+    island=st.sampled_from(["", "", "x"]),
+    nics=st.lists(NICS, max_size=3),
+)
+
+
+@given(st.lists(RANKS, min_size=1, max_size=10))
+def test_any_island_can_use_its_network(ranks: list[RankInfo]) -> None:
+    topology = Topology(ranks)
+    for index, island in enumerate(topology.islands):
+        infos = [ranks[member] for member in island]
+        network = topology.island_network(index)
+        assert len({(i.vendor, i.island, i.memory == Memory.host) for i in infos}) == 1
+        assert len(network.members) == len(island)
+        across = len({info.host for info in infos}) > 1
+        assert across == (network.fabric in (Fabric.infiniband, Fabric.roce, Fabric.ethernet))
+        if infos[0].memory == Memory.host:
+            assert not across
+        if network.fabric in (Fabric.infiniband, Fabric.roce):
+            for info, member in zip(infos, network.members, strict=True):
+                having = {nic.name for nic in info.nics if nic.fabric == network.fabric}
+                assert member.devices and set(member.devices) <= having
+
+
+def test_a_recorded_tree_is_enough_for_a_process(make: Make) -> None:
+    """With addresses in the tree, another machine's facts are a setting away; warnings are loud."""
+    host = make("mi300x")
+    ports = host.tree.root / "class/infiniband/bnxt_re3/ports/1/gid_attrs/types"
+    (ports / "3").write_text("IB/RoCE v1\n")
+    script = "from hetcomm import _core as c; print(*(n.name for n in c.probe_rank().nics))"
+    environment = os.environ | {
+        "HETCOMM_SYSFS_ROOT": str(host.tree.root),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    environment.pop("HETCOMM_LOG_LEVEL", None)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [n for n in RAILS if n != "bnxt_re3"] + ["ens13np0", "eno8303"]
+    (warning,) = done.stderr.splitlines()
+    assert f"host {os.uname().nodename}: RoCE port bnxt_re3 is not used for RoCE" in warning
+    assert "has type IB/RoCE v1, IB/RoCE v1, not RoCE v2; switch the port" in warning
+
+
+def test_a_roce_island_without_gids_is_a_socket_island(tmp_path: Path) -> None:
+    def host(number: int, gids: bool) -> RankInfo:
+        tree = Sysfs(tmp_path / str(number))
+        address = f"10.1.0.{number}"
+        tree.interface("ens0", 100_000)
+        tree.port(
+            "mlx5_0", "ens0", layer="Ethernet", gids=roce_gids("ens0", address if gids else "")
+        )
+        nics = _core.probe_nics(tree.machine({"ens0": f"{address}/24"}))
+        return RankInfo(
+            host=str(number),
+            host_name=f"n{number}",
+            vendor="amd",
+            memory=Memory.device,
+            island="x",
+            nics=nics,
+        )
+
+    network = network_of(Topology([host(1, True), host(2, False)]))
+    assert (network.fabric, network.members[0].devices) == (Fabric.ethernet, ["ens0"])
+    assert "not roce: rank 1 on n2 has none" in network.why
