@@ -114,7 +114,8 @@ def job_of(environment: Mapping[str, str]) -> tuple[int, int, str, int]:
 
 def report() -> dict[str, Any]:
     """What this rank tells the others."""
-    return {"facts": _core.serialize(_core.probe_rank()), "explanations": _core.explain_nics()}
+    info = _core.probe_device(_core.probe_rank())
+    return {"facts": _core.serialize(info), "explanations": _core.explain_nics()}
 
 
 def assemble(reports: list[dict[str, Any]]) -> Cluster:

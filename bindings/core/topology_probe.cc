@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "comm/device_facts.h"
 #include "core/binding.h"
 #include "topology/machine.h"
 #include "topology/networks.h"
@@ -56,6 +57,18 @@ void bind(py::module_& module) {
              "The address at which the other ranks best reach this one for small things.");
   module.def("host_identity", &host_identity, "Identity of this memory system.");
   module.def("probe_rank", &probe_rank, "The facts of this process, without libraries.");
+  module.def(
+      "probe_device",
+      [](RankInfo info) {
+        try {
+          open_device(info);
+        } catch (const Error& error) {
+          info.libraries["runtime"] = error.status().text();
+        }
+        return info;
+      },
+      py::arg("info"),
+      "Facts of a rank with those of its device, or with the reason why it cannot be used.");
 }
 
 const Binding binding(12, bind);

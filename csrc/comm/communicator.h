@@ -110,7 +110,6 @@ class Communicator {
                                  const std::function<std::string()>& part);
   Status could_not_join(int peer, const std::string& reason) const;
   std::vector<Member> meet(Store& store, const Deadline& deadline);
-  void open_device(RankInfo& info);
   void connect(const IslandSetup& setup, const std::string& prepared, const Deadline& deadline);
   std::vector<Member> exchange(Store& store, const Member& mine, const Deadline& deadline);
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,

@@ -7,11 +7,9 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "comm/device_facts.h"
 #include "comm/member.h"
-#include "device/device_kernels.h"
 #include "device/reduce.h"
-#include "device/vendor.h"
-#include "island/ccl/ccl.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
 
@@ -129,7 +127,8 @@ std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
   try {
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
-    open_device(mine.info);
+    if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
+    device_ = open_device(mine.info, options_.device);
     mine.info.libraries["ucx"] = executor_->transport() ? executor_->transport()->version()
                                                         : executor_->no_transport().text();
     instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first
@@ -188,32 +187,6 @@ void Communicator::connect(const IslandSetup& setup, const std::string& prepared
   queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
                                           executor_->transport(), executor_->no_transport());
   if (health_) health_->begin(contacts, setup.members[0].secret, deadline);
-}
-
-// Finds the device whose memory this rank's buffers are, if its vendor has any.
-void Communicator::open_device(RankInfo& info) {
-  if (!options_.vendor.empty()) info.vendor = options_.vendor;
-  const Vendor* vendor = find_vendor(info.vendor);
-  if (vendor == nullptr) return;
-  int index = options_.device;
-  if (index < 0) index = static_cast<int>(setting("HETCOMM_DEVICE", -1, -1, 1 << 16));
-  if (index < 0) {
-    index = static_cast<int>(setting("LOCAL_RANK", 0, 0, 1 << 16)) % Device::count(info.vendor);
-  }
-  device_ = Device::open(info.vendor, index);
-  info.memory = Memory::device;
-  info.device = device_->name() + " " + device_->bus();
-  prefer_near(device_->bus(), info);
-  info.libraries["runtime"] = device_->describe();
-  std::string why_not;
-  const DeviceKernels* kernels = DeviceKernels::of(*device_, why_not);
-  info.kernels = kernels != nullptr;
-  info.libraries["kernels"] = kernels ? kernels->describe() : why_not;
-  try {
-    info.ccl = ccl_version(*vendor);
-  } catch (const Error& error) {
-    info.libraries["ccl"] = error.status().text();  // needed only in islands of several ranks
-  }
 }
 
 std::vector<Member> Communicator::exchange(Store& store, const Member& mine,
