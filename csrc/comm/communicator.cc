@@ -38,9 +38,7 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
                                             const CallOptions& options) const {
   auto run = std::make_shared<Run>(std::move(plan), buffers, call, tag,
                                    options.timeout.value_or(options_.timeout), device_);
-  if (device_ && topology_->rank(rank()).kernels) {
-    check(run->prepare(*queue_->paths->streams()->kernels()));
-  }
+  if (device_) run->prepare(queue_->paths->streams()->kernels());
   if (device_ && options.stream) check(run->follow(*options.stream));
   return run;
 }

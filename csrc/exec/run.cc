@@ -66,8 +66,7 @@ void Run::start(Paths& paths, int lane) {
   const std::vector<Step>& steps = plan_->steps;
   left_ = static_cast<int>(steps.size());
   const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
-  const size_t staging = static_cast<size_t>(plan_->staging_count) * element_;
-  if (recorded_ && (steps.size() != 1 || island_steps_.size() != 1)) {
+  if (recorded_ && (steps.size() != 1 || !is_island(steps[0].kind))) {
     throw Error(at_step(-1, Status(Code::invalid_argument,
                                    "expected an operation inside one island of a native library "
                                    "while a graph is being recorded; got one of " +
@@ -76,8 +75,6 @@ void Run::start(Paths& paths, int lane) {
   }
   if (device_) {
     device_steps_.emplace(*paths.streams(), filled_);
-    if (scratch > 0) device_scratch_ = DeviceBlock(device_, scratch, false);
-    if (staging > 0) staging_ = DeviceBlock(device_, staging, true);
   } else if (scratch > 0) {
     scratch_.reset(new std::byte[scratch]);
   }
@@ -396,7 +393,11 @@ void Run::announce() {
   {
     std::lock_guard lock(listener_mutex_);
     listeners.swap(listeners_);
-    if (settled()) released.swap(held_);
+    if (settled()) {
+      released.swap(held_);
+      device_scratch_ = DeviceBlock();
+      staging_ = DeviceBlock();
+    }
   }
   for (auto& listener : listeners) listener(status_);
 }

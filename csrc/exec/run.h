@@ -34,8 +34,9 @@ class Run {
   // is being recorded into a graph, the run is recorded, too.
   Status follow(Stream stream);
   bool recorded() const { return recorded_; }
-  // Before it starts, without any lock: compiles the kernels it needs, which may take long.
-  Status prepare(const DeviceKernels& kernels) const;
+  // On a device, before it starts and without the lock: gets memory and compiles kernels, for which
+  // a runtime may wait for all that its device does. Throws Error(vendor).
+  void prepare(const DeviceKernels* kernels);
   // `stream` waits until the run is over; the host does not. Under the lock.
   Status order(Stream stream);
 

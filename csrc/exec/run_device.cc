@@ -21,15 +21,17 @@ Status Run::follow(Stream stream) {
   return device_->record(filled_, stream);
 }
 
-Status Run::prepare(const DeviceKernels& kernels) const {
+void Run::prepare(const DeviceKernels* kernels) {
+  const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
+  const size_t staging = static_cast<size_t>(plan_->staging_count) * element_;
+  if (scratch > 0) device_scratch_ = DeviceBlock(device_, scratch, false);
+  if (staging > 0) staging_ = DeviceBlock(device_, staging, true);
   for (const Step& step : plan_->steps) {
     if (step.kind != StepKind::reduce || step.target.space == Space::staging) continue;
     const std::vector<const void*> none(step.sources.size());
-    const Status status = kernels.reduce(plan_->spec.dtype, plan_->spec.op, nullptr, none.data(),
-                                         static_cast<int>(none.size()), 0, nullptr);
-    if (!status.ok()) return status;
+    check(kernels->reduce(plan_->spec.dtype, plan_->spec.op, nullptr, none.data(),
+                          static_cast<int>(none.size()), 0, nullptr));
   }
-  return Status();
 }
 
 // A run that is one call of an engine with a stream needs nothing of the host to be over.
