@@ -3,12 +3,14 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/communicator.h"
+#include "torch/call.h"
+#include "torch/options.h"
 #include "torch/work.h"
 
 namespace hetcomm {
 
-// torch.distributed's view of a Communicator: checks tensors, lays lists out as one buffer, and
-// wraps the result. Thread-safe as the communicator is.
+// torch.distributed's view of a Communicator: each operation says what is its own, Call and
+// TorchWork do the rest. Thread-safe as the communicator is.
 class TorchBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -52,17 +54,19 @@ class TorchBackend : public c10d::Backend {
   void shutdown();
 
  private:
-  struct Call {
-    Spec spec;
-    const void* input = nullptr;
-    void* output = nullptr;
-    c10d::OpType type;
-    std::chrono::milliseconds timeout;
-    bool will_wait = false;
-    Tensors keep, outputs;
-    std::function<void()> finish;
-  };
+  template <typename Options, typename Prepare>
+  WorkPointer run(const char* operation, c10d::OpType type, Collective collective,
+                  const Options& options, const Prepare& prepare) {
+    return with_python_errors([&] {
+      Call call(operation, type, collective, rank_, size_);
+      call.timeout = options.timeout;
+      call.will_wait = waits(options);
+      prepare(call);
+      return start(std::move(call));
+    });
+  }
   WorkPointer start(Call call);
+  WorkPointer wrap(hetcomm::Work work, Call call, uint64_t sequence);
 
   std::unique_ptr<Communicator> communicator_;
   std::atomic<uint64_t> sequence_{0};

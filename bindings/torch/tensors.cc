@@ -99,9 +99,9 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int
   }
 }
 
-void check_size(const at::Tensor& tensor, int64_t expected, const char* what) {
+void check_size(const at::Tensor& tensor, int64_t expected, const std::string& what) {
   if (tensor.numel() == expected) return;
-  throw Error(Code::invalid_argument, std::string(what) + ": expected " + std::to_string(expected) +
+  throw Error(Code::invalid_argument, what + ": expected " + std::to_string(expected) +
                                           " elements, got " + std::to_string(tensor.numel()) +
                                           "; sizes are those of one rank times the group's size");
 }
@@ -114,31 +114,33 @@ void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* oper
 }
 
 Flat flatten(const std::vector<at::Tensor>& list) {
-  const at::Tensor& first = list[0];
-  const int64_t count = first.numel();
+  const char* next = static_cast<const char*>(list[0].const_data_ptr());
+  int64_t count = 0;
   bool direct = true;
-  for (size_t i = 0; i < list.size(); ++i) {
-    direct &= static_cast<const char*>(list[i].const_data_ptr()) ==
-              static_cast<const char*>(first.const_data_ptr()) +
-                  static_cast<int64_t>(i) * count * first.element_size();
+  for (const at::Tensor& tensor : list) {
+    direct &= tensor.const_data_ptr() == next;
+    next += tensor.nbytes();
+    count += tensor.numel();
   }
-  if (direct) return {first, true};
-  return {at::empty({static_cast<int64_t>(list.size()) * count}, first.options()), false};
+  if (direct) return {list[0], true};
+  return {at::empty({count}, list[0].options()), false};
 }
 
-void copy_in(Flat& flat, const std::vector<at::Tensor>& list) {
+void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {
   if (flat.direct) return;
-  const int64_t count = list[0].numel();
-  for (size_t i = 0; i < list.size(); ++i) {
-    flat.tensor.narrow(0, static_cast<int64_t>(i) * count, count).copy_(list[i].view(-1));
+  int64_t offset = 0;
+  for (const at::Tensor& tensor : list) {
+    flat.tensor.narrow(0, offset, tensor.numel()).copy_(tensor.view(-1));
+    offset += tensor.numel();
   }
 }
 
-void copy_out(const Flat& flat, std::vector<at::Tensor>& list) {
+void copy_out(const Flat& flat, const std::vector<at::Tensor>& list) {
   if (flat.direct) return;
-  const int64_t count = list[0].numel();
-  for (size_t i = 0; i < list.size(); ++i) {
-    list[i].view(-1).copy_(flat.tensor.narrow(0, static_cast<int64_t>(i) * count, count));
+  int64_t offset = 0;
+  for (const at::Tensor& tensor : list) {
+    tensor.view(-1).copy_(flat.tensor.narrow(0, offset, tensor.numel()));
+    offset += tensor.numel();
   }
 }
 

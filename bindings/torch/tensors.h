@@ -20,17 +20,17 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int64_t size,
                 const char* operation);
 
-void check_size(const at::Tensor& tensor, int64_t expected, const char* what);
+void check_size(const at::Tensor& tensor, int64_t expected, const std::string& what);
 void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* operation);
 
-// One contiguous tensor for a list of equal tensors: the list's own memory when it lies in one
-// piece (`direct`), else newly allocated, uninitialised.
+// One contiguous tensor for a list of tensors of one dtype: the list's own memory when it lies in
+// one piece (`direct`), else newly allocated, uninitialised.
 struct Flat {
   at::Tensor tensor;
   bool direct = false;
 };
 Flat flatten(const std::vector<at::Tensor>& list);
-void copy_in(Flat& flat, const std::vector<at::Tensor>& list);
-void copy_out(const Flat& flat, std::vector<at::Tensor>& list);
+void copy_in(const Flat& flat, const std::vector<at::Tensor>& list);
+void copy_out(const Flat& flat, const std::vector<at::Tensor>& list);
 
 }  // namespace hetcomm

@@ -1,0 +1,133 @@
+#include "torch/call.h"
+
+#include "torch/tensors.h"
+
+namespace hetcomm {
+namespace {
+
+ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::sum;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::product;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::min;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::max;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::band;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::bor;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::bxor;
+    default:
+      break;
+  }
+  throw Error(Code::invalid_argument,
+              std::string(operation) +
+                  ": expected SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR, got " +
+                  (op.op_ == c10d::ReduceOp::AVG ? "AVG; use SUM and divide by the group's size"
+                                                 : "PREMUL_SUM; multiply first and use SUM"));
+}
+
+}  // namespace
+
+void Call::reduce_by(const c10d::ReduceOp& op) { spec.op = reduce_op(op, operation); }
+
+void Call::rooted(int64_t root) {
+  if (root < 0 || root >= size) {
+    throw Error(Code::invalid_argument, std::string(operation) + ": expected a root from 0 to " +
+                                            std::to_string(size - 1) + ", got " +
+                                            std::to_string(root));
+  }
+  spec.root = static_cast<int>(root);
+  rooted_ = true;
+}
+
+void Call::in_place(const Tensors& tensors) {
+  const at::Tensor& tensor = only(tensors, operation);
+  read_part(tensor);
+  write(tensor);
+  spec.in_place = true;
+}
+
+void Call::read(const at::Tensor& tensor) {
+  check_tensor(tensor, operation);
+  input = tensor.data_ptr();
+  keep.push_back(tensor);
+}
+
+void Call::write(const at::Tensor& tensor) {
+  check_tensor(tensor, operation);
+  output = tensor.data_ptr();
+  keep.push_back(tensor);
+  outputs = {tensor};
+}
+
+void Call::read_part(const at::Tensor& tensor) {
+  read(tensor);
+  part_ = tensor;
+  spec.dtype = dtype_of(tensor);
+  spec.count = tensor.numel();
+}
+
+void Call::write_part(const at::Tensor& tensor) {
+  write(tensor);
+  part_ = tensor;
+  spec.dtype = dtype_of(tensor);
+  spec.count = tensor.numel();
+}
+
+void Call::read_all(const at::Tensor& tensor) {
+  read(tensor);
+  check_same_dtype(tensor, part_, operation);
+  check_size(tensor, part_.numel() * size, std::string(operation) + ": input");
+}
+
+void Call::write_all(const at::Tensor& tensor) {
+  write(tensor);
+  check_same_dtype(part_, tensor, operation);
+  check_size(tensor, part_.numel() * size, std::string(operation) + ": output");
+}
+
+void Call::read_list(const std::vector<Tensors>& lists) {
+  if (const Tensors* list = only_list(lists, "inputs")) {
+    check_list(*list, part_, size, operation);
+    const Flat flat = flatten(*list);
+    copy_in(flat, *list);
+    input = flat.tensor.data_ptr();
+    keep.push_back(flat.tensor);
+    keep.insert(keep.end(), list->begin(), list->end());
+  }
+}
+
+void Call::write_list(const std::vector<Tensors>& lists) {
+  if (const Tensors* list = only_list(lists, "outputs")) {
+    check_list(*list, part_, size, operation);
+    write_flat(*list);
+  }
+}
+
+void Call::write_flat(const Tensors& list) {
+  const Flat flat = flatten(list);
+  output = flat.tensor.data_ptr();
+  keep.push_back(flat.tensor);
+  outputs = list;
+  finish = [flat, list] { copy_out(flat, list); };
+}
+
+const Call::Tensors* Call::only_list(const std::vector<Tensors>& lists, const char* what) const {
+  const std::string prefix = std::string(operation) + ": expected ";
+  if (!rooted_ || rank == spec.root) {
+    if (lists.size() == 1) return &lists[0];
+    throw Error(Code::invalid_argument, prefix + "one list of " + what +
+                                            (rooted_ ? " on the root, got " : ", got ") +
+                                            std::to_string(lists.size()));
+  }
+  if (lists.empty() || (lists.size() == 1 && lists[0].empty())) return nullptr;
+  throw Error(Code::invalid_argument, prefix + "no " + what + " except on the root, got " +
+                                          std::to_string(lists.size()) + " lists");
+}
+
+}  // namespace hetcomm
