@@ -27,7 +27,9 @@ def register() -> None:
 
         if not dist.is_available() or "hetcomm" in dist.Backend.backend_list:
             return
-        dist.Backend.register_backend("hetcomm", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(
+            "hetcomm", _create, extended_api=True, devices=["cpu", "cuda"]
+        )
     except Exception as error:
         print(f"hetcomm: backend not registered with torch: {error}", file=sys.stderr)
 

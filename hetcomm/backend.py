@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -33,9 +34,36 @@ def create(options: Any, backend_options: Any) -> Any:
 
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    vendor, device = _detect()
     return _torch.create_backend(
-        options.store, options.group_rank, options.group_size, seconds, options.group_id
+        options.store,
+        options.group_rank,
+        options.group_size,
+        seconds,
+        options.group_id,
+        vendor,
+        device,
     )
+
+
+def _detect() -> tuple[str, int]:
+    """The vendor and index of the device whose memory this process works on.
+
+    HETCOMM_VENDOR goes first, then what torch is built for and sees. The index is -1, which leaves
+    the choice to HETCOMM_DEVICE and LOCAL_RANK, unless the caller chose another than the first.
+    """
+    import torch
+    from torch.distributed import distributed_c10d as dist
+
+    on_device = torch.cuda.is_available()
+    found = ("amd" if torch.version.hip else "nvidia") if on_device else "cpu"
+    vendor = os.environ.get("HETCOMM_VENDOR") or found
+    if vendor != found or not on_device or os.environ.get("HETCOMM_DEVICE"):
+        return vendor, -1
+    bound = dist._get_default_group().bound_device_id if dist.is_initialized() else None
+    if bound is not None:  # the device_id with which the default group was made
+        return vendor, bound.index
+    return vendor, torch.cuda.current_device() or -1
 
 
 # Without it, the others could not tell a process that ends in good order from one that died.

@@ -87,8 +87,8 @@ TorchBackend::WorkPointer TorchBackend::alltoall(Tensors& outputs, Tensors& inpu
         Tensors parts;
         std::vector<int64_t> sends, receives;
         for (int peer = 0; peer < size_; ++peer) {
-          check_tensor(inputs[peer], call.operation);
-          check_tensor(outputs[peer], call.operation);
+          call.check(inputs[peer]);
+          call.check(outputs[peer]);
           check_same_dtype(inputs[peer], inputs[0], call.operation);
           check_same_dtype(outputs[peer], inputs[0], call.operation);
           parts.push_back(inputs[peer].view(-1));

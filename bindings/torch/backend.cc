@@ -3,12 +3,14 @@
 #include <pybind11/pybind11.h>
 
 #include "torch/store.h"
+#include "torch/streamed_work.h"
 #include "torch/tensors.h"
 
 namespace hetcomm {
 
 TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                           std::chrono::nanoseconds timeout, const std::string& name)
+                           std::chrono::nanoseconds timeout, const std::string& name,
+                           const std::string& vendor, int device)
     : c10d::Backend(rank, size) {
   TorchStore torch_store(store);
   Communicator::Options options;
@@ -16,7 +18,11 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.size = size;
   options.name = name;
   options.timeout = timeout;
+  options.vendor = vendor;
+  options.device = device;
   communicator_ = std::make_unique<Communicator>(torch_store, std::move(options));
+  const RankInfo& info = communicator_->topology().rank(rank);
+  home_ = std::make_shared<const Home>(communicator_->device(), rank, info.vendor, info.host_name);
 }
 
 // Python may drop the last reference with the interpreter's lock held, which the progress thread
@@ -29,16 +35,24 @@ TorchBackend::~TorchBackend() {
 }
 
 TorchBackend::WorkPointer TorchBackend::start(Call call) {
-  Communicator::CallOptions options{.will_wait = call.will_wait};
-  if (call.timeout != c10d::kUnsetTimeout) options.timeout = call.timeout;
-  hetcomm::Work work = communicator_->submit(call.spec, call.input, call.output, options);
-  return wrap(std::move(work), std::move(call), ++sequence_);
+  return finish(std::move(call), ++sequence_, [this](const Call& call, const auto& options) {
+    return communicator_->submit(call.spec, call.input, call.output, options);
+  });
 }
 
-TorchBackend::WorkPointer TorchBackend::wrap(hetcomm::Work work, Call call, uint64_t sequence) {
-  return c10::make_intrusive<TorchWork>(std::move(work), call.type, rank_, sequence,
-                                        std::move(call.keep), std::move(call.outputs),
-                                        std::move(call.finish));
+template <typename Submit>
+TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, const Submit& submit) {
+  const bool streamed = call.access() == Home::Access::streamed;
+  Communicator::CallOptions options;
+  options.will_wait = call.will_wait && !streamed;
+  if (call.timeout != c10d::kUnsetTimeout) options.timeout = call.timeout;
+  // Without tensors (barrier) it is the stream's work so far that the others wait for.
+  if (home_->streams()) options.stream = native(home_->current_stream());
+  hetcomm::Work work = submit(call, options);
+  if (streamed) {
+    return c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_, sequence);
+  }
+  return c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_, sequence);
 }
 
 TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
@@ -133,21 +147,24 @@ TorchBackend::WorkPointer TorchBackend::barrier(const c10d::BarrierOptions& opti
 
 TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) {
   return with_python_errors([&] {
-    Call call("send", c10d::OpType::SEND, Collective::send, rank_, size_);
-    call.in_place(tensors);
-    hetcomm::Work work = communicator_->send(call.input, call.spec.dtype, call.spec.count, to,
-                                             static_cast<uint32_t>(tag), {});
-    return wrap(std::move(work), std::move(call), sequence_);
+    Call call("send", c10d::OpType::SEND, Collective::send, home_, rank_, size_);
+    call.read_part(only(tensors, call.operation));
+    call.outputs = tensors;
+    return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
+      return communicator_->send(call.input, call.spec.dtype, call.spec.count, to,
+                                 static_cast<uint32_t>(tag), options);
+    });
   });
 }
 
 TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag) {
   return with_python_errors([&] {
-    Call call("recv", c10d::OpType::RECV, Collective::recv, rank_, size_);
-    call.in_place(tensors);
-    hetcomm::Work work = communicator_->recv(call.output, call.spec.dtype, call.spec.count, from,
-                                             static_cast<uint32_t>(tag), {});
-    return wrap(std::move(work), std::move(call), sequence_);
+    Call call("recv", c10d::OpType::RECV, Collective::recv, home_, rank_, size_);
+    call.write_part(only(tensors, call.operation));
+    return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
+      return communicator_->recv(call.output, call.spec.dtype, call.spec.count, from,
+                                 static_cast<uint32_t>(tag), options);
+    });
   });
 }
 

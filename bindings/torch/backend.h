@@ -17,7 +17,8 @@ class TorchBackend : public c10d::Backend {
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
   TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-               std::chrono::nanoseconds timeout, const std::string& name);
+               std::chrono::nanoseconds timeout, const std::string& name, const std::string& vendor,
+               int device);
   ~TorchBackend() override;
 
   const std::string getBackendName() const override { return "hetcomm"; }
@@ -58,7 +59,7 @@ class TorchBackend : public c10d::Backend {
   WorkPointer run(const char* operation, c10d::OpType type, Collective collective,
                   const Options& options, const Prepare& prepare) {
     return with_python_errors([&] {
-      Call call(operation, type, collective, rank_, size_);
+      Call call(operation, type, collective, home_, rank_, size_);
       call.timeout = options.timeout;
       call.will_wait = waits(options);
       prepare(call);
@@ -66,9 +67,12 @@ class TorchBackend : public c10d::Backend {
     });
   }
   WorkPointer start(Call call);
-  WorkPointer wrap(hetcomm::Work work, Call call, uint64_t sequence);
+  // Submits by `submit(call, options)` and makes torch's handle.
+  template <typename Submit>
+  WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
 
   std::unique_ptr<Communicator> communicator_;
+  std::shared_ptr<const Home> home_;
   std::atomic<uint64_t> sequence_{0};
 };
 

@@ -45,38 +45,79 @@ void Call::rooted(int64_t root) {
   rooted_ = true;
 }
 
+void Call::check(const at::Tensor& tensor) {
+  check_tensor(tensor, operation);
+  if (access_ && tensor.device() != device_) {
+    throw Error(Code::invalid_argument,
+                std::string(operation) +
+                    ": expected all tensors of a call on one device, got one on " + device_.str() +
+                    " and one on " + tensor.device().str() + "; move them to " + device_.str());
+  }
+  const Home::Access access = home->access(tensor, operation);
+  // An empty tensor says nothing about the others.
+  if (access_ && tensor.numel() == 0) return;
+  access_ = access;
+  device_ = tensor.device();
+}
+
+void Call::check_list(const Tensors& list) {
+  hetcomm::check_list(list, part_, size, operation);
+  for (const at::Tensor& tensor : list) check(tensor);
+}
+
+at::Device Call::memory() const {
+  return access() == Home::Access::copied ? home->device() : device_;
+}
+
+at::Tensor Call::inside(const at::Tensor& tensor, bool with_contents) const {
+  if (access() != Home::Access::copied) return tensor;
+  return with_contents ? tensor.to(memory()) : at::empty_like(tensor, memory());
+}
+
+void Call::give_back(const at::Tensor& from, const at::Tensor& to) {
+  if (!from.is_same(to)) finish = [from, to] { to.copy_(from); };
+}
+
 void Call::in_place(const Tensors& tensors) {
   const at::Tensor& tensor = only(tensors, operation);
-  read_part(tensor);
-  write(tensor);
+  check(tensor);
+  const at::Tensor used = inside(tensor, true);
+  set_part(tensor);
+  input = output = used.data_ptr();
+  keep = {used};
+  outputs = {tensor};
+  give_back(used, tensor);
   spec.in_place = true;
 }
 
 void Call::read(const at::Tensor& tensor) {
-  check_tensor(tensor, operation);
-  input = tensor.data_ptr();
-  keep.push_back(tensor);
+  check(tensor);
+  keep.push_back(inside(tensor, true));
+  input = keep.back().data_ptr();
 }
 
 void Call::write(const at::Tensor& tensor) {
-  check_tensor(tensor, operation);
-  output = tensor.data_ptr();
-  keep.push_back(tensor);
+  check(tensor);
+  keep.push_back(inside(tensor, false));
+  output = keep.back().data_ptr();
   outputs = {tensor};
+  give_back(keep.back(), tensor);
+}
+
+void Call::set_part(const at::Tensor& tensor) {
+  part_ = tensor;
+  spec.dtype = dtype_of(tensor);
+  spec.count = tensor.numel();
 }
 
 void Call::read_part(const at::Tensor& tensor) {
   read(tensor);
-  part_ = tensor;
-  spec.dtype = dtype_of(tensor);
-  spec.count = tensor.numel();
+  set_part(tensor);
 }
 
 void Call::write_part(const at::Tensor& tensor) {
   write(tensor);
-  part_ = tensor;
-  spec.dtype = dtype_of(tensor);
-  spec.count = tensor.numel();
+  set_part(tensor);
 }
 
 void Call::read_all(const at::Tensor& tensor) {
@@ -93,8 +134,8 @@ void Call::write_all(const at::Tensor& tensor) {
 
 void Call::read_list(const std::vector<Tensors>& lists) {
   if (const Tensors* list = only_list(lists, "inputs")) {
-    check_list(*list, part_, size, operation);
-    const Flat flat = flatten(*list);
+    check_list(*list);
+    const Flat flat = flatten(*list, memory());
     copy_in(flat, *list);
     input = flat.tensor.data_ptr();
     keep.push_back(flat.tensor);
@@ -104,17 +145,17 @@ void Call::read_list(const std::vector<Tensors>& lists) {
 
 void Call::write_list(const std::vector<Tensors>& lists) {
   if (const Tensors* list = only_list(lists, "outputs")) {
-    check_list(*list, part_, size, operation);
+    check_list(*list);
     write_flat(*list);
   }
 }
 
 void Call::write_flat(const Tensors& list) {
-  const Flat flat = flatten(list);
+  const Flat flat = flatten(list, memory());
   output = flat.tensor.data_ptr();
   keep.push_back(flat.tensor);
   outputs = list;
-  finish = [flat, list] { copy_out(flat, list); };
+  if (!flat.direct) finish = [flat, list] { copy_out(flat, list); };
 }
 
 const Call::Tensors* Call::only_list(const std::vector<Tensors>& lists, const char* what) const {

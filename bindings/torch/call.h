@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "plan/plan.h"
+#include "torch/home.h"
 
 namespace hetcomm {
 
@@ -16,13 +18,15 @@ namespace hetcomm {
 struct Call {
   using Tensors = std::vector<at::Tensor>;
 
-  Call(const char* operation, c10d::OpType type, Collective collective, int rank, int size)
-      : operation(operation), type(type), rank(rank), size(size) {
+  Call(const char* operation, c10d::OpType type, Collective collective,
+       std::shared_ptr<const Home> home, int rank, int size)
+      : operation(operation), type(type), home(std::move(home)), rank(rank), size(size) {
     spec.collective = collective;
   }
 
   const char* operation;  // torch's name, for messages
   c10d::OpType type;
+  std::shared_ptr<const Home> home;
   int rank, size;
   Spec spec;
   const void* input = nullptr;
@@ -31,6 +35,10 @@ struct Call {
   bool will_wait = false;
   Tensors keep, outputs;  // what the operation uses, what its result is
   std::function<void()> finish;
+
+  // How the tensors take part; that of all, fixed by the first.
+  Home::Access access() const { return access_.value_or(Home::Access::direct); }
+  void check(const at::Tensor& tensor);
 
   void reduce_by(const c10d::ReduceOp& op);
   void rooted(int64_t root);
@@ -53,6 +61,15 @@ struct Call {
  private:
   const Tensors* only_list(const std::vector<Tensors>& lists, const char* what) const;
 
+  void check_list(const Tensors& list);
+  at::Device memory() const;  // that the operation works on
+  // What stands for the tensor there.
+  at::Tensor inside(const at::Tensor& tensor, bool with_contents) const;
+  void give_back(const at::Tensor& from, const at::Tensor& to);
+  void set_part(const at::Tensor& tensor);
+
+  std::optional<Home::Access> access_;
+  at::Device device_ = at::kCPU;
   at::Tensor part_;
   bool rooted_ = false;
 };

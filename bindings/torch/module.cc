@@ -12,14 +12,16 @@ PYBIND11_MODULE(_torch, module) {
   module.def(
       "create_backend",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout,
-         const std::string& name) {
+         const std::string& name, const std::string& vendor, int device) {
         py::gil_scoped_release release;
         return hetcomm::with_python_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
           return c10::make_intrusive<hetcomm::TorchBackend>(
               store, rank, size,
-              std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout, 1e9) * 1e9)), name);
+              std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout, 1e9) * 1e9)), name,
+              vendor, device);
         });
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
+      py::arg("vendor"), py::arg("device"),
       "A c10d Backend over a new communicator; timeout in seconds.");
 }

@@ -11,14 +11,14 @@ namespace {
               std::string(operation) + ": expected " + expected + ", got " + got + "; " + remedy);
 }
 
-std::string text(const at::Tensor& tensor) {
+}  // namespace
+
+std::string describe(const at::Tensor& tensor) {
   std::ostringstream stream;
   stream << tensor.scalar_type() << " tensor of shape " << tensor.sizes() << " and strides "
          << tensor.strides() << " on " << tensor.device();
   return stream.str();
 }
-
-}  // namespace
 
 Dtype dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -68,11 +68,8 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
   if (tensor.is_sparse() || tensor.layout() != at::kStrided) {
     refuse(operation, "a dense tensor", "a sparse one", "call to_dense() first");
   }
-  if (!tensor.device().is_cpu()) {
-    refuse(operation, "a CPU tensor", text(tensor), "move it with .cpu()");
-  }
   if (!tensor.is_contiguous()) {
-    refuse(operation, "a contiguous tensor", "a " + text(tensor), "call .contiguous() first");
+    refuse(operation, "a contiguous tensor", "a " + describe(tensor), "call .contiguous() first");
   }
 }
 
@@ -93,8 +90,8 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int
   for (const at::Tensor& tensor : list) {
     check_tensor(tensor, operation);
     if (tensor.scalar_type() != like.scalar_type() || tensor.numel() != like.numel()) {
-      refuse(operation, "every tensor in the list to match the " + text(like), "a " + text(tensor),
-             "make all of one dtype and size");
+      refuse(operation, "every tensor in the list to match the " + describe(like),
+             "a " + describe(tensor), "make all of one dtype and size");
     }
   }
 }
@@ -113,17 +110,17 @@ void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* oper
                   c10::toString(a.scalar_type()) + " and " + c10::toString(b.scalar_type()));
 }
 
-Flat flatten(const std::vector<at::Tensor>& list) {
+Flat flatten(const std::vector<at::Tensor>& list, at::Device device) {
   const char* next = static_cast<const char*>(list[0].const_data_ptr());
   int64_t count = 0;
-  bool direct = true;
+  bool direct = list[0].device() == device;
   for (const at::Tensor& tensor : list) {
     direct &= tensor.const_data_ptr() == next;
     next += tensor.nbytes();
     count += tensor.numel();
   }
   if (direct) return {list[0], true};
-  return {at::empty({count}, list[0].options()), false};
+  return {at::empty({count}, list[0].options().device(device)), false};
 }
 
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {

@@ -10,9 +10,11 @@ namespace hetcomm {
 
 // hetcomm's dtype for a tensor: one that can be reduced where torch's can, else plain bytes.
 Dtype dtype_of(const at::Tensor& tensor);
+// "float tensor of shape [2] and strides [1] on cpu".
+std::string describe(const at::Tensor& tensor);
 
-// The tensor must be dense, contiguous and in memory that hetcomm serves (CPU); throws
-// Error(invalid_argument) that names the operation, what was expected and what came.
+// The tensor must be dense and contiguous; throws Error(invalid_argument) that names the operation,
+// what was expected and what came. Where it may be, Home says.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 // Exactly one tensor, as torch's single-device interface passes it.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
@@ -23,13 +25,13 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int
 void check_size(const at::Tensor& tensor, int64_t expected, const std::string& what);
 void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* operation);
 
-// One contiguous tensor for a list of tensors of one dtype: the list's own memory when it lies in
-// one piece (`direct`), else newly allocated, uninitialised.
+// One contiguous tensor on `device` for a list of tensors of one dtype: the list's own memory when
+// it lies there in one piece (`direct`), else newly allocated, uninitialised.
 struct Flat {
   at::Tensor tensor;
   bool direct = false;
 };
-Flat flatten(const std::vector<at::Tensor>& list);
+Flat flatten(const std::vector<at::Tensor>& list, at::Device device);
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list);
 void copy_out(const Flat& flat, const std::vector<at::Tensor>& list);
 

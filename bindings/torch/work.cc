@@ -53,6 +53,12 @@ std::exception_ptr python_exception(const Status& status) {
   }
 }
 
+void refuse_abort() {
+  throw_python(Status(Code::invalid_argument,
+                      "one operation cannot be aborted alone: expected abort() of the whole group; "
+                      "call torch.distributed.distributed_c10d._abort_process_group()"));
+}
+
 const Status& TorchWork::Shared::complete(const Status& status) {
   // What is let go here may need the interpreter's lock, so not inside call_once.
   std::function<void()> finished;
@@ -70,14 +76,12 @@ const Status& TorchWork::Shared::complete(const Status& status) {
   return outcome;
 }
 
-TorchWork::TorchWork(hetcomm::Work work, c10d::OpType type, int rank, uint64_t sequence,
-                     std::vector<at::Tensor> keep, std::vector<at::Tensor> outputs,
-                     std::function<void()> finish)
-    : c10d::Work(rank, type), work_(std::move(work)), sequence_(sequence) {
+TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence)
+    : c10d::Work(rank, call.type), work_(std::move(work)), sequence_(sequence) {
   shared_ = std::make_shared<Shared>();
-  work_.hold(std::make_shared<std::vector<at::Tensor>>(std::move(keep)));
-  shared_->outputs = std::move(outputs);
-  shared_->finish = std::move(finish);
+  work_.hold(std::make_shared<Call::Tensors>(std::move(call.keep)));
+  shared_->outputs = std::move(call.outputs);
+  shared_->finish = std::move(call.finish);
 }
 
 // Dropped before completion: the tensors live on until the operation lets go of them.
@@ -105,11 +109,7 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-void TorchWork::abort() {
-  throw_python(Status(Code::invalid_argument,
-                      "one operation cannot be aborted alone: expected abort() of the whole group; "
-                      "call torch.distributed.distributed_c10d._abort_process_group()"));
-}
+void TorchWork::abort() { refuse_abort(); }
 
 std::vector<at::Tensor> TorchWork::result() { return shared_->outputs; }
 

@@ -5,17 +5,17 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "comm/communicator.h"
+#include "torch/call.h"
 
 namespace hetcomm {
 
-// torch's handle on an operation. Keeps the tensors alive until it is complete. Thread-safe.
+// torch's handle on an operation for whose end the host waits. Keeps the tensors alive until it is
+// complete. Thread-safe.
 class TorchWork : public c10d::Work {
  public:
-  // `keep`: tensors the operation uses; `outputs`: what result() and the future give; `finish`:
-  // runs once after success, before anybody sees the operation complete.
-  TorchWork(hetcomm::Work work, c10d::OpType type, int rank, uint64_t sequence,
-            std::vector<at::Tensor> keep, std::vector<at::Tensor> outputs,
-            std::function<void()> finish = nullptr);
+  // What remains to do after the operation (call.finish) is done once after success, before anybody
+  // sees it complete.
+  TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence);
   ~TorchWork() override;
 
   bool isCompleted() override;
@@ -46,6 +46,9 @@ class TorchWork : public c10d::Work {
   uint64_t sequence_;
   std::shared_ptr<Shared> shared_;
 };
+
+// A single operation cannot be aborted; throws.
+[[noreturn]] void refuse_abort();
 
 // Throws the Python exception of the status's code (hetcomm.TimeoutError, ...).
 [[noreturn]] void throw_python(const Status& status);

@@ -25,6 +25,7 @@ class Case:
     count: int
     root: int
     key: tuple[object, ...]
+    device: str = "cpu"
 
     def __str__(self) -> str:
         op = f" {self.op}" if self.op else ""
@@ -63,7 +64,7 @@ class Collective:
 
 
 def _empty(case: Case, count: int) -> Tensor:
-    return torch.empty(count, dtype=case.dtype)
+    return torch.empty(count, dtype=case.dtype, device=case.device)
 
 
 def _parts(case: Case, tensor: Tensor, size: int) -> list[Tensor]:

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -42,13 +42,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks' hosts by name (one memory system each), bounds in seconds, and a folder."""
+    """The ranks' hosts by name (one memory system each), bounds in seconds, a folder, and what each
+    rank's environment has beyond this process's."""
 
     hosts: Sequence[str]
     folder: Path
     bound: float = 120.0
     group_timeout: float = 60.0
     backend: str = "hetcomm"
+    environments: Sequence[Mapping[str, str]] = ()
 
 
 class JobFailed(AssertionError):
@@ -68,6 +70,8 @@ def _main(
     faulthandler.enable()
     faulthandler.dump_traceback_later(max(job.bound - 3, 1))
     os.environ["HETCOMM_HOST_ID"] = job.hosts[rank]
+    if job.environments:
+        os.environ.update(job.environments[rank])
     import torch
     import torch.distributed as dist
 

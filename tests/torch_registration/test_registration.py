@@ -26,6 +26,21 @@ dist.destroy_process_group()
 print("reduced")
 """
 
+# Prints which devices' tensors hetcomm serves, after an all_reduce where CPU tensors are served.
+SERVED = """
+import torch, torch.distributed as dist
+dist.init_process_group(BACKEND, store=dist.HashStore(), rank=0, world_size=1)
+group = dist.group.WORLD
+types = [device.type for device in group._device_types]
+if "cpu" in types:
+    tensor = torch.arange(4.0)
+    dist.all_reduce(tensor)
+    dist.barrier()
+    assert tensor.tolist() == [0, 1, 2, 3], tensor
+print([kind for kind in types if group._get_backend(torch.device(kind)).name() == "hetcomm"])
+dist.destroy_process_group()
+"""
+
 # Prints what importing torch loaded, in order.
 MODULES = "import json, sys, torch; print(json.dumps(list(sys.modules)))"
 
@@ -58,6 +73,22 @@ def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -
     result = run(site, "import torch\n" + ALL_REDUCE)
     assert result.returncode != 0
     assert "hetcomm" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("backend", "served"),
+    [
+        ("hetcomm", ["cpu", "cuda"]),
+        ("cpu:hetcomm", ["cpu"]),
+        ("cuda:hetcomm", ["cuda"]),
+        ("cpu:hetcomm,cuda:hetcomm", ["cpu", "cuda"]),
+        ("cpu:gloo,cuda:hetcomm", ["cuda"]),
+    ],
+)
+def test_backends_by_device(backend: str, served: list[str], installed: Path, run: Run) -> None:
+    """Also where torch knows no GPU: the names must not depend on the machine."""
+    result = run(installed, f"BACKEND = {backend!r}\n" + SERVED)
+    assert sorted(succeeded(result).strip("[]\n").replace("'", "").split(", ")) == served
 
 
 def test_registering_again_changes_nothing(installed: Path, run: Run) -> None:

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "comm/communicator.h"
+#include "torch/call.h"
+
+namespace hetcomm {
+
+// torch's handle on an operation on device tensors: who waits has the current stream wait, while
+// the host goes on. A failure that the host has not seen by then is logged, and given by the
+// group's next call. Thread-safe.
+class StreamedWork : public c10d::Work {
+ public:
+  // What remains to do after the operation (call.finish) is queued at once, on the home's stream.
+  StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  // With a timeout the host waits as well.
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  void abort() override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  void order(const c10::Stream& stream);
+
+  hetcomm::Work work_;
+  uint64_t sequence_;
+  std::shared_ptr<const Home> home_;
+  std::vector<at::Tensor> outputs_;
+  std::optional<c10::Event> finished_;  // that what remained is done
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::once_flag watched_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,66 @@
+"""Tests on a real GPU: `pytest tests/gpu`. One is enough: several ranks share it, each with a host
+identity of its own for hetcomm and for NCCL, which otherwise allows one rank per GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "torch"))
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+else:
+    from ranks import Job
+
+
+def _missing() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no GPU"
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mine = [item for item in items if Path(__file__).parent in item.path.parents]
+    if mine and (missing := _missing()):
+        for item in mine:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def environment(letter: str, name: str) -> dict[str, str]:
+    """Of a rank on the GPU (g) or on the CPU (c)."""
+    if letter == "c":
+        return {"HETCOMM_VENDOR": "cpu"}
+    return {"HETCOMM_VENDOR": "", "HETCOMM_DEVICE": "0", "NCCL_HOSTID": name}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Makes a Job from one letter per rank, g for the GPU and c for the CPU; every rank a host."""
+    made = 0
+
+    def make(kinds: str, **settings: Any) -> Job:
+        nonlocal made
+        made += 1
+        folder = tmp_path / f"job{made}"
+        folder.mkdir()
+        names = [f"{os.getpid()}-{tmp_path.name}-{rank}" for rank in range(len(kinds))]
+        environments = [environment(kind, name) for kind, name in zip(kinds, names, strict=True)]
+        return Job(hosts=names, folder=folder, environments=environments, **settings)
+
+    yield make
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    return int(os.environ.get("HETCOMM_TEST_SEED") or 1)

@@ -1,0 +1,93 @@
+"""Every collective, dtype and operation on GPU tensors, among GPU ranks and with CPU ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+import torch.distributed as dist
+from collectives import COLLECTIVES, cases
+from oracle import short
+from ranks import Job, launch, values
+
+from hetcomm import _core
+
+KINDS = ["g", "gg", "gc", "ggc", "gcgc", "ggggcc"]
+
+
+def home() -> str:
+    return "cpu" if os.environ.get("HETCOMM_VENDOR") == "cpu" else "cuda"
+
+
+def _native(dtype: torch.dtype, op: str | None) -> bool:
+    if op is None:
+        return True
+    name = {"bool": "boolean"}.get(short(dtype), short(dtype))
+    return _core.ccl_reduces(getattr(_core.Dtype, name), getattr(_core.ReduceOp, op.lower()))
+
+
+def run_cases(rank: int, size: int, seed: int, kinds: str) -> list[str]:
+    failures = []
+    for case in cases(seed, size, kinds):
+        if not _native(case.dtype, case.op):
+            continue
+        collective = COLLECTIVES[case.collective]
+        inputs = case.inputs(size)
+        there = replace(case, device=home())
+        got = collective.call(there, inputs[rank].to(home(), copy=True), rank, size, None).cpu()
+        if difference := collective.expect(case, inputs, rank, size).difference(got):
+            failures.append(f"rank {rank}, {case}: {difference}")
+    return failures
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_every_collective_dtype_and_op(job: Callable[..., Job], seed: int, kinds: str) -> None:
+    results = values(job(kinds, bound=280), run_cases, seed, kinds)
+    failures = [failure for result in results for failure in result]
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
+
+
+def cpu_tensors(rank: int, size: int) -> None:
+    """On a GPU's rank too, through copies."""
+    tensor = torch.arange(1000.0) + rank
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, size * torch.arange(1000.0) + size * (size - 1) / 2)
+    parts = [torch.empty(3) for _ in range(size)]
+    dist.all_gather(parts, torch.full((3,), float(rank)))
+    assert torch.equal(torch.stack(parts), torch.arange(float(size)).repeat(3, 1).t())
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": other} for other in range(size)]
+    dist.barrier()
+
+
+@pytest.mark.parametrize("kinds", ["g", "gg", "gcg"])
+def test_cpu_tensors(job: Callable[..., Job], kinds: str) -> None:
+    values(job(kinds), cpu_tensors)
+
+
+def gpu_tensor_on_a_cpu_rank(rank: int, size: int) -> None:
+    dist.all_reduce(torch.ones(3, device="cuda"))
+
+
+def test_a_gpu_tensor_on_a_cpu_rank_is_refused(job: Callable[..., Job]) -> None:
+    (outcome,) = launch(job("c"), gpu_tensor_on_a_cpu_rank)
+    assert "InvalidArgumentError" in outcome.error, outcome.describe()
+    for words in ("rank 0", "vendor cpu", "HETCOMM_VENDOR"):
+        assert words in outcome.text, outcome.text
+
+
+def tensors_apart(rank: int, size: int) -> None:
+    dist.all_gather_into_tensor(torch.ones(3 * size), torch.ones(3, device="cuda"))
+
+
+def test_tensors_on_two_devices_are_refused(job: Callable[..., Job]) -> None:
+    (outcome,) = launch(job("g"), tensors_apart)
+    assert "InvalidArgumentError" in outcome.error, outcome.describe()
+    assert "one device" in outcome.text and "cuda:0" in outcome.text, outcome.text

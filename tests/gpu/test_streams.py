@@ -1,0 +1,165 @@
+"""Operations in the order of torch's streams: what they wait for, and who waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+import torch.distributed as dist
+from ranks import Job, values
+from test_collectives import home
+
+COUNT = 1_000_000
+LONG = 1_000_000_000  # cycles of a GPU's clock: about half a second
+KINDS = ["g", "gg", "gc"]
+
+
+def _busy() -> torch.cuda.Event:
+    """Keeps the current stream busy; the event is over when it no longer is."""
+    torch.cuda._sleep(LONG)
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+def _sum(size: int) -> float:
+    return size * (size + 1) / 2
+
+
+def _run(rank: int, size: int, on_gpu: Callable[[int, int], None], calls: int) -> None:
+    """The GPU's ranks run the program; the others make the same number of all_reduces."""
+    if home() == "cuda":
+        return on_gpu(rank, size)
+    for _ in range(calls):
+        tensor = torch.full((COUNT,), float(rank + 1))
+        dist.all_reduce(tensor)
+        assert bool((tensor == _sum(size)).all())
+
+
+def _waits_for_the_callers_stream(rank: int, size: int) -> None:
+    tensor = torch.zeros(COUNT, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        _busy()
+        tensor.fill_(rank + 1)
+        work = dist.all_reduce(tensor, async_op=True)
+    work.wait()  # on another stream than the call's
+    assert bool((tensor == _sum(size)).all())
+
+
+def _waiting_leaves_the_host_alone(rank: int, size: int) -> None:
+    busy = _busy()
+    tensor = torch.full((COUNT,), float(rank + 1), device="cuda")
+    dist.all_reduce(tensor)
+    result = tensor * 2
+    assert not busy.query(), "the host waited for the GPU"
+    assert bool((result == 2 * _sum(size)).all())
+
+
+def _a_timeout_makes_the_host_wait(rank: int, size: int) -> None:
+    from datetime import timedelta
+
+    busy = _busy()
+    tensor = torch.full((COUNT,), float(rank + 1), device="cuda")
+    work = dist.all_reduce(tensor, async_op=True)
+    assert not work.is_completed()
+    work.wait(timedelta(seconds=30))
+    assert busy.query(), "the operation ended before what it waits for"
+    assert work.is_completed() and work.is_success()
+    assert bool((tensor == _sum(size)).all())
+
+
+def _completion_shows_without_waiting(rank: int, size: int) -> None:
+    tensor = torch.full((COUNT,), float(rank + 1), device="cuda")
+    work = dist.all_reduce(tensor, async_op=True)
+    end = time.monotonic() + 30
+    while not work.is_completed():
+        assert time.monotonic() < end, "never completed"
+        time.sleep(0)
+    assert bool((tensor == _sum(size)).all())
+
+
+def _futures(rank: int, size: int) -> None:
+    _busy()
+    tensor = torch.full((COUNT,), float(rank + 1), device="cuda")
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2)
+    result = doubled.wait()
+    assert bool((result == 2 * _sum(size)).all())
+
+
+def _computing_meanwhile(rank: int, size: int) -> None:
+    tensors = [torch.full((COUNT,), float(rank + 1), device="cuda") for _ in range(8)]
+    matrix = torch.randn(1024, 1024, device="cuda", dtype=torch.float64)
+    expected = matrix @ matrix
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    products = [matrix @ matrix for _ in range(20)]
+    for work in works:
+        work.wait()
+    assert all(bool((tensor == _sum(size)).all()) for tensor in tensors)
+    assert all(torch.allclose(product, expected) for product in products)
+
+
+# Each with its number of all_reduces.
+PROGRAMS = [
+    (_waits_for_the_callers_stream, 1), (_waiting_leaves_the_host_alone, 1),
+    (_a_timeout_makes_the_host_wait, 1), (_completion_shows_without_waiting, 1), (_futures, 1),
+    (_computing_meanwhile, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize(("program", "calls"), PROGRAMS, ids=lambda p: getattr(p, "__name__", p))
+def test_order(job: Callable[..., Job], kinds: str, program: Callable, calls: int) -> None:
+    values(job(kinds), _run, program, calls)
+
+
+def reused_memory(rank: int, size: int) -> None:
+    """Tensors are dropped while the operation still waits; others of their size must not get their
+    memory before it is over."""
+    device = home()
+    for call in range(20):
+        if device == "cuda":
+            torch.cuda._sleep(LONG // 20)
+        parts = [torch.empty(COUNT, device=device) for _ in range(size)]
+        source = torch.full((COUNT,), float(rank + call), device=device)
+        work = dist.all_gather(parts, source, async_op=True)
+        del source
+        junk = [torch.full((COUNT,), -1.0, device=device) for _ in range(size + 2)]
+        work.wait()
+        del junk
+        totals = torch.stack([part.sum(dtype=torch.float64) for part in parts]).cpu()
+        assert totals.tolist() == [COUNT * (other + call) for other in range(size)], f"call {call}"
+        dist.all_gather([torch.empty(COUNT, device=device) for _ in range(size)],
+                        torch.ones(COUNT, device=device), async_op=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_the_caching_allocator_waits(job: Callable[..., Job], kinds: str) -> None:
+    values(job(kinds), reused_memory)
+
+
+def messages(rank: int, size: int) -> None:
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 1, 1000, COUNT, 5 * COUNT):
+        if home() == "cuda":
+            torch.cuda._sleep(LONG // 50)
+        incoming = torch.zeros(count, device=home())
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, torch.full((count,), float(rank), device=home()), right),
+            dist.P2POp(dist.irecv, incoming, left),
+        ])  # fmt: skip
+        for work in works:
+            work.wait()
+        assert bool((incoming == left).all()), f"{count} elements"
+
+
+@pytest.mark.parametrize("kinds", ["gg", "gc", "ggc"])
+def test_messages(job: Callable[..., Job], kinds: str) -> None:
+    values(job(kinds), messages)

@@ -1,0 +1,112 @@
+"""Process groups of ranks of unlike vendors, emulated: CPU tensors are then device memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+import pytest
+import torch
+import torch.distributed as dist
+from collectives import COLLECTIVES, cases
+from oracle import short
+from ranks import Job, launch, values
+from test_asynchronous import _run_all
+from test_invalid import odd_but_legal, refuse
+from test_training import train
+from vendors import environments, missing_libraries
+
+from hetcomm import _core
+
+pytestmark = pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
+
+# Letters of hosts, and of vendors (n nvidia, a amd, c cpu): islands inside a host and over several,
+# hosts of one vendor and of several, ranks in blocks and interleaved.
+LAYOUTS = [
+    ("a", "n"), ("aa", "nn"), ("ab", "nn"), ("aa", "na"), ("ab", "nc"), ("aabb", "nnaa"),
+    ("abab", "nana"), ("aabbc", "nnaac"), ("abcab", "nacna"), ("aabbcc", "nnnaca"),
+]  # fmt: skip
+
+
+def _native(dtype: torch.dtype, op: str | None) -> bool:
+    """Whether the vendors' libraries have it; groups with a rank of a vendor need that."""
+    if op is None:
+        return True
+    name = {"bool": "boolean"}.get(short(dtype), short(dtype))
+    return _core.ccl_reduces(getattr(_core.Dtype, name), getattr(_core.ReduceOp, op.lower()))
+
+
+def run_cases(rank: int, size: int, seed: int, layout: str) -> tuple[list[str], dict[str, str]]:
+    failures, digests = [], {}
+    for case in cases(seed, size, layout):
+        if not _native(case.dtype, case.op):
+            continue
+        collective = COLLECTIVES[case.collective]
+        inputs = case.inputs(size)
+        got = collective.call(case, inputs[rank].clone(), rank, size, None)
+        if difference := collective.expect(case, inputs, rank, size).difference(got):
+            failures.append(f"rank {rank}, {case}: {difference}")
+        if collective.same:
+            digests[str(case)] = blake2b(got.view(torch.uint8).numpy().tobytes()).hexdigest()
+    return failures, digests
+
+
+def _job(job: Callable[..., Job], hosts: str, vendors: str, **settings: float) -> Job:
+    return job(hosts, environments=environments(vendors), **settings)
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_every_collective_dtype_and_op(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
+    results = values(_job(job, hosts, vendors, bound=250), run_cases, seed, hosts + vendors)
+    failures = [failure for result in results for failure in result[0]]
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
+    for _, digests in results[1:]:
+        different = [name for name in digests if digests[name] != results[0][1][name]]
+        assert not different, f"bits differ between ranks: {different}"
+
+
+def lacking(rank: int, size: int) -> str:
+    try:
+        dist.all_reduce(torch.ones(5, dtype=torch.int16))
+    except _core.InvalidArgumentError as error:
+        text = str(error)
+    else:
+        text = "accepted"
+    tensor = torch.full((3,), float(rank))
+    dist.all_reduce(tensor)  # the group goes on
+    assert tensor[0] == size * (size - 1) / 2
+    return text
+
+
+def test_what_a_vendors_library_lacks_is_refused_everywhere(job: Callable[..., Job]) -> None:
+    for text in values(_job(job, "aab", "nnc"), lacking):
+        assert "int16" in text, text
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), [("ab", "nc"), ("aabba", "nnaac")])
+def test_programs(job: Callable[..., Job], seed: int, hosts: str, vendors: str) -> None:
+    values(_job(job, hosts, vendors, bound=150), _run_all, seed)
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), [("ab", "na"), ("abb", "nnc")])
+def test_arguments(job: Callable[..., Job], hosts: str, vendors: str) -> None:
+    values(_job(job, hosts, vendors), odd_but_legal)
+    assert not any(values(_job(job, hosts, vendors), refuse))
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), [("aabbc", "nnaac")])
+def test_losses_equal_gloo(job: Callable[..., Job], hosts: str, vendors: str) -> None:
+    for ours, theirs, _, difference in values(_job(job, hosts, vendors), train):
+        assert ours == pytest.approx(theirs, rel=1e-5) and difference < 1e-5
+
+
+def test_a_vendor_without_its_library_is_an_error_on_every_rank(job: Callable[..., Job]) -> None:
+    settings = environments("nc")
+    settings[0]["HETCOMM_CUDA_LIBRARY"] = "/nowhere/libcudart.so"
+    outcomes = launch(job("ab", environments=settings, group_timeout=20), run_cases, 0, "ab")
+    for outcome in outcomes:
+        assert "Error" in outcome.error, outcome.describe()
+        assert "/nowhere/libcudart.so" in outcome.text, outcome.text
+    assert "VendorError" in outcomes[0].error and "rank 0" in outcomes[1].text, outcomes[1].text
