@@ -12,7 +12,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 import torch
 import torch.distributed as dist
 from ranks import Job, values
-from test_collectives import home
+from test_gpu_collectives import home
 
 
 def arrays(rank: int, size: int) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 from ranks import Job, values
-from test_collectives import home
+from test_gpu_collectives import home
 
 COUNT = 1_000_000
 LONG = 1_000_000_000  # cycles of a GPU's clock: about half a second

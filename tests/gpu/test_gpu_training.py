@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 from ranks import Job, values
-from test_collectives import home
+from test_gpu_collectives import home
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
