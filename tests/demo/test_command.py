@@ -38,7 +38,7 @@ def namespaces(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("namespaces")
 @pytest.mark.timeout(400)
 def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
-    result = invoke(tmp_path, "--order", "interleaved")
+    result = invoke(tmp_path, "--backend", "hetcomm", "--order", "interleaved")
     assert result.exit_code == 0, result.output
     assert "rank order: north south north south" in result.output
     assert "The losses agree at every step" in result.output
