@@ -1,0 +1,45 @@
+"""torch's process groups of a rank: hetcomm, the peer it is compared with, and gloo to agree."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import ranks
+import torch
+import torch.distributed as dist
+
+import hetcomm  # noqa: F401
+
+BOUND = timedelta(seconds=60)
+
+
+class Groups:
+    """Made by all ranks together. `device` is where this rank's tensors live: emulated vendors take
+    CPU tensors for device memory."""
+
+    def __init__(self, emulated: bool) -> None:
+        rank, size, folder = ranks.place()
+        self.rank, self.size, self.emulated = rank, size, emulated
+        self.on_gpu = ranks.on_gpu() and not emulated
+        self.device = torch.device("cuda", 0) if self.on_gpu else torch.device("cpu")
+        if self.on_gpu:
+            torch.cuda.set_device(0)
+        store = dist.FileStore(str(folder / "torch"), size)
+        dist.init_process_group("hetcomm", store=store, rank=rank, world_size=size, timeout=BOUND)
+        self.gloo = dist.new_group(backend="gloo", timeout=BOUND)
+
+    def synchronize(self) -> None:
+        """Until this rank's device is idle and all ranks are here."""
+        if self.on_gpu:
+            torch.cuda.synchronize()
+        dist.barrier(group=self.gloo)
+
+    def finish(self) -> None:
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+    def largest(self, value: float) -> float:
+        """The largest of all ranks' values."""
+        agreed = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(agreed, dist.ReduceOp.MAX, group=self.gloo)
+        return float(agreed)

@@ -1,0 +1,67 @@
+"""A rank's buffers on the device or in host memory, and how fast its copy engines are."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import numpy as np
+
+from hetcomm import _core
+
+PATIENCE = 60.0  # seconds for what a device has been given
+
+
+class Home:
+    """Where one rank's buffers live: device 0 of NVIDIA, or host memory."""
+
+    def __init__(self, on_gpu: bool) -> None:
+        self.device = _core.Device.open("nvidia", 0) if on_gpu else None
+        if self.device:
+            self.streams = [self.device.make_stream() for _ in range(2)]
+            self.events = [self.device.make_event() for _ in range(2)]
+        self.kept: list[np.ndarray] = []
+
+    def make(self, size: int, pinned: bool = False) -> int:
+        """The address of new memory: the device's, or host memory that copy engines reach."""
+        if self.device:
+            return self.device.allocate_pinned(size) if pinned else self.device.allocate(size)
+        array = np.zeros(size, np.uint8)
+        self.kept.append(array)
+        return array.ctypes.data
+
+    def wait(self) -> None:
+        """Until all that the streams were given is over."""
+        assert self.device is not None
+        for stream, event in zip(self.streams, self.events, strict=True):
+            self.device.record(event, stream)
+        end = time.monotonic() + PATIENCE
+        while not all(self.device.passed(event) for event in self.events):
+            if time.monotonic() > end:
+                raise TimeoutError(f"the device has not finished within {PATIENCE} s")
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        if self.device:
+            self.device.copy(target, source, size, self.streams[0])
+            self.wait()
+        else:
+            ctypes.memmove(target, source, size)
+
+    def write(self, address: int, values: np.ndarray) -> None:
+        self.copy(address, values.ctypes.data, values.nbytes)
+
+    def read(self, address: int, like: np.ndarray) -> np.ndarray:
+        values = np.empty_like(like)
+        self.copy(values.ctypes.data, address, values.nbytes)
+        return values
+
+    def copy_rate(self, pairs: list[tuple[int, int]], size: int, times: int) -> float:
+        """Bytes per second and direction when each (target, source) is copied on its stream."""
+        assert self.device is not None
+        self.wait()
+        begin = time.perf_counter()
+        for _ in range(times):
+            for stream, (target, source) in zip(self.streams, pairs, strict=False):
+                self.device.copy(target, source, size, stream)
+        self.wait()
+        return times * size / (time.perf_counter() - begin)

@@ -1,0 +1,159 @@
+"""all_reduce through hetcomm beside ProcessGroupNCCL, in turn in one run.
+
+With one rank, where nothing moves and only what a call costs shows; and with two ranks that share
+the GPU. Processes that share a GPU take turns on it, milliseconds each, so figures of two ranks are
+noisy unless MPS lets them run side by side (--mps).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ranks
+from ranks import Rank
+from report import Report, Skipped, parser
+
+SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
+ROUNDS = 9
+EXTRA_SECONDS, EXTRA_SHARE = 3e-6, 0.02  # hetcomm may cost this much more than NCCL
+
+
+def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
+    import torch
+    import torch.distributed as dist
+    from groups import BOUND, Groups
+
+    groups = Groups(emulated)
+    peer = groups.gloo if emulated else dist.new_group(backend="nccl", timeout=BOUND)
+    both = {"hetcomm": dist.group.WORLD, "peer": peer}
+    sizes, rounds = (SIZES, ROUNDS) if not smallest else ([8, 64 << 10], 2)
+    begin_all = time.monotonic()
+    report: dict[int, dict[str, dict[str, list[float]]]] = {}
+    for position, size in enumerate(sizes):
+        tensor = torch.full((size // 4,), groups.rank + 1.0, device=groups.device)
+        for group in both.values():
+            tensor.fill_(groups.rank + 1.0)
+            dist.all_reduce(tensor, group=group)
+            wanted = groups.size * (groups.size + 1) / 2
+            if not bool((tensor == wanted).all()):
+                raise SystemExit(f"{size} bytes: a wrong sum")
+        tensor.zero_()
+        groups.synchronize()
+        begin = time.perf_counter()
+        for _ in range(3):
+            dist.all_reduce(tensor, group=peer)
+        groups.finish()
+        once = groups.largest((time.perf_counter() - begin) / 3)
+        left = max(0.0, seconds - groups.largest(time.monotonic() - begin_all))
+        share = left / (len(sizes) - position) / (rounds + 1) / len(both) / 2
+        calls = int(max(2, min(200, share / once)))
+        rows = report[size] = {name: {"batch": [], "host": [], "latency": []} for name in both}
+        for number in range(rounds + 1):
+            order = list(both.items())[:: 1 if number % 2 else -1]
+            for name, group in order:
+                groups.synchronize()
+                begin = time.perf_counter()
+                for _ in range(calls):
+                    dist.all_reduce(tensor, group=group)
+                host = time.perf_counter() - begin
+                groups.finish()
+                batch = time.perf_counter() - begin
+                groups.synchronize()
+                begin = time.perf_counter()
+                for _ in range(calls):
+                    dist.all_reduce(tensor, group=group)
+                    groups.finish()
+                latency = time.perf_counter() - begin
+                if number > 0:  # the first one warms up
+                    for kind, value in (("batch", batch), ("host", host), ("latency", latency)):
+                        rows[name][kind].append(value / calls)
+        rows["calls"] = {"per round": [calls]}
+    ranks.give(report)
+    dist.destroy_process_group()
+
+
+def quartiles(values: list[float]) -> list[float]:
+    return [round(value * 1e6, 2) for value in statistics.quantiles(values, n=4)]
+
+
+def judge(report: Report, case: str, given: dict, emulated: bool) -> None:
+    for size, rows in given.items():
+        for kind in ("batch", "host", "latency"):
+            ours, theirs = (statistics.median(rows[name][kind]) for name in ("hetcomm", "peer"))
+            within = ours <= theirs + EXTRA_SECONDS + EXTRA_SHARE * theirs
+            held = kind != "host"
+            report.figure(
+                f"{case}: {int(size)} B, {kind}", ours, "s",
+                peer="gloo (no NCCL here)" if emulated else "ProcessGroupNCCL", peer_value=theirs,
+                target="at most 3 us and 2% more" if held else "",
+                met=None if emulated or not held else within,
+                quartiles_us=quartiles(rows["hetcomm"][kind]),
+                peer_quartiles_us=quartiles(rows["peer"][kind]),
+                calls=rows["calls"]["per round"][0],
+            )  # fmt: skip
+
+
+@contextmanager
+def multi_process_service(folder: Path) -> Iterator[None]:
+    """NVIDIA's service that lets processes use the GPU at the same time; a daemon of our own."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        raise Skipped("nvidia-cuda-mps-control is not installed")
+    pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    folder.mkdir()
+    os.environ |= pipes
+    daemon = subprocess.Popen([control, "-f"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(1)  # nothing tells that it is ready; ranks that come too early fail, no more
+        if daemon.poll() is not None:
+            raise Skipped(f"nvidia-cuda-mps-control ended with {daemon.returncode}")
+        yield
+    finally:
+        subprocess.run([control], input="quit\n", text=True, timeout=10, check=False)
+        daemon.terminate()
+        daemon.wait(10)
+        for name in pipes:
+            del os.environ[name]
+
+
+def main() -> None:
+    parsed = parser()
+    parsed.add_argument("--mps", action="store_true")
+    arguments = parsed.parse_args()
+    seconds = arguments.bound / 4 if not arguments.smallest else 1.0
+    if ranks.is_rank():
+        return rank_main(arguments.emulated, arguments.smallest, seconds)
+    report = Report(arguments.folder)
+
+    def case(name: str, size: int) -> None:
+        try:
+            given = ranks.launch(
+                [Rank(True)] * size,
+                arguments.folder / name.replace(" ", "-"),
+                arguments.bound / 2,
+                arguments.emulated,
+            )
+        except RuntimeError as error:
+            report.failure(f"{name}: {error}")
+        else:
+            judge(report, name, given[0], arguments.emulated)
+
+    if not arguments.mps:
+        case("1 rank", 1)
+        return case("2 ranks taking turns", 2)
+    try:
+        with multi_process_service(arguments.folder / "mps"):
+            case("2 ranks side by side", 2)
+    except Skipped as reason:
+        report.skip(str(reason))
+
+
+if __name__ == "__main__":
+    main()

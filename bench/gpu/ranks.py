@@ -1,0 +1,149 @@
+"""Ranks of a benchmark as processes of its own program, all on this machine and on its one GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetcomm import _core
+
+GRACE = 10.0  # seconds that the others have to end once a rank failed
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a rank's buffers live, which host it takes itself to be on, and its island."""
+
+    on_gpu: bool
+    host: str = "a"
+    island: str = ""  # empty: hetcomm's choice
+
+    def environment(self, index: int, size: int, folder: Path, emulated: bool) -> dict[str, str]:
+        unique = f"{os.getpid()}-{folder.name}"
+        found = {
+            "RANK": str(index),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": "0",
+            "RANK_FOLDER": str(folder),
+            "PYTHONFAULTHANDLER": "1",
+            "HETCOMM_DEVICE": "0",
+            "HETCOMM_VENDOR": "nvidia" if self.on_gpu else "cpu",
+            "HETCOMM_HOST_ID": f"{unique}-{self.host}",
+            "HETCOMM_SOCKET_IFNAME": "lo",
+            # NCCL refuses two ranks on one GPU unless it takes them to be on unlike hosts.
+            "NCCL_HOSTID": f"{unique}-{index}",
+            "NCCL_SOCKET_IFNAME": "lo",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // size)),
+        }
+        if self.island:
+            found["HETCOMM_ISLAND"] = self.island
+        if emulated:
+            library = Path(_core.__file__).with_name("libhetcomm_emulated_nvidia.so")
+            found |= dict.fromkeys(("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY"), str(library))
+        return found
+
+
+def is_rank() -> bool:
+    """Whether this process was started by launch()."""
+    return "RANK_FOLDER" in os.environ
+
+
+def place() -> tuple[int, int, Path]:
+    """This rank, the number of ranks, and their common folder."""
+    variables = os.environ
+    return int(variables["RANK"]), int(variables["WORLD_SIZE"]), Path(variables["RANK_FOLDER"])
+
+
+def on_gpu() -> bool:
+    return os.environ["HETCOMM_VENDOR"] != "cpu"
+
+
+def give(result: Any) -> None:
+    """Leaves this rank's result to launch()."""
+    rank, _, folder = place()
+    (folder / f"rank{rank}.json").write_text(json.dumps(result))
+
+
+def launch(ranks: Sequence[Rank], folder: Path, bound: float, emulated: bool) -> list[Any]:
+    """Runs this very program, with its arguments, as all ranks; what each gave.
+
+    Raises RuntimeError with the ends of their logs if one fails or takes too long; those that are
+    stuck write their stacks.
+    """
+    folder.mkdir(parents=True)
+    processes = []
+    for index, rank in enumerate(ranks):
+        with (folder / f"rank{index}.log").open("w") as log:
+            environment = rank.environment(index, len(ranks), folder, emulated)
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-u", *sys.argv],
+                    env=os.environ | environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    end = time.monotonic() + bound
+    while any(process.poll() is None for process in processes) and time.monotonic() < end:
+        if any(process.poll() for process in processes):
+            end = min(end, time.monotonic() + GRACE)
+        time.sleep(0.02)
+    codes = [process.poll() for process in processes]
+    stuck = [process for process in processes if process.poll() is None]
+    for process in stuck:
+        process.send_signal(signal.SIGABRT)  # writes its stacks
+    for process in stuck:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(2)
+        process.kill()
+        process.wait()
+    if any(code != 0 for code in codes):
+        texts = []
+        for index, code in enumerate(codes):
+            state = f"did not end within {bound:.0f} s" if code is None else f"ended with {code}"
+            written = (folder / f"rank{index}.log").read_text(errors="replace")
+            texts.append(f"rank {index} {state}:\n{written[-1500:]}")
+        raise RuntimeError("\n".join(texts))
+    return [json.loads((folder / f"rank{index}.json").read_text()) for index in range(len(ranks))]
+
+
+class FolderStore(_core.Store):
+    """Where ranks of one machine meet without torch."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key.replace("/", "_")
+
+    def set(self, key: str, value: bytes) -> None:
+        part = self._path(f"{key}.{os.getpid()}")
+        part.write_bytes(value)
+        part.rename(self._path(key))
+
+    def get(self, key: str, timeout: Any) -> bytes:
+        end = time.monotonic() + timeout.total_seconds()
+        while not self._path(key).exists():
+            if time.monotonic() > end:
+                raise TimeoutError(f"{key} did not come")
+            time.sleep(0.001)
+        return self._path(key).read_bytes()
+
+
+def view(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
+    """Memory at an address, for calls that take buffers; Python must not read a device's."""
+    return (ctypes.c_char * size).from_address(address)

@@ -1,0 +1,200 @@
+"""Device memory to another rank's through pinned buffers, beside the copies and the wire alone.
+
+Two ranks that are islands of their own: a GPU's and a CPU's, then two on the GPU, over shared
+memory and over TCP. In every round come the pinned copies, the wire between pinned buffers, and
+hetcomm's messages and all_reduce of device memory; the figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import ranks
+from memory import Home
+from ranks import FolderStore, Rank, view
+from report import Report, parser
+
+from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
+
+TARGET = 0.85  # of the slowest of copies and wire
+CHUNK = 1 << 20  # as large as the pieces in which messages are staged
+ROUNDS = 5
+CASES = {
+    "GPU and CPU, shared memory": [Rank(True, "a", "x"), Rank(False, "a", "y")],
+    "GPU and CPU, TCP": [Rank(True, "a", "x"), Rank(False, "b", "y")],
+    "GPU and GPU, shared memory": [Rank(True, "a", "x"), Rank(True, "a", "y")],
+    "GPU and GPU, TCP": [Rank(True, "a", "x"), Rank(True, "b", "y")],
+}
+
+
+class Member:
+    """One of the two ranks: its buffers, and a communicator over each kind of them."""
+
+    def __init__(self, size: int, times: int) -> None:
+        self.rank, _, folder = ranks.place()
+        self.peer, self.size, self.times = 1 - self.rank, size, times
+        self.home = Home(ranks.on_gpu())
+        make = self.home.make
+        self.source, self.target = make(size), make(size)
+        self.pinned_source, self.pinned_target = make(size, True), make(size, True)
+        self.staged = Communicator(FolderStore(folder / "staged"), self.rank, 2, 60.0, "staged")
+        self.wire = Communicator(
+            FolderStore(folder / "wire"), self.rank, 2, 60.0, "wire", vendor="cpu"
+        )
+        if len(self.staged.topology.islands) != 2:
+            raise RuntimeError(f"expected two islands, got {self.staged.topology.islands}")
+
+    def timed(self, work: Callable[[], None]) -> float:
+        """Seconds, from when both ranks are there."""
+        self.wire.submit(Spec(Collective.barrier, Dtype.uint8), b"").wait()
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+
+    def move(
+        self, communicator: Communicator, source: int, target: int, froms: set[int], chunk: int
+    ) -> Callable[[], None]:
+        """Whole buffers, sent by the ranks `froms`, in messages of `chunk` bytes."""
+
+        def work() -> None:
+            for _ in range(self.times):
+                pending = []
+                for start in range(0, self.size, chunk):
+                    part = min(chunk, self.size - start)
+                    if self.rank not in froms or len(froms) == 2:
+                        into = view(target + start, part)
+                        pending.append(communicator.recv(into, Dtype.bytes1, self.peer))
+                    if self.rank in froms:
+                        out = view(source + start, part)
+                        pending.append(communicator.send(out, Dtype.bytes1, self.peer))
+                for each in pending:
+                    each.wait()
+
+        return work
+
+    def all_reduce(self) -> None:
+        spec = Spec(Collective.all_reduce, Dtype.float32, ReduceOp.sum, count=self.size // 4)
+        for _ in range(self.times):
+            self.staged.submit(
+                spec, view(self.source, self.size), view(self.target, self.size)
+            ).wait()
+
+    def check(self) -> list[str]:
+        """Messages both ways and an all_reduce bring what they must."""
+        inputs = [
+            np.random.default_rng(seed).integers(0, 100, self.size // 4).astype(np.float32)
+            for seed in (0, 1)
+        ]
+        self.home.write(self.source, inputs[self.rank])
+        self.move(self.staged, self.source, self.target, {0, 1}, self.size)()
+        wrong = []
+        if not np.array_equal(self.home.read(self.target, inputs[0]), inputs[self.peer]):
+            wrong.append(f"rank {self.rank}: a message brought other bytes than were sent")
+        self.all_reduce()
+        if not np.array_equal(self.home.read(self.target, inputs[0]), inputs[0] + inputs[1]):
+            wrong.append(f"rank {self.rank}: all_reduce gave a wrong sum")
+        return wrong
+
+    def round(self) -> dict[str, float]:
+        """Bytes per second and direction of everything, once."""
+        found: dict[str, float] = {}
+        moved = self.times * self.size
+        out = (self.pinned_source, self.source)
+        into = (self.target, self.pinned_target)
+        for owner in (0, 1):  # one after the other, since they may share the device
+
+            def copies(mine: bool = self.rank == owner) -> None:
+                if mine and self.home.device:
+                    for name, pairs in {"out": [out], "in": [into], "both": [out, into]}.items():
+                        found[f"copy {name}"] = self.home.copy_rate(pairs, self.size, self.times)
+
+            self.timed(copies)
+        pinned = (self.pinned_source, self.pinned_target)
+        for name, froms in {"0 to 1": {0}, "1 to 0": {1}, "both": {0, 1}}.items():
+            for chunk in (self.size, CHUNK):
+                work = self.move(self.wire, *pinned, froms, chunk)
+                rate = moved / self.timed(work)
+                found[f"wire {name}"] = max(rate, found.get(f"wire {name}", 0.0))
+            work = self.move(self.staged, self.source, self.target, froms, self.size)
+            found[f"staged {name}"] = moved / self.timed(work)
+        found["all_reduce"] = moved / self.timed(self.all_reduce)
+        return found
+
+
+def rank_main(size: int, times: int, rounds: int) -> None:
+    member = Member(size, times)
+    wrong = member.check()
+    member.round()  # warms up
+    found = [member.round() for _ in range(rounds)]
+    medians = {name: statistics.median(row[name] for row in found) for name in found[0]}
+    path = member.staged.path_to(member.peer)
+    ranks.give({"rates": medians, "wrong": wrong, "path": path})
+    for communicator in (member.staged, member.wire):
+        communicator.leave()
+
+
+def judge(report: Report, case: str, given: list[dict], size: int, judged: bool) -> None:
+    """Figures of one case; a rate is that of the slower rank."""
+    for wrong in (text for rank in given for text in rank["wrong"]):
+        report.failure(f"{case}: {wrong}")
+    rates = [rank["rates"] for rank in given]
+    together = {name: min(rank[name] for rank in rates) for name in rates[1] if name in rates[0]}
+    both = []
+    for rank, each in enumerate(rates):
+        for name in ("out", "in", "both"):
+            if f"copy {name}" in each:
+                report.figure(
+                    f"{case}: rank {rank} pinned copy {name}", each[f"copy {name}"], "B/s"
+                )
+        both.append(each.get("copy both", float("inf")))
+    for name, (sender, receiver) in {"0 to 1": (0, 1), "1 to 0": (1, 0)}.items():
+        limits = {
+            "copy out": rates[sender].get("copy out", float("inf")),
+            "wire": together[f"wire {name}"],
+            "copy in": rates[receiver].get("copy in", float("inf")),
+        }
+        slowest = min(limits, key=lambda stage: limits[stage])
+        report.figure(f"{case}: wire {name}", limits["wire"], "B/s")
+        value = together[f"staged {name}"]
+        report.figure(
+            f"{case}: staged {name}", value, "B/s", peer=f"slowest stage ({slowest})",
+            peer_value=limits[slowest], target=f"at least {TARGET:.0%} of the slowest stage",
+            met=value >= TARGET * limits[slowest] if judged else None, bytes=size,
+        )  # fmt: skip
+    limits = {"wire both ways": together["wire both"], "copies both ways": min(both)}
+    for name in ("staged both", "all_reduce"):
+        slowest = min(limits, key=lambda stage: limits[stage])
+        report.figure(
+            f"{case}: {name}", together[name], "B/s", peer=f"slowest stage ({slowest})",
+            peer_value=limits[slowest], bytes=size,
+        )  # fmt: skip
+    report.fact(f"path, {case}", [rank["path"] for rank in given])
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    size, times, rounds = (64 << 20, 4, ROUNDS) if not arguments.smallest else (1 << 18, 1, 1)
+    if ranks.is_rank():
+        return rank_main(size, times, rounds)
+    report = Report(arguments.folder)
+    folder: Path = arguments.folder
+    for case, members in CASES.items():
+        try:
+            given = ranks.launch(
+                members,
+                folder / case.replace(" ", "-").replace(",", ""),
+                arguments.bound / len(CASES),
+                arguments.emulated,
+            )
+        except RuntimeError as error:
+            report.failure(f"{case}: {error}")
+        else:
+            judge(report, case, given, size, not arguments.emulated)
+
+
+if __name__ == "__main__":
+    main()

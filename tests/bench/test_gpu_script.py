@@ -1,0 +1,76 @@
+"""bench/gpu.sh on the emulated vendor: every part that needs no GPU runs, and what one part
+loses is its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hetcomm
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not Path(hetcomm.__file__).with_name("libhetcomm_emulated_nvidia.so").exists(),
+        reason="the emulated vendors are not built",
+    ),
+]
+
+
+def run(folder: Path, *options: str, **environment: str) -> tuple[int, dict[str, Any], str]:
+    """The script's exit code, its report with the parts by name, and what it printed."""
+    output = folder / "report.json"
+    done = subprocess.run(
+        [ROOT / "bench" / "gpu.sh", "--emulated", "--smallest", "--installed", "--work",
+         str(folder / "work"), "--output", str(output), "--seconds", "560", *options],
+        env=os.environ | {"PYTHON": sys.executable} | environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=580, check=False,
+    )  # fmt: skip
+    report = json.loads(output.read_text())
+    report["parts"] = {part["name"]: part for part in report["parts"]}
+    return done.returncode, report, done.stdout
+
+
+def test_every_part(tmp_path: Path) -> None:
+    code, report, printed = run(tmp_path, "--skip", "tests_core")
+    parts = report["parts"]
+    failed = {name: part for name, part in parts.items() if part["status"] == "failed"}
+    assert not failed and code == 0, json.dumps(failed, indent=1)
+    ran = {name for name, part in parts.items() if part["status"] == "passed"}
+    assert ran >= {"facts", "device", "staging"}
+    assert {"nccl_path", "overlap", "training"} <= ran or "torch" in report["facts"]["lacking"]
+    for name in ("kernels", "cupy", "tests_gpu"):
+        assert parts[name]["reason"] == "needs a real GPU"
+    figures = {figure["name"]: figure for figure in parts["staging"]["figures"]}
+    staged = figures["GPU and CPU, TCP: staged 0 to 1"]
+    assert staged["value"] > 0 and staged["peer_value"] > 0 and staged["met"] is None
+    assert report["emulated"] and report["date"] and report["facts"]["machine"]["cores"] > 0
+    assert f"{len(ran)} passed, 0 failed" in printed
+
+
+def test_a_part_that_fails_loses_only_itself(tmp_path: Path) -> None:
+    code, report, printed = run(
+        tmp_path, "--only", "device,staging", HETCOMM_EMULATED_FAULT="old_runtime"
+    )
+    parts = report["parts"]
+    assert code == 1 and "2 failed" in printed
+    for name in ("device", "staging"):
+        assert parts[name]["status"] == "failed" and "CUDA 10.2" in parts[name]["reason"]
+
+
+def test_a_part_that_hangs_is_ended(tmp_path: Path) -> None:
+    _, report, _ = run(
+        tmp_path, "--only", "nccl_path,device", "--seconds", "60",
+        HETCOMM_EMULATED_FAULT="init_hang",
+    )  # fmt: skip
+    parts = report["parts"]
+    assert parts["device"]["status"] == "passed"
+    assert parts["nccl_path"]["status"] == "failed", parts["nccl_path"]
+    assert report["seconds"] < 120
