@@ -1,6 +1,9 @@
 #include "base/config.h"
 
+#include <unistd.h>
+
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +74,12 @@ std::string format_seconds(double seconds) {
     std::snprintf(text, sizeof text, "%.3g s", seconds);
   }
   return text;
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
 }
 
 }  // namespace hetcomm

@@ -17,4 +17,6 @@ int64_t parse_bytes(const std::string& text);
 std::string format_bytes(int64_t bytes);
 std::string format_seconds(double seconds);  // "12.3 us", "141 ms"
 
+std::string host_name();  // of this machine, for people
+
 }  // namespace hetcomm

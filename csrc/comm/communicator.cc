@@ -160,11 +160,20 @@ void Communicator::leave() {
   }
   const bool drained =
       executor_->drain([&] { return paths.closed() && queue_->active.empty(); }, deadline);
-  if (!drained || !queue_->unsettled.empty()) {
+  bool kept;
+  {
+    const auto held = executor_->lock();
+    std::erase_if(queue_->unsettled, [](const std::shared_ptr<Run>& run) {
+      run->settle();
+      return !run->unsettled();
+    });
+    kept = !drained || !queue_->unsettled.empty();
+  }
+  if (kept) {
     log(LogLevel::info,
         "group \"" + options_.name +
-            "\" left with messages that a peer never completed; their memory is kept until the "
-            "process ends",
+            "\" left with operations that a peer or a device never completed; their memory is kept "
+            "until the process ends",
         rank());
     new std::shared_ptr<RunQueue>(queue_);
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/agreement.h"
 #include "comm/engines.h"
 #include "comm/health.h"
 #include "comm/member.h"
@@ -106,12 +107,9 @@ class Communicator {
 
  private:
   void set_up(Store& store, const Deadline& deadline);
-  std::vector<std::string> agree(Store& store, const std::string& stage, const Deadline& deadline,
-                                 const std::function<std::string()>& part);
-  Status could_not_join(int peer, const std::string& reason) const;
-  std::vector<Member> meet(Store& store, const Deadline& deadline);
+  std::vector<Member> meet(Store& store, const Agreement& agreement);
   void connect(const IslandSetup& setup, const std::string& prepared, const Deadline& deadline);
-  std::vector<Member> exchange(Store& store, const Member& mine, const Deadline& deadline);
+  std::vector<Member> exchange(Store& store, const Member& mine, const Agreement& agreement);
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/health.h"
+#include "device/vendor.h"
 #include "island/ccl/ccl.h"
 #include "island/shm/shm.h"
 
@@ -34,6 +35,38 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string who(const Topology& topology, int rank) {
+  return "rank " + std::to_string(rank) + " on " + topology.rank(rank).host_name;
+}
+
+// "NCCL 2.28.3" of "NCCL 2.28.3 (path)".
+std::string version(const RankInfo& info) { return info.ccl.substr(0, info.ccl.find(" (")); }
+
+// The libraries themselves refuse other versions of theirs, but only one rank may be told.
+void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
+  for (int rank : ranks) {
+    const RankInfo& info = topology.rank(rank);
+    const RankInfo& first = topology.rank(ranks[0]);
+    if (info.ccl.empty()) {
+      const auto reason = info.libraries.find("ccl");
+      throw Error(
+          Status(Code::vendor,
+                 who(topology, rank) + ": no usable " + find_vendor(info.vendor)->ccl +
+                     ", which its island of " + std::to_string(ranks.size()) +
+                     " ranks needs: " + (reason == info.libraries.end() ? "" : reason->second),
+                 -1, rank));
+    }
+    if (version(info) == version(first)) continue;
+    throw Error(Status(Code::vendor,
+                       "expected one version in an island of " + std::to_string(ranks.size()) +
+                           " ranks; got " + first.ccl + " of " + who(topology, ranks[0]) + " and " +
+                           info.ccl + " of " + who(topology, rank) +
+                           "; install the same on both, or name it with " +
+                           find_vendor(info.vendor)->ccl_variable,
+                       -1, rank));
+  }
+}
+
 // What the island's network means to a library with NCCL's settings; "=" takes names literally.
 void choose_network(const IslandNetwork& network, int member, CclOptions& options) {
   if (network.members.empty()) return;
@@ -55,6 +88,7 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
   options.members = static_cast<int>(options.ranks.size());
   options.unique_id = unique_id;
   options.describe_call = words;
+  options.failure = setup.failure;
   choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
                  options.member, options);
   return options;
@@ -68,12 +102,13 @@ std::string make_id(const IslandSetup& setup) {
 
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> all = {
-      {"native library", [](const RankInfo& info) { return info.memory != Memory::host; }, make_id,
-       [](const std::string&) {},
+      {"native library", [](const RankInfo& info) { return info.memory != Memory::host; },
+       check_libraries, make_id, [](const std::string&) {},
        [](const IslandSetup& setup, const std::string& id, Deadline deadline) {
          return open_ccl_island(ccl_options(setup, id), deadline);
        }},
       {"shared memory", [](const RankInfo& info) { return info.memory == Memory::host; },
+       [](const Topology&, const std::vector<int>&) {},
        [](const IslandSetup& setup) { return create_shm_segment(shm_options(setup)); },
        [](const std::string& segment) { remove_shm_segment(segment); },
        [](const IslandSetup& setup, const std::string& segment, Deadline deadline) {

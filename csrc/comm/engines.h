@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct IslandSetup {
   const std::vector<Member>& members;  // by rank
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Device> device;  // of this rank; null for host memory
+  // The failure of a rank that cannot take part, if that is known before the deadline.
+  std::function<Status(const Deadline&)> failure;
 
   const std::vector<int>& ranks() const { return topology.island(topology.island_of(rank)); }
 };
@@ -27,6 +30,8 @@ struct IslandSetup {
 struct Engine {
   const char* name;
   bool (*serves)(const RankInfo& info);
+  // Throws Error, on all ranks alike, if the facts say that these cannot be served together.
+  void (*check)(const Topology& topology, const std::vector<int>& ranks);
   // On the island's first member: makes what all members need in order to open it.
   std::string (*prepare)(const IslandSetup& setup);
   // Takes back what prepare() made, where the set-up fails before open().

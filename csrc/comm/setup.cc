@@ -16,6 +16,10 @@
 namespace hetcomm {
 namespace {
 
+// The stage in which all meet.
+const char* const kMeet = "agreed";
+constexpr auto kReserve = std::chrono::seconds(10);
+
 std::string random_secret() {
   std::random_device random;
   std::string secret;
@@ -36,17 +40,20 @@ std::string format(const Deadline& deadline) {
 }  // namespace
 
 void Communicator::set_up(Store& store, const Deadline& deadline) {
+  Agreement agreement(store, rank(), size(), options_.name, deadline);
   std::vector<Member> members;
-  agree(store, "agreed", deadline, [&] {
-    members = meet(store, deadline);
+  agreement.stage(kMeet, [&] {
+    members = meet(store, agreement);
     return std::string();
   });
   // The first member of each island makes what its members share.
-  const IslandSetup island{*topology_, rank(), members, executor_, device_};
+  const IslandSetup island{*topology_, rank(),
+                           members,    executor_,
+                           device_,    [&](auto bound) { return agreement.failure(bound); }};
   const Engine& engine = engine_for(topology_->rank(rank()));
   std::vector<std::string> prepared(size());
   try {
-    prepared = agree(store, "named", deadline, [&] {
+    prepared = agreement.stage("named", [&] {
       if (island.ranks().size() > 1 && island.ranks()[0] == rank()) {
         prepared[rank()] = engine.prepare(island);
       }
@@ -56,15 +63,17 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
     if (!prepared[rank()].empty()) engine.discard(prepared[rank()]);
     throw;
   }
-  const auto fingerprints = agree(store, "ready", deadline, [&] {
+  const auto fingerprints = agreement.stage("ready", [&] {
     connect(island, prepared[island.ranks()[0]], deadline);
     return std::to_string(topology_->fingerprint());
   });
   for (int peer = 0; peer < size(); ++peer) {
     if (fingerprints[peer] == fingerprints[rank()]) continue;
-    throw Error(could_not_join(peer,
-                               "it derived another topology from the same facts; install the "
-                               "same hetcomm version on every rank"));
+    throw Error(Status(Code::peer_failed,
+                       "rank " + std::to_string(peer) +
+                           " derived another topology from the same facts; install the same "
+                           "hetcomm version on every rank",
+                       rank(), peer));
   }
   executor_->attach(queue_);
   if (health_) executor_->add(health_);
@@ -75,54 +84,8 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
       rank());
 }
 
-// A stage of the set-up: every rank publishes what its part gave, or why it failed, behind a sign;
-// returns what all gave. All ranks fail if one did.
-std::vector<std::string> Communicator::agree(Store& store, const std::string& stage,
-                                             const Deadline& deadline,
-                                             const std::function<std::string()>& part) {
-  std::vector<std::string> given(size());
-  Status mine;
-  try {
-    given[rank()] = part();
-  } catch (const Error& error) {
-    mine = error.status();
-  } catch (const std::exception& error) {
-    mine = Status(Code::transport, std::string("set-up: ") + error.what(), rank());
-  }
-  try {
-    store.set(stage + "/" + std::to_string(rank()),
-              mine.ok() ? "+" + given[rank()] : "-" + mine.text());
-  } catch (const Error& error) {
-    if (mine.ok()) mine = error.status();
-  }
-  for (int peer = 0; peer < size() && mine.ok(); ++peer) {
-    if (peer == rank()) continue;
-    try {
-      given[peer] = store.get(stage + "/" + std::to_string(peer), deadline);
-    } catch (const Error& error) {
-      mine = Status(Code::timeout,
-                    "rank " + std::to_string(peer) + " did not finish setting up group \"" +
-                        options_.name + "\" within " + format(deadline) + ": " + error.what(),
-                    rank(), peer);
-      break;
-    }
-    const bool joined = !given[peer].empty() && given[peer][0] == '+';
-    given[peer].erase(0, 1);
-    if (!joined) mine = could_not_join(peer, given[peer]);
-  }
-  check(mine);
-  return given;
-}
-
-Status Communicator::could_not_join(int peer, const std::string& reason) const {
-  return Status(
-      Code::peer_failed,
-      "rank " + std::to_string(peer) + " could not join group \"" + options_.name + "\": " + reason,
-      rank(), peer);
-}
-
 // Finds out about this rank, tells the others and agrees with them on the topology.
-std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
+std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement) {
   Member mine;
   try {
     mine.info = probe_rank();
@@ -151,7 +114,7 @@ std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
     store.set("member/" + std::to_string(rank()), "");  // so that nobody waits for it
     throw;
   }
-  std::vector<Member> members = exchange(store, mine, deadline);
+  std::vector<Member> members = exchange(store, mine, agreement);
   std::vector<RankInfo> infos;
   for (int peer = 0; peer < size(); ++peer) {
     if (members[peer].table != mine.table) {
@@ -164,6 +127,9 @@ std::vector<Member> Communicator::meet(Store& store, const Deadline& deadline) {
   }
   topology_ = std::make_shared<Topology>(std::move(infos));
   planner_ = std::make_unique<Planner>(topology_, SelectionTable(mine.table));
+  for (const std::vector<int>& ranks : topology_->islands()) {
+    if (ranks.size() > 1) engine_for(topology_->rank(ranks[0])).check(*topology_, ranks);
+  }
   return members;
 }
 
@@ -179,7 +145,10 @@ void Communicator::connect(const IslandSetup& setup, const std::string& prepared
   }
   std::unique_ptr<Island> island;
   if (setup.ranks().size() > 1) {
-    island = engine_for(topology_->rank(rank())).open(setup, prepared, deadline);
+    // What the members have to say in the end must still reach the others in time.
+    const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
+    island = engine_for(topology_->rank(rank()))
+                 .open(setup, prepared, Deadline(deadline.left() - reserve));
   }
   const auto& neighbours = topology_->hosts()[topology_->host_of(rank())];
   executor_->set_oversubscribed(static_cast<int>(neighbours.size()) >
@@ -190,24 +159,24 @@ void Communicator::connect(const IslandSetup& setup, const std::string& prepared
 }
 
 std::vector<Member> Communicator::exchange(Store& store, const Member& mine,
-                                           const Deadline& deadline) {
+                                           const Agreement& agreement) {
   store.set("member/" + std::to_string(rank()), mine.pack());
   std::vector<Member> members;
   for (int peer = 0; peer < size(); ++peer) {
     const std::string number = std::to_string(peer);
     std::string packed;
     try {
-      packed = peer == rank() ? mine.pack() : store.get("member/" + number, deadline);
+      packed = peer == rank() ? mine.pack() : store.get("member/" + number, agreement.deadline());
     } catch (const Error& error) {
       throw Error(Status(Code::timeout,
                          "rank " + number + " of " + std::to_string(size()) +
                              " did not come to group \"" + options_.name + "\" within " +
-                             format(deadline) + ": " + error.what() +
+                             format(agreement.deadline()) + ": " + error.what() +
                              "; see that it runs, or raise the timeout",
                          rank(), peer));
     }
     if (packed.empty()) {
-      throw Error(could_not_join(peer, store.get("agreed/" + number, deadline).substr(1)));
+      throw Error(agreement.reason(kMeet, peer));
     }
     try {
       members.push_back(Member::unpack(packed));

@@ -15,7 +15,8 @@ constexpr int64_t kFastest = int64_t{1} << 40;  // bytes per second
   throw Error(
       Code::invalid_argument,
       "HETCOMM_EMULATED_FAULT: expected a fault such as init_hang, init_error, "
-      "async_error:N, hang:N, abort_hang, no_wait_value, old_version or old_runtime, with @M "
+      "async_error:N, hang:N, abort_hang, no_wait_value, version:N, old_version or old_runtime, "
+      "with @M "
       "for member M only; got \"" +
           text + "\"; correct or unset the variable");
 }
@@ -33,6 +34,7 @@ void parse_fault(const std::string& text, Settings& settings) {
       {"init_hang", FaultKind::init_hang},     {"init_error", FaultKind::init_error},
       {"async_error", FaultKind::async_error}, {"hang", FaultKind::hang},
       {"abort_hang", FaultKind::abort_hang},   {"no_wait_value", FaultKind::no_wait_value},
+      {"version", FaultKind::version},
       {"old_version", FaultKind::old_version}, {"old_runtime", FaultKind::old_runtime},
   };
   std::string rest = text;
@@ -43,7 +45,8 @@ void parse_fault(const std::string& text, Settings& settings) {
   size_t colon = rest.find(':');
   auto kind = kinds.find(rest.substr(0, colon));
   if (kind == kinds.end()) refuse(text);
-  bool counted = kind->second == FaultKind::async_error || kind->second == FaultKind::hang;
+  bool counted = kind->second == FaultKind::async_error || kind->second == FaultKind::hang ||
+                 kind->second == FaultKind::version;
   if (counted != (colon != std::string::npos)) refuse(text);
   if (counted) settings.after = number(rest.substr(colon + 1), text);
   settings.fault = kind->second;

@@ -25,6 +25,7 @@
 //     hang:N           after N collectives the next one never ends until the communicator is
 //     aborted abort_hang       ncclCommAbort never returns no_wait_value    streams cannot wait for
 //     a value in memory (error 801, not supported) old_version      ncclGetVersion says 2.14.3
+//     version:N        ncclGetVersion says N, such as 22203
 //     old_runtime      the runtime says CUDA 10.2 or HIP 4.5
 //
 // "Member" is the rank inside the communicator. A send or recv counts as a collective.
@@ -38,6 +39,7 @@ enum class FaultKind {
   hang,
   abort_hang,
   no_wait_value,
+  version,
   old_version,
   old_runtime,
 };
@@ -48,7 +50,7 @@ struct Settings {
   int64_t latency_us = 0;
   std::string networks = "Socket";
   FaultKind fault = FaultKind::none;
-  int64_t after = 0;  // calls before the fault
+  int64_t after = 0;  // calls before the fault, or the version
   int member = -1;    // whom it meets, -1: all
 
   bool strikes(FaultKind kind, int whom) const {

@@ -133,9 +133,9 @@ bool Run::progress() {
     fail(given_up_);
   }
   network_ = !in_flight_.empty();
+  if (!status_.ok()) look_at_island();
   if (status_.ok() ? left_ == 0 : settled() || Clock::now() - failed_at_ > kSettleBound) {
     finished_ = true;
-    if (!settled()) device_scratch_.abandon(), staging_.abandon();
   }
   return moved || finished_;
 }
@@ -253,6 +253,7 @@ bool Run::progress_island() {
       }
     }
     active_island_ = index;
+    in_island_ = true;
     island_call_.recorded = recorded_;
     island.start(lane_, island_call_);
     if (recorded_) recording_ = island.event(lane_);
@@ -267,6 +268,7 @@ bool Run::progress_island() {
   int index = active_island_;
   active_island_ = -1;
   ++next_island_;
+  in_island_ = !status.ok();
   if (status.ok()) {
     complete(index);
   } else {
@@ -356,7 +358,18 @@ void Run::fail(const Status& status) {
       link->close(false);  // the only way to make the transport let go of the memory
     }
   }
+  look_at_island();
   if (settled()) finished_ = true;
+}
+
+void Run::settle() {
+  poll_messages();
+  if (device_steps_) poll_device();
+  look_at_island();
+}
+
+void Run::look_at_island() {
+  if (in_island_) in_island_ = !paths_->island()->released();
 }
 
 std::string Run::describe() const {

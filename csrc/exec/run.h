@@ -76,10 +76,12 @@ class Run {
   // Keeps `memory` alive until nothing refers to the buffers any more, which after a failure may be
   // later than done().
   void hold(std::shared_ptr<void> memory);
-  // Done, but the transport or the device has not let go of the buffers: it may keep a message of
-  // which a dead peer sent only a part. Whoever owns the run then keeps it for good. Under the
-  // lock.
+  // Done, but the transport, the island or the device has not let go of the buffers: it may keep a
+  // message of which a dead peer sent only a part. Whoever owns the run then keeps it until it is
+  // settled. Under the lock.
   bool unsettled() const { return finished_ && !settled(); }
+  // Under the lock, of an unsettled run: looks who has let go by now.
+  void settle();
   // `listener` is called once, after completion, on whichever thread completed it (or at once if
   // it is done already).
   void when_done(std::function<void(const Status&)> listener);
@@ -95,6 +97,7 @@ class Run {
   void start_reduce(int index);
   bool buffers_ready();
   bool settled() const;
+  void look_at_island();
   bool progress_island();
   void give_up(const Status& status);
   bool poll_messages();
@@ -126,6 +129,7 @@ class Run {
   std::vector<int> island_steps_;            // in plan order
   size_t next_island_ = 0;
   int active_island_ = -1;
+  bool in_island_ = false;  // the engine has a call of it, over or not, that did not succeed
   Clock::time_point failed_at_;
   Status given_up_;  // a neighbour ended the operation, or a link broke
   Clock::time_point given_up_at_;

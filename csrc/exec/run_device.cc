@@ -9,6 +9,7 @@ namespace hetcomm {
 
 Run::~Run() {
   if (filled_ != nullptr) device_->destroy_event(filled_);
+  if (!settled()) device_scratch_.abandon(), staging_.abandon();
 }
 
 Status Run::follow(Stream stream) {
@@ -85,7 +86,7 @@ bool Run::poll_device() {
 }
 
 bool Run::settled() const {
-  return in_flight_.empty() &&
+  return in_flight_.empty() && !in_island_ &&
          (!device_steps_ || (device_steps_->idle() && !device_steps_->lost()));
 }
 

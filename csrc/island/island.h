@@ -67,8 +67,10 @@ class Island {
   // Does what can be done without waiting. On failure sets `status` (a mismatch between members
   // names both calls) and returns done.
   virtual Progress progress(int lane, Status& status) = 0;
-  // Forgets the call of a lane; the island is unusable afterwards.
+  // Forgets the call of a lane, without waiting; the island is unusable afterwards.
   virtual void abandon(int lane) = 0;
+  // Of an island that failed or was abandoned: it has let go of the memory of its calls.
+  virtual bool released() const { return true; }
 
   // For sleeping. While true, a peer that makes progress possible wakes this rank. A rank calls
   // set_sleeping(true), then progress() once more in every busy lane, and sleeps only if all of

@@ -18,12 +18,6 @@
 namespace hetcomm {
 namespace {
 
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 struct stat facts_of(const char* path) {
   struct stat facts;
   if (stat(path, &facts) != 0) {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
+import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from communicators import (
     random_spec,
 )
 
+import hetcomm
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
 
@@ -134,3 +138,65 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
             assert (result == total + len(vendors) * call).all()
 
     agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+@pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
+def test_streams_that_wait_for_a_failed_operation_go_on(vendors: str, hosts: str) -> None:
+    """A rank never comes; whoever waits for it by a stream only finds the stream free again."""
+    count = 5000
+
+    def program(communicator: Communicator) -> None:
+        rank = communicator.rank
+        if rank == len(vendors) - 1:
+            return
+        device = _core.Device.open(VENDORS[vendors[rank]], rank)
+        stream, over = device.make_stream(), device.make_event()
+        spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
+        works = [communicator.submit(spec, np.ones(count, np.int32)) for _ in range(3)]
+        for work in works:
+            work.order(stream)
+        device.record(over, stream)
+        assert not device.passed(over)
+        communicator.abort("planted")
+        deadline = time.monotonic() + BOUND
+        while not device.passed(over):
+            assert time.monotonic() < deadline, "the stream still waits"
+        for work in works:
+            with pytest.raises(hetcomm.AbortedError, match="planted"):
+                work.wait()
+        with pytest.raises(hetcomm.AbortedError, match="planted"):
+            communicator.submit(spec, np.ones(count, np.int32))
+            communicator.submit(spec, np.ones(count, np.int32)).wait()
+
+    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+def test_memory_of_copies_that_never_end_is_kept() -> None:
+    """The caller's stream stands still, so the copies behind it do: the operation is a failure at
+    once, but its buffers are let go only when the copies are over, after the stream goes on."""
+    count = 300_000
+    kept: list[Any] = []
+    gates: list[Any] = []
+
+    def program(communicator: Communicator) -> None:
+        rank = communicator.rank
+        device = _core.Device.open(("nvidia", "amd")[rank], rank)
+        stream, gate = device.make_stream(), device.make_flag()
+        device.wait_flag(stream, gate)
+        data = np.ones(count, np.int32)
+        kept.append(weakref.ref(data))
+        gates.append(gate)
+        spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
+        work = communicator.submit(spec, data, stream=stream)
+        if rank == 0:
+            communicator.abort("planted")
+        with pytest.raises(hetcomm.AbortedError, match="planted"):
+            work.wait()
+
+    agree(play("xy", program, vendors=["nvidia", "amd"]))
+    gc.collect()
+    assert all(data() is not None for data in kept)
+    for gate in gates:
+        gate.set()

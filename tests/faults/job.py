@@ -11,13 +11,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import hetcomm
 
 RANK = Path(__file__).with_name("rank.py")
 BOUND = 90.0  # seconds; far above what anything here takes, so that a hang fails
 NOTICE = 10.0  # within these a dead rank must have been noticed everywhere
+
+VENDORS = {"n": "nvidia", "a": "amd", "c": "cpu"}
+
+
+def emulated(vendor: str) -> str:
+    """The file that is both libraries of an emulated vendor."""
+    return str(Path(hetcomm.__file__).parent / f"libhetcomm_emulated_{vendor}.so")
+
+
+def vendor_environment(vendor: str, device: int) -> dict[str, str]:
+    return {
+        "HETCOMM_VENDOR": vendor,
+        "HETCOMM_DEVICE": str(device),
+        "HETCOMM_CUDA_LIBRARY": emulated("nvidia"),
+        "HETCOMM_NCCL_LIBRARY": emulated("nvidia"),
+        "HETCOMM_HIP_LIBRARY": emulated("amd"),
+        "HETCOMM_RCCL_LIBRARY": emulated("amd"),
+    }
 
 
 def free_port() -> int:
@@ -29,12 +49,19 @@ def free_port() -> int:
 class Process:
     """One rank; see rank.py for what it can be told."""
 
-    def __init__(self, kind: str, arguments: Iterable[object], host: str, log: Path) -> None:
-        environment = os.environ | {
-            "HETCOMM_HOST_ID": host,
-            "HETCOMM_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-        }
+    def __init__(
+        self,
+        kind: str,
+        arguments: Iterable[object],
+        host: str,
+        log: Path,
+        more: Mapping[str, str],
+    ) -> None:
+        environment = (
+            os.environ
+            | {"HETCOMM_HOST_ID": host, "HETCOMM_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+            | more
+        )
         self.log = log
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
@@ -101,7 +128,12 @@ class Process:
 
 
 class Job:
-    """Ranks on hosts as in "aab"; ends what is left of them on exit."""
+    """Ranks on hosts as in "aab"; ends what is left of them on exit.
+
+    vendors: of each rank, letters of VENDORS; without it all are the CPU's.
+    settings: more environment variables, by rank.
+    joins: False where the group cannot come about: every rank then has an error to tell.
+    """
 
     def __init__(
         self,
@@ -110,19 +142,28 @@ class Job:
         kind: str = "core",
         timeout: float = 60.0,
         store_on_rank_0: bool = False,
+        vendors: str = "",
+        settings: Mapping[int, Mapping[str, str]] | None = None,
+        joins: bool = True,
     ) -> None:
         port = free_port() if store_on_rank_0 else 0
+        self.joins = joins
+        self.begin = time.monotonic()
         self.ranks = [
             Process(
                 kind,
                 (folder, rank, len(hosts), timeout, port),
                 host,
                 folder / f"rank{rank}.log",
+                (vendor_environment(VENDORS[vendors[rank]], rank) if vendors else {})
+                | (settings or {}).get(rank, {}),
             )
             for rank, host in enumerate(hosts)
         ]
 
     def __enter__(self) -> Job:
+        if not self.joins:
+            return self
         try:
             assert self.values() == ["joined"] * len(self.ranks)
         except BaseException:

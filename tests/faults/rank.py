@@ -95,12 +95,33 @@ class Rank:
 class CoreRank(Rank):
     def __init__(self, folder: Path, rank: int, size: int, timeout: float, port: int) -> None:
         self.rank, self.size, self.folder, self.works = rank, size, folder, []
-        self.communicator = self.join("first", timeout)
+        self.timeout = timeout
+        self.groups = {"first": self.join("first", timeout)}
+        self.communicator = self.groups["first"]
 
     def join(self, name: str, timeout: float) -> _core.Communicator:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         return _core.Communicator(FileStore(folder), self.rank, self.size, timeout, name)
+
+    def use(self, name: str) -> None:
+        """What follows is done in the group of this name, which is made at first."""
+        if name not in self.groups:
+            self.groups[name] = self.join(name, self.timeout)
+        self.communicator = self.groups[name]
+
+    def reduce(self, dtype: str, op: str) -> int:
+        """Of ones; what comes out."""
+        spec = _core.Spec(
+            _core.Collective.all_reduce,
+            _core.Dtype.__members__[dtype],
+            _core.ReduceOp.__members__[op],
+            count=1,
+            in_place=True,
+        )
+        data = bytearray([1] + [0] * (int(dtype.removeprefix("int")) // 8 - 1))
+        self.communicator.submit(spec, data, will_wait=True).wait()
+        return data[0]
 
     def submit(self, count: int) -> None:
         spec = _core.Spec(_core.Collective.all_reduce, count=count, in_place=True)
@@ -192,17 +213,26 @@ def answer(**content: Any) -> None:
     print(json.dumps(content), flush=True)
 
 
+def answer_error(error: Exception) -> None:
+    answer(error=type(error).__name__, text=str(error), peer=getattr(error, "peer", None))
+
+
 def obey(rank: Rank, method: str, arguments: list[Any]) -> None:
     try:
         answer(value=getattr(rank, method)(*arguments))
     except Exception as error:
-        answer(error=type(error).__name__, text=str(error), peer=getattr(error, "peer", None))
+        answer_error(error)
 
 
 def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str = "0") -> None:
-    kinds = {"core": CoreRank, "torch": TorchRank}
-    me = kinds[kind](Path(folder), int(rank), int(size), float(timeout), int(port))
-    answer(value="joined")
+    me: Rank
+    kinds: dict[str, Any] = {"core": CoreRank, "torch": TorchRank}
+    try:
+        me = kinds[kind](Path(folder), int(rank), int(size), float(timeout), int(port))
+        answer(value="joined")
+    except Exception as error:
+        answer_error(error)
+        me = Rank()
     for line in sys.stdin:
         method, *arguments = json.loads(line)
         obey(me, method, arguments)

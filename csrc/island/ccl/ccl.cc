@@ -7,6 +7,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "island/ccl/communicator.h"
@@ -67,16 +68,15 @@ class CclIsland final : public Island {
     for (const Lane& lane : lanes_) {
       if (lane.phase == Phase::launching || lane.phase == Phase::running) stop();
     }
-    if (stopped_) {
-      abandon(0);
-    } else if (!communicator_->close(Deadline(kEndBound))) {
-      left_behind_ = true;
+    if (!(stopped_ ? communicator_->aborted(Deadline(kEndBound))
+                   : communicator_->close(Deadline(kEndBound)))) {
       log(LogLevel::warning,
-          communicator_->library().version +
-              ": does not end its communicator; a thread stays behind",
+          communicator_->library().version + ": " +
+              (stopped_ ? "ncclCommAbort has not returned" : "does not end its communicator") +
+              "; a thread stays behind, and memory of the last calls may still be written",
           communicator_->rank());
+      return;  // events and stream stay with the library
     }
-    if (left_behind_) return;
     for (const Lane& lane : lanes_) communicator_->device().destroy_event(lane.event);
   }
 
@@ -96,6 +96,7 @@ class CclIsland final : public Island {
   void start(int lane, const IslandCall& call) override;
   Progress progress(int lane, Status& status) override;
   void abandon(int lane) override;
+  bool released() const override { return !stopped_ || communicator_->aborted(Deadline({})); }
 
  private:
   // launching: not yet in the stream; ending: the failure is told when the reason may have come.
@@ -125,7 +126,6 @@ class CclIsland final : public Island {
   const LibraryLog::Network network_;
   Status failure_;  // of the island, once it is unusable
   bool stopped_ = false;
-  bool left_behind_ = false;  // the library does not return; events and stream stay with it
 };
 
 // The library is free to do otherwise than it was told, which may cost most of the speed.
@@ -243,7 +243,8 @@ void CclIsland::fail(Lane& lane, const Status& status) {
 }
 
 void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result result) {
-  const std::string text = communicator_->failure(function, result) + ", in " +
+  const std::string text = "rank " + std::to_string(communicator_->rank()) + " on " + host_name() +
+                           ": " + communicator_->failure(function, result) + ", in " +
                            (describe_call_ ? describe_call_(lane.descriptor) : "a collective") +
                            "; NCCL_DEBUG=WARN shows more; make a new process group";
   fail(lane, Status(Code::vendor, text, communicator_->rank()));
@@ -266,14 +267,6 @@ void CclIsland::abandon(int) {
                       communicator_->rank());
   }
   stop();
-  if (left_behind_ || communicator_->aborted(Deadline(kEndBound))) return;
-  left_behind_ = true;
-  log(LogLevel::warning,
-      communicator_->library().version +
-          ": ncclCommAbort has not returned; a thread stays behind, and memory of the last call "
-          "may "
-          "still be written",
-      communicator_->rank());
 }
 
 void validate(const CclOptions& options) {

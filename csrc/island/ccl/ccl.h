@@ -31,6 +31,8 @@ struct CclOptions {
   bool split_share = false;  // communicators split off share this one's resources
   // Puts a call in words, "all_reduce sum float32 x 100".
   std::function<std::string(const CallDescriptor&)> describe_call;
+  // The failure of a rank that will not come, if that is known before the deadline; may be empty.
+  std::function<Status(const Deadline&)> failure;
 };
 
 // Where the members of one communicator meet: made by one member, told to the others as bytes.

@@ -12,6 +12,10 @@ namespace hetcomm {
 namespace {
 
 constexpr auto kAbortBound = std::chrono::seconds(5);
+// How often to look whether another member has failed already, and how long.
+constexpr auto kLookAfter = std::chrono::seconds(1);
+constexpr auto kLookBound = std::chrono::milliseconds(20);
+constexpr auto kReasonBound = std::chrono::seconds(2);  // for what the library noticed first
 
 // How the first call went; shared with its thread, which may be given up while it goes on.
 struct Opening {
@@ -85,7 +89,15 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
     opening->result = result;
     if (opening->given_up) communicator->finish();
   });
-  const bool begun = thread.wait(deadline);
+  Status absent;
+  auto look = [&](std::chrono::nanoseconds bound) {
+    if (options.failure) absent = options.failure(Deadline(bound));
+  };
+  bool begun = false;
+  while (!begun && !deadline.passed() && absent.ok()) {
+    begun = thread.wait(Deadline(std::min<std::chrono::nanoseconds>(deadline.left(), kLookAfter)));
+    if (!begun) look(kLookBound);
+  }
   nccl::Result result = nccl::in_progress;
   {
     std::lock_guard lock(opening->mutex);
@@ -93,10 +105,16 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
     if (begun) result = opening->result;
     check(opening->status);
   }
-  for (Pause pause; begun && result == nccl::in_progress && !deadline.passed(); pause()) {
+  auto looked = Clock::now();
+  for (Pause pause; begun && result == nccl::in_progress && !deadline.passed() && absent.ok();
+       pause()) {
     result = communicator->state();
+    if (Clock::now() - looked < kLookAfter) continue;
+    look(kLookBound);
+    looked = Clock::now();
   }
   if (result == nccl::success) return communicator;
+  if (result == nccl::remote_error) look(kReasonBound);
 
   const bool late = result == nccl::in_progress;
   std::string text =
@@ -108,6 +126,7 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
   if (!begun || !communicator->aborted(Deadline(kAbortBound))) {
     text += "; it does not let itself be aborted either, so end this process soon";
   }
+  check(absent);
   throw Error(Status(late ? Code::timeout : Code::vendor, text, communicator->rank_));
 }
 

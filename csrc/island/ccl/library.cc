@@ -16,6 +16,20 @@ std::string version_text(const Vendor& vendor, int version) {
          std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
 }
 
+// The vendor whose library this is, as far as that can be told; all have the same functions.
+std::string maker(const Library& library) {
+  if (library.has("hetcomm_emulated_vendor")) {
+    return library.symbol<const char* (*)()>("hetcomm_emulated_vendor")();
+  }
+  const std::string file = library.path().substr(library.path().rfind('/') + 1);
+  for (const Vendor& vendor : vendors()) {
+    for (const std::string& name : vendor.ccl_libraries) {
+      if (file.starts_with(name.substr(0, name.find(".so") + 3))) return vendor.name;
+    }
+  }
+  return "";
+}
+
 CclLibrary load(const Vendor& vendor) {
   std::vector<std::string> required;
 #define X(name, result, parameters) required.push_back("nccl" #name);
@@ -23,6 +37,12 @@ CclLibrary load(const Vendor& vendor) {
 #undef X
   const LibrarySearch search = vendor.ccl_search();
   Library found = Library::find(search, required);
+  if (const std::string other = maker(found); !other.empty() && other != vendor.name) {
+    throw Error(Code::vendor, std::string("expected ") + vendor.ccl +
+                                  ", since this rank's vendor is " + vendor.name +
+                                  "; got the library of vendor " + other + ", " + found.path() +
+                                  "; correct HETCOMM_VENDOR, or " + search.remedy);
+  }
   CclLibrary library;
   library.vendor = &vendor;
   library.path = found.path();

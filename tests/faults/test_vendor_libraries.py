@@ -1,0 +1,217 @@
+"""Vendors' libraries that are absent, too old, of another vendor, that fail or stand still, and
+dead ranks between them: every rank of the group hears in time who, where, why and what to do."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job import NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+
+# Two NVIDIA ranks that share an island, an AMD rank, and one of the CPU, on three hosts.
+HOSTS, VENDORS = "xxyz", "nnac"
+TIMEOUT = 6.0  # seconds; of the group where the test waits for it to pass
+LONG = 100.0  # where it must not
+
+pytestmark = pytest.mark.skipif(
+    not Path(emulated("nvidia")).exists(), reason="the emulated vendors are not built"
+)
+
+
+def fault(name: str) -> dict[str, str]:
+    return {"HETCOMM_EMULATED_FAULT": name}
+
+
+def mixed(folder: Path, settings: dict[int, dict[str, str]], timeout: float, joins: bool) -> Job:
+    return Job(folder, HOSTS, timeout=timeout, vendors=VENDORS, settings=settings, joins=joins)
+
+
+REFUSED = {
+    "NCCL is too old": (
+        fault("old_version"),
+        ["expected NCCL 2.18.0 or newer; got NCCL 2.14.3", "HETCOMM_NCCL_LIBRARY"],
+    ),
+    "NCCL is absent": (
+        {"HETCOMM_NCCL_LIBRARY": "/nowhere/libnccl.so.2"},
+        ["NCCL not found", "/nowhere/libnccl.so.2", "HETCOMM_NCCL_LIBRARY"],
+    ),
+    "NCCL lacks symbols": (
+        {"HETCOMM_NCCL_LIBRARY": "libc.so.6"},
+        ["lacks the symbols", "ncclAllReduce", "HETCOMM_NCCL_LIBRARY"],
+    ),
+    "NCCL of another version": (
+        fault("version:22203"),
+        ["got NCCL 2.28.3 (", "of rank 0 on ", "NCCL 2.22.3 (", "install the same"],
+    ),
+    "RCCL instead of NCCL": (
+        {"HETCOMM_NCCL_LIBRARY": emulated("amd")},
+        ["expected NCCL, since this rank's vendor is nvidia", "vendor amd", "HETCOMM_VENDOR"],
+    ),
+    "HIP instead of CUDA": (
+        {"HETCOMM_CUDA_LIBRARY": emulated("amd")},
+        ["CUDA runtime not found", "lacks the symbols", "HETCOMM_CUDA_LIBRARY"],
+    ),
+    "CUDA is too old": (
+        fault("old_runtime"),
+        ["expected CUDA 11.8 or newer; got CUDA 10.2", "HETCOMM_CUDA_LIBRARY"],
+    ),
+    "CUDA is absent": (
+        {"HETCOMM_CUDA_LIBRARY": "/nowhere/libcudart.so.13"},
+        ["CUDA runtime not found", "/nowhere/libcudart.so.13", "HETCOMM_CUDA_LIBRARY"],
+    ),
+    "no such device": (
+        {"HETCOMM_DEVICE": "9"},
+        ["expected the index of a device below 8", "got 9", "HETCOMM_DEVICE"],
+    ),
+    "no device": (
+        {"HETCOMM_EMULATED_DEVICES": "0"},
+        ["expected an accelerator of vendor nvidia", "HETCOMM_VENDOR=cpu"],
+    ),
+    "NCCL fails to start": (
+        fault("init_error"),
+        ["NCCL 2.28.3: ncclCommInitRankConfig: unhandled system error", "NCCL_DEBUG=INFO"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_cannot_take_part_is_named_to_all(
+    tmp_path: Path, case: str, victim: int
+) -> None:
+    settings, words = REFUSED[case]
+    if case == "NCCL of another version" and victim == 0:
+        pytest.skip("the same as of the other rank")
+    with mixed(tmp_path, {victim: settings}, LONG, joins=False) as job:
+        errors = errors_within(job.ranks, 3 * NOTICE)
+        for error in errors:
+            assert error["peer"] == victim, error
+            assert error["error"] in ("VendorError", "PeerFailedError"), error
+            assert f"rank {victim} on {socket.gethostname()}" in error["text"], error
+            assert all(word in error["text"] for word in words), error
+        assert errors[victim]["error"] == "VendorError"
+        assert_nothing_left(job)
+
+
+def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
+    """The ranks failed to join: no more threads than the process's own, no files, and they end."""
+    for number, rank in enumerate(job.ranks):
+        held = rank.do("resources")
+        # The library of the rank where members were to meet may go on to wait for them.
+        allowed = 4 if number == library_waits_on else 3
+        assert held["threads"] <= allowed, (number, held)
+        assert held["files in /dev/shm"] == held["maps of /dev/shm"] == 0
+        rank.exits_cleanly()
+
+
+def test_a_library_that_hangs_in_its_initialisation(tmp_path: Path) -> None:
+    """Nobody can tell which member it is, so the island is named."""
+    with mixed(tmp_path, {1: fault("init_hang")}, TIMEOUT, joins=False) as job:
+        for error in errors_within(job.ranks, TIMEOUT + 2 * NOTICE):
+            assert error["error"] in ("TimeoutError", "PeerFailedError"), error
+            assert "NCCL 2.28.3: expected the ranks 0, 1 in one communicator" in error["text"]
+            assert f"on {socket.gethostname()}" in error["text"]
+        assert_nothing_left(job)
+
+
+def test_a_rank_that_dies_while_its_island_is_set_up(tmp_path: Path) -> None:
+    with mixed(tmp_path, {1: fault("init_hang")}, TIMEOUT, joins=False) as job:
+        deadline = time.monotonic() + 2 * NOTICE
+        while not (tmp_path / "first" / "named-1").exists():
+            assert time.monotonic() < deadline
+        job[1].signal(signal.SIGKILL)
+        errors = errors_within(job.others(1), TIMEOUT + 2 * NOTICE)
+        assert "the ranks 0, 1" in errors[0]["text"]
+        for error in errors[1:]:
+            assert error["peer"] == 1 and "rank 1 did not finish setting up" in error["text"]
+        for rank in job.others(1):
+            rank.exits_cleanly()
+
+
+def test_a_rank_alone_in_its_island_needs_no_library(tmp_path: Path) -> None:
+    settings = {2: {"HETCOMM_RCCL_LIBRARY": "/nowhere/librccl.so.1"}}
+    with mixed(tmp_path, settings, LONG, joins=True) as job:
+        assert job.do("all_reduce", 1000) == [10.0] * 4
+
+
+@pytest.mark.parametrize(("dtype", "op"), [("int16", "sum"), ("int32", "band")])
+def test_a_reduction_that_a_library_lacks_is_refused_on_all(
+    tmp_path: Path, dtype: str, op: str
+) -> None:
+    with mixed(tmp_path, {}, LONG, joins=True) as job:
+        job.tell("reduce", dtype, op)
+        for error in errors_within(job.ranks, NOTICE):
+            assert error["error"] == "InvalidArgumentError", error
+            assert f"has no {op} of {dtype}" in error["text"], error
+            assert "ranks 0 and 1" in error["text"] and "use another" in error["text"], error
+        assert job.do("reduce", "int32", "sum") == [4] * 4  # the group is as good as before
+
+
+def assert_all_end(job: Job, victim: int, errors: list[dict[str, Any]]) -> None:
+    assert_same_cause_from_now_on(job.others(victim), errors)
+    for rank in job.others(victim):
+        rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+@pytest.mark.parametrize("count", [16, 300_000], ids=["small", "large"])
+def test_killed_amid_all_reduces(tmp_path: Path, victim: int, count: int) -> None:
+    with mixed(tmp_path, {}, LONG, joins=True) as job:
+        assert set(job.do("turn", count)) == {"turning"}
+        job[victim].signal(signal.SIGKILL)
+        errors = errors_within(job.others(victim), NOTICE)
+        for error in errors:
+            assert error["error"] == "PeerFailedError" and error["peer"] == victim, error
+        assert_all_end(job, victim, errors)
+
+
+def test_a_library_that_fails_amid_all_reduces(tmp_path: Path) -> None:
+    with mixed(tmp_path, {1: fault("async_error:40")}, LONG, joins=True) as job:
+        assert set(job.do("turn", 1000)) == {"turning"}
+        errors = errors_within(job.ranks, NOTICE)
+        for error in errors:
+            assert error["error"] == "VendorError", error
+            assert "NCCL 2.28.3: asynchronous error: remote process" in error["text"], error
+            assert re.search(f"rank [01] on {socket.gethostname()}: NCCL", error["text"]), error
+            assert "make a new process group" in error["text"], error
+        assert_same_cause_from_now_on(job.ranks, errors)
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("count", [16, 300_000], ids=["small", "large"])
+def test_a_library_that_stands_still_is_a_timeout(tmp_path: Path, count: int) -> None:
+    with mixed(tmp_path, {1: fault("hang:40")}, TIMEOUT, joins=True) as job:
+        assert set(job.do("turn", count)) == {"turning"}
+        errors = errors_within(job.ranks, TIMEOUT + 2 * NOTICE)
+        for error in errors:
+            assert error["error"] == "TimeoutError", error
+            assert "within 6 s, waiting at" in error["text"], error
+        assert_same_cause_from_now_on(job.ranks, errors)
+        for rank in job.ranks:
+            rank.do("leave")
+            assert "are kept" not in rank.log.read_text()
+            rank.exits_cleanly()
+
+
+def test_an_abort_that_hangs_holds_up_no_other_group(tmp_path: Path) -> None:
+    """The library keeps the memory and a thread of its own; everything else goes on."""
+    with mixed(tmp_path, {1: fault("abort_hang")}, LONG, joins=True) as job:
+        job.do("use", "second")
+        assert job.do("all_reduce", 1000) == [10.0] * 4
+        job.do("use", "first")
+        job[1].do("submit", 1000)
+        begin = time.monotonic()
+        job[1].do("abort")
+        assert time.monotonic() - begin < 2.5  # it is a matter of milliseconds
+        job[1].tell("wait", LONG)
+        assert "aborted" in job[1].error(NOTICE)["text"]
+        job.do("use", "second")
+        assert job.do("all_reduce", 1000) == [10.0] * 4
+        for rank in job.ranks:
+            rank.exits_cleanly()
