@@ -35,34 +35,16 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string who(const Topology& topology, int rank) {
-  return "rank " + std::to_string(rank) + " on " + topology.rank(rank).host_name;
-}
-
-// "NCCL 2.28.3" of "NCCL 2.28.3 (path)".
-std::string version(const RankInfo& info) { return info.ccl.substr(0, info.ccl.find(" (")); }
-
-// The libraries themselves refuse other versions of theirs, but only one rank may be told.
 void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
   for (int rank : ranks) {
     const RankInfo& info = topology.rank(rank);
-    const RankInfo& first = topology.rank(ranks[0]);
-    if (info.ccl.empty()) {
-      const auto reason = info.libraries.find("ccl");
-      throw Error(
-          Status(Code::vendor,
-                 who(topology, rank) + ": no usable " + find_vendor(info.vendor)->ccl +
-                     ", which its island of " + std::to_string(ranks.size()) +
-                     " ranks needs: " + (reason == info.libraries.end() ? "" : reason->second),
-                 -1, rank));
-    }
-    if (version(info) == version(first)) continue;
+    if (!info.ccl.empty()) continue;
+    const auto reason = info.libraries.find("ccl");
     throw Error(Status(Code::vendor,
-                       "expected one version in an island of " + std::to_string(ranks.size()) +
-                           " ranks; got " + first.ccl + " of " + who(topology, ranks[0]) + " and " +
-                           info.ccl + " of " + who(topology, rank) +
-                           "; install the same on both, or name it with " +
-                           find_vendor(info.vendor)->ccl_variable,
+                       "rank " + std::to_string(rank) + " on " + info.host_name + ": no usable " +
+                           find_vendor(info.vendor)->ccl + ", which its island of " +
+                           std::to_string(ranks.size()) + " ranks needs: " +
+                           (reason == info.libraries.end() ? "" : reason->second),
                        -1, rank));
   }
 }
