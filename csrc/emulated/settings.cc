@@ -34,8 +34,8 @@ void parse_fault(const std::string& text, Settings& settings) {
       {"init_hang", FaultKind::init_hang},     {"init_error", FaultKind::init_error},
       {"async_error", FaultKind::async_error}, {"hang", FaultKind::hang},
       {"abort_hang", FaultKind::abort_hang},   {"no_wait_value", FaultKind::no_wait_value},
-      {"version", FaultKind::version},
-      {"old_version", FaultKind::old_version}, {"old_runtime", FaultKind::old_runtime},
+      {"version", FaultKind::version},         {"old_version", FaultKind::old_version},
+      {"old_runtime", FaultKind::old_runtime},
   };
   std::string rest = text;
   if (size_t at = rest.find('@'); at != std::string::npos) {
