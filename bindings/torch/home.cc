@@ -12,6 +12,9 @@
 namespace hetcomm {
 namespace {
 
+// Torch itself sends small CPU tensors (of objects, for instance); one of this size is the user's.
+constexpr size_t kWorthAWarning = 1 << 20;
+
 // Torch before it had native_handle(): the function that its CUDA or HIP part exports, a member
 // without further arguments of a class whose only member is the c10::Stream.
 using StreamFunction = Stream (*)(const c10::Stream*);
@@ -74,13 +77,14 @@ Home::Access Home::access(const at::Tensor& tensor, const char* operation) const
                       describe(tensor) + "; install such a torch, or set HETCOMM_VENDOR=cpu");
     }
     static std::once_flag told;
-    std::call_once(told, [&] {
-      log(LogLevel::info,
+    auto tell = [&] {
+      log(LogLevel::warning,
           prefix() + "a CPU tensor is copied to " + device_->describe() +
               " and back, which takes time; move tensors there, or set HETCOMM_VENDOR=cpu for a "
               "group of CPU tensors",
           rank_);
-    });
+    };
+    if (tensor.nbytes() >= kWorthAWarning) std::call_once(told, tell);
     return Access::copied;
   }
   if (streams_ && tensor.device() == torch_device_) return Access::streamed;
