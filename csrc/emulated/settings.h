@@ -19,12 +19,12 @@
 //                               ("hang:3@1" is member 1 only):
 //     init_hang        a communicator's set-up never ends (aborting it does)
 //     init_error       a communicator's set-up fails with ncclSystemError
-//     async_error:N    after N collectives the next one fails asynchronously with ncclRemoteError,
-//     and
-//                      its stream stands still until the communicator is aborted
-//     hang:N           after N collectives the next one never ends until the communicator is
-//     aborted abort_hang       ncclCommAbort never returns no_wait_value    streams cannot wait for
-//     a value in memory (error 801, not supported) old_version      ncclGetVersion says 2.14.3
+//     async_error:N    the collective after N fails with ncclRemoteError, asynchronously, and its
+//                      stream stands still until the communicator is aborted
+//     hang:N           the collective after N never ends until the communicator is aborted
+//     abort_hang       ncclCommAbort never returns
+//     no_wait_value    streams cannot wait for a value in memory (error 801, not supported)
+//     old_version      ncclGetVersion says 2.14.3
 //     version:N        ncclGetVersion says N, such as 22203
 //     old_runtime      the runtime says CUDA 10.2 or HIP 4.5
 //

@@ -116,8 +116,7 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
       run->fail(queue.failure);
       completed.push_back(run);
       --runs_;
-    } else if (run->plan().spec.collective == Collective::send ||
-               run->plan().spec.collective == Collective::recv) {
+    } else if (is_message(run->plan().spec.collective)) {
       queue.messages.push_back(run);
     } else {
       queue.pending.push_back(run);

@@ -31,12 +31,6 @@ constexpr auto kSettleBound = std::chrono::milliseconds(500);
 // The same on every member, unlike an address.
 int64_t place(const Range& range) { return static_cast<int64_t>(range.space) << 56 | range.offset; }
 
-bool is_message(Collective collective) {
-  return collective == Collective::send || collective == Collective::recv;
-}
-
-bool moves(StepKind kind) { return kind == StepKind::send || kind == StepKind::recv; }
-
 }  // namespace
 
 uint64_t hash(const CallDescriptor& call) {
@@ -86,7 +80,7 @@ void Run::start(Paths& paths, int lane) {
     for (int before : step.after) followers_[before].push_back(i);
     if (step.after.empty()) ready_.push_back(i);
     if (is_island(step.kind)) island_steps_.push_back(i);
-    if (!moves(step.kind)) continue;
+    if (!is_message(step.kind)) continue;
     ++unposted_;
     const Space space = step.kind == StepKind::send ? step.sources[0].space : step.target.space;
     moves_home_ |= space != Space::staging;
@@ -173,46 +167,6 @@ void Run::start_reduce(int index) {
   complete(index);
 }
 
-// Hands a send or recv to the transport.
-void Run::post(int index) {
-  const Step& step = plan_->steps[index];
-  const bool message = is_message(plan_->spec.collective);
-  const uint64_t body = message ? Paths::message_body(user_tag_, call_.dtype)
-                                : Paths::collective_body(call_.sequence, step.tag, hash_);
-  Request& request = requests_[index];
-  request.done = false;
-  --unposted_;
-  Status status;
-  Link* link = nullptr;
-  if (step.kind == StepKind::send || paths_->transport() == nullptr) {
-    link = paths_->link(step.peer, status);
-    if (!status.ok()) return fail(status);
-  }
-  in_flight_.push_back(index);
-  network_ = true;
-  const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;
-  const size_t bytes = static_cast<size_t>(range.count) * element_;
-  if (step.kind == StepKind::send) {
-    link->send(paths_->send_tag(step.peer, body), address(range), bytes, request);
-  } else {
-    const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
-    paths_->transport()->recv(paths_->recv_tag(step.peer, body), ~ignored, address(range), bytes,
-                              request);
-  }
-}
-
-bool Run::post_in_order() {
-  const std::vector<Step>& steps = plan_->steps;
-  bool moved = false;
-  for (; next_message_ < steps.size() && status_.ok(); ++next_message_) {
-    if (!moves(steps[next_message_].kind)) continue;
-    if (waiting_[next_message_] != 0) break;
-    post(static_cast<int>(next_message_));
-    moved = true;
-  }
-  return moved;
-}
-
 void Run::complete(int index) {
   --left_;
   for (int follower : followers_[index]) {
@@ -284,51 +238,6 @@ Status Run::at_step(int index, const Status& status) const {
   details.rank = plan_->rank;
   if (index >= 0) details.peer = plan_->steps[index].peer;
   return Status(details);
-}
-
-Status Run::verify(int index, const Request& request) const {
-  const Step& step = plan_->steps[index];
-  if (!request.status.ok()) return at_step(index, request.status);
-  if (step.kind != StepKind::recv) return Status();
-  const bool message = is_message(plan_->spec.collective);
-  const uint64_t wanted =
-      message ? call_.dtype & Paths::kMessageHash : hash_ & Paths::kCollectiveHash;
-  const uint64_t got = request.tag & (message ? Paths::kMessageHash : Paths::kCollectiveHash);
-  const size_t bytes = static_cast<size_t>(step.target.count) * element_;
-  if (got == wanted && request.bytes == bytes) return Status();
-  Status::Details details;
-  details.code = Code::invalid_argument;
-  details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
-                    std::to_string(request.bytes) + " bytes" +
-                    (got == wanted ? "" : " for another call, or after other calls") + ", rank " +
-                    std::to_string(plan_->rank) + " expected " + std::to_string(bytes) +
-                    " bytes for " + describe() +
-                    "; make the same call with equal sizes and dtypes on every rank";
-  return at_step(index, Status(details));
-}
-
-bool Run::poll_messages() {
-  bool moved = false;
-  for (size_t i = 0; i < in_flight_.size();) {
-    const int index = in_flight_[i];
-    if (!requests_[index].done) {
-      ++i;
-      continue;
-    }
-    in_flight_[i] = in_flight_.back();
-    in_flight_.pop_back();
-    moved = true;
-    if (!status_.ok() || !given_up_.ok()) continue;
-    Status status = verify(index, requests_[index]);
-    if (status.ok()) {
-      complete(index);
-    } else if (status.code() == Code::peer_failed) {
-      give_up(status);
-    } else {
-      fail(status);
-    }
-  }
-  return moved;
 }
 
 void Run::give_up(const Status& status) {

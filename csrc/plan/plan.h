@@ -24,6 +24,9 @@ enum class Collective : uint8_t {
 const char* name(Collective collective);
 Collective collective_from_name(const std::string& name);  // throws Error(invalid_argument)
 bool has_root(Collective collective);
+inline bool is_message(Collective collective) {
+  return collective == Collective::send || collective == Collective::recv;
+}
 bool has_reduction(Collective collective);
 
 // What is to be done: the key under which a plan is cached. `count` is in elements: of the whole
@@ -92,6 +95,7 @@ enum class StepKind : uint8_t {
   reduce
 };
 const char* name(StepKind kind);
+inline bool is_message(StepKind kind) { return kind == StepKind::send || kind == StepKind::recv; }
 inline bool is_island(StepKind kind) { return kind <= StepKind::island_all_to_all; }
 
 // One entry of a plan. Steps start when all of `after` are complete; island steps of a plan also
