@@ -36,7 +36,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files '*.cc' '*.h' '*.inc' | xargs $(BIN)/clang-format --dry-run --Werror
+	git ls-files '*.cc' '*.h' '*.inc' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 
 # The core's tests under the address and undefined-behaviour sanitizers.
 sanitize: $(READY)

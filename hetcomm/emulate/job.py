@@ -9,6 +9,8 @@ from .network import address
 # Inside a host's private tmpfs, which is gone with the host.
 PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"
 SYSFS_ROOT = f"{PRIVATE_DIRECTORY}/sys"
+# What names interfaces and ports of the machine itself means nothing in an emulated host.
+OF_THIS_MACHINE = {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class Job:
         host = self.cluster.hosts[place]
         neighbours = self.ranks_on(place)
         local_rank = neighbours.index(rank)
+        kept = {key: value for key, value in self.environment.items() if key not in OF_THIS_MACHINE}
         return {
             "OMP_NUM_THREADS": "1",
-            **self.environment,
+            **kept,
             "RANK": str(rank),
             "WORLD_SIZE": str(self.cluster.ranks),
             "LOCAL_RANK": str(local_rank),

@@ -233,8 +233,8 @@ def test_set_up_and_calls_that_do_not_block() -> None:
     members(2, without_blocking, connected=False)
 
 
-def test_the_other_vendors_id_is_refused() -> None:
-    os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+def test_the_other_vendors_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
     nvidia, amd = Ccl("nvidia"), Ccl("amd")
     assert amd.connect(nvidia.unique_id(), 1, 0) == INVALID_ARGUMENT
     assert "of the nvidia library" in amd.text()
@@ -255,8 +255,10 @@ def test_the_other_vendors_id_is_refused() -> None:
         ({"min_ctas": 4, "max_ctas": 8, "split_share": 1}, SUCCESS),
     ],
 )
-def test_configurations_are_checked(fields: dict[str, object], expected: int) -> None:
-    os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+def test_configurations_are_checked(
+    fields: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
     ccl = Ccl("nvidia")
     assert ccl.connect(ccl.unique_id(), 1, 0, **fields) == expected, ccl.text()
     if expected == SUCCESS:
