@@ -142,6 +142,7 @@ def main() -> None:
     from hetcomm.emulate import load, run
 
     report: dict[str, object] = {"machine": describe_machine(), "bytes": arguments.bytes}
+    report |= {name: getattr(arguments, name) for name in ("ranks", "rate", "vendors", "copy_rate")}
     for order in arguments.order.split(","):
         with tempfile.TemporaryDirectory() as folder:
             cluster = Path(folder) / "cluster.toml"
