@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import time
 import weakref
 from typing import Any
@@ -36,6 +37,8 @@ LAYOUTS = [
     ("nnaa", "xxxx"),
     ("nnaac", "xxyyy"),
     ("cnanna", "xyzyyz"),
+    ("nnn", "xyx"),  # one island on two hosts
+    ("nnaca", "xyxzy"),
 ]
 
 
@@ -145,6 +148,7 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
 def test_streams_that_wait_for_a_failed_operation_go_on(vendors: str, hosts: str) -> None:
     """A rank never comes; whoever waits for it by a stream only finds the stream free again."""
     count = 5000
+    everyone_waits = threading.Barrier(len(vendors) - 1)
 
     def program(communicator: Communicator) -> None:
         rank = communicator.rank
@@ -158,6 +162,7 @@ def test_streams_that_wait_for_a_failed_operation_go_on(vendors: str, hosts: str
             work.order(stream)
         device.record(over, stream)
         assert not device.passed(over)
+        everyone_waits.wait(BOUND)
         communicator.abort("planted")
         deadline = time.monotonic() + BOUND
         while not device.passed(over):
@@ -179,6 +184,7 @@ def test_memory_of_copies_that_never_end_is_kept() -> None:
     count = 300_000
     kept: list[Any] = []
     gates: list[Any] = []
+    everyone_submitted = threading.Barrier(2)
 
     def program(communicator: Communicator) -> None:
         rank = communicator.rank
@@ -190,6 +196,7 @@ def test_memory_of_copies_that_never_end_is_kept() -> None:
         gates.append(gate)
         spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
         work = communicator.submit(spec, data, stream=stream)
+        everyone_submitted.wait(BOUND)
         if rank == 0:
             communicator.abort("planted")
         with pytest.raises(hetcomm.AbortedError, match="planted"):
