@@ -1,0 +1,48 @@
+"""How kernels are launched on a device: blocks, arguments, and what they cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from hetcomm import _core
+
+DTYPES = _core.Dtype.__members__
+
+
+def test_launches_use_vectors_where_addresses_allow() -> None:
+    """All but the ragged ends, which the arguments say: count, head, vectors."""
+    operation = (DTYPES["float16"], _core.ReduceOp.sum)
+
+    def cut(target: int, *sources: int) -> list[int]:
+        arguments = _core.reduce_launch(*operation, target, list(sources), 1000)[3]
+        return np.frombuffer(arguments[3], np.uint64).tolist()
+
+    assert cut(1 << 20, 2 << 20) == [1000, 0, 125]
+    assert cut((1 << 20) + 6, (2 << 20) + 6) == [1000, 5, 124]
+    assert cut((1 << 20) + 6, (2 << 20) + 4) == [1000, 0, 0]
+
+
+def test_launches_are_bounded() -> None:
+    blocks = _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 1 << 40)[1]
+    assert blocks == 1 << 20
+    assert _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 0)[1] == 0
+
+
+def test_launches_refuse_what_kernels_cannot_do() -> None:
+    float32, add = DTYPES["float32"], _core.ReduceOp.sum
+    how = _core.Quantisation(8, 64)
+    cases: list[tuple[str, Callable[..., object], Sequence[object]]] = [
+        ("1 to 256 sources; got 257", _core.reduce_launch, (float32, add, 0, [0] * 257, 4)),
+        ("1 to 256 sources; got 0", _core.reduce_launch, (float32, add, 0, [], 4)),
+        ("multiples of 4; got one that is 2", _core.reduce_launch, (float32, add, 2, [0], 4)),
+        ("got band of float32", _core.reduce_launch, (float32, _core.ReduceOp.band, 0, [0], 4)),
+        ("multiples of 16", _core.quantise_launch, (float32, how, 8, 0, 4)),
+        ("multiples of 16", _core.dequantise_launch, (float32, how, 0, 0, [4], 4)),
+        ("got float64; cast", _core.quantise_launch, (DTYPES["float64"], how, 0, 0, 4)),
+    ]
+    for message, call, arguments in cases:
+        with pytest.raises(_core.InvalidArgumentError, match=message):
+            call(*arguments)
