@@ -51,7 +51,6 @@ void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
 
 // What the island's network means to a library with NCCL's settings; "=" takes names literally.
 void choose_network(const IslandNetwork& network, int member, CclOptions& options) {
-  if (network.members.empty()) return;
   const IslandNetwork::Member& mine = network.members[member];
   if (!mine.interface.empty()) options.environment["NCCL_SOCKET_IFNAME"] = "=" + mine.interface;
   const bool rdma = network.fabric == Fabric::infiniband || network.fabric == Fabric::roce;

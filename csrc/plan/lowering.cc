@@ -99,7 +99,7 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
   const auto element = static_cast<int64_t>(size_of(spec.dtype));
   int64_t largest = 0;
   for (const Step& step : steps) {
-    const bool message = step.kind == StepKind::send || step.kind == StepKind::recv;
+    const bool message = is_message(step.kind);
     if (!message || !topology.staged(rank, step.peer)) continue;
     largest =
         std::max(largest, step.kind == StepKind::send ? step.sources[0].count : step.target.count);
@@ -112,7 +112,7 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
   const std::vector<std::vector<Range>> last = last_uses(steps, rank, outputs);
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];
-    const bool message = step.kind == StepKind::send || step.kind == StepKind::recv;
+    const bool message = is_message(step.kind);
     const bool in_staging = message ? topology.staged(rank, step.peer)
                                     : step.kind == StepKind::reduce &&
                                           !on_device(topology.rank(rank), step,

@@ -75,7 +75,7 @@ Planner::Planner(std::shared_ptr<const Topology> topology, SelectionTable table)
 
 void Planner::validate(const Spec& spec) const {
   const int size = topology_->size();
-  if (spec.collective == Collective::send || spec.collective == Collective::recv) {
+  if (is_message(spec.collective)) {
     refuse(spec, "expected a collective; a message between two ranks needs no plan");
   }
   const int64_t most = INT64_MAX / 16 / size;

@@ -14,7 +14,7 @@ std::string describe(const Plan& plan, int index) {
   const Step& step = plan.steps[index];
   std::string text = "rank " + std::to_string(plan.rank) + " step " + std::to_string(index) + " (" +
                      name(step.kind);
-  if (step.kind == StepKind::send || step.kind == StepKind::recv) {
+  if (is_message(step.kind)) {
     text += (step.kind == StepKind::send ? " to rank " : " from rank ") +
             std::to_string(step.peer) + ", tag " + std::to_string(step.tag);
   }
@@ -66,7 +66,7 @@ bool StepGraph::check_plans(const Topology& topology) {
         errors_.push_back(hetcomm::describe(plan, index) + " waits for step " +
                           std::to_string(before) + "; expected an earlier step of the plan");
       }
-      const bool message = step.kind == StepKind::send || step.kind == StepKind::recv;
+      const bool message = is_message(step.kind);
       const size_t sources = step.sources.size();
       const bool expects_one = step.kind == StepKind::send || step.kind == StepKind::copy;
       if ((expects_one && sources != 1) || (step.kind == StepKind::reduce && sources == 0)) {
