@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -207,42 +208,53 @@ def render(found: Explanation) -> RenderableType:
         islands,
         f"\n{chosen}: {escape(found.why)}\n",
         _candidate_table(found),
+        _reasons(found),
+        "",
     ]
     parts += [_leg_table(rank, legs) for rank, legs in found.legs.items()]
     return Group(*parts)
 
 
-def _candidate_table(found: Explanation) -> Table:
-    table = Table(title="Candidates, predicted", title_justify="left")
-    table.add_column("algorithm", no_wrap=True)
-    staged = any(candidate.staging for candidate in found.candidates)
-    timed = ("total", "island", *(("staging",) if staged else ()), "bridge")
-    for column in (*timed, "over the bridge"):
-        table.add_column(column, justify="right")
-    table.add_column("what it does, or why not")
-    for candidate in found.candidates:
-        mark = "[bold green]" if candidate.algorithm == found.choice else ""
-        name = f"{mark}{candidate.algorithm}"
-        if candidate.rejected:
-            dashes = ["-"] * (len(timed) + 1)
-            table.add_row(name, *dashes, f"rejected: {escape(candidate.rejected)}")
-            continue
-        times = (_time(getattr(candidate, column)) for column in timed)
-        size = _core.format_bytes(candidate.bridge_bytes)
-        table.add_row(name, *times, size, escape(candidate.summary))
+def _table(title: str, first: str, numbers: Iterable[str]) -> Table:
+    """Narrow enough for 80 columns: only words are folded, never a number or a name."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
+def _candidate_table(found: Explanation) -> Table:
+    staged = any(candidate.staging for candidate in found.candidates)
+    timed = ("total", "island", *(("staging",) if staged else ()), "bridge")
+    table = _table("Candidates, predicted", "algorithm", (*timed, "over the bridge"))
+    for candidate in found.candidates:
+        if candidate.rejected:
+            continue
+        mark = "[bold green]" if candidate.algorithm == found.choice else ""
+        times = (_time(getattr(candidate, column)) for column in timed)
+        size = _core.format_bytes(candidate.bridge_bytes)
+        table.add_row(f"{mark}{candidate.algorithm}", *times, size)
+    return table
+
+
+def _reasons(found: Explanation) -> Tree:
+    """What each candidate does, or why it does not apply."""
+    tree = Tree("Algorithms")
+    for candidate in found.candidates:
+        rejected = f"rejected: {candidate.rejected}" if candidate.rejected else ""
+        tree.add(f"[bold]{candidate.algorithm}[/]: {escape(rejected or candidate.summary)}")
+    return tree
+
+
 def _leg_table(rank: int, legs: list[Leg]) -> Table:
-    table = Table(title=f"Plan of rank {rank}, predicted times", title_justify="left")
-    table.add_column("step", no_wrap=True)
-    table.add_column("buffers")
-    for column in ("bytes", "start", "end", "busy"):
-        table.add_column(column, justify="right")
+    columns = ("bytes", "start", "end", "busy")
+    table = _table(f"Plan of rank {rank}, predicted times", "step and its buffers", columns)
     for leg in legs:
         times = map(_time, (leg.start, leg.end, leg.busy))
         chunks = f" x {leg.steps} chunks" if leg.steps > 1 else ""
-        table.add_row(leg.what + chunks, leg.moves, _core.format_bytes(leg.bytes), *times)
+        step = f"{leg.what}{chunks}\n  [dim]{leg.moves}[/]"
+        table.add_row(step, _core.format_bytes(leg.bytes), *times)
     return table
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from itertools import combinations, product
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
@@ -48,9 +49,10 @@ def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
 
 def link_table(links: list[IslandLink]) -> Table:
     """One row for all links of one kind, so that big clusters stay readable."""
-    table = Table(title="Links between islands", title_justify="left")
-    for column in ("islands", "fabric", "bandwidth", "staged in host memory"):
-        table.add_column(column)
+    table = Table(title="Links between islands", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("islands")
+    for column in ("fabric", "bandwidth", "staged in host memory"):
+        table.add_column(column, no_wrap=True)
     alike: dict[tuple[str, int | None, tuple[bool, bool]], list[str]] = {}
     for link in links:
         name = f"{link.islands[0]} - {link.islands[1]}"

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -34,9 +35,9 @@ def rank(host: str, vendor: str, *fabrics: str, gigabits: int = 100) -> RankInfo
     return RankInfo(host=host, host_name=f"node-{host}", vendor=vendor, cores=8, nics=nics)
 
 
-def page(topology: Topology, explanations: list[list[str]]) -> str:
+def page(topology: Topology, explanations: list[list[str]], width: int = 160) -> str:
     output = io.StringIO()
-    Console(file=output, width=160).print(topo.render(topology, explanations))
+    Console(file=output, width=width).print(topo.render(topology, explanations))
     return output.getvalue()
 
 
@@ -75,7 +76,20 @@ def test_links_between_islands() -> None:
 def test_links_of_one_kind_share_a_row() -> None:
     text = page(Topology([rank(str(host), "cpu", "roce") for host in range(12)]), [[]] * 12)
     assert "0 - 8 and 58 more" in text
-    assert text.count("100 Gbit/s │") == 1
+    assert text.count("at no end") == 1
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_width_cuts_a_word_or_a_row(width: int) -> None:
+    topology = Topology([*MIXED, *(rank(str(host), "cpu", "roce") for host in range(9))])
+    reasons = [["docker0: left out, it is down", "mlx5_0: " + "taken because " * 9]] * 11
+    wide, narrow = page(topology, reasons, 400), page(topology, reasons, width)
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= width
+    plain = [re.sub("[│├└─━]+", " ", text).split() for text in (wide, narrow)]
+    assert sorted(plain[0]) == sorted(plain[1])
+    for kind in ("100 Gbit/s", "50 Gbit/s", "memory"):
+        assert re.search(rf"{kind} +at no end", narrow)
 
 
 def test_json_says_the_same() -> None:

@@ -1,6 +1,7 @@
 """`hetcomm explain` over given islands, cluster files and bad input."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from hetcomm import _core
 from hetcomm.cli import app
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["explain", *arguments], env={"COLUMNS": "160"})
+def run(*arguments: str, columns: int = 160) -> str:
+    result = CliRunner().invoke(app, ["explain", *arguments], env={"COLUMNS": str(columns)})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -25,6 +26,39 @@ def test_the_page_names_the_choice_the_rejected_and_the_chunks() -> None:
     assert "rejected: needs one island; there are 2" in page
     assert "Plan of rank 1" in page and "send to rank 0 x 32 chunks" in page
     assert "16 MiB" in page  # over the bridge
+
+
+def mixed_cluster(folder: Path) -> str:
+    """Three islands on two hosts, of which two have devices."""
+    file = folder / "cluster.toml"
+    file.write_text(
+        "\n".join(
+            f'[[host]]\nname = "{name}"\nranks = 4\nvendor = "{vendor}"\n'
+            '[[host.nic]]\nrate = "1gbit"\n'
+            for name, vendor in (("first", "nvidia"), ("second", "amd"), ("third", "cpu"))
+        )
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("collective", sorted(_core.Collective.__members__))
+def test_no_width_cuts_a_word_or_a_number(collective: str, columns: int, tmp_path: Path) -> None:
+    if collective in ("send", "recv"):
+        return
+    arguments = [collective, "--topology", mixed_cluster(tmp_path), "--bytes", "16M"]
+    arguments += ["--rank", "0", "--rank", "11"]
+    wide, narrow = run(*arguments, columns=400), run(*arguments, columns=columns)
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= columns
+    assert words(narrow) == words(wide)
+    for row in wide.splitlines():  # of tables: a row is a line, however wide the terminal is
+        if re.search(r"^ .*\d (us|ms|s)$", row.rstrip()):
+            assert re.sub(" +", " ", row) in re.sub(" +", " ", narrow)
+
+
+def words(page: str) -> list[str]:
+    return re.sub("[│├└─━]+", " ", page).split()
 
 
 def test_json_holds_what_was_predicted() -> None:
