@@ -82,7 +82,7 @@ void bind(py::module_& module) {
             SharedRequest bound = self.transport->keep(data.request());
             self.link->send(tag, bound->buffer.ptr,
                             static_cast<size_t>(bound->buffer.size * bound->buffer.itemsize),
-                            bound->request);
+                            MemoryKind::host, bound->request);
             return bound;
           },
           py::arg("tag"), py::arg("data"))
@@ -117,7 +117,7 @@ void bind(py::module_& module) {
             SharedRequest bound = self.keep(data.request(true));
             self.transport->recv(tag, mask, bound->buffer.ptr,
                                  static_cast<size_t>(bound->buffer.size * bound->buffer.itemsize),
-                                 bound->request);
+                                 MemoryKind::host, bound->request);
             return bound;
           },
           py::arg("tag"), py::arg("data"), py::arg("mask") = ~uint64_t{0})

@@ -34,6 +34,8 @@ class Device {
   const Vendor& vendor() const { return *runtime_.vendor; }
   int index() const { return index_; }
   bool emulated() const { return runtime_.emulated; }
+  // What its memory is to a transport.
+  MemoryKind memory() const { return emulated() ? MemoryKind::host : vendor().memory; }
   const std::string& describe() const { return description_; }
   const std::string& name() const { return name_; }  // "NVIDIA H200"
   const std::string& bus() const { return bus_; }    // PCI "0000:1b:00.0"; empty if unknown

@@ -8,6 +8,7 @@ const std::vector<Vendor>& vendors() {
           .name = "nvidia",
           .runtime = "CUDA",
           .prefix = "cuda",
+          .memory = MemoryKind::cuda,
           .runtime_libraries = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"},
           .runtime_variable = "HETCOMM_CUDA_LIBRARY",
           .ccl = "NCCL",
@@ -30,6 +31,7 @@ const std::vector<Vendor>& vendors() {
           .name = "amd",
           .runtime = "HIP",
           .prefix = "hip",
+          .memory = MemoryKind::rocm,
           // torch's wheels for ROCm bring the file without a version.
           .runtime_libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"},
           .runtime_variable = "HETCOMM_HIP_LIBRARY",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/library.h"
+#include "base/memory_kind.h"
 
 namespace hetcomm {
 
@@ -14,6 +15,7 @@ struct Vendor {
   const char* name;                            // what HETCOMM_VENDOR says: "nvidia", "amd"
   const char* runtime;                         // for people: "CUDA", "HIP"
   const char* prefix;                          // of the runtime's symbols: "cuda", "hip"
+  MemoryKind memory;                           // what its devices' memory is to a transport
   std::vector<std::string> runtime_libraries;  // file names, newest first
   const char* runtime_variable;                // names the runtime to take
   const char* ccl;                             // for people: "NCCL", "RCCL"

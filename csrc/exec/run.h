@@ -88,6 +88,7 @@ class Run {
 
  private:
   std::byte* address(const Range& range) const;
+  MemoryKind memory_of(const Range& range) const;
   void start_step(int index);
   void complete(int index);
   void post(int index);

@@ -4,6 +4,11 @@
 
 namespace hetcomm {
 
+// What the transport finds at a range.
+MemoryKind Run::memory_of(const Range& range) const {
+  return device_ && range.space != Space::staging ? device_->memory() : MemoryKind::host;
+}
+
 // Hands a send or recv to the transport.
 void Run::post(int index) {
   const Step& step = plan_->steps[index];
@@ -23,12 +28,13 @@ void Run::post(int index) {
   network_ = true;
   const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;
   const size_t bytes = static_cast<size_t>(range.count) * element_;
+  const MemoryKind memory = memory_of(range);
   if (step.kind == StepKind::send) {
-    link->send(paths_->send_tag(step.peer, body), address(range), bytes, request);
+    link->send(paths_->send_tag(step.peer, body), address(range), bytes, memory, request);
   } else {
     const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
     paths_->transport()->recv(paths_->recv_tag(step.peer, body), ~ignored, address(range), bytes,
-                              request);
+                              memory, request);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/memory_kind.h"
 #include "base/status.h"
 
 namespace hetcomm {
@@ -24,8 +25,10 @@ struct Request {
 class Link {
  public:
   virtual ~Link() = default;
-  // Starts sending; a small message may be complete on return (request.done).
-  virtual void send(uint64_t tag, const void* data, size_t bytes, Request& request) = 0;
+  // Starts sending; a small message may be complete on return (request.done). `memory` is what
+  // `data` points to: nothing is guessed.
+  virtual void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
+                    Request& request) = 0;
   // Starts closing, letting sent data drain when `flush` (for which the peer must progress too),
   // otherwise cancelling everything that is in flight, also after a flush was begun. closed() turns
   // true within this call or Transport::progress().
@@ -51,7 +54,8 @@ class Transport {
 
   // Receives the next message whose tag equals `tag` in the bits of `mask`. A longer message than
   // `bytes` completes with Code::invalid_argument.
-  virtual void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) = 0;
+  virtual void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
+                    Request& request) = 0;
   // Gives a pending receive up: done, with Code::aborted, on return or in a later progress().
   virtual void cancel(Request& request) = 0;
 

@@ -47,6 +47,17 @@ void Flights::abandon(const UcxLibrary& ucx, ucp_worker_h worker) {
   }
 }
 
+ucs_memory_type_t ucx_memory_type(MemoryKind memory) {
+  switch (memory) {
+    case MemoryKind::cuda:
+      return UCS_MEMORY_TYPE_CUDA;
+    case MemoryKind::rocm:
+      return UCS_MEMORY_TYPE_ROCM;
+    default:
+      return UCS_MEMORY_TYPE_HOST;
+  }
+}
+
 Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string& what, int peer) {
   std::string text = what + ": " + ucx.ucs_status_string(status);
   switch (status) {
@@ -82,7 +93,8 @@ Endpoint::Endpoint(UcxWorker& worker, const void* address, int peer_rank)
   }
 }
 
-void Endpoint::send(uint64_t tag, const void* data, size_t bytes, Request& request) {
+void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
+                    Request& request) {
   request = Request();
   if (!failure_.ok() || stage_ != Stage::open) {
     request.status =
@@ -90,8 +102,10 @@ void Endpoint::send(uint64_t tag, const void* data, size_t bytes, Request& reque
     return;
   }
   ucp_request_param_t parameters{};
-  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   parameters.cb.send = &Endpoint::on_sent;
+  parameters.memory_type = ucx_memory_type(memory);
   parameters.user_data = this;
   void* flight = ucx_.ucp_tag_send_nbx(handle_, data, bytes, tag, &parameters);
   if (UCS_PTR_IS_ERR(flight)) {

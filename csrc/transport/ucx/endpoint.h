@@ -37,6 +37,9 @@ struct UcxWorker {
   int closing = 0;  // endpoints that have begun to close and are still listed
 };
 
+// What a message is told about its memory.
+ucs_memory_type_t ucx_memory_type(MemoryKind memory);
+
 // "what failed: why", as a peer's failure where UCX says so.
 Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string& what,
                    int peer = -1);
@@ -47,7 +50,7 @@ class Endpoint {
  public:
   Endpoint(UcxWorker& worker, const void* address, int peer_rank);  // throws Error(transport)
 
-  void send(uint64_t tag, const void* data, size_t bytes, Request& request);
+  void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void close(bool flush);
   // The next step of closing, if any. Called outside UCX's callbacks.
   void advance();

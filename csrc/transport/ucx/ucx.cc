@@ -33,8 +33,9 @@ class UcxLink : public Link {
   explicit UcxLink(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
   ~UcxLink() override { endpoint_->close(false); }
 
-  void send(uint64_t tag, const void* data, size_t bytes, Request& request) override {
-    endpoint_->send(tag, data, bytes, request);
+  void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
+            Request& request) override {
+    endpoint_->send(tag, data, bytes, memory, request);
   }
   void close(bool flush) override { endpoint_->close(flush); }
   bool closed() const override { return endpoint_->closed(); }
@@ -53,7 +54,8 @@ class UcxTransport : public Transport {
   std::string version() const override { return ucx_version(); }
   std::string address(bool same_host) const override;
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
-  void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) override;
+  void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
+            Request& request) override;
   void cancel(Request& request) override;
   bool progress() override;
   int event_fd() const override { return event_fd_; }
@@ -161,14 +163,16 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
   return std::make_unique<UcxLink>(std::move(endpoint));
 }
 
-void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, Request& request) {
+void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
+                        Request& request) {
   request = Request();
   request.done = false;
   ucp_request_param_t parameters{};
   // Before 1.16, UCX says only to the callback what was received.
-  parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   parameters.cb.recv = &UcxTransport::on_received;
+  parameters.memory_type = ucx_memory_type(memory);
   parameters.user_data = this;
   Flight posted{&request, bytes};
   posting_ = &posted;
