@@ -76,7 +76,7 @@ Planner::Planner(std::shared_ptr<const Topology> topology, SelectionTable table)
 void Planner::validate(const Spec& spec) const {
   const int size = topology_->size();
   if (is_message(spec.collective)) {
-    refuse(spec, "expected a collective; a message between two ranks needs no plan");
+    refuse(spec, "expected a collective; send() and recv() plan messages between two ranks");
   }
   const int64_t most = INT64_MAX / 16 / size;
   if (spec.count < 0 || spec.count > most) {
