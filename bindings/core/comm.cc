@@ -122,6 +122,10 @@ void bind(py::module_& module) {
       .def(py::init<>());
   py::class_<LocalStore, Store>(module, "LocalStore", "For ranks that are threads of one process.")
       .def(py::init<>());
+  py::class_<Numbers>(module, "Numbers", "Numbers below a limit, of which none is out twice.")
+      .def(py::init<uint32_t>(), py::arg("limit"))
+      .def("take", &Numbers::take)
+      .def("give_back", &Numbers::give_back, py::arg("number"));
   py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
       .def(py::init([] {
              auto process = make_ucx_transport({});

@@ -7,12 +7,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/status.h"
+#include "comm/unshared.h"
 
 namespace hetcomm {
 namespace {
@@ -77,6 +80,7 @@ ControlPlane::ControlPlane(int rank, int size, const std::string& address, Event
   if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 || listen(listener_, 128) != 0) {
     fail("cannot listen for control connections on " + address);
   }
+  unshared::add(listener_);
   at.length = sizeof at.storage;
   getsockname(listener_, at.get(), &at.length);
   const uint16_t port = at.storage.ss_family == AF_INET
@@ -97,9 +101,11 @@ void ControlPlane::close() {
   listener_ = -1;
 }
 
-// A child of fork() may hold the same file, so closing alone would not take it out of the poll set.
+// A child of fork() has closed its own already, and shares the parent's poll set.
 void ControlPlane::release(int descriptor) {
+  if (getpid() != process_) return;
   unwatch_(descriptor);
+  unshared::remove(descriptor);
   ::close(descriptor);
 }
 
@@ -125,12 +131,14 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
         socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (connection->descriptor < 0) fail("cannot make a control connection");
     const int descriptor = connection->descriptor;
+    unshared::add(descriptor);
     connections_.push_back(std::move(connection));
     if (::connect(descriptor, to.get(), to.length) != 0 && errno != EINPROGRESS) {
       fail("cannot connect to rank " + std::to_string(peer) + " at " + contact);
     }
     pollfd wanted{descriptor, POLLOUT, 0};
-    if (::poll(&wanted, 1, static_cast<int>(deadline.left_ms().count())) <= 0) {
+    const auto bound = std::min<int64_t>(deadline.left_ms().count(), INT_MAX);
+    if (::poll(&wanted, 1, static_cast<int>(bound)) <= 0) {
       throw Error(Code::timeout, "rank " + std::to_string(peer) + " at " + contact +
                                      " does not answer; check that this host reaches it, or choose "
                                      "the interface with HETCOMM_SOCKET_IFNAME");
@@ -171,6 +179,7 @@ void ControlPlane::poll() {
   while (true) {
     const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor < 0) break;
+    unshared::add(descriptor);
     set_options(descriptor);
     auto connection = std::make_unique<Connection>();
     connection->descriptor = descriptor;

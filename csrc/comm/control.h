@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -59,6 +61,7 @@ class ControlPlane {
   void close(Connection& connection);
   void release(int descriptor);
 
+  const pid_t process_ = getpid();
   int rank_, size_;
   Events events_;
   std::function<void(int)> watch_, unwatch_;

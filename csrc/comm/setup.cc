@@ -1,7 +1,6 @@
 // How the ranks of a communicator meet, agree and connect.
 
 #include <algorithm>
-#include <atomic>
 #include <random>
 
 #include "base/config.h"
@@ -25,12 +24,6 @@ std::string random_secret() {
   std::string secret;
   for (int i = 0; i < 8; ++i) secret += std::to_string(random()) + "-";
   return secret;
-}
-
-// Numbers of communicators of this process; the numbers of long gone ones come round again.
-uint32_t next_number() {
-  static std::atomic<uint32_t> counter{0};
-  return counter++ % Paths::kMaxCommunicators;
 }
 
 std::string format(const Deadline& deadline) {
@@ -97,7 +90,7 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
     instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first
                         // reduction
     mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
-    mine.number = next_number();
+    mine.number = queue_->number.value();
     mine.wake_address = executor_->wake_address();
     if (Transport* transport = executor_->transport()) {
       const auto held = executor_->lock();

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "exec/numbers.h"
 #include "exec/run.h"
 
 namespace hetcomm {
@@ -16,6 +17,7 @@ namespace hetcomm {
 // The runs of one communicator, in the order in which they were submitted. Owned by the
 // communicator; used under the executor's lock.
 struct RunQueue {
+  const CommunicatorNumber number;
   std::unique_ptr<Paths> paths;
   std::deque<std::shared_ptr<Run>> pending;   // collectives that wait for an island lane
   std::deque<std::shared_ptr<Run>> messages;  // sends and recvs that wait for earlier ones

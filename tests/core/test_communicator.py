@@ -283,6 +283,28 @@ def test_impossible_ranks_and_sizes_are_refused(rank: int, size: int) -> None:
         Communicator(_core.LocalStore(), rank, size)
 
 
+def test_numbers_in_use_are_passed_over_when_they_come_round() -> None:
+    numbers = _core.Numbers(4)
+    assert [numbers.take() for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(_core.InvalidArgumentError, match="at most 4 process groups"):
+        numbers.take()
+    numbers.give_back(2)
+    assert numbers.take() == 2
+    numbers.give_back(3)
+    numbers.give_back(1)
+    numbers.give_back(2)
+    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # what came back last is last
+
+
+def test_a_process_may_have_more_groups_than_numbers_one_after_another() -> None:
+    def program(long_lived: Communicator) -> None:
+        for _ in range(40):
+            Communicator(_core.LocalStore(), 0, 1, BOUND, "short", executor(long_lived.rank))
+        all_reduce(long_lived)
+
+    agree(play("ab", program))
+
+
 @pytest.mark.parametrize("peer", [-1, 0, 2])
 def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
     def program(communicator: Communicator) -> None:

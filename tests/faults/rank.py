@@ -56,6 +56,14 @@ class Rank:
             if turn == 2:
                 answer(value="turning")
 
+    def fork(self) -> None:
+        """Leaves a child that lives until the test closes the pipe to this process."""
+        if os.fork() == 0:
+            os.close(1)
+            os.close(2)
+            os.read(0, 1)
+            os._exit(0)
+
     def wait(self, seconds: float) -> None:
         """For the oldest operation; it stays the oldest while it is not complete."""
         work = self.works[0]
@@ -119,7 +127,7 @@ class CoreRank(Rank):
             count=1,
             in_place=True,
         )
-        data = bytearray([1] + [0] * (int(dtype.removeprefix("int")) // 8 - 1))
+        data = bytearray([1] + [0] * (spec.dtype.size - 1))
         self.communicator.submit(spec, data, will_wait=True).wait()
         return data[0]
 
@@ -194,6 +202,26 @@ class TorchRank(Rank):
 
     def complete(self, work: Any) -> bool:
         return bool(work.is_completed())
+
+    def all_gather_of_two_devices(self) -> None:
+        """A bad call: one tensor on the CPU and one on no device at all."""
+        backend = self.dist.group.WORLD._get_backend(self.torch.device("cpu"))
+        mine = self.torch.ones(16)
+        theirs = [self.torch.ones(16, device="meta")] * self.dist.get_world_size()
+        backend.allgather([theirs], [mine]).wait()
+
+    def all_reduce_of_cuda(self) -> None:
+        """A tensor that says it is on a GPU, given to a rank of the CPU."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            tensor = self.torch.ones(16, device="cuda")
+        backend = self.dist.group.WORLD._get_backend(self.torch.device("cpu"))
+        backend.allreduce([tensor]).wait()
+
+    def wait_at_most(self, seconds: float) -> None:
+        """For the oldest operation, in torch's type; days and more are written as seconds."""
+        self.works.pop(0).wait(timedelta(seconds=seconds))
 
     def abort(self) -> None:
         self.dist.distributed_c10d._abort_process_group()

@@ -79,6 +79,22 @@ def test_killed_while_a_message_is_under_way(tmp_path: Path, hosts: str, directi
         assert_goes_on([job[0]], errors)
 
 
+@pytest.mark.parametrize("hosts", ["ab", "aab"])
+def test_killed_and_survived_by_a_child(tmp_path: Path, hosts: str) -> None:
+    """A child of fork() has inherited the sockets, which must not look as if its parent lived."""
+    with Job(tmp_path, hosts) as job:
+        job.do("all_reduce", 1000)
+        job[1].do("fork")
+        job.do("all_reduce", 1000)  # the child has harmed nobody
+        job[1].signal(signal.SIGKILL)
+        survivors = job.others(1)
+        for rank in survivors:
+            rank.tell("all_reduce", 1000)
+        errors = errors_within(survivors, NOTICE)
+        assert_names(errors, 1)
+        assert_goes_on(survivors, errors)
+
+
 @pytest.mark.parametrize(("hosts", "victims"), [("aabb", (0, 2)), ("aabb", (2, 3))])
 def test_several_killed_at_once(tmp_path: Path, hosts: str, victims: tuple[int, int]) -> None:
     with Job(tmp_path, hosts) as job:
