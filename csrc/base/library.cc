@@ -52,14 +52,19 @@ std::string copy_of_user(const LibrarySearch& search) {
   return known ? info.dli_fname : "";
 }
 
-// Of the loaded copies the one to use; empty if none is loaded.
-std::string loaded_copy(const LibrarySearch& search) {
-  std::vector<std::string> loaded = loaded_libraries(search.names.front());
+// Of the loaded copies the one to use, where the user names none; empty if none is loaded.
+std::string loaded_copy(const LibrarySearch& search, const std::vector<std::string>& loaded) {
   if (loaded.size() < 2) return loaded.empty() ? "" : loaded.front();
   std::string of_user = copy_of_user(search);
   std::string taken = of_user.empty() ? loaded.front() : of_user;
   std::string text;
   for (const std::string& path : loaded) text += (text.empty() ? "" : " and ") + path;
+  if (of_user.empty() && !search.user.empty()) {
+    throw Error(Code::vendor, "expected one " + search.what + " in this process, got " + text +
+                                  ", and no " + search.user +
+                                  " to tell which of them is in use; load only one, or set " +
+                                  search.variable + " to the path of the one that is");
+  }
   log(LogLevel::warning,
       "this process has loaded more than one " + search.what + ": " + text + "; taking " + taken +
           (of_user.empty() ? ", which came first" : ", which " + search.user + " uses") +
@@ -106,15 +111,17 @@ void* Library::address(const char* name) const {
 }
 
 std::vector<std::string> library_candidates(const LibrarySearch& search) {
-  std::string loaded = loaded_copy(search);
+  const std::vector<std::string> loaded = loaded_libraries(search.names.front());
   if (auto chosen = setting(search.variable.c_str())) {
-    if (!loaded.empty() && !same_file(loaded, *chosen)) {
-      log(LogLevel::warning, search.variable + "=" + *chosen + " is loaded beside " + loaded +
+    auto is_it = [&](const std::string& path) { return same_file(path, *chosen); };
+    if (!loaded.empty() && std::none_of(loaded.begin(), loaded.end(), is_it)) {
+      log(LogLevel::warning, search.variable + "=" + *chosen + " is loaded beside " +
+                                 loaded.front() +
                                  ", which the process uses already; make them the same");
     }
     return {*chosen};
   }
-  if (!loaded.empty()) return {loaded};
+  if (std::string copy = loaded_copy(search, loaded); !copy.empty()) return {copy};
   std::vector<std::string> paths;
   std::lock_guard lock(mutex);
   for (const std::string& name : search.names) {

@@ -6,14 +6,15 @@
 namespace hetcomm {
 
 // What to look for. The order: the file that `variable` names, and no other; a copy this process
-// has loaded already (of several the one that `user` is linked with, and a warning); the folders of
-// pip wheels; the system's search path.
+// has loaded already (of several the one that `user` is linked with, and a warning; an error if
+// that is not loaded); the folders of pip wheels; the system's search path.
 struct LibrarySearch {
   std::string what;                // for people: "CUDA runtime"
   std::vector<std::string> names;  // file names, best first: "libcudart.so.13", "libcudart.so.12"
   std::string variable;            // "HETCOMM_CUDA_LIBRARY"
   std::string remedy;              // what to do if there is none
-  std::string user;                // the library whose copy counts: "libtorch_cuda.so"
+  std::string user;                // the library whose copy counts: "libtorch_cuda.so"; if empty,
+                                   // the copy that came first does
   std::string symbol;              // a function of the library, by which to find the user's copy
 };
 
@@ -42,7 +43,8 @@ class Library {
   std::string path_;
 };
 
-// Where to look, in order; warns if what is taken lies beside another copy that is in use.
+// Where to look, in order; warns if what is taken lies beside another copy that is in use. Throws
+// Error(vendor) if nothing tells which of several copies that is.
 std::vector<std::string> library_candidates(const LibrarySearch& search);
 
 // Paths of the loaded copies of a library: equal file name up to ".so", whatever the version.

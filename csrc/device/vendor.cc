@@ -69,7 +69,8 @@ LibrarySearch Vendor::runtime_search() const {
   return {.what = std::string(runtime) + " runtime",
           .names = runtime_libraries,
           .variable = runtime_variable,
-          .remedy = remedy,
+          .remedy = std::string(remedy) + "; or, if this rank has no such device, correct " +
+                    "HETCOMM_VENDOR, which is " + name + " here (cpu is always possible)",
           .user = torch_library,
           .symbol = symbols("GetDeviceCount").front()};
 }

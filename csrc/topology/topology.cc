@@ -1,6 +1,7 @@
 #include "topology/topology.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -60,6 +61,27 @@ void expect_one_library(const std::vector<RankInfo>& ranks, const std::vector<in
   }
 }
 
+// Whoever gives ranks one label wants one island, which ranks of unlike vendors cannot be.
+void expect_one_vendor(const std::vector<RankInfo>& ranks) {
+  std::map<std::string, int> first;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    if (ranks[rank].island.empty()) continue;
+    const int other = first.emplace(ranks[rank].island, rank).first->second;
+    if (ranks[rank].vendor == ranks[other].vendor) continue;
+    auto who = [&](int each) {
+      return ranks[each].vendor + " on rank " + std::to_string(each) + " (" +
+             ranks[each].host_name + ")";
+    };
+    throw Error(Status(Code::invalid_argument,
+                       "HETCOMM_ISLAND=" + ranks[rank].island +
+                           ": expected ranks of one vendor, got " + who(other) + " and " +
+                           who(rank) +
+                           "; give the ranks of each vendor a label of their own, or correct "
+                           "HETCOMM_VENDOR",
+                       other, rank));
+  }
+}
+
 // FNV-1a, 64 bits: the same on every machine, whatever its byte order.
 uint64_t hash(const std::vector<RankInfo>& ranks) {
   uint64_t value = 0xcbf29ce484222325;
@@ -75,6 +97,7 @@ uint64_t hash(const std::vector<RankInfo>& ranks) {
 
 Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
   validate(ranks_);
+  expect_one_vendor(ranks_);
   islands_ = find_islands(ranks_);
   island_of_.resize(ranks_.size());
   index_in_island_.resize(ranks_.size());

@@ -214,8 +214,18 @@ def test_of_two_runtimes_the_one_of_torch_is_taken(tmp_path: Path) -> None:
     assert f"\n  {older}: lacks the symbols" in printed
     assert "more than one CUDA runtime" in logged and str(newer) in logged
     assert f"taking {older}, which libtorch_cuda.so uses" in logged
-    printed, logged = open_device("nvidia", load=[newer, older])
-    assert f"\n  {newer}: lacks the symbols" in printed and f"taking {newer}, which came" in logged
+
+
+def test_two_runtimes_of_which_none_is_torchs(tmp_path: Path) -> None:
+    one, two = (
+        library(tmp_path / folder / f"libcudart.so.{version}", "int nothing;")
+        for folder, version in (("one", 12), ("two", 13))
+    )
+    printed, _ = open_device("nvidia", load=[one, two])
+    assert printed.startswith("VendorError expected one CUDA runtime in this process, got ")
+    assert str(one) in printed and str(two) in printed and "set HETCOMM_CUDA_LIBRARY" in printed
+    printed, logged = open_device("nvidia", load=[one, two], HETCOMM_CUDA_LIBRARY=str(two))
+    assert f"\n  {two}: lacks the symbols" in printed and logged == ""
 
 
 def test_wheels_come_before_the_system(tmp_path: Path) -> None:

@@ -251,6 +251,19 @@ def test_labels_split_what_one_network_joins(make: Make) -> None:
     assert Topology([*host, RankInfo(host="b", island="x")]).islands == [[0, 2], [1], [3]]
 
 
+def test_one_label_for_two_vendors_is_refused() -> None:
+    ranks = [
+        RankInfo(host=str(i), host_name=f"node{i}", vendor=vendor, island=label)
+        for i, (vendor, label) in enumerate([("nvidia", "x"), ("amd", ""), ("amd", "x")])
+    ]
+    with pytest.raises(_core.InvalidArgumentError) as caught:
+        Topology(ranks)
+    assert "HETCOMM_ISLAND=x: expected ranks of one vendor, got nvidia on rank 0 (node0)" in str(
+        caught.value
+    )
+    assert "amd on rank 2 (node2)" in str(caught.value) and "HETCOMM_VENDOR" in str(caught.value)
+
+
 def test_roce_on_different_ip_networks(make: Make) -> None:
     ranks = make("a100_roce").ranks(1) + make("a100_roce").ranks(1)
     for number, info in enumerate(ranks):
@@ -350,11 +363,13 @@ NICS = st.builds(
     SUBNETS,
 )
 RANKS = st.builds(
-    RankInfo,
+    lambda vendor, labelled, **facts: RankInfo(
+        vendor=vendor, island=f"x-{vendor}" if labelled else "", **facts
+    ),
     host=st.sampled_from("abcd"),
     vendor=st.sampled_from(["nvidia", "amd"]),
     memory=st.sampled_from([Memory.host, Memory.device]),
-    island=st.sampled_from(["", "", "x"]),
+    labelled=st.sampled_from([False, False, True]),
     nics=st.lists(NICS, max_size=3),
 )
 

@@ -4,6 +4,7 @@ dead ranks between them: every rank of the group hears in time who, where, why a
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import time
@@ -44,6 +45,10 @@ REFUSED = {
         {"HETCOMM_NCCL_LIBRARY": "libc.so.6"},
         ["lacks the symbols", "ncclAllReduce", "HETCOMM_NCCL_LIBRARY"],
     ),
+    "NCCL is no library": (
+        {"HETCOMM_NCCL_LIBRARY": __file__},
+        ["no usable NCCL", "NCCL not found", Path(__file__).name, "HETCOMM_NCCL_LIBRARY"],
+    ),
     "NCCL of another version": (
         fault("version:22203"),
         ["ranks 0 and 1", "got NCCL 2.28.3 on ", "and NCCL 2.22.3 on ", "install the same"],
@@ -72,6 +77,10 @@ REFUSED = {
         {"HETCOMM_EMULATED_DEVICES": "0"},
         ["expected an accelerator of vendor nvidia", "HETCOMM_VENDOR=cpu"],
     ),
+    "AMD on a machine without HIP": (
+        {"HETCOMM_VENDOR": "amd", "HETCOMM_HIP_LIBRARY": "/nowhere/libamdhip64.so.7"},
+        ["HIP runtime not found", "/nowhere/libamdhip64.so.7", "correct HETCOMM_VENDOR"],
+    ),
     "NCCL fails to start": (
         fault("init_error"),
         ["NCCL 2.28.3: ncclCommInitRankConfig: unhandled system error", "NCCL_DEBUG=INFO"],
@@ -98,6 +107,83 @@ def test_a_rank_that_cannot_take_part_is_named_to_all(
             assert all(word in error["text"] for word in words), error
         assert errors[victim]["error"] == "VendorError"
         assert_nothing_left(job)
+
+
+def copies(folder: Path, name: str) -> dict[str, str]:
+    """Two copies of the emulated NVIDIA library, loaded under the names of two versions."""
+    paths = [folder / place / name for place in ("one", "two")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(emulated("nvidia"), path)
+    return {"LD_PRELOAD": ":".join(map(str, paths))}
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "variable"),
+    [
+        ("libcudart.so.13", "CUDA runtime", "HETCOMM_CUDA_LIBRARY"),
+        ("libnccl.so.2", "NCCL", "HETCOMM_NCCL_LIBRARY"),
+    ],
+)
+def test_two_copies_in_one_process_are_named_to_all(
+    tmp_path: Path, name: str, what: str, variable: str
+) -> None:
+    settings = copies(tmp_path, name) | {variable: ""}
+    with mixed(tmp_path, {1: settings}, LONG, joins=False) as job:
+        for error in errors_within(job.ranks, 3 * NOTICE):
+            assert error["peer"] == 1, error
+            assert f"rank 1 on {socket.gethostname()}" in error["text"], error
+            assert f"expected one {what} in this process, got {tmp_path}" in error["text"], error
+            assert f"set {variable} to the path" in error["text"], error
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+def test_the_copy_that_is_named_is_taken(tmp_path: Path) -> None:
+    settings = copies(tmp_path, "libcudart.so.13")
+    taken = str(tmp_path / "two" / "libcudart.so.13")
+    settings |= {"HETCOMM_CUDA_LIBRARY": taken, "HETCOMM_NCCL_LIBRARY": taken}
+    with mixed(tmp_path, {1: settings}, LONG, joins=True) as job:
+        assert job.do("all_reduce", 1000) == [10.0] * 4
+        assert "hetcomm warning" not in job[1].log.read_text()
+
+
+def test_one_label_for_two_vendors_is_named_to_all(tmp_path: Path) -> None:
+    label = {"HETCOMM_ISLAND": "rack"}
+    with mixed(tmp_path, {0: label, 2: label}, LONG, joins=False) as job:
+        for error in errors_within(job.ranks, 3 * NOTICE):
+            assert error["error"] in ("InvalidArgumentError", "PeerFailedError"), error
+            for word in ("HETCOMM_ISLAND=rack", "nvidia on rank 0", "amd on rank 2", "HETCOMM_VEN"):
+                assert word in error["text"], error
+            assert f"({socket.gethostname()})" in error["text"], error
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+def test_one_label_for_two_versions_on_two_hosts_is_named_to_all(tmp_path: Path) -> None:
+    label = {"HETCOMM_ISLAND": "rack"}
+    settings = {1: label, 3: label | fault("version:32203")}
+    with Job(tmp_path, "xyxz", vendors="cana", settings=settings, joins=False) as job:
+        for error in errors_within(job.ranks, 3 * NOTICE):
+            for word in ("ranks 1 and 3 are", "RCCL 2.28.3", "RCCL 3.22.3", "install the same"):
+                assert word in error["text"], error
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("case", ["NCCL is too old", "NCCL is absent", "HIP instead of CUDA"])
+def test_torch_tells_all_ranks_as_well(tmp_path: Path, case: str) -> None:
+    pytest.importorskip("torch")
+    settings, words = REFUSED[case]
+    with Job(
+        tmp_path, HOSTS, "torch", LONG, vendors=VENDORS, settings={1: settings}, joins=False
+    ) as job:
+        for error in errors_within(job.ranks, 4 * NOTICE):
+            assert error["peer"] == 1, error
+            assert f"rank 1 on {socket.gethostname()}" in error["text"], error
+            assert all(word in error["text"] for word in words), error
+        for rank in job.ranks:
+            rank.exits_cleanly()
 
 
 def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
