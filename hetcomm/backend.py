@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -49,13 +50,14 @@ def create(options: Any, backend_options: Any) -> Any:
 def _detect() -> tuple[str, int]:
     """The vendor and index of the device whose memory this process works on.
 
-    HETCOMM_VENDOR goes first, then what torch is built for and sees. The index is -1, which leaves
-    the choice to HETCOMM_DEVICE and LOCAL_RANK, unless the caller chose another than the first.
+    HETCOMM_VENDOR goes first, then "cpu:hetcomm", then what torch is built for and sees. The index
+    is -1, which leaves the choice to HETCOMM_DEVICE and LOCAL_RANK, unless the caller chose another
+    than the first.
     """
     import torch
     from torch.distributed import distributed_c10d as dist
 
-    on_device = torch.cuda.is_available()
+    on_device = torch.cuda.is_available() and _served() != {"cpu"}
     found = ("amd" if torch.version.hip else "nvidia") if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device or os.environ.get("HETCOMM_DEVICE"):
@@ -64,6 +66,25 @@ def _detect() -> tuple[str, int]:
     if bound is not None:  # the device_id with which the default group was made
         return vendor, bound.index
     return vendor, torch.cuda.current_device() or -1
+
+
+def _served() -> set[str]:
+    """The types of the devices whose tensors the new group gives to hetcomm; empty if unknown.
+
+    torch calls create() once for all of them and does not say which they are, so this looks where
+    torch's own function has them. Should a later torch keep them elsewhere, a group of CPU tensors
+    is what it is without this: correct, through the GPU.
+    """
+    from torch.distributed.distributed_c10d import BackendConfig
+
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_name != "_new_process_group_helper":
+        frame = frame.f_back
+    config = frame.f_locals.get("backend_config")
+    if not isinstance(config, BackendConfig):
+        return set()
+    served = config.get_device_backend_map().items()
+    return {device for device, backend in served if backend == "hetcomm"}
 
 
 # Without it, the others could not tell a process that ends in good order from one that died.

@@ -91,6 +91,44 @@ def test_backends_by_device(backend: str, served: list[str], installed: Path, ru
     assert sorted(succeeded(result).strip("[]\n").replace("'", "").split(", ")) == served
 
 
+# Prints the vendor of a rank, or why there is none, where torch says that it has a GPU.
+WITH_GPU = """
+import torch, torch.distributed as dist
+import hetcomm.backend
+torch.cuda.is_available = lambda: True
+torch.cuda.current_device = lambda: 0
+try:
+    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(3))
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(3), group=group)
+    print("cpu")
+except hetcomm.VendorError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "on_device"),
+    [
+        ("hetcomm", True),
+        ("cpu:hetcomm", False),
+        ("cpu:hetcomm,cuda:hetcomm", True),
+        ("cuda:hetcomm", True),
+        ("cpu:hetcomm,cuda:gloo", False),
+        ("cpu:gloo,cuda:hetcomm", True),
+    ],
+)
+def test_a_group_of_cpu_tensors_takes_no_gpu(
+    backend: str, on_device: bool, installed: Path, run: Run
+) -> None:
+    """The GPU is planted, so a group that takes it fails."""
+    nowhere = {"HETCOMM_CUDA_LIBRARY": "/nowhere/libcudart.so"}
+    text = succeeded(run(installed, f"BACKEND = {backend!r}\n" + WITH_GPU, **nowhere))
+    assert ("CUDA runtime not found" in text) == on_device, text
+    assert on_device or text == "cpu\n"
+
+
 def test_registering_again_changes_nothing(installed: Path, run: Run) -> None:
     program = """
 import torch, hetcomm, hetcomm._autoload
