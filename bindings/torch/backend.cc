@@ -45,7 +45,7 @@ TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, con
   const bool streamed = call.access() == Home::Access::streamed;
   Communicator::CallOptions options;
   options.will_wait = call.will_wait && !streamed;
-  if (call.timeout != c10d::kUnsetTimeout) options.timeout = call.timeout;
+  if (call.timeout != c10d::kUnsetTimeout) options.timeout = bounded(call.timeout);
   // Without tensors (barrier) it is the stream's work so far that the others wait for.
   if (home_->streams()) options.stream = native(home_->current_stream());
   hetcomm::Work work = submit(call, options);
@@ -169,7 +169,7 @@ TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag
 }
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
-  communicator_->set_timeout(timeout);
+  communicator_->set_timeout(bounded(timeout));
 }
 
 void TorchBackend::abort() { communicator_->abort("torch asked for it"); }

@@ -62,7 +62,12 @@ class TorchBackend : public c10d::Backend {
       Call call(operation, type, collective, home_, rank_, size_);
       call.timeout = options.timeout;
       call.will_wait = waits(options);
-      prepare(call);
+      try {
+        prepare(call);
+      } catch (const Error& error) {
+        communicator_->refused(error.status());
+        throw;
+      }
       return start(std::move(call));
     });
   }

@@ -1,5 +1,8 @@
 #include "torch/store.h"
 
+#include <algorithm>
+#include <climits>
+
 #include "base/status.h"
 
 namespace hetcomm {
@@ -15,7 +18,9 @@ void TorchStore::set(const std::string& key, const std::string& value) {
 
 std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
   try {
-    store_->wait({key}, deadline.left_ms() + std::chrono::milliseconds(1));
+    // Torch's stores count milliseconds in an int.
+    store_->wait({key}, std::min(deadline.left_ms() + std::chrono::milliseconds(1),
+                                 std::chrono::milliseconds(INT_MAX)));
     const std::vector<uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {

@@ -45,7 +45,13 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
-  std::shared_ptr<const Plan> plan = planner_->plan(spec, options_.rank);
+  std::shared_ptr<const Plan> plan;
+  try {
+    plan = planner_->plan(spec, options_.rank);
+  } catch (const Error& error) {
+    refused(error.status());
+    throw;
+  }
   CallDescriptor call;
   call.count = static_cast<uint64_t>(spec.count);
   call.collective = static_cast<uint32_t>(spec.collective);
@@ -65,6 +71,10 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
   }
   executor_->announce(completed);
   return Work(executor_, std::move(run));
+}
+
+void Communicator::refused(const Status& why) {
+  if (health_) health_->refused(why);
 }
 
 Work Communicator::message(Collective direction, const void* input, void* output, Dtype dtype,

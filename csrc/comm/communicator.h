@@ -92,6 +92,9 @@ class Communicator {
   Work submit(const Spec& spec, const void* input, void* output) {
     return submit(spec, input, output, CallOptions{});
   }
+  // A collective that this rank was asked for cannot be, as whoever prepared it has found. The
+  // others, who may wait for it, are told why.
+  void refused(const Status& why);
   // Point to point: `count` elements, matched by (ranks, tag), in order.
   Work send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
             const CallOptions& options);

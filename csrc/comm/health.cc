@@ -1,7 +1,9 @@
 #include "comm/health.h"
 
+#include <bit>
 #include <cstring>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/packing.h"
 
@@ -11,13 +13,18 @@ namespace {
 using namespace std::chrono_literals;
 
 // What is flooded.
-enum class News : uint64_t { failure, stall, goodbye };
+enum class News : uint64_t { failure, stall, goodbye, refusal };
 
 // A rank whose connection ended without a goodbye is declared dead after this long: what it had
 // sent before may still be arriving.
 constexpr auto kGrace = 500ms;
 // An operation older than this is told to the others, so that calls can be compared.
 constexpr auto kStall = 1s;
+// Most ranks stall at once and one of them is enough: lower ranks tell first, and others only what
+// nobody has told by then.
+constexpr auto kTurn = Monitor::interval;
+// So long before an operation times out, a better reason that is known takes its place.
+constexpr auto kLastWord = 2 * Monitor::interval;
 
 std::string pack(const CallDescriptor& call) {
   return std::string(reinterpret_cast<const char*>(&call), sizeof call);
@@ -92,11 +99,23 @@ void Health::record(const CallDescriptor& call) {
   std::lock_guard lock(mutex_);
   calls_[call.sequence % kRemembered] = call;
   next_call_ = call.sequence + 1;
+  refused_.reset();
   if (ahead_.empty()) return;
   auto [from, to] = ahead_.equal_range(call.sequence);
   for (auto told = from; told != to; ++told) compare(told->second.first, told->second.second);
   ahead_.erase(from, to);
   executor_.kick();  // poll() delivers what was found
+}
+
+void Health::refused(const Status& why) {
+  std::lock_guard lock(mutex_);
+  Status::Details details;
+  details.code = why.code();
+  details.message = "rank " + std::to_string(rank_) + " on " + host_name() +
+                    " is missing in collective #" + std::to_string(next_call_) +
+                    ": its call was refused there: " + why.details().message;
+  details.rank = details.peer = rank_;
+  refused_ = Refusal{Status(details)};
 }
 
 void Health::fail(const Status& status) {
@@ -133,7 +152,11 @@ void Health::say_goodbye(const Deadline& deadline) {
     std::lock_guard lock(mutex_);
     if (said_goodbye_ || !begun_) return;
     said_goodbye_ = true;
-    control_.flood(Packer().put(static_cast<uint64_t>(News::goodbye)).put(next_call_).take());
+    control_.flood(Packer()
+                       .put(static_cast<uint64_t>(News::goodbye))
+                       .put(next_call_)
+                       .put(refused_ ? refused_->why.details().message : "")
+                       .take());
   }
   while (!deadline.passed()) {
     std::lock_guard lock(mutex_);
@@ -154,6 +177,7 @@ void Health::poll() {
     if (!begun_ || said_goodbye_) return;
     control_.poll();
     tell_failure();
+    tell_refusal();
     look_for_departed();
     look_for_stall();
   }
@@ -190,9 +214,19 @@ void Health::on_news(int origin, const std::string& news) {
       return;
     }
     case News::goodbye:
-      left_[origin] = {unpack.number(), Clock::now()};
+      left_[origin] = {unpack.number(), Clock::now(), unpack.text()};
       lost_.erase(origin);
       return;
+    case News::refusal: {
+      const uint64_t sequence = unpack.number();
+      Status::Details details;
+      details.code = static_cast<Code>(unpack.number());
+      details.message = unpack.text();
+      details.rank = details.peer = origin;
+      refusals_[sequence] = {Status(details)};
+      while (refusals_.size() > kRemembered) refusals_.erase(refusals_.begin());
+      return;
+    }
   }
 }
 
@@ -218,6 +252,18 @@ void Health::tell_failure() {
 void Health::note_stall(uint64_t sequence, int rank) {
   stalled_[sequence].push_back(rank);
   while (stalled_.size() > kRemembered) stalled_.erase(stalled_.begin());
+}
+
+// Only somebody who waits needs to know; whoever was refused may yet make the right call.
+void Health::tell_refusal() {
+  if (!refused_ || refused_->told || ahead_.count(next_call_) == 0) return;
+  refused_->told = true;
+  control_.flood(Packer()
+                     .put(static_cast<uint64_t>(News::refusal))
+                     .put(next_call_)
+                     .put(static_cast<uint64_t>(refused_->why.code()))
+                     .put(refused_->why.details().message)
+                     .take());
 }
 
 void Health::look_for_departed() {
@@ -249,22 +295,41 @@ void Health::look_for_stall() {
       fail(Status(Code::peer_failed,
                   "rank " + std::to_string(peer) + " has left the group after " +
                       std::to_string(departure.calls) + " collectives, but this rank is in " +
-                      run->describe() + "; make the same calls on every rank",
+                      run->describe() + "; make the same calls on every rank" +
+                      (departure.refusal.empty() ? "" : "; " + departure.refusal),
                   rank_, peer));
       return;
     }
     if (run->lane() < 0) continue;
     if (!oldest || run->call().sequence < oldest->call().sequence) oldest = run;
   }
-  if (!oldest || stall_told_ > oldest->call().sequence) return;
-  const uint64_t sequence = oldest->call().sequence;
+  if (!oldest) return;
+  auto refusal = refusals_.find(oldest->call().sequence);
+  if (refusal != refusals_.end()) {
+    const Status& why = refusal->second.why;
+    if (!refusal->second.told) log(LogLevel::warning, "waiting in vain? " + why.text(), rank_);
+    refusal->second.told = true;
+    if (oldest->deadline().left() < kLastWord) fail(why);
+  }
+  tell_stall(*oldest);
+}
+
+void Health::tell_stall(const Run& run) {
+  const uint64_t sequence = run.call().sequence;
+  if (stall_told_ > sequence) return;
+  const auto turn = std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
+  const bool known = stalled_.count(sequence) > 0;
+  if (!known && (run.age() < kStall + turn || Clock::now() - stall_at_ < kStall)) return;
   stall_told_ = sequence + 1;
   note_stall(sequence, rank_);
-  control_.flood(Packer().put(static_cast<uint64_t>(News::stall)).put(pack(oldest->call())).take());
   log(LogLevel::info,
-      oldest->describe() + " has not completed within a second; ranks known to wait in it: " +
+      run.describe() + " has not completed within a second; ranks known to wait in it: " +
           list(stalled_[sequence]),
       rank_);
+  if (known) return;  // calls alike need no more news, and others were compared
+  stall_at_ = Clock::now();
+  control_.flood(Packer().put(static_cast<uint64_t>(News::stall)).put(pack(run.call())).take());
+  log(LogLevel::debug, "tells the others that it waits in " + run.describe(), rank_);
 }
 
 }  // namespace hetcomm

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ class Health : public Monitor {
              const Deadline& deadline);
   // Remembers a call before it is submitted and compares it with what stalled peers have told.
   void record(const CallDescriptor& call);
+  // Remembers that this rank's next call was refused with `why`: the others, who may wait for it,
+  // are told the reason.
+  void refused(const Status& why);
   // Tells the others that this rank leaves in good order, once.
   void say_goodbye(const Deadline& deadline);
   // Closes all connections; nothing is noticed any more.
@@ -38,12 +42,20 @@ class Health : public Monitor {
   struct Departure {
     uint64_t calls;  // collectives it took part in
     Clock::time_point at;
+    std::string refusal;  // why its next call was refused, or empty
+  };
+  // Why a rank is missing in a collective.
+  struct Refusal {
+    Status why;
+    bool told = false;
   };
 
   void on_lost(int peer);
   void on_news(int origin, const std::string& news);
   void tell_failure();
   void look_for_stall();
+  void tell_stall(const Run& run);
+  void tell_refusal();
   void look_for_departed();
   void compare(int peer, const CallDescriptor& theirs);
   void note_stall(uint64_t sequence, int rank);
@@ -65,8 +77,11 @@ class Health : public Monitor {
   std::array<CallDescriptor, kRemembered> calls_{};  // by sequence
   uint64_t next_call_ = 0;                           // sequence after the newest recorded
   std::multimap<uint64_t, std::pair<int, CallDescriptor>> ahead_;  // peers' calls not made here yet
-  uint64_t stall_told_ = 0;                       // sequence + 1 of the newest stall that was told
+  uint64_t stall_told_ = 0;                       // sequence + 1 of the newest stall seen here
+  Clock::time_point stall_at_{};                  // when one was last told
   std::map<uint64_t, std::vector<int>> stalled_;  // by sequence: ranks that said they wait
+  std::optional<Refusal> refused_;                // of this rank, in place of next_call_
+  std::map<uint64_t, Refusal> refusals_;          // of others, by sequence
 };
 
 // "all_reduce sum float32 x 1024 (history 3fa9)": equal calls with unlike histories were
