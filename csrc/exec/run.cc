@@ -241,6 +241,7 @@ Status Run::at_step(int index, const Status& status) const {
 }
 
 void Run::give_up(const Status& status) {
+  if (!given_up_.ok()) return;
   given_up_ = status;
   given_up_at_ = Clock::now();
 }

@@ -22,6 +22,8 @@ void Run::post(int index) {
   Link* link = nullptr;
   if (step.kind == StepKind::send || paths_->transport() == nullptr) {
     link = paths_->link(step.peer, status);
+    // Why a peer cannot be reached may be on its way: it died, or has left.
+    if (status.code() == Code::transport) return give_up(at_step(index, status));
     if (!status.ok()) return fail(status);
   }
   in_flight_.push_back(index);

@@ -93,7 +93,6 @@ def test_who_makes_the_right_call_in_the_end_harms_nobody(tmp_path: Path, kind: 
 def test_a_device_tensor_on_a_rank_of_the_cpu(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with Job(tmp_path, "ab", "torch", timeout=LONG) as job:
-        job.do("all_reduce", 16)
         job[1].tell("all_reduce_of_cuda")
         error = job[1].error()
         assert error["error"] == "InvalidArgumentError", error

@@ -86,6 +86,17 @@ def test_a_rank_that_ends_early_but_is_needed_is_named(
             rank.exits_cleanly()
 
 
+def test_a_rank_that_ends_before_anybody_has_reached_it_is_named(tmp_path: Path) -> None:
+    """No link to it exists, and none can be made; what is told is why."""
+    with Job(tmp_path, "ab") as job:
+        job[1].exits_cleanly()
+        job[0].tell("all_reduce", 1000)
+        error = job[0].error(NOTICE)
+        assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
+        assert "rank 1 has left the group after 0 collectives" in error["text"], error
+        job[0].exits_cleanly()
+
+
 @pytest.mark.parametrize("hosts", ["aab", "abc"])
 @pytest.mark.parametrize("ending", ["exit", "leave"])
 def test_a_rank_that_ends_early_and_is_not_needed_harms_nobody(
