@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from hetcomm import _core, topo
+from hetcomm import _core, topo, topo_page
 from hetcomm.emulate import ClusterError, cluster
 
 ONE_RANK_BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -97,6 +97,11 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
         )
         if host.vendor in cluster.GPU_VENDORS:
             info.memory = _core.Memory.device
+            found = {_core.Fabric.shm, *(nic.fabric for nic in nics)} - {_core.Fabric.ethernet}
+            info.direct = found if host.direct else set()
+            over = ", ".join(fabric.name for fabric in topo_page.fabrics(info))
+            messages = f"direct over {over}" if over else "staged: the file does not say direct"
+            info.libraries = {"messages": messages}
         infos.append(info)
     return _core.Topology(infos)
 

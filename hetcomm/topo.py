@@ -20,6 +20,7 @@ from rich.tree import Tree
 from hetcomm import _core
 from hetcomm.topo_page import (
     count,
+    fabrics,
     is_emulated,
     island_tree,
     link_table,
@@ -176,6 +177,7 @@ def describe(topology: _core.Topology, explanations: list[list[str]]) -> dict[st
             "vendor": info.vendor,
             "label": info.island,
             "memory": info.memory.name,
+            "direct": [fabric.name for fabric in fabrics(info)],
             "kernels": info.kernels,
             "device": info.device,
             "ccl": info.ccl,

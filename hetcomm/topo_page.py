@@ -110,18 +110,24 @@ def is_emulated(info: _core.RankInfo) -> bool:
     return any("emulated" in text for text in (info.device, info.ccl, *info.libraries.values()))
 
 
-MEMORY = {
-    _core.Memory.host: "host memory",
-    _core.Memory.device: "device memory, staged in host memory for messages",
-    _core.Memory.direct: "device memory, sent directly over RDMA and within a host",
-}
+def memory_text(info: _core.RankInfo) -> str:
+    if info.memory == _core.Memory.host:
+        return "host memory"
+    if not info.direct:
+        return "device memory, staged in host memory for messages"
+    return f"device memory, sent directly over {', '.join(f.name for f in fabrics(info))}"
+
+
+def fabrics(info: _core.RankInfo) -> list[_core.Fabric]:
+    """Those over which its memory is sent directly, in a fixed order."""
+    return sorted(info.direct, key=int)
 
 
 def engine_line(topology: _core.Topology, index: int) -> str:
     infos = [topology.rank(member) for member in topology.islands[index]]
     if infos[0].memory == _core.Memory.host:
-        return f"engine: shared memory, on {MEMORY[infos[0].memory]}"
-    memory = "; some on ".join(dict.fromkeys(MEMORY[info.memory] for info in infos))
+        return f"engine: shared memory, on {memory_text(infos[0])}"
+    memory = "; some on ".join(dict.fromkeys(map(memory_text, infos)))
     kernels = "on the device" if all(info.kernels for info in infos) else "on the host"
     return (
         f"engine: {escape(infos[0].ccl) or 'native library'}, on {memory}; bridge reduces {kernels}"

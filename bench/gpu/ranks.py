@@ -27,6 +27,7 @@ class Rank:
     on_gpu: bool
     host: str = "a"
     island: str = ""  # empty: hetcomm's choice
+    direct: bool = True  # messages need not be staged
 
     def environment(self, index: int, size: int, folder: Path, emulated: bool) -> dict[str, str]:
         unique = f"{os.getpid()}-{folder.name}"
@@ -46,6 +47,10 @@ class Rank:
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // size)),
         }
+        if not self.direct:
+            found["HETCOMM_DIRECT"] = "0"
+        elif emulated:
+            found["HETCOMM_EMULATED_DIRECT"] = "1"
         if self.island:
             found["HETCOMM_ISLAND"] = self.island
         if emulated:

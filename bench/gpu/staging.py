@@ -1,8 +1,9 @@
 """Device memory to another rank's through pinned buffers, beside the copies and the wire alone.
 
 Two ranks that are islands of their own: a GPU's and a CPU's, then two on the GPU, over shared
-memory and over TCP. In every round come the pinned copies, the wire between pinned buffers, and
-hetcomm's messages and all_reduce of device memory; the figures are medians over the rounds.
+memory and over TCP; in the end two on the GPU without staging, where UCX can. In every round come
+the pinned copies, the wire between pinned buffers, and hetcomm's messages and all_reduce of device
+memory; the figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ ROUNDS = 5
 CASES = {
     "GPU and CPU, shared memory": [Rank(True, "a", "x"), Rank(False, "a", "y")],
     "GPU and CPU, TCP": [Rank(True, "a", "x"), Rank(False, "b", "y")],
-    "GPU and GPU, shared memory": [Rank(True, "a", "x"), Rank(True, "a", "y")],
+    "GPU and GPU, shared memory": [Rank(True, "a", "x", False), Rank(True, "a", "y", False)],
     "GPU and GPU, TCP": [Rank(True, "a", "x"), Rank(True, "b", "y")],
 }
+DIRECT = "GPU and GPU, direct"
+CASES[DIRECT] = [Rank(True, "a", "x"), Rank(True, "a", "y")]
 
 
 class Member:
@@ -132,13 +135,22 @@ def rank_main(size: int, times: int, rounds: int) -> None:
     found = [member.round() for _ in range(rounds)]
     medians = {name: statistics.median(row[name] for row in found) for name in found[0]}
     path = member.staged.path_to(member.peer)
-    ranks.give({"rates": medians, "wrong": wrong, "path": path})
+    topology = member.staged.topology
+    messages = topology.rank(member.rank).libraries.get("messages", "host memory")
+    direct = not topology.staged(member.rank, member.peer)
+    ranks.give(
+        {"rates": medians, "wrong": wrong, "path": path, "direct": direct, "messages": messages}
+    )
     for communicator in (member.staged, member.wire):
         communicator.leave()
 
 
 def judge(report: Report, case: str, given: list[dict], size: int, judged: bool) -> None:
     """Figures of one case; a rate is that of the slower rank."""
+    report.fact(f"messages, {case}", [rank["messages"] for rank in given])
+    if case == DIRECT and not all(rank["direct"] for rank in given):
+        return  # the fact says why
+    way = "direct" if case == DIRECT else "staged"
     for wrong in (text for rank in given for text in rank["wrong"]):
         report.failure(f"{case}: {wrong}")
     rates = [rank["rates"] for rank in given]
@@ -152,25 +164,25 @@ def judge(report: Report, case: str, given: list[dict], size: int, judged: bool)
                 )
         both.append(each.get("copy both", float("inf")))
     for name, (sender, receiver) in {"0 to 1": (0, 1), "1 to 0": (1, 0)}.items():
-        limits = {
-            "copy out": rates[sender].get("copy out", float("inf")),
-            "wire": together[f"wire {name}"],
-            "copy in": rates[receiver].get("copy in", float("inf")),
-        }
+        limits = {"wire": together[f"wire {name}"]}
+        if way == "staged":
+            limits["copy out"] = rates[sender].get("copy out", float("inf"))
+            limits["copy in"] = rates[receiver].get("copy in", float("inf"))
         slowest = min(limits, key=lambda stage: limits[stage])
         report.figure(f"{case}: wire {name}", limits["wire"], "B/s")
         value = together[f"staged {name}"]
         report.figure(
-            f"{case}: staged {name}", value, "B/s", peer=f"slowest stage ({slowest})",
+            f"{case}: {way} {name}", value, "B/s", peer=f"slowest stage ({slowest})",
             peer_value=limits[slowest], target=f"at least {TARGET:.0%} of the slowest stage",
-            met=value >= TARGET * limits[slowest] if judged else None, bytes=size,
+            met=value >= TARGET * limits[slowest] if judged and way == "staged" else None,
+            bytes=size,
         )  # fmt: skip
     limits = {"wire both ways": together["wire both"], "copies both ways": min(both)}
     for name in ("staged both", "all_reduce"):
         slowest = min(limits, key=lambda stage: limits[stage])
         report.figure(
-            f"{case}: {name}", together[name], "B/s", peer=f"slowest stage ({slowest})",
-            peer_value=limits[slowest], bytes=size,
+            f"{case}: {name.replace('staged', way)}", together[name], "B/s",
+            peer=f"slowest stage ({slowest})", peer_value=limits[slowest], bytes=size,
         )  # fmt: skip
     report.fact(f"path, {case}", [rank["path"] for rank in given])
 

@@ -46,7 +46,7 @@ void bind_facts(py::module_& module) {
   module.def("fabric_from_name", &fabric_from_name, py::arg("name"));
 
   py::enum_<Memory> memory(module, "Memory", "Where a rank's buffers live.");
-  for (int i = 0; i <= static_cast<int>(Memory::direct); ++i) {
+  for (int i = 0; i <= static_cast<int>(Memory::device); ++i) {
     memory.value(name(static_cast<Memory>(i)), static_cast<Memory>(i));
   }
 
@@ -76,6 +76,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("vendor", &RankInfo::vendor)
       .def_readwrite("cores", &RankInfo::cores)
       .def_readwrite("memory", &RankInfo::memory)
+      .def_readwrite("direct", &RankInfo::direct)
       .def_readwrite("kernels", &RankInfo::kernels)
       .def_readwrite("device", &RankInfo::device)
       .def_readwrite("ccl", &RankInfo::ccl)
@@ -137,6 +138,9 @@ void bind_topology(py::module_& module) {
           },
           py::arg("rank"), py::arg("peer"),
           "Whether messages between them pass through host memory at the first one's end.")
+      .def(
+          "stages", [](const Topology& self, int rank) { return self.stages(checked(self, rank)); },
+          "Whether messages of a rank with any other island do.")
       .def(
           "island_network",
           [](const Topology& self, int island) {

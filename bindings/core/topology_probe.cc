@@ -3,14 +3,25 @@
 
 #include "comm/device_facts.h"
 #include "core/binding.h"
+#include "device/vendor.h"
 #include "topology/machine.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
+#include "transport/ucx/ucx.h"
 
 namespace py = pybind11;
 
 namespace hetcomm {
 namespace {
+
+// Null where there is none, which a communicator will say.
+std::unique_ptr<Transport> make_transport() {
+  try {
+    return make_ucx_transport({});
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 void bind(py::module_& module) {
   py::class_<Machine>(module, "Machine",
@@ -61,7 +72,9 @@ void bind(py::module_& module) {
       "probe_device",
       [](RankInfo info) {
         try {
-          open_device(info);
+          std::unique_ptr<Transport> transport;
+          if (find_vendor(info.vendor) != nullptr) transport = make_transport();
+          open_device(info, transport.get());
         } catch (const Error& error) {
           info.libraries["runtime"] = error.status().text();
         }

@@ -75,6 +75,11 @@ void bind(py::module_& module) {
           "check", [](const BoundRequest& self) { check(self.request.status); },
           "Raises if it failed.");
 
+  py::enum_<MemoryKind>(module, "MemoryKind", "Whose memory a transport is given.")
+      .value("host", MemoryKind::host)
+      .value("cuda", MemoryKind::cuda)
+      .value("rocm", MemoryKind::rocm);
+
   py::class_<BoundLink>(module, "Link")
       .def(
           "send",
@@ -99,6 +104,14 @@ void bind(py::module_& module) {
                              [](const BoundTransport& self) { return self.transport->version(); })
       .def_property_readonly("event_fd",
                              [](const BoundTransport& self) { return self.transport->event_fd(); })
+      .def(
+          "why_not_direct",
+          [](const BoundTransport& self, MemoryKind memory, const std::string& rdma_device) {
+            static const char sample[64] = {};
+            return self.transport->why_not_direct({memory, sample, sizeof sample}, rdma_device);
+          },
+          py::arg("memory"), py::arg("rdma_device") = "",
+          "Why a device's memory passes through host memory; empty if it does not.")
       .def(
           "address",
           [](const BoundTransport& self, bool same_host) {

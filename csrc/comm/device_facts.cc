@@ -1,5 +1,7 @@
 #include "comm/device_facts.h"
 
+#include <algorithm>
+
 #include "base/config.h"
 #include "device/device_kernels.h"
 #include "device/vendor.h"
@@ -7,8 +9,52 @@
 #include "topology/probe.h"
 
 namespace hetcomm {
+namespace {
 
-std::shared_ptr<Device> open_device(RankInfo& info, int index) {
+constexpr size_t kSampleBytes = 4096;
+
+// Why the rank's transport does not send and receive the device's memory over a fabric; empty if it
+// does. Over RDMA, all ports that the rank may use must be able to.
+std::string why_not(Fabric fabric, const RankInfo& info, const MemorySample& sample,
+                    const Transport& transport) {
+  if (fabric == Fabric::shm) return transport.why_not_direct(sample, "");
+  for (const Nic& nic : info.nics) {
+    if (nic.fabric != fabric) continue;
+    const std::string device = nic.name.substr(0, nic.name.find(':'));  // of port "mlx4_0:2"
+    if (std::string why = transport.why_not_direct(sample, device); !why.empty()) return why;
+  }
+  return "";
+}
+
+bool has(const RankInfo& info, Fabric fabric) {
+  return fabric == Fabric::shm || std::any_of(info.nics.begin(), info.nics.end(),
+                                              [&](const Nic& nic) { return nic.fabric == fabric; });
+}
+
+// Sets where messages are direct; returns what there is to say about it.
+std::string find_direct(RankInfo& info, Device& device, const Transport* transport) {
+  if (setting("HETCOMM_DIRECT", 1, 0, 1) == 0) return "staged: HETCOMM_DIRECT=0";
+  if (!device.reached()) return "staged: transports do not reach this emulated device";
+  if (transport == nullptr) return "staged: there is no transport";
+  const MemorySample sample{device.memory(), device.allocate(kSampleBytes), kSampleBytes};
+  std::string over, reasons;
+  for (Fabric fabric : {Fabric::shm, Fabric::infiniband, Fabric::roce}) {
+    if (!has(info, fabric)) continue;
+    const std::string why = why_not(fabric, info, sample, *transport);
+    if (why.empty()) {
+      info.direct.insert(fabric);
+      over += (over.empty() ? "direct over " : ", ") + std::string(name(fabric));
+    } else {
+      reasons += std::string("; staged over ") + name(fabric) + ": " + why;
+    }
+  }
+  device.release(const_cast<void*>(sample.data));
+  return over.empty() ? reasons.substr(2) : over + reasons;
+}
+
+}  // namespace
+
+std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, int index) {
   const Vendor* vendor = find_vendor(info.vendor);
   if (vendor == nullptr) return nullptr;
   if (index < 0) index = static_cast<int>(setting("HETCOMM_DEVICE", -1, -1, 1 << 16));
@@ -20,10 +66,11 @@ std::shared_ptr<Device> open_device(RankInfo& info, int index) {
   info.device = device->name() + " " + device->bus();
   prefer_near(device->bus(), info);
   info.libraries["runtime"] = device->describe();
-  std::string why_not;
-  const DeviceKernels* kernels = DeviceKernels::of(*device, why_not);
+  info.libraries["messages"] = find_direct(info, *device, transport);
+  std::string no_kernels;
+  const DeviceKernels* kernels = DeviceKernels::of(*device, no_kernels);
   info.kernels = kernels != nullptr;
-  info.libraries["kernels"] = kernels ? kernels->describe() : why_not;
+  info.libraries["kernels"] = kernels ? kernels->describe() : no_kernels;
   try {
     info.ccl = ccl_version(*vendor);
   } catch (const Error& error) {

@@ -84,7 +84,7 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
     if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
-    device_ = open_device(mine.info, options_.device);
+    device_ = open_device(mine.info, executor_->transport(), options_.device);
     mine.info.libraries["ucx"] = executor_->transport() ? executor_->transport()->version()
                                                         : executor_->no_transport().text();
     instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first

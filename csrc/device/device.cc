@@ -155,6 +155,13 @@ Status Device::make_current() const {
   return check("SetDevice", runtime_.SetDevice(index_));
 }
 
+Status Device::enter() {
+  thread_local const Device* entered = nullptr;
+  if (entered == this) return make_current();
+  entered = this;  // a runtime makes a context current only when a thread first asks for something
+  return check("SetDevice", runtime_.SetDevice(index_));
+}
+
 Stream Device::make_stream() {
   OutsideCapture outside(runtime_);
   Stream stream = nullptr;

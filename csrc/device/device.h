@@ -36,6 +36,7 @@ class Device {
   bool emulated() const { return runtime_.emulated; }
   // What its memory is to a transport.
   MemoryKind memory() const { return emulated() ? MemoryKind::host : vendor().memory; }
+  bool reached() const { return runtime_.reached; }  // false: not by any transport
   const std::string& describe() const { return description_; }
   const std::string& name() const { return name_; }  // "NVIDIA H200"
   const std::string& bus() const { return bus_; }    // PCI "0000:1b:00.0"; empty if unknown
@@ -57,6 +58,8 @@ class Device {
 
   // Data path: these return Status(vendor).
   Status copy(void* target, const void* source, size_t bytes, Stream stream);  // any direction
+  // Makes its context current for the calling thread, for libraries that work in that one.
+  Status enter();
   Status record(Event event, Stream stream);
   Status wait(Stream stream, Event event);  // the stream waits, not the caller
   // Whether all work before the event is over, also by a failure, which the status then tells.

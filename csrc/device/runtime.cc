@@ -59,6 +59,9 @@ Runtime load(const Vendor& vendor) {
   HETCOMM_RUNTIME_SYMBOLS(X)
 #undef X
   runtime.emulated = library.has("hetcomm_emulated_vendor");
+  if (runtime.emulated) {
+    runtime.reached = library.symbol<int (*)()>("hetcomm_emulated_direct")() != 0;
+  }
   int version = 0;
   if (int error = runtime.RuntimeGetVersion(&version)) {
     runtime.version = vendor.runtime;

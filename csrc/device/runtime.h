@@ -55,6 +55,7 @@ struct Runtime {
   std::string path;       // of the file that was loaded
   std::string version;    // "CUDA 13.0"
   bool emulated = false;  // exports hetcomm_emulated_vendor()
+  bool reached = true;  // transports may reach its devices' memory; an emulated one says so itself
 
   // "cudaMalloc: out of memory (error 2)"; takes the error off the runtime's record of it.
   std::string failure(const std::string& symbol, int error) const;

@@ -89,6 +89,9 @@ using namespace hetcomm::emulated;
 
 EXPORT const char* hetcomm_emulated_vendor() { return kAmd ? "amd" : "nvidia"; }
 
+// Whether transports reach the devices' memory, as RDMA NICs and other processes may reach a GPU's.
+EXPORT int hetcomm_emulated_direct() { return settings().direct ? 1 : 0; }
+
 EXPORT const char* NAME(GetErrorString)(int error) {
 #define X(number, text) \
   if (error == number) return text;

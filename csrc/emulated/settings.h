@@ -14,6 +14,7 @@
 //                               per direction between pinned and device memory; unset: memcpy's
 //                               speed
 //   HETCOMM_EMULATED_LATENCY    microseconds that each of those copies takes before its first byte
+//   HETCOMM_EMULATED_DIRECT     1: transports reach the memory of devices; 0 unless set
 //   HETCOMM_EMULATED_NETWORKS   networks that ncclConfig_t.netName may name; "Socket" unless set
 //   HETCOMM_EMULATED_FAULT      one fault, for all members or for one member of each communicator
 //                               ("hang:3@1" is member 1 only):
@@ -48,6 +49,7 @@ struct Settings {
   int devices = 8;
   int64_t copy_rate = 0;  // bytes per second, 0: unlimited
   int64_t latency_us = 0;
+  bool direct = false;
   std::string networks = "Socket";
   FaultKind fault = FaultKind::none;
   int64_t after = 0;  // calls before the fault, or the version

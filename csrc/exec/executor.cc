@@ -84,6 +84,8 @@ void Executor::attach(std::shared_ptr<RunQueue> queue) {
   const auto held = lock();
   Island* island = queue->paths->island();
   queue->lane_busy.assign(island ? island->lanes() : 4, false);
+  Streams* streams = queue->paths->streams();
+  if (streams && streams->device()->memory() != MemoryKind::host) reached_ = streams->device();
   queues_.push_back(std::move(queue));
 }
 
@@ -235,7 +237,10 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
 bool Executor::progress_all(Completed& completed) {
   bool moved = false;
   // The network costs a system call per look: look when a message is awaited, else now and then.
-  if (transport_ && (network_ || (idle_rounds_ & 63) == 0)) moved |= transport_->progress();
+  if (transport_ && (network_ || (idle_rounds_ & 63) == 0)) {
+    if (reached_) reached_->enter();
+    moved |= transport_->progress();
+  }
   messages_ = device_work_ = false;
   for (auto& queue : queues_) moved |= progress_queue(*queue, completed);
   network_.store(messages_, std::memory_order_relaxed);

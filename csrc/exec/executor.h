@@ -116,6 +116,8 @@ class Executor {
   Status no_transport_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
+  // Whose memory the transport may be given: UCX works on it in the context of the calling thread.
+  std::shared_ptr<Device> reached_;
   bool messages_ = false;             // a run looked at in this round has messages in flight
   bool device_work_ = false;          // a device is at work for one
   std::atomic<bool> network_{false};  // messages_ of the last whole round

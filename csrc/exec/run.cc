@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "device/reduce.h"
 
@@ -82,8 +83,6 @@ void Run::start(Paths& paths, int lane) {
     if (is_island(step.kind)) island_steps_.push_back(i);
     if (!is_message(step.kind)) continue;
     ++unposted_;
-    const Space space = step.kind == StepKind::send ? step.sources[0].space : step.target.space;
-    moves_home_ |= space != Space::staging;
   }
   if (unposted_ > 0) requests_ = std::make_unique<Request[]>(steps.size());
   std::reverse(ready_.begin(), ready_.end());  // started from the back: in plan order
@@ -112,7 +111,11 @@ std::byte* Run::address(const Range& range) const {
 bool Run::progress() {
   if (finished_) return false;
   bool moved = false;
-  const bool going = status_.ok() && given_up_.ok() && buffers_ready();
+  const bool going = status_.ok() && given_up_.ok();
+  if (going && !held_messages_.empty() && may_post(held_messages_[0])) {
+    for (int index : std::exchange(held_messages_, {})) post(index);
+    moved = true;
+  }
   while (going && !ready_.empty() && status_.ok()) {
     int index = ready_.back();
     ready_.pop_back();
@@ -140,7 +143,8 @@ void Run::start_step(int index) {
   switch (step.kind) {
     case StepKind::send:
     case StepKind::recv:
-      if (!is_message(plan_->spec.collective)) post(index);
+      if (is_message(plan_->spec.collective)) return;
+      may_post(index) ? post(index) : held_messages_.push_back(index);
       return;  // parts of a message are told apart by their order only: post_in_order()
     case StepKind::copy:
       return start_copy(index);

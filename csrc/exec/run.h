@@ -96,7 +96,7 @@ class Run {
   Event island_event() const;
   void start_copy(int index);
   void start_reduce(int index);
-  bool buffers_ready();
+  bool may_post(int index);
   bool settled() const;
   void look_at_island();
   bool progress_island();
@@ -141,7 +141,8 @@ class Run {
   size_t next_message_ = 0;              // of a send or recv of the user: the next step to look at
   int left_ = 0;                         // steps not yet complete
   bool network_ = false;
-  bool moves_home_ = false;  // messages to or from the caller's buffers themselves
+  bool awaits_caller_ = false;      // messages from or to home wait for the caller's stream
+  std::vector<int> held_messages_;  // which of a collective
   bool finished_ = false;
 
   Status status_;

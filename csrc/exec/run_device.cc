@@ -91,17 +91,19 @@ bool Run::settled() const {
 }
 
 bool Run::uses_device() const {
-  return device_steps_ && (!device_steps_->idle() || active_island_ >= 0);
+  return device_steps_ && (!device_steps_->idle() || active_island_ >= 0 || awaits_caller_);
 }
 
-// Streams wait by themselves until the caller has filled the buffers; the transport cannot.
-bool Run::buffers_ready() {
-  if (filled_ == nullptr || !moves_home_) return true;
+// Streams wait by themselves until the caller's has filled the buffers; the transport cannot, and
+// so must not be given home before.
+bool Run::may_post(int index) {
+  const Step& step = plan_->steps[index];
+  const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;
+  if (filled_ == nullptr || range.space == Space::staging) return true;
   Status status;
-  const bool ready = device_->passed(filled_, status);
-  if (!status.ok()) fail(status);
-  moves_home_ = !ready;
-  return ready;
+  awaits_caller_ = !device_->passed(filled_, status);
+  if (!status.ok()) fail(at_step(index, status));
+  return !awaits_caller_ && status.ok();
 }
 
 }  // namespace hetcomm

@@ -45,7 +45,7 @@ bool Run::post_in_order() {
   bool moved = false;
   for (; next_message_ < steps.size() && status_.ok(); ++next_message_) {
     if (!is_message(steps[next_message_].kind)) continue;
-    if (waiting_[next_message_] != 0) break;
+    if (waiting_[next_message_] != 0 || !may_post(static_cast<int>(next_message_))) break;
     post(static_cast<int>(next_message_));
     moved = true;
   }

@@ -187,8 +187,7 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
     }
     record(rank, std::move(step));
   };
-  const RankInfo& info = topology_.rank(rank);
-  const bool through_staging = info.memory == Memory::device || !info.kernels;
+  const bool through_staging = topology_.stages(rank) || !topology_.rank(rank).kernels;
   if (topology_.native(rank) && through_staging) {
     for_parts(target.count, spec_.dtype, reduce_part);
   } else {

@@ -124,6 +124,7 @@ class Replay {
   };
   struct Device {
     Engine out, in, own;  // home to staging, staging to home, at home
+    Engine to, from;      // home to and from home of other ranks of the host
   };
 
   void start(int step) {
@@ -225,7 +226,12 @@ class Replay {
     // the message is through when both queues are.
     Interval out, in;
     int64_t latency = parameters_.link_latency_shm;
-    if (topology_.same_host(from, to)) {
+    if (direct(from, to)) {
+      const int64_t length = duration(count * element_size_, parameters_.ccl_bandwidth);
+      out = occupy(devices_[from].to, posted, 0, length);
+      in = occupy(devices_[to].from, posted, 0, length);
+      latency = parameters_.copy_latency;
+    } else if (topology_.same_host(from, to)) {
       out = occupy_core(from, posted, 2 * count);
       in = occupy_core(to, posted, 2 * count);
     } else {
@@ -243,6 +249,12 @@ class Replay {
     const Interval span{std::min(out.start, in.start), std::max(out.end, in.end) + latency};
     complete(send, span);
     complete(recv, span);
+  }
+
+  // From one device's memory to another's, inside a host.
+  bool direct(int from, int to) const {
+    return topology_.same_host(from, to) && topology_.native(from) && topology_.native(to) &&
+           !topology_.staged(from, to);
   }
 
   // ns in which this rank moves elements through memory with its share of the host's cores, and to

@@ -25,13 +25,14 @@ struct CostParameters {
   int64_t kernel_latency = 10'000;               // ns, what a device does by itself
   int64_t device_bandwidth = 1'000'000'000'000;  // B/s that a device reads or writes
   int64_t ccl_latency = 15'000;                  // ns, one collective of a native library
-  int64_t ccl_bandwidth = 100'000'000'000;       // B/s of each member, inside a host
+  int64_t ccl_bandwidth = 100'000'000'000;  // B/s of each member, inside a host; of direct messages
 };
 
 // What executing a set of plans costs, predicted by replaying them over the topology: links of a
 // host share its NICs in each direction, steps of a rank share its core, ranks of a host share its
-// cores where it has fewer of them; a device has a copy engine in each direction, and does its
-// collectives, copies and reductions beside them one at a time.
+// cores where it has fewer of them; a device has a copy engine in each direction to host memory and
+// to other devices of the host, and does its collectives, copies and reductions beside them one at
+// a time.
 struct Cost {
   int64_t total = 0;         // ns until the last rank is done
   int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* fabric_names[] = {"shm",        "nvlink", "xgmi",    "pcie",
                                         "infiniband", "roce",   "ethernet"};
-constexpr const char* memory_names[] = {"host", "device", "direct"};
+constexpr const char* memory_names[] = {"host", "device"};
 
 template <typename Value, size_t count>
 const char* name_of(Value value, const char* const (&names)[count]) {
@@ -32,7 +32,7 @@ Value value_of(const std::string& text, const char* const (&names)[count],
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 2";
+constexpr const char* heading = "hetcomm rank 3";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 
@@ -177,6 +177,7 @@ std::string serialize(const RankInfo& info) {
       << "device\t" << escape(info.device) << '\n'
       << "ccl\t" << escape(info.ccl) << '\n'
       << "island\t" << escape(info.island) << '\n';
+  for (Fabric fabric : info.direct) out << "direct\t" << name(fabric) << '\n';
   for (const Nic& nic : info.nics) {
     out << "nic\t" << escape(nic.name) << '\t' << escape(nic.interface) << '\t' << name(nic.fabric)
         << '\t' << std::to_string(nic.bandwidth) << '\t' << (nic.bandwidth_known ? '1' : '0')
@@ -201,6 +202,11 @@ RankInfo parse_rank_info(const std::string& text) {
     const std::string& key = parser.key();
     if (key == "nic") {
       info.nics.push_back(parse_nic(parser));
+    } else if (key == "direct") {
+      parser.expect_fields(1);
+      if (!info.direct.insert(parser.named(1, "a fabric", fabric_from_name)).second) {
+        parser.fail("each fabric once", quoted(parser.text(1)) + " again");
+      }
     } else if (key == "library") {
       parser.expect_fields(2);
       if (!info.libraries.emplace(parser.text(1), parser.text(2)).second) {
@@ -218,7 +224,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "ccl") info.ccl = parser.text(1);
       if (key == "island") info.island = parser.text(1);
     } else {
-      parser.fail("each fact of a rank once, nic or library", quoted(key));
+      parser.fail("each fact of a rank once, direct, nic or library", quoted(key));
     }
   }
   if (!missing.empty()) parser.fail(quoted(*missing.begin()), "the end of the text");

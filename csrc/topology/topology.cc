@@ -27,8 +27,14 @@ void validate(const std::vector<RankInfo>& ranks) {
     };
     expect(!info.host.empty(), "the identity of its host", "an empty text");
     expect(!info.vendor.empty(), "a vendor such as cpu, nvidia or amd", "an empty text");
-    expect(info.memory <= Memory::direct, "a known kind of memory",
+    expect(info.memory <= Memory::device, "a known kind of memory",
            "number " + std::to_string(static_cast<int>(info.memory)));
+    for (Fabric fabric : info.direct) {
+      expect(info.memory == Memory::device &&
+                 (fabric == Fabric::shm || fabric == Fabric::infiniband || fabric == Fabric::roce),
+             "only memory of a device to be sent directly, and over shm, infiniband or roce",
+             std::string(name(info.memory)) + " memory over " + name(fabric));
+    }
     expect(info.cores >= 1, "at least one core", std::to_string(info.cores));
     for (const Nic& nic : info.nics) {
       expect(nic.fabric <= Fabric::ethernet, "a known fabric for NIC " + nic.name,
@@ -136,6 +142,11 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
   });
   if (nests) levels_.push_back({"host", hosts_});
   levels_.push_back({"cluster", {everyone}});
+  for (int rank = 0; rank < size(); ++rank) {
+    stages_.push_back(std::any_of(islands_.begin(), islands_.end(), [&](const auto& members) {
+      return island_of_[members[0]] != island_of_[rank] && staged(rank, members[0]);
+    }));
+  }
   fingerprint_ = hash(ranks_);
 }
 
@@ -145,9 +156,13 @@ int64_t Topology::uplink(int rank) const {
 }
 
 bool Topology::staged(int rank, int peer) const {
-  const Memory memory = ranks_[rank].memory;
-  return memory == Memory::device ||
-         (memory == Memory::direct && fabric_between(rank, peer) == Fabric::ethernet);
+  const RankInfo &own = ranks_[rank], &other = ranks_[peer];
+  if (own.memory == Memory::host) return false;
+  if (own.direct.empty()) return true;
+  const Fabric fabric = fabric_between(rank, peer);
+  if (!own.direct.contains(fabric)) return true;
+  // Inside a host one end opens the other's memory.
+  return fabric == Fabric::shm && (other.vendor != own.vendor || !other.direct.contains(fabric));
 }
 
 Fabric Topology::fabric_between(int a, int b) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,8 @@ enum class Fabric : uint8_t { shm, nvlink, xgmi, pcie, infiniband, roce, etherne
 const char* name(Fabric fabric);
 Fabric fabric_from_name(const std::string& name);  // throws Error(invalid_argument)
 
-// Where a rank's buffers live. direct: memory of a device that the rank's transport sends and
-// receives itself; device: it cannot, so that messages pass through host memory.
-enum class Memory : uint8_t { host, device, direct };
+// Where a rank's buffers live.
+enum class Memory : uint8_t { host, device };
 const char* name(Memory memory);
 Memory memory_from_name(const std::string& name);  // throws Error(invalid_argument)
 
@@ -43,6 +43,9 @@ struct RankInfo {
   std::string vendor = "cpu";
   int cores = 1;  // processors this rank may run on
   Memory memory = Memory::host;
+  // Over which its transport sends and receives its device's memory by itself; shm: to and from
+  // ranks of its host that have the same vendor and can, too.
+  std::set<Fabric> direct;
   bool kernels = false;                          // its device reduces by itself
   std::string device;                            // for people: "NVIDIA H200 0000:1b:00.0"
   std::string ccl;                               // its native library: "NCCL 2.28.3"
@@ -98,8 +101,10 @@ class Topology {
 
   // Whether a native library serves the rank's island; the CPU engine serves the others.
   bool native(int rank) const { return ranks_[rank].memory != Memory::host; }
-  // Whether messages between them pass through host memory at `rank`'s end.
+  // Whether messages between them pass through host memory at `rank`'s end, where its buffers are
+  // not; and whether those with any other island do.
   bool staged(int rank, int peer) const;
+  bool stages(int rank) const { return stages_[rank]; }
 
   // Hosts likewise.
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
@@ -124,6 +129,7 @@ class Topology {
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
   std::vector<int> island_of_, index_in_island_, host_of_;
+  std::vector<bool> stages_;
   std::vector<IslandNetwork> networks_;
   std::vector<int64_t> host_bandwidth_;
   std::vector<Level> levels_;

@@ -38,6 +38,13 @@ class Link {
   virtual std::string describe() const = 0;
 };
 
+// Some memory of a device, to ask about.
+struct MemorySample {
+  MemoryKind memory = MemoryKind::host;
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+
 // Makes links, and receives from all of them by tag. One per executor; not thread-safe: every call
 // is made under the executor's lock. Capabilities first:
 class Transport {
@@ -45,6 +52,12 @@ class Transport {
   virtual ~Transport() = default;
   virtual std::string name() const = 0;     // "ucx"
   virtual std::string version() const = 0;  // library version and where it was found
+
+  // Whether it sends and receives memory like the sample by itself, over an RDMA device such as
+  // "mlx5_0", or, where that is empty, between processes of one host. Empty if so, else why not.
+  // For set-up: it may take milliseconds, and needs no lock.
+  virtual std::string why_not_direct(const MemorySample& sample,
+                                     const std::string& rdma_device) const = 0;
 
   // What a peer needs to connect here. A peer on the same host may use shared memory; for the
   // others an address is given that shared memory cannot be reached by.

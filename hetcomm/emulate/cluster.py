@@ -48,10 +48,12 @@ class Host:
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
     # Of emulated GPUs: bits per second of each copy engine (None: as fast as memory), microseconds
-    # that each copy takes before its first byte, and one fault of csrc/emulated/settings.h.
+    # that each copy takes before its first byte, one fault of csrc/emulated/settings.h, and whether
+    # RDMA NICs and other ranks of the host reach their memory.
     copy_rate: int | None = None
     copy_latency: int = 0
     fault: str | None = None
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _host(table: dict[str, Any], at: str) -> Host:
-    _check_keys(table, at, {"name", "ranks", "vendor", "nic", "copy_rate", "copy_latency", "fault"})
+    gpu_keys = {"copy_rate", "copy_latency", "fault", "direct"}
+    _check_keys(table, at, {"name", "ranks", "vendor", "nic"} | gpu_keys)
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
@@ -156,6 +159,7 @@ def _host(table: dict[str, Any], at: str) -> Host:
         copy_rate=parse_rate(table.get("copy_rate", "unlimited"), f"{at}copy_rate", FASTEST_COPY),
         copy_latency=_typed(table, "copy_latency", int, at, 0),
         fault=_typed(table, "fault", str, at, None),
+        direct=_typed(table, "direct", bool, at, False),
     )
 
 
@@ -185,7 +189,7 @@ def _check_keys(table: dict[str, Any], at: str, known: set[str]) -> None:
 
 
 _REQUIRED = object()
-_TYPE_NAMES = {int: "an integer", str: "a string", dict: "a table"}
+_TYPE_NAMES = {int: "an integer", str: "a string", dict: "a table", bool: "true or false"}
 
 
 def _typed(table: dict[str, Any], key: str, kind: type, at: str, default: Any = _REQUIRED) -> Any:
@@ -194,7 +198,7 @@ def _typed(table: dict[str, Any], key: str, kind: type, at: str, default: Any = 
             raise ClusterError(at + key, _TYPE_NAMES[kind], "nothing", "add the key")
         return default
     value = table[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         _refuse(at + key, _TYPE_NAMES[kind], value, "change the value's type")
     return value
 
@@ -232,7 +236,12 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
 
 
 def _check_gpus(host: Host, at: str) -> None:
-    given = {"copy_rate": host.copy_rate, "copy_latency": host.copy_latency, "fault": host.fault}
+    given = {
+        "copy_rate": host.copy_rate,
+        "copy_latency": host.copy_latency,
+        "fault": host.fault,
+        "direct": host.direct,
+    }
     for key, value in given.items():
         if value and host.vendor not in GPU_VENDORS:
             _refuse(

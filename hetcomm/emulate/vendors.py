@@ -47,6 +47,8 @@ def environment(host: Host, local_rank: int) -> dict[str, str]:
         told["HETCOMM_EMULATED_COPY_RATE"] = str(host.copy_rate // 8)
     if host.copy_latency:
         told["HETCOMM_EMULATED_LATENCY"] = str(host.copy_latency)
+    if host.direct:
+        told["HETCOMM_EMULATED_DIRECT"] = "1"
     if host.fault is not None:
         told["HETCOMM_EMULATED_FAULT"] = host.fault
     return told

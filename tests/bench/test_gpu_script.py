@@ -50,6 +50,8 @@ def test_every_part(tmp_path: Path) -> None:
         assert parts[name]["reason"] == "needs a real GPU"
     figures = {figure["name"]: figure for figure in parts["staging"]["figures"]}
     staged = figures["GPU and CPU, TCP: staged 0 to 1"]
+    assert "GPU and GPU, shared memory: staged both" in figures
+    assert figures["GPU and GPU, direct: direct 0 to 1"]["value"] > 0
     assert staged["value"] > 0 and staged["peer_value"] > 0 and staged["met"] is None
     assert report["emulated"] and report["date"] and report["facts"]["machine"]["cores"] > 0
     assert f"{len(ran)} passed, 0 failed" in printed

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from hetcomm import _core, topo, topo_page
-from hetcomm._core import Fabric, Memory, Nic, RankInfo, Topology
+from hetcomm._core import Fabric, Nic, RankInfo, Topology
 
 GIGABIT = 125_000_000
 
@@ -115,7 +115,7 @@ def test_json_says_the_same() -> None:
 
 def test_native_islands_show_engine_network_and_staging(tmp_path: Path) -> None:
     hosts = [machines.dgx_h100(tmp_path / str(number), number) for number in (1, 2)]
-    ranks = hosts[0].ranks(2) + hosts[1].ranks(2, memory=Memory.direct)
+    ranks = hosts[0].ranks(2) + hosts[1].ranks(2, direct={Fabric.shm, Fabric.infiniband})
     ranks += machines.mi300x(tmp_path / "3", 3).ranks(1, device="emulated AMD GPU 0", kernels=True)
     topology = Topology(ranks)
     text = page(topology, [[], [], []])
@@ -127,14 +127,17 @@ def test_native_islands_show_engine_network_and_staging(tmp_path: Path) -> None:
     assert "rank 1: GPU 0000:43:00.0, nearest NIC mlx5_3" in text
     assert "island 1: amd (emulated), rank 4" in text
     assert "bridge reduces on the device" in text
-    assert "some on device memory, sent directly over RDMA" in text
+    assert "some on device memory, sent directly over shm, infiniband" in text
     assert "GID 3, network 192.168.0.0/24" in text
     assert "at both ends" in text
     facts = json.loads(json.dumps(topo.describe(topology, [[], [], []])))
     assert facts["links"][0]["staged"] == [True, True]
     assert facts["networks"][0]["members"][3]["devices"][0] == "mlx5_3"
-    assert [member["memory"] for member in facts["ranks"]] == ["device"] * 2 + ["direct"] * 2 + [
-        "device"
+    assert [member["memory"] for member in facts["ranks"]] == ["device"] * 5
+    assert [member["direct"] for member in facts["ranks"]] == [
+        *[[]] * 2,
+        *[["shm", "infiniband"]] * 2,
+        [],
     ]
     assert [member["emulated"] for member in facts["ranks"]] == [False] * 4 + [True]
 

@@ -31,7 +31,14 @@ nics = st.builds(
     subnet=st.text(),
     gid=st.integers(-1, 255),
 )
-infos = st.builds(
+
+
+def with_direct(info: RankInfo, direct: set[Fabric]) -> RankInfo:
+    info.direct = direct if info.memory == Memory.device else set()
+    return info
+
+
+plain_infos = st.builds(
     RankInfo,
     host=st.text(min_size=1),
     host_name=st.text(),
@@ -40,10 +47,15 @@ infos = st.builds(
     memory=st.sampled_from(list(Memory.__members__.values())),
     kernels=st.booleans(),
     device=st.text(),
-    ccl=st.text(),
+    ccl=st.sampled_from(["", "NCCL \t2.28"]),  # unlike ones on one island are refused
     island=st.text(),
     nics=st.lists(nics, max_size=3),
     libraries=st.dictionaries(st.text(), st.text(), max_size=3),
+)
+infos = st.builds(
+    with_direct,
+    plain_infos,
+    st.sets(st.sampled_from([Fabric.shm, Fabric.infiniband, Fabric.roce])),
 )
 small_infos = st.builds(rank, st.sampled_from("abc"), st.sampled_from(["cpu", "nvidia", "amd"]))
 
@@ -62,7 +74,7 @@ def test_separators_and_control_characters_are_escaped() -> None:
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 2\n"
+HEAD = "hetcomm rank 3\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nmemory\thost\nkernels\t0\n"
 FACTS += "device\t\nccl\t\nisland\t\n"
 
@@ -70,8 +82,8 @@ FACTS += "device\t\nccl\t\nisland\t\n"
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 2"),
-        ("hetcomm rank 1\n", 1, "hetcomm rank 2"),
+        ("", 0, "hetcomm rank 3"),
+        ("hetcomm rank 2\n", 1, "hetcomm rank 3"),
         (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
@@ -84,6 +96,8 @@ FACTS += "device\t\nccl\t\nisland\t\n"
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
         (FACTS + "speed\t1\n", 11, "nic or library"),
         (FACTS + "\n", 11, "nic or library"),
+        (FACTS + "direct\tpigeon\n", 11, "a fabric"),
+        (FACTS + "direct\tshm\ndirect\tshm\n", 12, "each fabric once"),
         (FACTS + "nic\teth0\n", 11, "9 fields"),
         (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 11, "a fabric"),
         (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 11, "0 or 1"),
@@ -191,34 +205,55 @@ def test_fabric_between_hosts(mine: list[str], theirs: list[str], expected: str)
     assert topology.fabric_between(0, 2) == Fabric.shm
 
 
-def memory_of(host: str, memory: str, *nics: Nic) -> RankInfo:
-    info = rank(host, "nvidia", *nics)
-    info.memory = getattr(Memory, memory)
+def on_device(host: str, vendor: str, direct: str, *nics: Nic, island: str = "") -> RankInfo:
+    info = rank(host, vendor, *nics)
+    info.memory, info.island = Memory.device, island
+    info.direct = {Fabric.__members__[name] for name in direct.split()}
     return info
 
 
 @pytest.mark.parametrize(
-    ("memory", "same_host", "over_infiniband", "over_ethernet"),
+    ("direct", "expected"),
     [
-        ("host", False, False, False),
-        ("device", True, True, True),
-        ("direct", False, False, True),
+        ("", [True] * 6),
+        ("shm", [True, False, True, True, True, True]),
+        ("infiniband", [True, True, True, True, False, True]),
+        ("roce", [True] * 6),
+        ("shm infiniband roce", [True, False, True, True, False, True]),
     ],
 )
-def test_where_messages_pass_through_host_memory(
-    memory: str, same_host: bool, over_infiniband: bool, over_ethernet: bool
-) -> None:
+def test_where_messages_pass_through_host_memory(direct: str, expected: list[bool]) -> None:
     both = [nic("mlx5_0", Fabric.infiniband), nic()]
-    topology = Topology(
-        [memory_of("a", memory, *both), rank("a"), rank("b", "amd", *both), rank("c", "cpu", nic())]
-    )
-    assert topology.native(0) == (memory != "host")
-    assert [topology.staged(0, peer) for peer in (1, 2, 3)] == [
-        same_host,
-        over_infiniband,
-        over_ethernet,
+    peers = [
+        rank("a"),
+        on_device("a", "nvidia", "shm", island="alike"),
+        on_device("a", "nvidia", "infiniband roce", island="staged inside a host"),
+        on_device("a", "amd", "shm infiniband roce"),
+        on_device("b", "amd", "", *both),
+        rank("c", "cpu", nic()),
     ]
-    assert not any(topology.staged(peer, 0) for peer in (1, 2, 3))
+    topology = Topology([on_device("a", "nvidia", direct, *both), *peers])
+    assert topology.native(0)
+    assert [topology.staged(0, peer) for peer in range(1, 7)] == expected
+    assert topology.stages(0) and topology.stages(5) and not topology.stages(6)
+    assert not topology.staged(1, 0) and not topology.staged(6, 0), "host memory is where it is"
+    assert topology.staged(5, 0), "each end decides for itself between hosts"
+
+
+def test_who_stages_nothing() -> None:
+    nics = [nic("mlx5_0", Fabric.infiniband)]
+    ranks = [on_device(host, "nvidia", "infiniband", *nics, island=host) for host in "ab"]
+    assert not any(map(Topology(ranks).stages, (0, 1)))
+
+
+@pytest.mark.parametrize("fabric", ["ethernet", "nvlink"])
+def test_direct_where_it_cannot_be_is_refused(fabric: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"facts of rank 1.*device memory over {fabric}"):
+        Topology([rank("a"), on_device("a", "nvidia", fabric)])
+    info = rank("a")
+    info.direct = {Fabric.shm}
+    with pytest.raises(InvalidArgumentError, match="host memory over shm"):
+        Topology([info])
 
 
 def can_be(*ranks: RankInfo) -> bool:

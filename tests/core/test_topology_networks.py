@@ -192,7 +192,7 @@ def test_storage_nics_on_the_other_islands_network_carry_the_bridge(make: Make) 
     shared = [nic for nic in a100[0].nics if nic.name == "mlx5_1"]
     shared[0].subnet = "10.2.1.0/24"  # cabled to the storage network of the DGX
     a100[0].nics = shared
-    a100[0].memory = Memory.direct
+    a100[0].direct = {Fabric.roce}
     topology = Topology(dgx + a100)
     assert topology.islands == [[0], [1]]
     assert topology.fabric_between(0, 1) == Fabric.roce

@@ -34,6 +34,7 @@ def test_full_file(tmp_path: Path) -> None:
 def test_hosts_with_gpus(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     gpu = 'vendor = "nvidia"\ncopy_rate = "100gbit"\ncopy_latency = 20\nfault = "hang:3@1"\n'
+    gpu += "direct = true\n"
     file.write_text(HOST.replace("ranks = 2\n", f"ranks = 2\n{gpu}"))
     host = load(file).hosts[0]
     assert (host.vendor, host.copy_rate, host.copy_latency) == ("nvidia", 100_000_000_000, 20)
@@ -46,6 +47,7 @@ def test_hosts_with_gpus(tmp_path: Path) -> None:
         "HETCOMM_EMULATED_COPY_RATE": "12500000000",
         "HETCOMM_EMULATED_LATENCY": "20",
         "HETCOMM_EMULATED_FAULT": "hang:3@1",
+        "HETCOMM_EMULATED_DIRECT": "1",
     }
     roce = environment(Host("red0", 9, (Nic(fabric="roce"),), "amd"), 8)
     assert roce["HETCOMM_RCCL_LIBRARY"] == roce["HETCOMM_HIP_LIBRARY"] == str(library("amd"))
@@ -97,6 +99,8 @@ def test_examples_load(path: Path) -> None:
             "host[0].copy_latency",
             "-1",
         ),
+        (HOST.replace(NIC, f"direct = true\n{NIC}"), "host[0].direct", "cpu"),
+        (HOST.replace(NIC, f'vendor = "amd"\ndirect = 1\n{NIC}'), "host[0].direct", "1"),
         ("[[host", "syntax", "]]"),
     ],
 )

@@ -1,7 +1,7 @@
 """Random topologies, specs and plans, each a pure function of a random.Random."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from hetcomm import _core
 
@@ -58,26 +58,46 @@ def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
 def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology:
     """The same ranks, some of the islands in device memory: staged, direct, with kernels or not."""
     infos = topology.ranks
-    kinds = (_core.Memory.host, _core.Memory.device, _core.Memory.device, _core.Memory.direct)
+    memories = (_core.Memory.host, _core.Memory.device, _core.Memory.device, _core.Memory.device)
     for members in topology.islands:
-        memory, kernels = rng.choice(kinds), rng.random() < 0.5
+        memory, kernels = rng.choice(memories), rng.random() < 0.5
+        direct = random_direct(rng)
         for rank in members if memory != _core.Memory.host else []:
             infos[rank].memory = memory
             infos[rank].kernels = kernels
+            infos[rank].direct = direct if rng.random() < 0.8 else random_direct(rng)
             infos[rank].vendor = infos[rank].vendor.replace("cpu", "nvidia2")
     return _core.Topology(infos)
 
 
+def random_direct(rng: random.Random) -> set[_core.Fabric]:
+    """Over what a rank's memory is sent directly: mostly nothing or everything."""
+    everything = {_core.Fabric.shm, _core.Fabric.infiniband, _core.Fabric.roce}
+    some = {fabric for fabric in everything if rng.random() < 0.5}
+    return rng.choice((set(), some, everything))
+
+
 def devices(
-    hosts: list[str], bandwidth: int = GBIT, fabric: str = "ethernet", kernels: bool = False
+    hosts: list[str],
+    bandwidth: int = GBIT,
+    fabric: str = "ethernet",
+    kernels: bool = False,
+    direct: Container[str] = (),
+    islands: str = "",
 ) -> _core.Topology:
-    """One rank for each "host/vendor"; vendor cpu has host memory, others a device's."""
+    """One rank for each "host/vendor"; vendor cpu has host memory, others a device's.
+
+    direct: places whose memory is sent directly over RDMA and in its host. islands: a letter each.
+    """
     infos = []
-    for place in hosts:
+    for rank, place in enumerate(hosts):
         host, vendor = place.split("/")
         info = _info(host, vendor, bandwidth, 64, fabric)
         if vendor != "cpu":
             info.memory, info.kernels = _core.Memory.device, kernels
+            info.island = f"{vendor} {islands[rank]}" if islands else ""
+            if place in direct:
+                info.direct = {_core.Fabric.shm, _core.Fabric.infiniband, _core.Fabric.roce}
         infos.append(info)
     return _core.Topology(infos)
 
@@ -115,6 +135,7 @@ def describe(topology: _core.Topology) -> str:
     """The facts from which a topology can be made again, one rank per line."""
     return "\n".join(
         f"  {rank}: {info.host} {info.vendor} {info.memory.name} kernels={info.kernels} "
+        f"direct={[fabric.name for fabric in sorted(info.direct, key=int)]} "
         f"cores={info.cores} "
         f"{info.nics[0].bandwidth} B/s {info.nics[0].fabric.name}"
         for rank, info in enumerate(topology.ranks)

@@ -87,6 +87,11 @@ UcxLibrary load() {
 #define X(symbol_name) ucx.symbol_name = library.symbol<decltype(&::symbol_name)>(#symbol_name);
   HETCOMM_UCX_SYMBOLS(X)
 #undef X
+#define X(symbol_name)           \
+  if (library.has(#symbol_name)) \
+    ucx.symbol_name = library.symbol<decltype(&::symbol_name)>(#symbol_name);
+  HETCOMM_UCT_SYMBOLS(X)
+#undef X
   ucx.drives_rdma = has_rdma_module(ucx.path);
   log(LogLevel::info, "UCX " + ucx.version + " from " + ucx.path);
   return ucx;

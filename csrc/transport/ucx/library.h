@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ucp/api/ucp.h>
+#include <uct/api/uct.h>
 
 #include <string>
 
@@ -31,6 +32,21 @@ namespace hetcomm {
   X(ucp_request_cancel) \
   X(ucp_request_free) \
   X(ucs_status_string)
+
+// What tells which memory UCX reaches. The transports' own library, libuct, comes with libucp.
+#define HETCOMM_UCT_SYMBOLS(X) \
+  X(ucp_context_query) \
+  X(uct_query_components) \
+  X(uct_release_component_list) \
+  X(uct_component_query) \
+  X(uct_md_config_read) \
+  X(uct_config_release) \
+  X(uct_md_open) \
+  X(uct_md_close) \
+  X(uct_md_query) \
+  X(uct_md_mem_query) \
+  X(uct_md_query_tl_resources) \
+  X(uct_release_tl_resource_list)
 // clang-format on
 
 // The functions of the one libucp of this process, called as `ucx.ucp_init_version(...)`. Made on
@@ -38,6 +54,7 @@ namespace hetcomm {
 struct UcxLibrary {
 #define X(symbol) decltype(&::symbol) symbol = nullptr;
   HETCOMM_UCX_SYMBOLS(X)
+  HETCOMM_UCT_SYMBOLS(X)  // null where the library does not have them
 #undef X
   std::string version;       // "1.22.0"
   std::string path;          // of the file that was loaded

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "transport/ucx/endpoint.h"
 #include "transport/ucx/library.h"
+#include "transport/ucx/memory_domains.h"
 #include "transport/ucx/settings.h"
 
 namespace hetcomm {
@@ -52,6 +53,10 @@ class UcxTransport : public Transport {
 
   std::string name() const override { return "ucx"; }
   std::string version() const override { return ucx_version(); }
+  std::string why_not_direct(const MemorySample& sample,
+                             const std::string& rdma_device) const override {
+    return hetcomm::why_not_direct(ucx_, context_, sample, rdma_device);
+  }
   std::string address(bool same_host) const override;
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,

@@ -1,0 +1,67 @@
+"""Direct messages in the order of the caller's stream, and nothing between them and its memory."""
+
+from __future__ import annotations
+
+import pytest
+from emulated_vendor import path, run
+
+# Ranks are threads. The gate opens only when everything was submitted; what a stream does behind
+# it fills what is sent, and spoils what is received into unless the receive waits for it.
+PROGRAM = """
+import threading, time
+import numpy as np
+from communicators import BOUND, agree, play
+from hetcomm import _core
+from hetcomm._core import Dtype
+
+COUNT, CALLS = 300_001, 6
+everyone_submitted = threading.Barrier(2)
+
+def program(communicator):
+    rank, peer = communicator.rank, 1 - communicator.rank
+    assert not communicator.topology.staged(rank, peer)
+    device = _core.Device.open("nvidia", rank)
+    stream, gate = device.make_stream(), device.make_flag()
+    filled = [np.full(COUNT, 10 * call + rank, np.int32) for call in range(CALLS)]
+    sent = [np.full(COUNT, -1, np.int32) for _ in range(CALLS)]
+    got = [np.full(COUNT, -2, np.int32) for _ in range(CALLS)]
+    spoiled, results = np.full(COUNT, -3, np.int32), [np.zeros(COUNT, np.int32) for _ in sent]
+    device.wait_flag(stream, gate)
+    works = []
+    for fill, out, into, result in zip(filled, sent, got, results):
+        device.copy(out.ctypes.data, fill.ctypes.data, fill.nbytes, stream)
+        device.copy(into.ctypes.data, spoiled.ctypes.data, fill.nbytes, stream)
+        works.append(communicator.recv(into, Dtype.int32, peer, stream=stream))
+        works.append(communicator.send(out, Dtype.int32, peer, stream=stream))
+        for work in works[-2:]:
+            work.order(stream)
+        device.copy(result.ctypes.data, into.ctypes.data, fill.nbytes, stream)
+    assert not any(work.done() for work in works)
+    everyone_submitted.wait(BOUND)
+    gate.set()
+    over = device.make_event()
+    device.record(over, stream)
+    for work in works:
+        work.wait()
+    deadline = time.monotonic() + BOUND
+    while not device.passed(over):
+        assert time.monotonic() < deadline
+    for call, result in enumerate(results):
+        assert (result == 10 * call + peer).all(), (call, result)
+
+agree(play("xx", program, vendors=["nvidia", "nvidia"]))
+print("right")
+"""
+
+
+@pytest.mark.parametrize("fault", ["", "no_wait_value"])
+def test_messages_follow_the_callers_stream(fault: str) -> None:
+    settings = {
+        "HETCOMM_CUDA_LIBRARY": str(path("nvidia")),
+        "HETCOMM_NCCL_LIBRARY": str(path("nvidia")),
+        "HETCOMM_EMULATED_DIRECT": "1",
+        "HETCOMM_EMULATED_LATENCY": "10000000",  # any copy through pinned memory would be noticed
+    }
+    if fault:
+        settings["HETCOMM_EMULATED_FAULT"] = fault
+    assert run(PROGRAM, timeout=120, **settings) == "right\n"
