@@ -67,6 +67,20 @@ def test_every_collective_dtype_and_op(
         assert not different, f"bits differ between ranks: {different}"
 
 
+def test_every_collective_of_direct_and_staged_ends(job: Callable[..., Job], seed: int) -> None:
+    """Two ranks whose transport reaches their devices' memory, each an island, and one of the CPU:
+    they are direct with one another and stage with the third."""
+    settings = [
+        {**environment, "HETCOMM_EMULATED_DIRECT": "1", "HETCOMM_ISLAND": f"island{rank}"}
+        for rank, environment in enumerate(environments("nnc"))
+    ]
+    made = job("aaa", environments=settings, bound=250)
+    results = values(made, run_cases, seed, "direct")
+    failures = [failure for result in results for failure in result[0]]
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
+    assert all(digests == results[0][1] for _, digests in results[1:])
+
+
 def lacking(rank: int, size: int) -> str:
     try:
         dist.all_reduce(torch.ones(5, dtype=torch.int16))
