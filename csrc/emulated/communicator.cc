@@ -165,19 +165,22 @@ void Communicator::require_ready() {
                 "the communicator was used before its previous operation had returned ncclSuccess"};
 }
 
-void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> stream) {
-  uint64_t ticket;
-  {
-    std::lock_guard lock(mutex_);
-    ticket = issued_++;
-    for (Call& call : calls) {
-      if (call.kind != CallKind::message) call.sequence = ++sequence_;
-    }
+Operation Communicator::take_turn(std::vector<Call> calls) {
+  std::lock_guard lock(mutex_);
+  for (Call& call : calls) {
+    if (call.kind != CallKind::message) call.sequence = ++sequence_;
   }
-  auto launch = [this, calls = std::move(calls), stream, ticket] {
-    stream->enqueue([self = shared_from_this(), calls, ticket] {
-      self->in_turn(ticket, [&] { self->perform(calls); });
-    });
+  return [self = shared_from_this(), calls = std::move(calls), ticket = issued_++] {
+    self->in_turn(ticket, [&] { self->perform(calls); });
+  };
+}
+
+void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> stream) {
+  Operation now;
+  if (stream->capture() == nullptr) now = take_turn(calls);
+  auto launch = [self = shared_from_this(), calls = std::move(calls), stream, now] {
+    if (now) return stream->enqueue(now);
+    stream->enqueue_each([self, calls] { return self->take_turn(calls); });
   };
   // A thread launches for a communicator that does not block, as with the vendors' libraries.
   if (options_.blocking) {

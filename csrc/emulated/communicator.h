@@ -57,6 +57,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   void in_background(std::function<void()> work);
+  Operation take_turn(std::vector<Call> calls);  // to be performed once, after all earlier ones
   void in_turn(uint64_t ticket, const std::function<void()>& work);
   void perform(const std::vector<Call>& calls);
   std::string choose_network() const;  // throws Failure

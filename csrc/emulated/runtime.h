@@ -34,6 +34,12 @@ int call(Function&& function) {
   return result(error == success ? function() : error);
 }
 
+// For calls that captures under way forbid, except on threads that have said they are relaxed.
+template <typename Function>
+int unsafe_call(Function&& function) {
+  return call([&] { return Capture::forbids() ? int{capture_unsupported} : int{function()}; });
+}
+
 template <typename Function>
 int on_stream(void* handle, Function&& function) {
   return call([&] {

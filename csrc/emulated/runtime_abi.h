@@ -9,43 +9,49 @@
 
 // X(name, (parameters)): every function returns the vendor's error as int and its symbol begins
 // with "cuda" or "hip".
-#define HETCOMM_EMULATED_RUNTIME_COMMON(X)                 \
-  X(GetDeviceCount, (int*))                                \
-  X(SetDevice, (int))                                      \
-  X(GetDevice, (int*))                                     \
-  X(RuntimeGetVersion, (int*))                             \
-  X(DriverGetVersion, (int*))                              \
-  X(GetLastError, ())                                      \
-  X(PeekAtLastError, ())                                   \
-  X(DeviceSynchronize, ())                                 \
-  X(DeviceGetPCIBusId, (char*, int, int))                  \
-  X(DeviceGetStreamPriorityRange, (int*, int*))            \
-  X(StreamCreate, (void**))                                \
-  X(StreamCreateWithFlags, (void**, unsigned))             \
-  X(StreamCreateWithPriority, (void**, unsigned, int))     \
-  X(StreamDestroy, (void*))                                \
-  X(StreamSynchronize, (void*))                            \
-  X(StreamQuery, (void*))                                  \
-  X(StreamWaitEvent, (void*, void*, unsigned))             \
-  X(StreamIsCapturing, (void*, int*))                      \
-  X(ThreadExchangeStreamCaptureMode, (int*))               \
-  X(EventCreate, (void**))                                 \
-  X(EventCreateWithFlags, (void**, unsigned))              \
-  X(EventDestroy, (void*))                                 \
-  X(EventRecord, (void*, void*))                           \
-  X(EventQuery, (void*))                                   \
-  X(EventSynchronize, (void*))                             \
-  X(EventElapsedTime, (float*, void*, void*))              \
-  X(Memcpy, (void*, const void*, size_t, int))             \
-  X(MemcpyAsync, (void*, const void*, size_t, int, void*)) \
-  X(Memset, (void*, int, size_t))                          \
-  X(MemsetAsync, (void*, int, size_t, void*))              \
-  X(MemGetInfo, (size_t*, size_t*))                        \
-  X(Malloc, (void**, size_t))                              \
-  X(Free, (void*))                                         \
-  X(HostRegister, (void*, size_t, unsigned))               \
-  X(HostUnregister, (void*))                               \
-  X(LaunchHostFunc, (void*, void (*)(void*), void*))       \
+#define HETCOMM_EMULATED_RUNTIME_COMMON(X)                          \
+  X(GetDeviceCount, (int*))                                         \
+  X(SetDevice, (int))                                               \
+  X(GetDevice, (int*))                                              \
+  X(RuntimeGetVersion, (int*))                                      \
+  X(DriverGetVersion, (int*))                                       \
+  X(GetLastError, ())                                               \
+  X(PeekAtLastError, ())                                            \
+  X(DeviceSynchronize, ())                                          \
+  X(DeviceGetPCIBusId, (char*, int, int))                           \
+  X(DeviceGetStreamPriorityRange, (int*, int*))                     \
+  X(StreamCreate, (void**))                                         \
+  X(StreamCreateWithFlags, (void**, unsigned))                      \
+  X(StreamCreateWithPriority, (void**, unsigned, int))              \
+  X(StreamDestroy, (void*))                                         \
+  X(StreamSynchronize, (void*))                                     \
+  X(StreamQuery, (void*))                                           \
+  X(StreamWaitEvent, (void*, void*, unsigned))                      \
+  X(StreamIsCapturing, (void*, int*))                               \
+  X(StreamBeginCapture, (void*, int))                               \
+  X(StreamEndCapture, (void*, void**))                              \
+  X(GraphInstantiateWithFlags, (void**, void*, unsigned long long)) \
+  X(GraphLaunch, (void*, void*))                                    \
+  X(GraphDestroy, (void*))                                          \
+  X(GraphExecDestroy, (void*))                                      \
+  X(ThreadExchangeStreamCaptureMode, (int*))                        \
+  X(EventCreate, (void**))                                          \
+  X(EventCreateWithFlags, (void**, unsigned))                       \
+  X(EventDestroy, (void*))                                          \
+  X(EventRecord, (void*, void*))                                    \
+  X(EventQuery, (void*))                                            \
+  X(EventSynchronize, (void*))                                      \
+  X(EventElapsedTime, (float*, void*, void*))                       \
+  X(Memcpy, (void*, const void*, size_t, int))                      \
+  X(MemcpyAsync, (void*, const void*, size_t, int, void*))          \
+  X(Memset, (void*, int, size_t))                                   \
+  X(MemsetAsync, (void*, int, size_t, void*))                       \
+  X(MemGetInfo, (size_t*, size_t*))                                 \
+  X(Malloc, (void**, size_t))                                       \
+  X(Free, (void*))                                                  \
+  X(HostRegister, (void*, size_t, unsigned))                        \
+  X(HostUnregister, (void*))                                        \
+  X(LaunchHostFunc, (void*, void (*)(void*), void*))                \
   X(PointerGetAttributes, (hetcomm::emulated::PointerAttributes*, const void*))
 
 #ifdef HETCOMM_EMULATED_AMD
@@ -84,9 +90,18 @@ enum RuntimeError {
   no_device = 100,
   invalid_device = 101,
   invalid_handle = 400,
+  illegal_state = 401,
   not_ready = 600,
   not_permitted = 800,
   not_supported = 801,
+  capture_unsupported = 900,
+  capture_invalidated = 901,
+  capture_merge = 902,
+  capture_unmatched = 903,
+  capture_unjoined = 904,
+  capture_isolation = 905,
+  captured_event = 907,
+  capture_wrong_thread = 908,
 };
 
 enum MemoryType { memory_unregistered = 0, memory_host = 1, memory_device = 2 };
@@ -97,6 +112,8 @@ enum CopyKind {
   device_to_device = 3,
   copy_default = 4,
 };
+enum CaptureMode { capture_global = 0, capture_thread_local = 1, capture_relaxed = 2 };
+enum CaptureStatus { capture_none = 0, capture_active = 1, capture_broken = 2 };
 enum WaitValue { wait_greater_or_equal = 0, wait_equal = 1, wait_and = 2, wait_nor = 3 };
 
 struct PointerAttributes {

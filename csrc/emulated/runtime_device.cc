@@ -44,17 +44,26 @@ int describe(void* properties, int index) {
 }
 
 // X(number, what)
-#define ERRORS(X)                                                         \
-  X(success, "no error")                                                  \
-  X(invalid_value, "invalid argument")                                    \
-  X(out_of_memory, "out of memory")                                       \
-  X(not_initialized, "the runtime is not usable in this process")         \
-  X(no_device, "there is no device")                                      \
-  X(invalid_device, "invalid device ordinal")                             \
-  X(invalid_handle, "unknown stream or event")                            \
-  X(not_ready, "not ready")                                               \
-  X(not_permitted, "the runtime must not be called from a host function") \
-  X(not_supported, "not supported")
+#define ERRORS(X)                                                          \
+  X(success, "no error")                                                   \
+  X(invalid_value, "invalid argument")                                     \
+  X(out_of_memory, "out of memory")                                        \
+  X(not_initialized, "the runtime is not usable in this process")          \
+  X(no_device, "there is no device")                                       \
+  X(invalid_device, "invalid device ordinal")                              \
+  X(invalid_handle, "unknown stream or event")                             \
+  X(illegal_state, "the stream is captured already, or not at all")        \
+  X(not_ready, "not ready")                                                \
+  X(not_permitted, "the runtime must not be called from a host function")  \
+  X(not_supported, "not supported")                                        \
+  X(capture_unsupported, "not permitted while a stream is captured")       \
+  X(capture_invalidated, "the capture failed by an earlier error")         \
+  X(capture_merge, "two captures would become one")                        \
+  X(capture_unmatched, "the capture began in another stream")              \
+  X(capture_unjoined, "a stream that joined the capture has not returned") \
+  X(capture_isolation, "a captured stream would wait for uncaptured work") \
+  X(captured_event, "the event was last recorded in a captured stream")    \
+  X(capture_wrong_thread, "the capture began on another thread")
 
 }  // namespace
 
@@ -136,7 +145,7 @@ int NAME(GetLastError)() {
 int NAME(PeekAtLastError)() { return last_error; }
 
 int NAME(DeviceSynchronize)() {
-  return call([] {
+  return unsafe_call([] {
     Stream::synchronize_device(device);
     return int{success};
   });
@@ -155,16 +164,6 @@ int NAME(DeviceGetStreamPriorityRange)(int* least, int* greatest) {
   return call([&] {
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = -5;
-    return int{success};
-  });
-}
-
-// 0, "global", and 2, "relaxed", are all the same where no graph is ever recorded.
-int NAME(ThreadExchangeStreamCaptureMode)(int* mode) {
-  return call([&] {
-    static thread_local int current = 0;
-    if (mode == nullptr) return int{invalid_value};
-    std::swap(current, *mode);
     return int{success};
   });
 }

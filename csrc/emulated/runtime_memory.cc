@@ -39,7 +39,7 @@ int fill_on(Stream& stream, void* target, int value, size_t bytes) {
 }
 
 int free_block(void* pointer, bool is_pinned) {
-  return call([&] {
+  return unsafe_call([&] {
     if (pointer == nullptr) return int{success};
     Block block;
     if (!find(pointer, block)) return int{invalid_value};
@@ -49,7 +49,7 @@ int free_block(void* pointer, bool is_pinned) {
 }
 
 int make_block(void** pointer, size_t bytes, bool is_pinned) {
-  return call([&] {
+  return unsafe_call([&] {
     if (pointer == nullptr) return int{invalid_value};
     *pointer = bytes == 0 ? nullptr : allocate(bytes, current_device(), is_pinned);
     return bytes > 0 && *pointer == nullptr ? int{out_of_memory} : int{success};
@@ -64,6 +64,7 @@ using namespace hetcomm::emulated;
 
 int NAME(Memcpy)(void* target, const void* source, size_t bytes, int kind) {
   return on_stream(nullptr, [&](Stream& stream) {
+    if (Capture::forbids()) return int{capture_unsupported};
     int error = copy_on(stream, target, source, bytes, kind);
     if (error == success) stream.synchronize();
     return error;
@@ -77,6 +78,7 @@ int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, 
 
 int NAME(Memset)(void* target, int value, size_t bytes) {
   return on_stream(nullptr, [&](Stream& stream) {
+    if (Capture::forbids()) return int{capture_unsupported};
     int error = fill_on(stream, target, value, bytes);
     if (error == success) stream.synchronize();
     return error;

@@ -19,6 +19,13 @@ int make_stream(void** handle) {
   });
 }
 
+// Whether the stream may be asked how far it has come; a capture that is asked is invalid.
+bool askable(Stream& stream) {
+  std::shared_ptr<Capture> capture = stream.capture();
+  if (capture != nullptr) capture->invalidate();
+  return capture == nullptr && !Capture::forbids();
+}
+
 int make_event(void** handle) {
   return call([&] {
     if (handle == nullptr) return int{invalid_value};
@@ -82,30 +89,38 @@ int NAME(StreamDestroy)(void* stream) {
 
 int NAME(StreamSynchronize)(void* handle) {
   return on_stream(handle, [](Stream& stream) {
+    if (!askable(stream)) return int{capture_unsupported};
     stream.synchronize();
     return int{success};
   });
 }
 
 int NAME(StreamQuery)(void* handle) {
-  return on_stream(handle,
-                   [](Stream& stream) { return stream.idle() ? int{success} : int{not_ready}; });
+  return on_stream(handle, [](Stream& stream) {
+    if (!askable(stream)) return int{capture_unsupported};
+    return stream.idle() ? int{success} : int{not_ready};
+  });
 }
 
 int NAME(StreamWaitEvent)(void* handle, void* event_handle, unsigned) {
   return on_stream(handle, [&](Stream& stream) {
     std::shared_ptr<Event> event = Event::find(event_handle);
     if (event == nullptr) return int{invalid_handle};
+    const Event::Recorded captured = event->captured();
+    std::shared_ptr<Capture> into = stream.capture();
+    if (captured.capture != nullptr) {
+      if (into == nullptr && captured.capture->ended()) return int{captured_event};
+      if (into != nullptr && into != captured.capture) return int{capture_merge};
+      if (into == nullptr) stream.capture_into(captured.capture);
+      captured.capture->follow(&stream, captured.nodes);
+      return int{success};
+    }
     uint64_t record = event->latest();
-    stream.enqueue([event, record] { event->wait(record); });
-    return int{success};
-  });
-}
-
-int NAME(StreamIsCapturing)(void* handle, int* status) {
-  return on_stream(handle, [&](Stream&) {
-    if (status == nullptr) return int{invalid_value};
-    *status = 0;  // graphs are not emulated
+    if (into != nullptr && record > 0) {
+      into->invalidate();
+      return int{capture_isolation};
+    }
+    if (into == nullptr) stream.enqueue([event, record] { event->wait(record); });
     return int{success};
   });
 }
@@ -121,6 +136,10 @@ int NAME(EventRecord)(void* event_handle, void* handle) {
   return on_stream(handle, [&](Stream& stream) {
     std::shared_ptr<Event> event = Event::find(event_handle);
     if (event == nullptr) return int{invalid_handle};
+    if (std::shared_ptr<Capture> capture = stream.capture()) {
+      event->record_captured({capture, capture->last(&stream)});
+      return int{success};
+    }
     uint64_t record = event->record();
     stream.enqueue([event, record] { event->pass(record); });
     return int{success};
@@ -128,12 +147,17 @@ int NAME(EventRecord)(void* event_handle, void* handle) {
 }
 
 int NAME(EventQuery)(void* handle) {
-  return on_event(handle,
-                  [](Event& event) { return event.passed() ? int{success} : int{not_ready}; });
+  return on_event(handle, [](Event& event) {
+    if (Capture::forbids()) return int{capture_unsupported};
+    if (event.captured().capture != nullptr) return int{captured_event};
+    return event.passed() ? int{success} : int{not_ready};
+  });
 }
 
 int NAME(EventSynchronize)(void* handle) {
   return on_event(handle, [](Event& event) {
+    if (Capture::forbids()) return int{capture_unsupported};
+    if (event.captured().capture != nullptr) return int{captured_event};
     event.wait(event.latest());
     return int{success};
   });

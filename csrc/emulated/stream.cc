@@ -97,6 +97,9 @@ void Stream::synchronize_device(int device) {
 
 void Stream::enqueue(Operation operation) {
   std::lock_guard lock(mutex_);
+  if (capture_ != nullptr) {
+    return capture_->add(this, [operation = std::move(operation)] { return operation; });
+  }
   operations_.push_back(std::move(operation));
   ++enqueued_;
   if (!running_) {
@@ -104,6 +107,27 @@ void Stream::enqueue(Operation operation) {
     std::thread([self = shared_from_this()] { self->run(); }).detach();
   }
   changed_.notify_all();
+}
+
+void Stream::enqueue_each(const Preparation& preparation) {
+  if (std::shared_ptr<Capture> into = capture()) return into->add(this, preparation);
+  enqueue(preparation());
+}
+
+std::shared_ptr<Capture> Stream::capture() {
+  std::lock_guard lock(mutex_);
+  return capture_;
+}
+
+void Stream::capture_into(std::shared_ptr<Capture> capture) {
+  std::lock_guard lock(mutex_);
+  capture_ = std::move(capture);
+}
+
+void Stream::end_capture(const Capture& capture) {
+  for (const std::shared_ptr<Stream>& stream : streams().all()) {
+    if (stream->capture().get() == &capture) stream->capture_into(nullptr);
+  }
 }
 
 bool Stream::idle() {
@@ -141,7 +165,18 @@ std::shared_ptr<Event> Event::find(void* handle) { return events().find(handle);
 
 uint64_t Event::record() {
   std::lock_guard lock(mutex_);
+  captured_ = {};
   return ++recorded_;
+}
+
+void Event::record_captured(Recorded recorded) {
+  std::lock_guard lock(mutex_);
+  captured_ = std::move(recorded);
+}
+
+Event::Recorded Event::captured() {
+  std::lock_guard lock(mutex_);
+  return captured_;
 }
 
 void Event::pass(uint64_t record) {

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
+#include "emulated/capture.h"
 #include "emulated/copy_engine.h"
 
 namespace hetcomm::emulated {
@@ -16,8 +18,6 @@ namespace hetcomm::emulated {
 // stream first performs what it holds.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  using Operation = std::function<void()>;  // throws nothing
-
   explicit Stream(int device) : device_(device) {}
 
   static void* create(int device);
@@ -27,7 +27,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   static void synchronize_device(int device);
 
   int device() const { return device_; }
+  // Into the queue, or, while the stream is captured, into the graph: to be done at each launch.
   void enqueue(Operation operation);
+  void enqueue_each(const Preparation& preparation);
+  std::shared_ptr<Capture> capture();  // null: not captured
+  void capture_into(std::shared_ptr<Capture> capture);
+  static void end_capture(const Capture& capture);  // of all its streams
   bool idle();
   void synchronize();
 
@@ -37,6 +42,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const int device_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::shared_ptr<Capture> capture_;
   std::deque<Operation> operations_;
   uint64_t enqueued_ = 0;
   uint64_t performed_ = 0;
@@ -51,7 +57,15 @@ class Event {
   static bool destroy(void* handle);
   static std::shared_ptr<Event> find(void* handle);  // null: unknown
 
+  // What a captured event stands for; `capture` is null for others.
+  struct Recorded {
+    std::shared_ptr<Capture> capture;
+    std::vector<size_t> nodes;
+  };
+
   uint64_t record();  // the number of this record, for pass()
+  void record_captured(Recorded recorded);
+  Recorded captured();
   void pass(uint64_t record);
   uint64_t latest();
   bool passed();  // the latest record
@@ -63,6 +77,7 @@ class Event {
   using Clock = std::chrono::steady_clock;
   std::mutex mutex_;
   std::condition_variable changed_;
+  Recorded captured_;
   uint64_t recorded_ = 0;
   uint64_t passed_ = 0;
   Clock::time_point passed_at_{};

@@ -2,7 +2,8 @@
 
 Facts only: names, argument types, enum values, offsets. They were compiled against the headers of
 CUDA 13.0, NCCL 2.32, HIP 6.3 and RCCL 2.21, and read beside RCCL's of 2026 (test_emulated_abi.py
-compares them again wherever a header is installed). `{p}` is "cuda" or "hip".
+compares them again wherever a header is installed); HIP's functions and errors of graphs were only
+read. `{p}` is "cuda" or "hip".
 """
 
 # [function without its prefix] -> argument types
@@ -25,6 +26,12 @@ RUNTIME = {
     "StreamQuery": "{p}Stream_t",
     "StreamWaitEvent": "{p}Stream_t, {p}Event_t, unsigned",
     "StreamIsCapturing": "{p}Stream_t, {p}StreamCaptureStatus*",
+    "StreamBeginCapture": "{p}Stream_t, {p}StreamCaptureMode",
+    "StreamEndCapture": "{p}Stream_t, {p}Graph_t*",
+    "GraphInstantiateWithFlags": "{p}GraphExec_t*, {p}Graph_t, unsigned long long",
+    "GraphLaunch": "{p}GraphExec_t, {p}Stream_t",
+    "GraphDestroy": "{p}Graph_t",
+    "GraphExecDestroy": "{p}GraphExec_t",
     "ThreadExchangeStreamCaptureMode": "{p}StreamCaptureMode*",
     "EventCreate": "{p}Event_t*",
     "EventCreateWithFlags": "{p}Event_t*, unsigned",
@@ -108,8 +115,23 @@ RUNTIME_VALUES = {
     "{p}ErrorNoDevice": (100, "no_device"),
     "{p}ErrorInvalidDevice": (101, "invalid_device"),
     "{p}ErrorInvalidResourceHandle": (400, "invalid_handle"),
+    "{p}ErrorIllegalState": (401, "illegal_state"),
     "{p}ErrorNotReady": (600, "not_ready"),
     "{p}ErrorNotSupported": (801, "not_supported"),
+    "{p}ErrorStreamCaptureUnsupported": (900, "capture_unsupported"),
+    "{p}ErrorStreamCaptureInvalidated": (901, "capture_invalidated"),
+    "{p}ErrorStreamCaptureMerge": (902, "capture_merge"),
+    "{p}ErrorStreamCaptureUnmatched": (903, "capture_unmatched"),
+    "{p}ErrorStreamCaptureUnjoined": (904, "capture_unjoined"),
+    "{p}ErrorStreamCaptureIsolation": (905, "capture_isolation"),
+    "{p}ErrorCapturedEvent": (907, "captured_event"),
+    "{p}ErrorStreamCaptureWrongThread": (908, "capture_wrong_thread"),
+    "{p}StreamCaptureModeGlobal": (0, "capture_global"),
+    "{p}StreamCaptureModeThreadLocal": (1, "capture_thread_local"),
+    "{p}StreamCaptureModeRelaxed": (2, "capture_relaxed"),
+    "{p}StreamCaptureStatusNone": (0, "capture_none"),
+    "{p}StreamCaptureStatusActive": (1, "capture_active"),
+    "{p}StreamCaptureStatusInvalidated": (2, "capture_broken"),
     "{p}MemoryTypeUnregistered": (0, "memory_unregistered"),
     "{p}MemoryTypeHost": (1, "memory_host"),
     "{p}MemoryTypeDevice": (2, "memory_device"),

@@ -95,7 +95,7 @@ def ours_against_facts(vendor: str) -> str:
     p = PREFIX[vendor]
     nvidia = vendor == "nvidia"
     lines = [NEUTRAL]
-    handles = [f"{p}Stream", f"{p}Event", "ncclComm"]
+    handles = [f"{p}Stream", f"{p}Event", f"{p}Graph", f"{p}GraphExec", "ncclComm"]
     lines += [f"struct {handle}_s; using {handle}_t = {handle}_s*;" for handle in handles]
     kinds = ["Error_t", "MemcpyKind", "StreamCaptureStatus", "StreamCaptureMode"]
     enums = [p + kind for kind in kinds]
