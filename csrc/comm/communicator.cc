@@ -35,12 +35,29 @@ Communicator::~Communicator() {
 
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                             const CallDescriptor& call, uint32_t tag,
-                                            const CallOptions& options) const {
+                                            const CallOptions& options, bool recorded) const {
   auto run = std::make_shared<Run>(std::move(plan), buffers, call, tag,
                                    options.timeout.value_or(options_.timeout), device_);
   if (device_) run->prepare(queue_->paths->streams()->kernels());
-  if (device_ && options.stream) check(run->follow(*options.stream));
+  if (device_ && options.stream) check(run->follow(*options.stream, recorded));
   return run;
+}
+
+// Whether the caller's stream is being recorded into a graph. Throws if the plan cannot be: before
+// anything is numbered or sent, so that the group goes on.
+bool Communicator::recorded(const Plan& plan, const CallOptions& options) const {
+  if (!device_ || !options.stream || !device_->capturing(*options.stream)) return false;
+  if (plan.steps.empty()) return true;
+  const Step& first = plan.steps[0];
+  const bool at_home = first.kind == StepKind::copy && first.target.space != Space::staging &&
+                       first.sources[0].space != Space::staging;
+  if (plan.steps.size() == 1 && (at_home || is_island(first.kind))) return true;
+  throw Error(Code::invalid_argument,
+              describe(plan.spec) +
+                  ": expected an operation inside one island of a native library while a graph is "
+                  "being recorded; got one of " +
+                  std::to_string(plan.steps.size()) +
+                  " steps, which the host moves; leave it out of the graph");
 }
 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
@@ -52,6 +69,7 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
     refused(error.status());
     throw;
   }
+  const bool into_graph = recorded(*plan, options);
   CallDescriptor call;
   call.count = static_cast<uint64_t>(spec.count);
   call.collective = static_cast<uint32_t>(spec.collective);
@@ -65,7 +83,7 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
     call.sequence = sequence_++;
     call.history = history_;
     history_ = hash(call);
-    run = make_run(std::move(plan), {input, output}, call, 0, options);
+    run = make_run(std::move(plan), {input, output}, call, 0, options, into_graph);
     if (health_) health_->record(call);
     completed = executor_->submit(*queue_, run, options.will_wait);
   }
@@ -91,7 +109,8 @@ Work Communicator::message(Collective direction, const void* input, void* output
   call.collective = static_cast<uint32_t>(direction);
   call.dtype = static_cast<uint32_t>(dtype);
   call.count = static_cast<uint64_t>(count);
-  auto run = make_run(std::move(plan), {input, output}, call, tag, options);
+  const bool into_graph = recorded(*plan, options);
+  auto run = make_run(std::move(plan), {input, output}, call, tag, options, into_graph);
   auto completed = executor_->submit(*queue_, run, options.will_wait);
   executor_->announce(completed);
   return Work(executor_, std::move(run));

@@ -117,7 +117,8 @@ class Communicator {
                int peer, uint32_t tag, const CallOptions& options);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                 const CallDescriptor& call, uint32_t tag,
-                                const CallOptions& options) const;
+                                const CallOptions& options, bool recorded) const;
+  bool recorded(const Plan& plan, const CallOptions& options) const;
 
   Options options_;
   std::shared_ptr<Executor> executor_;

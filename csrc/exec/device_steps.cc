@@ -6,6 +6,13 @@ namespace hetcomm {
 
 DeviceSteps::~DeviceSteps() {
   for (const Started& started : started_) device().destroy_event(started.event);
+  for (Event event : in_graph_) device().destroy_event(event);
+}
+
+Event DeviceSteps::leave_to_graph() {
+  in_graph_.push_back(started_.back().event);
+  started_.pop_back();
+  return in_graph_.back();
 }
 
 Status DeviceSteps::follow(Stream stream) {

@@ -23,6 +23,9 @@ class DeviceSteps {
                 const std::vector<const void*>& sources, size_t count);
   // Has `stream` wait for `filled`, once.
   Status follow(Stream stream);
+  // Of the step that was just started: it counts as over, since it is part of a graph, within which
+  // this event comes after it. The event lives as long as this object.
+  Event leave_to_graph();
   // Appends the steps that are over to `over`; true if there were any.
   bool poll(std::vector<int>& over, Status& status);
   bool idle() const { return started_.empty(); }
@@ -41,6 +44,7 @@ class DeviceSteps {
   Event filled_;
   std::vector<Stream> following_;
   std::vector<Started> started_;
+  std::vector<Event> in_graph_;
   bool lost_ = false;
 };
 

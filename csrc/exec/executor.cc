@@ -1,5 +1,6 @@
 #include "exec/executor.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -15,6 +16,8 @@
 
 namespace hetcomm {
 namespace {
+
+constexpr auto kBeginBound = std::chrono::seconds(10);
 
 sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
@@ -124,7 +127,13 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
       queue.pending.push_back(run);
     }
     progress_queue(queue, completed);
-    if (run->recorded() && !run->started()) {
+    // What is recorded must be in the stream when the caller goes on.
+    const Deadline begins(kBeginBound);
+    while (run->recorded() && !run->started() && queue.failure.ok() && !begins.passed()) {
+      progress_all(completed);
+      sched_yield();
+    }
+    if (run->recorded() && !run->started() && queue.failure.ok()) {
       std::erase(queue.pending, run);
       run->fail(Status(Code::invalid_argument,
                        run->describe() + ": earlier operations of the group are still waiting to "

@@ -61,13 +61,6 @@ void Run::start(Paths& paths, int lane) {
   const std::vector<Step>& steps = plan_->steps;
   left_ = static_cast<int>(steps.size());
   const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
-  if (recorded_ && (steps.size() != 1 || !is_island(steps[0].kind))) {
-    throw Error(at_step(-1, Status(Code::invalid_argument,
-                                   "expected an operation inside one island of a native library "
-                                   "while a graph is being recorded; got one of " +
-                                       std::to_string(steps.size()) +
-                                       " steps between islands; leave it out of the graph")));
-  }
   if (device_) {
     device_steps_.emplace(*paths.streams(), filled_);
   } else if (scratch > 0) {

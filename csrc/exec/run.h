@@ -30,9 +30,9 @@ class Run {
   ~Run();
   Run(const Run&) = delete;
 
-  // Before it starts: the buffers are ready when what is on `stream` by now is over. If the stream
-  // is being recorded into a graph, the run is recorded, too.
-  Status follow(Stream stream);
+  // Before it starts: the buffers are ready when what is on `stream` by now is over. `recorded`:
+  // the stream is being recorded into a graph, and so is the run.
+  Status follow(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
   // On a device, before it starts and without the lock: gets memory and compiles kernels, for which
   // a runtime may wait for all that its device does. Throws Error(vendor).

@@ -12,13 +12,13 @@ Run::~Run() {
   if (!settled()) device_scratch_.abandon(), staging_.abandon();
 }
 
-Status Run::follow(Stream stream) {
+Status Run::follow(Stream stream, bool recorded) {
   try {
     filled_ = device_->make_event();
   } catch (const Error& error) {
     return error.status();
   }
-  recorded_ = device_->capturing(stream);
+  recorded_ = recorded;
   return device_->record(filled_, stream);
 }
 
@@ -50,6 +50,12 @@ Status Run::order(Stream stream) {
   if (recording_ != nullptr) return device_->wait(stream, recording_);
   if (finished_) return Status();
   if (Event event = island_event()) return device_->wait(stream, event);
+  if (device_->capturing(stream)) {
+    return Status(Code::invalid_argument,
+                  describe() +
+                      ": expected an operation that is over before a graph is recorded that "
+                      "waits for it; this one is under way; wait for it first");
+  }
   try {
     if (!over_) over_ = device_->make_flag();
   } catch (const Error& error) {
@@ -73,7 +79,10 @@ void Run::start_copy(int index) {
                                   : DeviceSteps::Way::inner;
   const Status status =
       device_steps_->copy(index, address(step.target), address(step.sources[0]), bytes, way);
-  if (!status.ok()) fail(at_step(index, status));
+  if (!status.ok()) return fail(at_step(index, status));
+  if (!recorded_) return;
+  recording_ = device_steps_->leave_to_graph();
+  complete(index);
 }
 
 bool Run::poll_device() {

@@ -1,5 +1,6 @@
 #include "island/ccl/ccl.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -22,6 +23,7 @@ namespace {
 // How many calls may be in the stream at a time.
 constexpr int kLanes = 64;
 constexpr auto kIdBound = std::chrono::seconds(30);
+constexpr auto kLaunchBound = std::chrono::seconds(30);
 constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
 // A neighbour's end shows in the library first; who it was is told elsewhere within this time.
 constexpr auto kReasonBound = std::chrono::seconds(2);
@@ -114,6 +116,7 @@ class CclIsland final : public Island {
   void compare_network(const CclOptions& options) const;
   Status copy(const std::vector<nccl::Call>& calls);
   void launched(Lane& lane);
+  void await_launch(Lane& lane);
   void fail(Lane& lane, const Status& status);
   void fail(Lane& lane, const std::string& function, nccl::Result result);
   void stop();
@@ -177,9 +180,25 @@ void CclIsland::start(int index, const IslandCall& call) {
     launched(lane);
   } else if (result == nccl::in_progress) {
     lane.phase = Phase::launching;
+    if (call.recorded) await_launch(lane);
   } else {
     fail(lane, function, result);
   }
+}
+
+// What the caller records next must find the call in the stream.
+void CclIsland::await_launch(Lane& lane) {
+  const Deadline deadline(kLaunchBound);
+  nccl::Result state = communicator_->state();
+  for (; state == nccl::in_progress && !deadline.passed(); state = communicator_->state()) {
+    sched_yield();
+  }
+  if (state == nccl::success) return launched(lane);
+  if (state != nccl::in_progress) return fail(lane, "asynchronous error", state);
+  fail(lane, Status(Code::timeout,
+                    communicator_->library().version +
+                        ": expected a call to be recorded into the graph within 30 s; it was not",
+                    communicator_->rank()));
 }
 
 Status CclIsland::copy(const std::vector<nccl::Call>& calls) {
