@@ -23,13 +23,18 @@ def register() -> None:
     try:
         if importlib.util.find_spec("torch") is None:
             return
+        import torch
         import torch.distributed as dist
 
         if not dist.is_available() or "hetcomm" in dist.Backend.backend_list:
             return
-        dist.Backend.register_backend(
-            "hetcomm", _create, extended_api=True, devices=["cpu", "cuda"]
-        )
+        devices = ["cpu", "cuda"]
+        # A device type that an extension has added. One added later is to be named by the user:
+        # init_process_group("cpu:hetcomm,<type>:hetcomm").
+        added = torch._C._get_privateuse1_backend_name()
+        if added != "privateuseone":
+            devices.append(added)
+        dist.Backend.register_backend("hetcomm", _create, extended_api=True, devices=devices)
     except Exception as error:
         print(f"hetcomm: backend not registered with torch: {error}", file=sys.stderr)
 

@@ -75,7 +75,7 @@ at::Tensor Call::inside(const at::Tensor& tensor, bool with_contents) const {
 }
 
 void Call::give_back(const at::Tensor& from, const at::Tensor& to) {
-  if (!from.is_same(to)) finish = [from, to] { to.copy_(from); };
+  if (!from.is_same(to)) finish = [home = home, from, to] { home->copy_to_host(to, from); };
 }
 
 void Call::in_place(const Tensors& tensors) {
@@ -155,7 +155,12 @@ void Call::write_flat(const Tensors& list) {
   output = flat.tensor.data_ptr();
   keep.push_back(flat.tensor);
   outputs = list;
-  if (!flat.direct) finish = [flat, list] { copy_out(flat, list); };
+  if (flat.direct) return;
+  finish = [flat, list, home = home, copied = access() == Home::Access::copied] {
+    copy_out(flat, list, [&](const at::Tensor& to, const at::Tensor& from) {
+      copied ? home->copy_to_host(to, from) : static_cast<void>(to.copy_(from));
+    });
+  };
 }
 
 const Call::Tensors* Call::only_list(const std::vector<Tensors>& lists, const char* what) const {

@@ -1,9 +1,12 @@
 #include "torch/home.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -14,6 +17,8 @@ namespace {
 
 // Torch itself sends small CPU tensors (of objects, for instance); one of this size is the user's.
 constexpr size_t kWorthAWarning = 1 << 20;
+// Between two looks at a copy, which nothing tells the end of.
+constexpr std::chrono::microseconds kLook{20};
 
 // Torch before it had native_handle(): the function that its CUDA or HIP part exports, a member
 // without further arguments of a class whose only member is the c10::Stream.
@@ -49,17 +54,45 @@ c10::impl::VirtualGuardImpl guard(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type());
 }
 
+// Where torch has tensors in the device's memory: its accelerator, under the same index. What torch
+// calls CUDA, on both vendors, is never emulated.
+std::optional<at::Device> torch_device_of(const Device& device) {
+  const std::optional<at::DeviceType> type = at::getAccelerator();
+  if (!type || !c10::impl::hasDeviceGuardImpl(*type)) return std::nullopt;
+  if (*type == at::kCUDA && device.emulated()) return std::nullopt;
+  const at::Device found(*type, static_cast<at::DeviceIndex>(device.index()));
+  if (found.index() >= guard(found).deviceCount()) return std::nullopt;
+  if (*type == at::kCUDA) return found;
+  const at::Tensor there = at::empty({1}, at::TensorOptions(found));  // may be another's device
+  return device.holds(there.const_data_ptr()) ? std::optional(found) : std::nullopt;
+}
+
 }  // namespace
 
 Stream native(const c10::Stream& stream) { return native_of(stream); }
 
 Home::Home(std::shared_ptr<Device> device, int rank, std::string vendor, std::string host)
     : device_(std::move(device)), rank_(rank), vendor_(std::move(vendor)), host_(std::move(host)) {
-  if (!device_ || device_->emulated()) return;
-  // Torch calls both CUDA's and HIP's devices so.
-  torch_device_ = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device_->index()));
-  streams_ = c10::impl::hasDeviceGuardImpl(at::kCUDA);
-  if (streams_) side_stream_ = guard(torch_device_).getStreamFromGlobalPool(torch_device_);
+  if (!device_) return;
+  const std::optional<at::Device> found = torch_device_of(*device_);
+  if (!found) return;
+  torch_device_ = *found;
+  streams_ = true;
+  side_stream_ = guard(torch_device_).getStreamFromGlobalPool(torch_device_);
+  outward_ = device_->make_stream();
+}
+
+Home::~Home() {
+  if (outward_ != nullptr) device_->destroy(outward_);
+}
+
+void Home::copy_to_host(const at::Tensor& to, const at::Tensor& from) const {
+  Status status = device_->copy(to.data_ptr(), from.const_data_ptr(), from.nbytes(), outward_);
+  const Event event = device_->make_event();
+  if (status.ok()) status = device_->record(event, outward_);
+  while (status.ok() && !device_->passed(event, status)) std::this_thread::sleep_for(kLook);
+  device_->destroy_event(event);
+  if (!status.ok()) throw Error(status);
 }
 
 c10::Stream Home::current_stream() const { return guard(torch_device_).getStream(torch_device_); }
@@ -67,9 +100,10 @@ c10::Stream Home::current_stream() const { return guard(torch_device_).getStream
 Home::Access Home::access(const at::Tensor& tensor, const char* operation) const {
   const auto prefix = [&] { return std::string(operation) + ": "; };
   if (tensor.device().is_cpu()) {
-    if (!device_ || tensor.numel() == 0 || device_->holds(tensor.const_data_ptr())) {
-      return Access::direct;
-    }
+    if (!device_ || tensor.numel() == 0) return Access::direct;
+    // To an emulated device all memory is its own, for a torch that has no tensors there.
+    const bool there = device_->holds(tensor.const_data_ptr());
+    if (there && !(streams_ && device_->emulated())) return Access::direct;
     if (!streams_) {
       throw Error(Code::invalid_argument,
                   prefix() + who() + " serves " + device_->describe() + ", but its torch " +
@@ -88,7 +122,7 @@ Home::Access Home::access(const at::Tensor& tensor, const char* operation) const
     return Access::copied;
   }
   if (streams_ && tensor.device() == torch_device_) return Access::streamed;
-  if (tensor.device().type() != at::kCUDA) {
+  if (tensor.device().type() != (streams_ ? torch_device_.type() : at::kCUDA)) {
     throw Error(Code::invalid_argument, prefix() + "expected a CPU tensor" +
                                             (streams_ ? " or one on " + torch_device_.str() : "") +
                                             ", got a " + describe(tensor) +
@@ -103,9 +137,9 @@ Home::Access Home::access(const at::Tensor& tensor, const char* operation) const
   }
   throw Error(Code::invalid_argument, prefix() + who() + " serves " + torch_device_.str() +
                                           ": expected a tensor there, got a " + describe(tensor) +
-                                          "; call torch.cuda.set_device(" +
-                                          std::to_string(tensor.device().index()) +
-                                          ") before the process group is made, or move the tensor");
+                                          "; choose " + tensor.device().str() +
+                                          " before the process group is made (with CUDA "
+                                          "torch.cuda.set_device()), or move the tensor");
 }
 
 std::string Home::who() const { return "rank " + std::to_string(rank_) + " on host " + host_; }

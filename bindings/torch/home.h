@@ -23,6 +23,8 @@ class Home {
 
   // `device` is null for host memory; `vendor` and `host` are for messages.
   Home(std::shared_ptr<Device> device, int rank, std::string vendor, std::string host);
+  ~Home();
+  Home(const Home&) = delete;
 
   // Throws Error(invalid_argument) if tensors there cannot take part.
   Access access(const at::Tensor& tensor, const char* operation) const;
@@ -31,6 +33,10 @@ class Home {
   // Whether torch itself works on the device, so that its streams order the group's operations.
   bool streams() const { return streams_; }
   c10::Stream current_stream() const;
+  // Fills host memory from the device's, where nothing is under way any more, and returns when it
+  // is done. On a stream that never waits: torch's may wait for operations that only the calling
+  // thread moves forward. Throws Error(vendor).
+  void copy_to_host(const at::Tensor& to, const at::Tensor& from) const;
   // A stream on which only this group works.
   c10::Stream side_stream() const { return *side_stream_; }
 
@@ -43,6 +49,7 @@ class Home {
   at::Device torch_device_ = at::kCPU;
   bool streams_ = false;
   std::optional<c10::Stream> side_stream_;
+  Stream outward_ = nullptr;
 };
 
 // The vendor's handle of torch's stream.

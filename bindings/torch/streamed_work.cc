@@ -16,6 +16,8 @@ StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t seq
       outputs_(std::move(call.outputs)) {
   call.keep.insert(call.keep.end(), outputs_.begin(), outputs_.end());
   work_.hold(std::make_shared<Call::Tensors>(call.keep));
+  // What is only recorded into a graph is over for the host, but not within the graph.
+  if (work_.done()) kept_ = call.keep;
   if (!call.finish) return;
   const c10::Stream side = home_->side_stream();
   order(side);

@@ -35,7 +35,7 @@ class StreamedWork : public c10d::Work {
   hetcomm::Work work_;
   uint64_t sequence_;
   std::shared_ptr<const Home> home_;
-  std::vector<at::Tensor> outputs_;
+  std::vector<at::Tensor> outputs_, kept_;
   std::optional<c10::Event> finished_;  // that what remained is done
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::once_flag watched_;

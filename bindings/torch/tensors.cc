@@ -132,11 +132,11 @@ void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {
   }
 }
 
-void copy_out(const Flat& flat, const std::vector<at::Tensor>& list) {
+void copy_out(const Flat& flat, const std::vector<at::Tensor>& list, const Copy& copy) {
   if (flat.direct) return;
   int64_t offset = 0;
   for (const at::Tensor& tensor : list) {
-    tensor.view(-1).copy_(flat.tensor.narrow(0, offset, tensor.numel()));
+    copy(tensor.view(-1), flat.tensor.narrow(0, offset, tensor.numel()));
     offset += tensor.numel();
   }
 }

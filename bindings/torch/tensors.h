@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <vector>
 
 #include "plan/plan.h"
@@ -33,6 +34,7 @@ struct Flat {
 };
 Flat flatten(const std::vector<at::Tensor>& list, at::Device device);
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list);
-void copy_out(const Flat& flat, const std::vector<at::Tensor>& list);
+using Copy = std::function<void(const at::Tensor& to, const at::Tensor& from)>;
+void copy_out(const Flat& flat, const std::vector<at::Tensor>& list, const Copy& copy);
 
 }  // namespace hetcomm

@@ -42,8 +42,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks' hosts by name (one memory system each), bounds in seconds, a folder, and what each
-    rank's environment has beyond this process's."""
+    """The ranks' hosts by name (one memory system each), bounds in seconds, a folder, what each
+    rank's environment has beyond this process's, and what it does before there is a group."""
 
     hosts: Sequence[str]
     folder: Path
@@ -51,6 +51,7 @@ class Job:
     group_timeout: float = 60.0
     backend: str = "hetcomm"
     environments: Sequence[Mapping[str, str]] = ()
+    prepare: Callable[[], object] | None = None
 
 
 class JobFailed(AssertionError):
@@ -80,6 +81,8 @@ def _main(
     torch.set_num_threads(1)
     outcome = Outcome(rank)
     try:
+        if job.prepare is not None:
+            job.prepare()
         store = dist.FileStore(str(job.folder / "store"), len(job.hosts))
         dist.init_process_group(
             job.backend,

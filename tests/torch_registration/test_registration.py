@@ -139,6 +139,12 @@ assert torch.distributed.Backend.backend_list.count("hetcomm") == 1
     succeeded(run(installed, program + ALL_REDUCE))
 
 
+def test_a_device_type_by_extension_is_served_if_it_was_there_before(site: Path, run: Run) -> None:
+    program = "import torch\ntorch.utils.rename_privateuse1_backend('mine')\nimport hetcomm\n"
+    program += "import torch.distributed as dist\nprint(dist.Backend.backend_capability['hetcomm'])"
+    assert succeeded(run(site, program)) == "['cpu', 'cuda', 'mine']\n"
+
+
 def test_importing_torch_loads_the_name_only(installed: Path, run: Run) -> None:
     """Beyond what it loads with autoload off, and the standard library's importlib.metadata."""
     without = json.loads(succeeded(run(installed, MODULES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))

@@ -1,0 +1,142 @@
+"""A torch device type over the runtime of an emulated vendor: tensors of device "emulated" are that
+vendor's device memory, and what torch does with them is queued in its streams.
+
+The native part (emulated_device/) is compiled at first use, for the tests only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+NAME = "emulated"
+_HERE = Path(__file__).parent / "emulated_device"
+_BUILD = Path(__file__).parents[2] / "build" / "emulated_device"
+_LIBRARIES = {"nvidia": ("HETCOMM_CUDA_LIBRARY", b"cuda"), "amd": ("HETCOMM_HIP_LIBRARY", b"hip")}
+
+
+def build() -> Path:
+    """The native part, compiled unless it is there already. Takes about a minute."""
+    sources = sorted(_HERE.glob("*.cc"))
+    key = hashlib.sha256(torch.__version__.encode())
+    for file in sorted(_HERE.iterdir()):
+        key.update(file.read_bytes())
+    _BUILD.mkdir(parents=True, exist_ok=True)
+    library = _BUILD / f"emulated_device-{key.hexdigest()[:16]}.so"
+    with (_BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if library.exists():
+            return library
+        together = _BUILD / "all.cc"  # torch's headers are read once
+        together.write_text("".join(f'#include "{source.name}"\n' for source in sources))
+        root = Path(torch.__file__).parent
+        abi = int(torch.compiled_with_cxx11_abi())
+        subprocess.run(
+            [
+                os.environ.get("CXX", "g++"),
+                *("-std=c++20", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden"),
+                f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+                *(f"-I{_HERE}", f"-I{root / 'include'}"),
+                *(str(together), "-o", f"{library}.partial"),
+                *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
+            ],
+            check=True,
+            timeout=600,
+        )
+        Path(f"{library}.partial").rename(library)
+    return library
+
+
+def missing() -> str:
+    """Why there is no such device; empty if there is."""
+    if shutil.which(os.environ.get("CXX", "g++")) is None:
+        return "no C++ compiler"
+    if not hasattr(torch.Stream, "native_handle"):
+        return f"torch {torch.__version__} gives no native streams of devices by extension"
+    return ""
+
+
+def _module(library: ctypes.CDLL) -> types.ModuleType:
+    """torch.emulated, with what torch asks of every device's module."""
+    module = types.ModuleType(f"torch.{NAME}")
+    names = {
+        "is_available": lambda: bool(library.emulated_device_count()),
+        "is_initialized": lambda: True,
+        "_lazy_init": lambda: None,
+        "_is_in_bad_fork": lambda: False,
+        "device_count": lambda: int(library.emulated_device_count()),
+        "current_device": lambda: torch._C._accelerator_getDeviceIndex(),
+        "set_device": lambda index: torch._C._accelerator_setDeviceIndex(int(index)),
+        "manual_seed_all": lambda seed: None,
+        "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16],
+    }
+    for name, function in names.items():
+        setattr(module, name, function)
+    return module
+
+
+class EmulatedDevice:
+    """The device of this process, and what only tests ask of it."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(build()))
+        self._library.emulated_device_gate.restype = ctypes.c_void_p
+        self._library.emulated_device_open.restype = ctypes.c_char_p
+        torch.utils.rename_privateuse1_backend(NAME)
+        torch._register_device_module(NAME, _module(self._library))
+        torch.utils.generate_methods_for_privateuse1_backend()
+        self._library.emulated_device_register()
+        vendor = os.environ.get("HETCOMM_VENDOR", "")
+        if vendor in _LIBRARIES:
+            variable, prefix = _LIBRARIES[vendor]
+            failure = self._library.emulated_device_open(os.environ[variable].encode(), prefix)
+            if failure:
+                raise RuntimeError(failure.decode())
+            torch.accelerator.set_device_index(int(os.environ["HETCOMM_DEVICE"]))
+
+    def delay(self, milliseconds: int) -> None:
+        """The current stream stands still for a while."""
+        self._library.emulated_device_delay(milliseconds)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """The current stream stands still until the block is left."""
+        gate = ctypes.c_void_p(self._library.emulated_device_gate())
+        try:
+            yield
+        finally:
+            self._library.emulated_device_open_gate(gate)
+
+    def recorded(self, address: int) -> int:
+        """How many streams were recorded on the memory, besides its own."""
+        return int(self._library.emulated_device_recorded(ctypes.c_void_p(address)))
+
+    def is_free(self, address: int) -> bool:
+        """Whether the next tensor may get the memory."""
+        return bool(self._library.emulated_device_is_free(ctypes.c_void_p(address)))
+
+
+_device: EmulatedDevice | None = None
+
+
+def load() -> EmulatedDevice:
+    """Makes the device type known to torch; once per process, before the process group is made."""
+    global _device
+    if _device is None:
+        _device = EmulatedDevice()
+    return _device
+
+
+if __name__ == "__main__":
+    print(build(), file=sys.stderr)

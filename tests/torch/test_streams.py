@@ -1,0 +1,403 @@
+"""Tensors of a device with streams, emulated: what operations wait for, who waits for them, and how
+long memory stays theirs. Whatever torch computes on the device is queued in its current stream."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import emulated_device
+import pytest
+import torch
+import torch.distributed as dist
+from collectives import COLLECTIVES, cases
+from oracle import short
+from ranks import Job, logs, values
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from vendors import environments, missing_libraries
+
+import hetcomm
+from hetcomm import _core
+
+MISSING = missing_libraries() or emulated_device.missing()
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+# Letters of hosts and vendors: one native island; staged to a CPU rank, and to another vendor.
+LAYOUTS = [("aa", "nn"), ("ab", "nc"), ("ab", "na")]
+COUNT = 5000
+LATE = 150  # milliseconds by which a rank is late, so that whoever does not wait goes wrong
+BOUND = timedelta(seconds=30)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> None:
+    if not MISSING:
+        emulated_device.build()
+
+
+def prepare() -> None:
+    emulated_device.load()
+
+
+def _job(job: Callable[..., Job], hosts: str, vendors: str, **settings: Any) -> Job:
+    backend = f"cpu:hetcomm,{emulated_device.NAME}:hetcomm"
+    return job(
+        hosts, environments=environments(vendors), prepare=prepare, backend=backend, **settings
+    )
+
+
+def home() -> str:
+    return "cpu" if os.environ["HETCOMM_VENDOR"] == "cpu" else emulated_device.NAME
+
+
+def on_device() -> bool:
+    return home() != "cpu"
+
+
+def late(rank: int) -> None:
+    """What follows in the current stream comes late, most of all on rank 1."""
+    if on_device():
+        emulated_device.load().delay(LATE * (1 + rank))
+
+
+def side() -> Any:
+    """A stream that begins after what the current one has to do."""
+    if not on_device():
+        return nullcontext()
+    stream = torch.Stream(device=home())
+    stream.wait_stream(torch.accelerator.current_stream())
+    return stream
+
+
+def closed() -> Any:
+    return emulated_device.load().closed() if on_device() else nullcontext()
+
+
+def full(value: float, count: int = COUNT) -> Tensor:
+    return torch.empty(count, device=home()).fill_(value)
+
+
+def _sum(size: int) -> float:
+    return size * (size + 1) / 2
+
+
+def _until(done: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + BOUND.total_seconds()
+    while not done():
+        assert time.monotonic() < end, what
+        time.sleep(0)
+
+
+def waits_for_the_callers_stream(rank: int, size: int) -> None:
+    tensor = full(0)
+    with side():
+        late(rank)
+        tensor.fill_(rank + 1)
+        work = dist.all_reduce(tensor, async_op=True)
+    work.wait()  # on another stream than the call's
+    assert bool((tensor == _sum(size)).all()), tensor
+
+
+def a_synchronous_call_orders_the_stream(rank: int, size: int) -> None:
+    with side():
+        late(rank)
+        tensor = full(rank + 1)
+        dist.all_reduce(tensor)
+        tensor.mul_(2)
+        assert bool((tensor == 2 * _sum(size)).all()), tensor
+
+
+def waiting_leaves_the_host_alone(rank: int, size: int) -> None:
+    tensor = full(0)
+    with closed():
+        tensor.fill_(rank + 1)
+        work = dist.all_reduce(tensor, async_op=True)
+        if on_device():
+            work.wait()
+            tensor.mul_(2)
+            assert not work.is_completed(), "it ended before the tensor was filled"
+            assert not torch.accelerator.current_stream().query()
+    if not on_device():
+        work.wait()
+        tensor.mul_(2)
+    assert bool((tensor == 2 * _sum(size)).all()), tensor
+
+
+def a_timeout_makes_the_host_wait(rank: int, size: int) -> None:
+    late(rank)
+    tensor = full(rank + 1)
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait(BOUND)
+    assert work.is_completed() and work.is_success()
+    assert bool((tensor == _sum(size)).all()), tensor
+
+
+def completion_shows_without_waiting(rank: int, size: int) -> None:
+    late(rank)
+    tensor = full(rank + 1)
+    work = dist.all_reduce(tensor, async_op=True)
+    _until(work.is_completed, "never completed")
+    with side():
+        assert bool((tensor == _sum(size)).all()), tensor
+
+
+def futures(rank: int, size: int) -> None:
+    late(rank)
+    future = dist.all_reduce(full(rank + 1), async_op=True).get_future()
+    result = future.then(lambda done: done.value()[0] * 2).wait()
+    assert bool((result == 2 * _sum(size)).all()), result
+
+
+def lists(rank: int, size: int) -> None:
+    """Results that must be copied out of one buffer, behind the operation."""
+    late(rank)
+    parts = [full(-1) for _ in range(size)]
+    with side():
+        dist.all_gather(parts, full(rank))
+        assert [part.unique().tolist() for part in parts] == [[peer] for peer in range(size)]
+    inputs = [full(10 * rank + peer) for peer in range(size)]
+    late(rank)
+    result = full(-1)
+    work = dist.reduce_scatter(result, inputs, async_op=True)
+    with side():
+        work.wait()
+        assert bool((result == 10 * (_sum(size) - size) + rank * size).all()), result
+
+
+def back_to_back(rank: int, size: int) -> None:
+    """Two streams take turns; each call finds what the one before has left."""
+    tensor, streams = full(1), [side(), side()]
+    for call in range(12):
+        with streams[call % 2]:
+            if call % 5 == 0:
+                late(rank)
+            dist.all_reduce(tensor)
+            tensor.sub_(size - 1)
+            other = streams[(call + 1) % 2]
+            if on_device():
+                other.wait_stream(streams[call % 2])
+    with streams[0]:
+        assert bool((tensor == 1).all()), tensor
+
+
+def messages(rank: int, size: int) -> None:
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 1, COUNT, 300_000):
+        with side():
+            late(rank)
+            incoming = full(-1, count)
+            works = dist.batch_isend_irecv([
+                dist.P2POp(dist.isend, full(rank, count), right),
+                dist.P2POp(dist.irecv, incoming, left),
+            ])  # fmt: skip
+            for work in works:
+                work.wait()
+            incoming.add_(1)
+            assert bool((incoming == left + 1).all()), f"{count} elements"
+
+
+PROGRAMS = [
+    waits_for_the_callers_stream, a_synchronous_call_orders_the_stream,
+    waiting_leaves_the_host_alone, a_timeout_makes_the_host_wait, completion_shows_without_waiting,
+    futures, lists, back_to_back, messages,
+]  # fmt: skip
+
+
+def run_all(rank: int, size: int) -> None:
+    for program in PROGRAMS:
+        try:
+            program(rank, size)
+        except BaseException as error:
+            error.add_note(program.__name__)
+            raise
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_order(job: Callable[..., Job], hosts: str, vendors: str) -> None:
+    values(_job(job, hosts, vendors), run_all)
+
+
+def _native(dtype: torch.dtype, op: str | None) -> bool:
+    if op is None:
+        return True
+    name = {"bool": "boolean"}.get(short(dtype), short(dtype))
+    return _core.ccl_reduces(getattr(_core.Dtype, name), getattr(_core.ReduceOp, op.lower()))
+
+
+def run_cases(rank: int, size: int, seed: int, layout: str) -> list[str]:
+    failures = []
+    for case in cases(seed, size, layout):
+        if not _native(case.dtype, case.op):
+            continue
+        collective = COLLECTIVES[case.collective]
+        inputs = case.inputs(size)
+        there = replace(case, device=home())
+        got = collective.call(there, inputs[rank].to(home(), copy=True), rank, size, None).cpu()
+        if difference := collective.expect(case, inputs, rank, size).difference(got):
+            failures.append(f"rank {rank}, {case}: {difference}")
+    return failures
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_every_collective_dtype_and_op(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
+    results = values(_job(job, hosts, vendors, bound=200), run_cases, seed, hosts + vendors)
+    failures = [failure for result in results for failure in result]
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
+
+
+def memory_stays(rank: int, size: int) -> None:
+    """Of tensors that Python drops while the operation has not begun."""
+    if not on_device():
+        output, parts = torch.empty(size * COUNT), [torch.empty(COUNT) for _ in range(size)]
+        dist.all_gather_into_tensor(output, full(rank + 1))
+        dist.all_gather(parts, full(rank + 1))
+        return
+    device = emulated_device.load()
+    source, output = full(rank), full(-1, size * COUNT)
+    torch.accelerator.synchronize()
+    addresses = source.data_ptr(), output.data_ptr()
+    with closed():
+        source.fill_(rank + 1)
+        dist.all_gather_into_tensor(output, source, async_op=True)
+        del source, output
+        assert not any(map(device.is_free, addresses)), "given away while it is in use"
+        assert full(-1).data_ptr() != addresses[0]
+    torch.accelerator.synchronize()
+    _until(lambda: all(map(device.is_free, addresses)), "never given back")
+    parts = [full(-1) for _ in range(size)]
+    with closed():
+        work = dist.all_gather(parts, full(rank + 1), async_op=True)
+        assert all(device.recorded(part.data_ptr()) == 1 for part in parts)
+    work.wait()
+    assert [part[0].item() for part in parts] == list(range(1, size + 1))
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_memory_stays_until_the_operation_is_over(
+    job: Callable[..., Job], hosts: str, vendors: str
+) -> None:
+    values(_job(job, hosts, vendors), memory_stays)
+
+
+def aborted(rank: int, size: int) -> str:
+    tensor = full(rank + 1)
+    dist.all_reduce(tensor)
+    torch.accelerator.synchronize() if on_device() else None
+    if rank == 1:
+        dist.distributed_c10d._abort_process_group()
+        return "aborted"
+    try:
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()  # a device's stream waits; the host does not hear of it
+        tensor.add_(1)
+        work.wait(BOUND)
+    except hetcomm.Error as error:
+        torch.accelerator.synchronize() if on_device() else None  # the stream goes on
+        return str(error)
+    return "nothing was raised"
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_a_failure_shows_and_frees_the_stream(
+    job: Callable[..., Job], hosts: str, vendors: str
+) -> None:
+    text = values(_job(job, hosts, vendors, bound=60), aborted)[0]
+    assert "rank 1" in text and "abort" in text, text
+
+
+def train(rank: int, size: int) -> None:
+    """Beside a process that has all ranks' data."""
+
+    def network(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(20, 90), nn.Tanh(), nn.LayerNorm(90), nn.Linear(90, 7))
+
+    # Several buckets, so that their all-reduces overlap the backward pass.
+    model = DistributedDataParallel(network(rank).to(home()), bucket_cap_mb=0.005)
+    alone = network(0)  # DDP begins from rank 0's parameters
+    data = [torch.Generator().manual_seed(100 + peer) for peer in range(size)]
+    for _ in range(4):
+        late(rank)
+        batches = [torch.randn(8, 20, generator=one) for one in data]
+        targets = [torch.randint(0, 7, (8,), generator=one) for one in data]
+        mine = nn.functional.cross_entropy(
+            model(batches[rank].to(home())), targets[rank].to(home())
+        )
+        both = nn.functional.cross_entropy(alone(torch.cat(batches)), torch.cat(targets))
+        for trained, loss in ((model, mine), (alone, both)):
+            trained.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in trained.parameters():
+                    parameter -= 0.2 * parameter.grad
+    for ours, reference in zip(model.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(ours.detach().cpu(), reference.detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_data_parallel_training_equals_one_process(
+    job: Callable[..., Job], hosts: str, vendors: str
+) -> None:
+    values(_job(job, hosts, vendors), train)
+
+
+def host_tensors(rank: int, size: int) -> None:
+    tensor = torch.full((COUNT,), float(rank + 1))
+    dist.all_reduce(tensor)
+    assert bool((tensor == _sum(size)).all())
+    parts = [torch.empty(3) for _ in range(size)]
+    dist.all_gather(parts, torch.full((3,), float(rank)))
+    assert [part.tolist() for part in parts] == [[float(peer)] * 3 for peer in range(size)]
+    objects: list[Any] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": other} for other in range(size)]
+    large = torch.full((400_000,), float(rank + 1))
+    with side():
+        dist.all_reduce(large)
+    assert bool((large == _sum(size)).all())
+    # A result that nobody waits for is written although the default stream stands still.
+    dropped = torch.full((COUNT,), float(rank + 1))
+    stream = side()
+    with closed():
+        with stream:
+            dist.all_reduce(dropped, async_op=True)
+        _until(lambda: bool((dropped == _sum(size)).all()), "the result was never copied back")
+    dist.barrier()
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+def test_host_tensors_are_copied_and_warned_about(
+    job: Callable[..., Job], hosts: str, vendors: str
+) -> None:
+    made = _job(job, hosts, vendors)
+    values(made, host_tensors)
+    assert "a CPU tensor is copied to emulated nvidia GPU 0" in logs(made)[0], logs(made)
+
+
+def elsewhere(rank: int, size: int) -> list[str]:
+    texts = []
+    for tensors in ([torch.ones(3, device=f"{home()}:5")], [full(1, 3), torch.ones(3 * size)]):
+        try:
+            if len(tensors) == 1:
+                dist.all_reduce(tensors[0])
+            else:
+                dist.all_gather_into_tensor(tensors[1], tensors[0])
+        except hetcomm.InvalidArgumentError as error:
+            texts.append(str(error))
+    dist.all_reduce(full(1))  # the group goes on
+    return texts
+
+
+def test_tensors_elsewhere_are_refused(job: Callable[..., Job]) -> None:
+    for rank, texts in enumerate(values(_job(job, "aa", "nn"), elsewhere)):
+        assert len(texts) == 2, texts
+        assert f"serves emulated:{rank}" in texts[0] and "emulated:5" in texts[0], texts
+        assert "one device" in texts[1], texts
