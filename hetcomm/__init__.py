@@ -25,7 +25,9 @@ _ERRORS = (
     "PeerFailedError",
 )
 
-__all__ = ["__version__", *_ERRORS]
+_BUFFERS = ("register_buffer", "deregister_buffer")
+
+__all__ = ["__version__", *_BUFFERS, *_ERRORS]
 
 if "torch" in sys.modules or not _autoload.installed():
     _autoload.register()
@@ -34,4 +36,6 @@ if "torch" in sys.modules or not _autoload.installed():
 def __getattr__(name: str) -> Any:
     if name in _ERRORS:
         return getattr(import_module("hetcomm._core"), name)
+    if name in _BUFFERS:
+        return getattr(import_module("hetcomm.backend"), name)
     raise AttributeError(f"module 'hetcomm' has no attribute {name!r}")

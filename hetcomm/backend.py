@@ -87,5 +87,42 @@ def _served() -> set[str]:
     return {device for device, backend in served if backend == "hetcomm"}
 
 
+def register_buffer(tensor: Any, group: Any = None) -> None:
+    """Tells a group's native library of memory that collectives will use again and again.
+
+    All ranks of an island register theirs, while none of them is in a collective. The library may
+    then do without copies. Registrations end with the group; the memory must live until then, or
+    until deregister_buffer().
+
+    Args:
+        tensor: contiguous, on the group's device.
+        group: a process group of hetcomm; the default group without it.
+
+    Raises:
+        hetcomm.InvalidArgumentError: the ranks' engine knows no registered buffers, or the memory
+            is registered already.
+        hetcomm.VendorError: the library cannot register it.
+    """
+    _torch_module().register_buffer(_backend_of(group, tensor), tensor)
+
+
+def deregister_buffer(tensor: Any, group: Any = None) -> None:
+    """Takes back register_buffer() of the same memory."""
+    _torch_module().deregister_buffer(_backend_of(group, tensor), tensor)
+
+
+def _torch_module() -> Any:
+    from hetcomm import _torch
+
+    return _torch
+
+
+def _backend_of(group: Any, tensor: Any) -> Any:
+    import torch.distributed as dist
+
+    chosen: Any = group or dist.group.WORLD
+    return chosen._get_backend(tensor.device)
+
+
 # Without it, the others could not tell a process that ends in good order from one that died.
 atexit.register(_core.shut_down)

@@ -29,8 +29,10 @@ class CclDriver {
  public:
   CclDriver(const std::string& vendor, int device, const std::string& unique_id, int member,
             int members, std::vector<int> ranks, const std::string& network,
-            CclEnvironment environment, double timeout) {
+            CclEnvironment environment, double timeout, double call_bound) {
     CclOptions options;
+    read_ccl_settings(options);
+    options.call_bound = std::chrono::nanoseconds(static_cast<int64_t>(call_bound * 1e9));
     options.device = Device::open(vendor, device);
     options.unique_id = unique_id;
     options.member = member;
@@ -42,9 +44,52 @@ class CclDriver {
     island_ = open_ccl_island(options, after(timeout));
   }
 
+  explicit CclDriver(std::unique_ptr<Island> island) : island_(std::move(island)) {}
+
+  // Null for a member that is left out.
+  std::unique_ptr<CclDriver> split(const std::vector<int>& members, double timeout) {
+    auto made = island_->split(members, after(timeout));
+    return made ? std::make_unique<CclDriver>(std::move(made)) : nullptr;
+  }
+
+  void register_buffer(uintptr_t address, size_t bytes) {
+    island_->register_buffer(reinterpret_cast<void*>(address), bytes);
+  }
+  void deregister_buffer(uintptr_t address) {
+    island_->deregister_buffer(reinterpret_cast<void*>(address));
+  }
+  // Until free() or the end of this object.
+  uintptr_t allocate(size_t bytes) {
+    memory_.push_back(island_->allocate(bytes));
+    return reinterpret_cast<uintptr_t>(memory_.back().get());
+  }
+  void free(uintptr_t address) {
+    std::erase_if(memory_, [&](const std::shared_ptr<void>& memory) {
+      return reinterpret_cast<uintptr_t>(memory.get()) == address;
+    });
+  }
+
   void start(IslandCall call) {
     call_ = std::move(call);
     island_->start(0, call_);
+  }
+
+  // Whether the started call is in the stream.
+  bool launched() const { return island_->event(0) != nullptr; }
+
+  // The same call `repeat` times, each awaited; seconds that start() took, and in all.
+  std::pair<double, double> repeat(const IslandCall& call, int repeat, double timeout) {
+    std::chrono::duration<double> starting{};
+    const auto begin = Clock::now();
+    for (int i = 0; i < repeat; ++i) {
+      const auto now = Clock::now();
+      start(call);
+      while (!launched() && !progress()) {
+      }
+      starting += Clock::now() - now;
+      if (launched()) wait(timeout);
+    }
+    return {starting.count(), std::chrono::duration<double>(Clock::now() - begin).count()};
   }
 
   // One turn; true when the call is done.
@@ -73,6 +118,7 @@ class CclDriver {
  private:
   IslandCall call_;
   std::unique_ptr<Island> island_;
+  std::vector<std::shared_ptr<void>> memory_;
 };
 
 const Vendor& row(const std::string& vendor) {
@@ -112,10 +158,19 @@ void bind(py::module_& module) {
   py::class_<CclDriver>(module, "CclIsland",
                         "One member of a native island, driven by the calling thread.")
       .def(py::init<const std::string&, int, const std::string&, int, int, std::vector<int>,
-                    const std::string&, CclEnvironment, double>(),
+                    const std::string&, CclEnvironment, double, double>(),
            py::arg("vendor"), py::arg("device"), py::arg("unique_id"), py::arg("member"),
            py::arg("members"), py::arg("ranks") = std::vector<int>(), py::arg("network") = "",
-           py::arg("environment") = CclEnvironment(), py::arg("timeout") = 30.0, Release())
+           py::arg("environment") = CclEnvironment(), py::arg("timeout") = 30.0,
+           py::arg("call_bound") = 30.0, Release())
+      .def("split", &CclDriver::split, py::arg("members"), py::arg("timeout") = 30.0, Release())
+      .def("register_buffer", &CclDriver::register_buffer, py::arg("address"), py::arg("bytes"))
+      .def("deregister_buffer", &CclDriver::deregister_buffer, py::arg("address"))
+      .def("allocate", &CclDriver::allocate, py::arg("bytes"))
+      .def("free", &CclDriver::free, py::arg("address"))
+      .def("launched", &CclDriver::launched)
+      .def("repeat", &CclDriver::repeat, py::arg("call"), py::arg("repeat"),
+           py::arg("timeout") = 30.0, Release())
       .def("start", &CclDriver::start, py::arg("call"), Release())
       .def("progress", &CclDriver::progress, Release())
       .def("wait", &CclDriver::wait, py::arg("timeout") = 30.0, Release())

@@ -215,6 +215,19 @@ void bind(py::module_& module) {
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "register_buffer",
+          [](Communicator& self, uintptr_t address, size_t bytes) {
+            self.register_buffer(reinterpret_cast<void*>(address), bytes);
+          },
+          py::arg("address"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>(),
+          "Device memory that collectives use again and again; all ranks of an island do it.")
+      .def(
+          "deregister_buffer",
+          [](Communicator& self, uintptr_t address) {
+            self.deregister_buffer(reinterpret_cast<void*>(address));
+          },
+          py::arg("address"), py::call_guard<py::gil_scoped_release>())
       .def("path_to", &Communicator::path_to, py::arg("peer"),
            py::call_guard<py::gil_scoped_release>());
   module.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>(),

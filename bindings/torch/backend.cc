@@ -172,6 +172,36 @@ void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
   communicator_->set_timeout(bounded(timeout));
 }
 
+bool TorchBackend::supportsTensorAlloc(c10::DeviceIndex index) {
+  return home_->streams() && index == home_->device().index();
+}
+
+at::Tensor TorchBackend::allocateTensor(long size, at::TensorOptions options) {
+  return with_python_errors([&] {
+    if (!options.has_device() && home_->streams()) options = options.device(home_->device());
+    const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
+    std::shared_ptr<void> memory = communicator_->allocate(bytes);
+    void* data = memory.get();
+    return at::from_blob(data, {size}, [memory](void*) mutable { memory.reset(); }, options);
+  });
+}
+
+void TorchBackend::register_buffer(const at::Tensor& tensor) {
+  with_python_errors([&] {
+    if (home_->access(tensor, "register_buffer") == Home::Access::copied ||
+        !tensor.is_contiguous()) {
+      throw Error(Code::invalid_argument,
+                  "register_buffer: expected a contiguous tensor in the memory of the group's "
+                  "device; got one with gaps or of the host; register what collectives will use");
+    }
+    communicator_->register_buffer(tensor.data_ptr(), tensor.nbytes());
+  });
+}
+
+void TorchBackend::deregister_buffer(const at::Tensor& tensor) {
+  with_python_errors([&] { communicator_->deregister_buffer(tensor.data_ptr()); });
+}
+
 void TorchBackend::abort() { communicator_->abort("torch asked for it"); }
 
 void TorchBackend::shutdown() { communicator_->leave(); }

@@ -50,9 +50,15 @@ class TorchBackend : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // counted alike on every rank from the start
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   // In newer torch these override the base's; older ones have no such calls.
+  at::Tensor allocateTensor(long size, at::TensorOptions options = {});
+  bool supportsTensorAlloc(c10::DeviceIndex index);
   void setTimeout(std::chrono::milliseconds timeout);
   void abort();
   void shutdown();
+
+  // Memory that collectives use again and again; all ranks of an island register theirs.
+  void register_buffer(const at::Tensor& tensor);
+  void deregister_buffer(const at::Tensor& tensor);
 
  private:
   template <typename Options, typename Prepare>

@@ -7,6 +7,15 @@
 
 namespace py = pybind11;
 
+namespace {
+
+hetcomm::TorchBackend& ours(c10d::Backend& backend) {
+  if (auto* found = dynamic_cast<hetcomm::TorchBackend*>(&backend)) return *found;
+  TORCH_CHECK_VALUE(false, "expected a group of hetcomm; got one of ", backend.getBackendName());
+}
+
+}  // namespace
+
 PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetcomm as a torch.distributed backend.";
   module.def(
@@ -24,4 +33,18 @@ PYBIND11_MODULE(_torch, module) {
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
       py::arg("vendor"), py::arg("device"),
       "A c10d Backend over a new communicator; timeout in seconds.");
+  module.def(
+      "register_buffer",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {
+        py::gil_scoped_release release;
+        ours(*backend).register_buffer(tensor);
+      },
+      py::arg("backend"), py::arg("tensor"));
+  module.def(
+      "deregister_buffer",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {
+        py::gil_scoped_release release;
+        ours(*backend).deregister_buffer(tensor);
+      },
+      py::arg("backend"), py::arg("tensor"));
 }

@@ -157,6 +157,30 @@ std::string Communicator::path_to(int peer) const {
   return queue_->paths->describe(peer);
 }
 
+Island& Communicator::engine() const {
+  check(queue_->failure);
+  if (Island* island = queue_->paths->island()) return *island;
+  throw Error(Code::invalid_argument,
+              "rank " + std::to_string(rank()) +
+                  ": expected an island with a native library, for registered buffers; got an "
+                  "island of one rank; use the memory as it is");
+}
+
+void Communicator::register_buffer(void* pointer, size_t bytes) {
+  const auto held = executor_->lock();
+  engine().register_buffer(pointer, bytes);
+}
+
+void Communicator::deregister_buffer(void* pointer) {
+  const auto held = executor_->lock();
+  engine().deregister_buffer(pointer);
+}
+
+std::shared_ptr<void> Communicator::allocate(size_t bytes) {
+  const auto held = executor_->lock();
+  return engine().allocate(bytes);
+}
+
 void Communicator::leave() {
   std::lock_guard lock(leave_mutex_);
   if (left_) return;

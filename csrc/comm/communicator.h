@@ -108,7 +108,16 @@ class Communicator {
   // How this rank reaches another one, in words.
   std::string path_to(int peer) const;
 
+  // Memory that collectives will use again and again, see Island::register_buffer(). All ranks of
+  // an island register theirs. Throw Error, also where the engine knows no such thing.
+  void register_buffer(void* pointer, size_t bytes);
+  void deregister_buffer(void* pointer);
+  // Memory of the device, as the engine likes it best; freed by the returned object. It may
+  // outlive the communicator.
+  std::shared_ptr<void> allocate(size_t bytes);
+
  private:
+  Island& engine() const;  // under the executor's lock; throws Error
   void set_up(Store& store, const Deadline& deadline);
   std::vector<Member> meet(Store& store, const Agreement& agreement);
   void connect(const IslandSetup& setup, const std::string& prepared, const Deadline& deadline);

@@ -70,13 +70,30 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
   options.unique_id = unique_id;
   options.describe_call = words;
   options.failure = setup.failure;
+  read_ccl_settings(options);
   choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
                  options.member, options);
   return options;
 }
 
+// The id, and behind it the settings that must be alike: with others the members would wait for
+// each other in different calls.
 std::string make_id(const IslandSetup& setup) {
-  return make_ccl_id(setup.device->vendor(), ccl_options(setup, "").environment);
+  const CclOptions options = ccl_options(setup, "");
+  return make_ccl_id(setup.device->vendor(), options.environment) + describe_ccl_settings(options);
+}
+
+std::unique_ptr<Island> open_ccl(const IslandSetup& setup, const std::string& prepared,
+                                 Deadline deadline) {
+  CclOptions options = ccl_options(setup, prepared.substr(0, kCclIdBytes));
+  const std::string theirs = prepared.substr(std::min(prepared.size(), kCclIdBytes));
+  if (const std::string mine = describe_ccl_settings(options); mine != theirs) {
+    throw Error(Code::invalid_argument,
+                "expected equal settings on the ranks of a native island; got " + mine +
+                    " on rank " + std::to_string(setup.rank) + " and " + theirs + " on rank " +
+                    std::to_string(options.ranks[0]) + "; set them alike on all ranks");
+  }
+  return open_ccl_island(options, deadline);
 }
 
 }  // namespace
@@ -84,10 +101,7 @@ std::string make_id(const IslandSetup& setup) {
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> all = {
       {"native library", [](const RankInfo& info) { return info.memory != Memory::host; },
-       check_libraries, make_id, [](const std::string&) {},
-       [](const IslandSetup& setup, const std::string& id, Deadline deadline) {
-         return open_ccl_island(ccl_options(setup, id), deadline);
-       }},
+       check_libraries, make_id, [](const std::string&) {}, open_ccl},
       {"shared memory", [](const RankInfo& info) { return info.memory == Memory::host; },
        [](const Topology&, const std::vector<int>&) {},
        [](const IslandSetup& setup) { return create_shm_segment(shm_options(setup)); },

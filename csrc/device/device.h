@@ -67,6 +67,7 @@ class Device {
   // Calls a function in the order of the stream, on a thread of the runtime. It must be short, must
   // not call the runtime, and must not wait for other work of streams.
   Status call(Stream stream, void (*function)(void*), void* argument);
+  Status make_current() const;            // for the calling thread
   bool holds(const void* pointer) const;  // whether it is memory of this device
   bool capturing(Stream stream) const;    // whether the stream is recorded into a graph
 
@@ -85,7 +86,6 @@ class Device {
 
   Device(const Runtime& runtime, int index);
   Status check(const char* function, int error) const;
-  Status make_current() const;
   void forget_passed_flags();
   void try_stream_wait();
 

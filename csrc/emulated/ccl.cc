@@ -65,7 +65,16 @@ int flush() {  // the end of the outermost group
     int state = communicator->options().blocking ? communicator->settled() : int{ccl_in_progress};
     if (result == ccl_success) result = state;
   }
+  for (const Pending& pending : done.pending) {
+    require(pending.communicator->options().blocking ==
+                done.pending.front().communicator->options().blocking,
+            ccl_invalid_argument, "blocking and non-blocking communicators in one group");
+  }
   for (Pending& pending : done.pending) {
+    if (pending.communicator->options().blocking &&
+        !pending.communicator->accept(pending.calls.size())) {
+      return fail(ccl_internal_error, "the communicator was aborted during a call");
+    }
     pending.communicator->submit(std::move(pending.calls), pending.stream);
     if (!pending.communicator->options().blocking) result = pending.communicator->state();
   }
@@ -193,10 +202,8 @@ int ncclCommSplit(void* handle, int color, int key, void** made, Config* config)
     parent.require_ready();
     *made = nullptr;
     CommunicatorOptions options = read_config(config, parent.options());
-    std::shared_ptr<Communicator> child = parent.split(color, key, options);
-    if (color != kNoColor) *made = child->enroll();
-    if (!options.blocking) return color == kNoColor ? int{ccl_success} : int{ccl_in_progress};
-    return child->settled();
+    parent.split(color, key, options, made);
+    return parent.options().blocking ? int{ccl_success} : int{ccl_in_progress};
   });
 }
 
@@ -213,7 +220,7 @@ int ncclCommDestroy(void* handle) {
   return with(handle, [](Communicator& communicator) {
     communicator.settled();
     communicator.wait_submitted();
-    communicator.abort();
+    communicator.end(communicator.state() != ccl_success);
     return int{ccl_success};
   });
 }
@@ -224,7 +231,7 @@ int ncclCommAbort(void* handle) {
     while (settings().strikes(FaultKind::abort_hang, communicator.rank())) {
       std::this_thread::sleep_for(std::chrono::hours(1));
     }
-    communicator.abort();
+    communicator.end(true);
     return int{ccl_success};
   });
 }
@@ -255,16 +262,17 @@ int ncclCommUserRank(void* handle, int* rank) {
   });
 }
 
-int ncclCommRegister(void* handle, void* buffer, size_t, void** registration) {
-  return with(handle, [&](Communicator&) {
-    require(registration != nullptr, ccl_invalid_argument, "the handle's address is null");
-    *registration = buffer;
-    return int{ccl_success};
+int ncclCommRegister(void* handle, void* buffer, size_t bytes, void** registration) {
+  return with(handle, [&](Communicator& communicator) {
+    communicator.require_ready();
+    return communicator.register_buffer(buffer, bytes, registration);
   });
 }
 
-int ncclCommDeregister(void* handle, void*) {
-  return with(handle, [](Communicator&) { return int{ccl_success}; });
+int ncclCommDeregister(void* handle, void* registration) {
+  return with(handle, [&](Communicator& communicator) {
+    return communicator.deregister_buffer(registration);
+  });
 }
 
 int ncclMemAlloc(void** pointer, size_t bytes) {
@@ -276,6 +284,8 @@ int ncclMemAlloc(void** pointer, size_t bytes) {
 
 int ncclMemFree(void* pointer) {
   return guarded([&] {
+    require(!Communicator::registered(pointer), ccl_invalid_usage,
+            "memory is freed while it is registered");
     require(NAME(Free)(pointer) == success, ccl_invalid_argument, "not memory of ncclMemAlloc");
     return int{ccl_success};
   });

@@ -44,8 +44,13 @@ CommunicatorOptions read_config(const Config* config, const CommunicatorOptions&
                 config->max_ctas);
   refuse_unless(config->split_share == 0 || config->split_share == 1, "splitShare",
                 config->split_share);
-  CommunicatorOptions options = defaults;
+  if (config->min_ctas != kUndefined || config->max_ctas != kUndefined) {
+    inform("Comm config minCTAs set to " + std::to_string(config->min_ctas) + ", maxCTAs set to " +
+           std::to_string(config->max_ctas));
+  }
+  CommunicatorOptions options;
   if (config->blocking != kUndefined) options.blocking = config->blocking == 1;
+  options.split_share = config->split_share == 1;
   if (config->net_name != nullptr) options.network = config->net_name;
   return options;
 }
@@ -97,10 +102,27 @@ void Communicator::in_background(std::function<void()> work) {
   }).detach();
 }
 
+// Another communicator of the family may raise the flag, who tells nobody.
+template <typename Condition>
+void Communicator::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+  while (!changed_.wait_for(lock, std::chrono::milliseconds(20), condition)) {
+  }
+}
+
 void Communicator::wait_for_abort() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return abort_.raised(); });
+  wait(lock, [&] { return abort_->raised(); });
   throw Aborted{};
+}
+
+bool Communicator::accept(size_t calls) {
+  std::unique_lock lock(mutex_);
+  accepted_ += static_cast<int64_t>(calls);
+  if (accepted_ <= settings().after || !settings().strikes(FaultKind::call_hang, rank_)) {
+    return true;
+  }
+  wait(lock, [&] { return abort_->raised(); });
+  return false;
 }
 
 std::string Communicator::choose_network() const {
@@ -142,7 +164,7 @@ void Communicator::connect(const Identity& identity) {
   in_background([this, identity] {
     if (settings().strikes(FaultKind::init_hang, rank_)) wait_for_abort();
     std::string network = choose_network();
-    mesh_ = meet(identity, rank_, size_, device_, Stop{.abort = &abort_}, address_);
+    mesh_ = meet(identity, rank_, size_, device_, Stop{.abort = abort_.get()}, address_);
     announce(network);
   });
 }
@@ -154,7 +176,7 @@ int Communicator::state() {
 
 int Communicator::settled() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return state_ != ccl_in_progress; });
+  wait(lock, [&] { return state_ != ccl_in_progress; });
   return state_;
 }
 
@@ -192,8 +214,8 @@ void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> strea
 
 void Communicator::in_turn(uint64_t ticket, const std::function<void()>& work) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return turn_ == ticket || abort_.raised(); });
-  if (abort_.raised()) return;
+  wait(lock, [&] { return turn_ == ticket || abort_->raised(); });
+  if (abort_->raised()) return;
   ++busy_;
   lock.unlock();
   work();
@@ -212,7 +234,7 @@ void Communicator::perform(const std::vector<Call>& calls) {
       if (due && settings().strikes(FaultKind::async_error, rank_)) {
         throw Failure{ccl_remote_error, "failed, as HETCOMM_EMULATED_FAULT=async_error asks"};
       }
-      run_calls(calls, *mesh_, Stop{.abort = &abort_});
+      run_calls(calls, *mesh_, Stop{.abort = abort_.get()});
     } catch (const Failure& failure) {
       report(failure.result, failure.text);
       wait_for_abort();  // as a kernel that waits for a peer
@@ -224,25 +246,58 @@ void Communicator::perform(const std::vector<Call>& calls) {
 void Communicator::finalize() {
   in_background([this] {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return turn_ == issued_ || abort_.raised(); });
+    wait(lock, [&] { return turn_ == issued_ || abort_->raised(); });
   });
 }
 
 void Communicator::wait_submitted() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
-    return turn_ == issued_ || (state_ != ccl_success && state_ != ccl_in_progress);
-  });
+  wait(lock,
+       [&] { return turn_ == issued_ || (state_ != ccl_success && state_ != ccl_in_progress); });
 }
 
-void Communicator::abort() {
+void Communicator::end(bool abort) {
   std::unique_lock lock(mutex_);
-  abort_.raise();
+  if (abort) abort_->raise();
   changed_.notify_all();
-  changed_.wait(lock, [&] { return busy_ == 0; });
+  wait(lock, [&] { return busy_ == 0; });
   mesh_.reset();
   lock.unlock();
   forget();
+}
+
+int Communicator::register_buffer(void* buffer, size_t bytes, void** registration) {
+  if (buffer == nullptr || bytes == 0 || registration == nullptr) {
+    throw Failure{ccl_invalid_argument, "a buffer to be registered is empty"};
+  }
+  std::lock_guard lock(mutex_);
+  *registration = ::operator new(1);
+  buffers_.emplace(*registration, buffer);
+  return ccl_success;
+}
+
+int Communicator::deregister_buffer(void* registration) {
+  std::lock_guard lock(mutex_);
+  if (buffers_.erase(registration) == 0) {
+    throw Failure{ccl_invalid_usage, "could not find the handle of a registered buffer"};
+  }
+  ::operator delete(registration);
+  return ccl_success;
+}
+
+bool Communicator::registered(const void* memory) {
+  std::vector<std::shared_ptr<Communicator>> all;
+  {
+    std::lock_guard lock(registry_mutex);
+    for (const auto& [handle, communicator] : registry()) all.push_back(communicator);
+  }
+  for (const auto& communicator : all) {
+    std::lock_guard lock(communicator->mutex_);
+    for (const auto& [registration, buffer] : communicator->buffers_) {
+      if (buffer == memory) return true;
+    }
+  }
+  return false;
 }
 
 int Communicator::add_reduction(const Reduction& reduction) {

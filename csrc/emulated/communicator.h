@@ -17,10 +17,11 @@ namespace hetcomm::emulated {
 // The fields of ncclConfig_t that mean something here.
 struct CommunicatorOptions {
   bool blocking = true;
-  std::string network;  // netName, empty: any
+  bool split_share = false;  // those split off it have its abort flag
+  std::string network;       // netName, empty: any
 };
 
-// Throws Failure where a field has no legal value. Null: the defaults.
+// Throws Failure where a field has no legal value. Null: `defaults`, otherwise the library's own.
 CommunicatorOptions read_config(const Config* config, const CommunicatorOptions& defaults);
 
 // What ncclComm_t points to. Its operations run one at a time, in the order of submit(), on the
@@ -35,16 +36,23 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Both return at once; state() tells how it goes.
   void connect(const Identity& identity);
-  std::shared_ptr<Communicator> split(int color, int key, const CommunicatorOptions& options);
+  // In the background of this communicator if that does not block; then `made` is set, also where
+  // it failed.
+  void split(int color, int key, const CommunicatorOptions& options, void** made);
   void submit(std::vector<Call> calls, std::shared_ptr<Stream> stream);
   void finalize();
 
-  int state();            // ccl_in_progress, ccl_success, or what went wrong
-  int settled();          // waits until it is not in progress
+  int state();    // ccl_in_progress, ccl_success, or what went wrong
+  int settled();  // waits until it is not in progress
+  // Of a blocking communicator: stands still where a fault says so; false once it was aborted.
+  bool accept(size_t calls);
   void require_ready();   // throws Failure unless success
   void wait_submitted();  // until all operations have run, or something went wrong
-  void abort();           // ends all operations, forgets the handle
+  void end(bool abort);   // waits for its operations, or ends them; forgets the handle
   void forget();
+  int register_buffer(void* buffer, size_t bytes, void** registration);
+  int deregister_buffer(void* registration);
+  static bool registered(const void* memory);  // with any communicator
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -64,13 +72,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void announce(const std::string& network) const;
   void report(int result, const std::string& text);
   void wait_for_abort();
+  template <typename Condition>
+  void wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
   void join(Communicator& parent, uint64_t ticket, int color, int key, uint32_t number);
 
   int rank_, size_;
   const int device_;
   const CommunicatorOptions options_;
-  Abort abort_;
-  in_addr address_{};  // where this member listens
+  std::shared_ptr<Abort> abort_ = std::make_shared<Abort>();  // shared by a family
+  in_addr address_{};                                         // where this member listens
   uint8_t magic_[16] = {};
   std::unique_ptr<Mesh> mesh_;
 
@@ -81,10 +91,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t issued_ = 0;  // tickets for turns
   uint64_t turn_ = 0;
   int64_t performed_ = 0;  // calls
+  int64_t accepted_ = 0;   // likewise
   uint32_t sequence_ = 0;  // of collectives, for labels
   uint32_t splits_ = 0;
   std::map<int, Reduction> reductions_;
   int next_reduction_ = op_first_own;
+  std::map<void*, const void*> buffers_;  // registered, by registration
 };
 
 }  // namespace hetcomm::emulated

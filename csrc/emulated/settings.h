@@ -23,13 +23,19 @@
 //     async_error:N    the collective after N fails with ncclRemoteError, asynchronously, and its
 //                      stream stands still until the communicator is aborted
 //     hang:N           the collective after N never ends until the communicator is aborted
+//     split_hang       ncclCommSplit never ends until the parent is aborted
+//     split_error      ncclCommSplit fails with ncclSystemError, asynchronously where the parent
+//                      does not block
+//     call_hang:N      the collective after N on a blocking communicator does not return until that
+//                      or what it shares resources with is aborted
 //     abort_hang       ncclCommAbort never returns
 //     no_wait_value    streams cannot wait for a value in memory (error 801, not supported)
 //     old_version      ncclGetVersion says 2.14.3
 //     version:N        ncclGetVersion says N, such as 22203
 //     old_runtime      the runtime says CUDA 10.2 or HIP 4.5
 //
-// "Member" is the rank inside the communicator. A send or recv counts as a collective.
+// "Member" is the rank inside the communicator (of a split: the parent). A send or recv counts as a
+// collective.
 namespace hetcomm::emulated {
 
 enum class FaultKind {
@@ -38,6 +44,9 @@ enum class FaultKind {
   init_error,
   async_error,
   hang,
+  split_hang,
+  split_error,
+  call_hang,
   abort_hang,
   no_wait_value,
   version,

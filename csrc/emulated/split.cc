@@ -18,9 +18,9 @@ struct Wish {
 
 }  // namespace
 
-std::shared_ptr<Communicator> Communicator::split(int color, int key,
-                                                  const CommunicatorOptions& options) {
+void Communicator::split(int color, int key, const CommunicatorOptions& options, void** made) {
   auto child = std::make_shared<Communicator>(rank_, size_, device_, options);
+  if (options_.split_share) child->abort_ = abort_;
   uint64_t ticket;
   uint32_t number;
   {
@@ -28,16 +28,33 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key,
     ticket = issued_++;
     number = ++splits_;
   }
-  child->in_background([=, parent = shared_from_this(), self = child.get()] {
-    self->join(*parent, ticket, color, key, number);
-  });
-  return child;
+  auto work = [=, this] {
+    std::exception_ptr wrong;
+    try {
+      child->join(*this, ticket, color, key, number);
+    } catch (...) {
+      wrong = std::current_exception();
+    }
+    if (wrong) child->report(ccl_internal_error, "the split that was to make it failed");
+    if (color != kNoColor) *made = child->enroll();
+    if (wrong) std::rethrow_exception(wrong);
+  };
+  if (!options_.blocking) return in_background(work);
+  try {
+    work();
+  } catch (const Aborted&) {
+    throw Failure{ccl_internal_error, "the communicator was aborted while it was split"};
+  }
 }
 
 void Communicator::join(Communicator& parent, uint64_t ticket, int color, int key,
                         uint32_t number) {
   address_ = parent.address_;
-  Stop stop{.abort = &abort_, .also = &parent.abort_};
+  Stop stop{.abort = abort_.get(), .also = parent.abort_.get()};
+  if (settings().strikes(FaultKind::split_hang, parent.rank_)) parent.wait_for_abort();
+  if (settings().strikes(FaultKind::split_error, parent.rank_)) {
+    throw Failure{ccl_system_error, "the split failed, as HETCOMM_EMULATED_FAULT=split_error asks"};
+  }
   Socket listener = Socket::listen_at(address_, size_);
   Wish own{color, key, {listener.local()}};
   std::vector<Wish> wishes(static_cast<size_t>(size_));
@@ -77,7 +94,6 @@ void Communicator::join(Communicator& parent, uint64_t ticket, int color, int ke
     magic_[i] ^= static_cast<uint8_t>(number >> (8 * i));
     magic_[4 + i] ^= static_cast<uint8_t>(static_cast<uint32_t>(color) >> (8 * i));
   }
-  if (settings().strikes(FaultKind::init_hang, rank_)) wait_for_abort();
   choose_network();
   mesh_ = std::make_unique<Mesh>(rank_, contacts, magic_, listener, stop);
 }

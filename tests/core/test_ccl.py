@@ -167,6 +167,123 @@ def test_a_call_is_not_done_before_all_have_made_it() -> None:
 
 
 @emulated
+def test_a_collective_is_in_the_stream_at_once() -> None:
+    """Messages are not: their connections are made in the background."""
+    done = run("in_the_stream", "nvidia")
+    assert done["launched"] == {"all_reduce": True, "all_to_all": False}
+    assert done["values"] == [[3, 3, 3, 3, 3, 3]] * 2
+    assert "each call costs" not in done["describe"]
+
+
+@emulated
+def test_without_the_blocking_communicator_a_call_takes_a_thread() -> None:
+    done = run("in_the_stream", "amd", HETCOMM_CCL_BLOCKING="0")
+    assert done["launched"]["all_to_all"] is False
+    assert "each call costs a thread (HETCOMM_CCL_BLOCKING=0)" in done["describe"]
+    assert done["values"] == [[3, 3, 3, 3, 3, 3]] * 2
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("vendor", "again", "settings"),
+    [
+        ("nvidia", "", {}),
+        ("amd", "twice", {}),
+        ("nvidia", "twice", {"HETCOMM_CCL_SPLIT_SHARE": "1"}),
+        ("nvidia", "", {"HETCOMM_CCL_BLOCKING": "0"}),
+    ],
+)
+def test_islands_split_off_an_island(vendor: str, again: str, settings: dict[str, str]) -> None:
+    done = run("divided", vendor, again, **settings)
+    parts = [[101.0, 2.0], [1010.0, 4.0]] if again else [[101.0], [1010.0]]
+    assert done["found"] == [
+        [parts[0], 5.0], [parts[1], 5.0], [parts[0], 5.0], [parts[1], 5.0], [None, 5.0],
+    ]  # fmt: skip
+    assert ", 2 ranks" in done["describe"]
+
+
+@emulated
+def test_a_list_that_cannot_be_split_off_is_refused() -> None:
+    done = run("split_refused", "nvidia")
+    for text in done["texts"]:
+        assert "expected a list of its members with this one, 0" in text
+    assert done["works"] == 3
+
+
+@emulated
+def test_a_split_that_hangs_is_a_timeout() -> None:
+    for end in run("split_fault", "nvidia", 3, fault="split_hang@1"):
+        assert end["error"] == "TimeoutError"
+        assert "expected the ranks 10, 11 in one communicator within 3 s" in end["text"]
+        assert "ncclCommSplit is still under way" in end["text"]
+        assert "aborted" not in end["text"]
+        assert end["seconds"] < 20
+
+
+@emulated
+def test_a_split_that_fails_fails_the_set_up() -> None:
+    """The library does not let a communicator be used after that."""
+    for end in run("split_fault", "amd", 20, fault="split_error"):
+        assert end["error"] == "VendorError"
+        assert "ncclCommSplit: unhandled system error: the split failed" in end["text"]
+
+
+@emulated
+def test_a_call_that_does_not_return_is_ended() -> None:
+    late, other = reversed(run("late_call", "nvidia", fault="call_hang:1@1"))
+    assert late["error"] == "TimeoutError"
+    assert "rank 11 on " in late["text"]
+    assert "ncclAllReduce did not return within 500 ms, in collective 0" in late["text"]
+    assert "HETCOMM_CCL_BLOCKING=0" in late["text"]
+    assert late["again"] == late["text"]
+    assert other["error"] == "VendorError"  # its neighbour has left
+    assert max(late["seconds"], other["seconds"]) < 20
+
+
+@emulated
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_registered_buffers(vendor: str) -> None:
+    done = run("buffers", vendor)
+    assert "got an empty buffer" in done["empty"]
+    assert "got a buffer that is" in done["twice"]
+    assert "expected the address of a registered buffer" in done["unknown"]
+    assert done["works"] == 2
+    assert "ncclMemFree" not in done["log"]
+
+
+@emulated
+def test_memory_freed_while_registered_is_an_error() -> None:
+    assert "memory is freed while it is registered" in run("freed_early", "nvidia")["log"]
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"MIN_CTAS": "0"}, "HETCOMM_CCL_MIN_CTAS: expected a number from 1 to 256"),
+        ({"MAX_CTAS": "many"}, 'HETCOMM_CCL_MAX_CTAS: expected a number from 1 to 256; got "many"'),
+        ({"SPLIT_SHARE": "yes"}, "HETCOMM_CCL_SPLIT_SHARE: expected a number from 0 to 1"),
+        ({"MIN_CTAS": "8", "MAX_CTAS": "4"}, "at most HETCOMM_CCL_MAX_CTAS, which is 4; got 8"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, str], words: str) -> None:
+    named = {f"HETCOMM_CCL_{name}": value for name, value in settings.items()}
+    for end in run("split_fault", "nvidia", 20, **named):
+        assert end["error"] == "InvalidArgumentError"
+        assert words in end["text"]
+
+
+@emulated
+def test_ctas_reach_the_library(tmp_path: Path) -> None:
+    told = tmp_path / "log"
+    run(
+        "split_refused", "nvidia", HETCOMM_CCL_MIN_CTAS="2", HETCOMM_CCL_MAX_CTAS="7",
+        NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(told),
+    )  # fmt: skip
+    assert told.read_text().count("Comm config minCTAs set to 2, maxCTAs set to 7") == 2
+
+
+@emulated
 def test_members_in_processes() -> None:
     command = [sys.executable, str(Path(__file__).parent / "ccl_members.py"), "member", "amd"]
     first = subprocess.Popen(

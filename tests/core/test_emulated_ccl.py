@@ -21,6 +21,7 @@ from emulated_ccl import (
     TYPES,
     Ccl,
     CclError,
+    Config,
     members,
     pointer,
 )
@@ -182,8 +183,19 @@ def split(ccl: Ccl, rank: int, size: int) -> None:
     ccl("CommDestroy", half)
 
 
+def registered(ccl: Ccl, rank: int, size: int) -> None:
+    memory, handle = ctypes.c_void_p(), ctypes.c_void_p()
+    ccl("MemAlloc", ctypes.byref(memory), ctypes.c_size_t(1 << 20))
+    ccl("CommRegister", ccl.communicator, memory, ctypes.c_size_t(1 << 20), ctypes.byref(handle))
+    assert ccl.code("MemFree", memory) == INVALID_USAGE
+    assert ccl.code("CommDeregister", ccl.communicator, memory) == INVALID_USAGE
+    ccl("CommDeregister", ccl.communicator, handle)
+    assert ccl.code("CommDeregister", ccl.communicator, handle) == INVALID_USAGE
+    ccl("MemFree", memory)
+
+
 def everything(ccl: Ccl, rank: int, size: int) -> None:
-    for scenario in (movements, messages, grouped, scaled, split):
+    for scenario in (movements, messages, grouped, scaled, split, registered):
         scenario(ccl, rank, size)
     device = ctypes.c_int()
     ccl("CommCuDevice", ccl.communicator, ctypes.byref(device))
@@ -231,6 +243,52 @@ def without_blocking(ccl: Ccl, rank: int, size: int) -> None:
 def test_set_up_and_calls_that_do_not_block() -> None:
     # Rank 0 is early: the others start their set-up only when the interpreter lets them.
     members(2, without_blocking, connected=False)
+
+
+def split_in_the_background(ccl: Ccl, rank: int, size: int) -> None:
+    """The parent is what is polled; the child's own configuration decides how it behaves."""
+    connected = ccl.connect(ccl.identity, size, rank, blocking=0, split_share=1)  # type: ignore[attr-defined]
+    assert (connected, ccl.settle()) == (IN_PROGRESS, SUCCESS)
+    parent, child = ccl.communicator, ctypes.c_void_p(7)
+    config = Config(blocking=1)
+    code = ccl.code("CommSplit", parent, 0, rank, ctypes.byref(child), ctypes.byref(config))
+    assert code == IN_PROGRESS
+    assert ccl.settle() == SUCCESS
+    ccl.communicator = child
+    values = np.ones(100, "float32")
+    ccl.reduce_call("AllReduce", values, values, 100, OPS["sum"])
+    ccl("GroupStart")
+    ccl.reduce_call("AllReduce", values, values, 100, OPS["sum"])
+    ccl.communicator = parent
+    ccl.message("Send", values, rank)
+    assert ccl.code("GroupEnd") == INVALID_ARGUMENT  # one blocks, the other does not
+    ccl.communicator = child
+    ccl("CommDestroy", child)
+    ccl.communicator = parent
+    assert ccl.state() == SUCCESS  # only aborts reach the family
+    ccl.synchronize()
+    assert (values == size).all()
+
+
+def test_a_split_in_the_background() -> None:
+    members(2, split_in_the_background, connected=False)
+
+
+def family_ends_together(ccl: Ccl, rank: int, size: int) -> None:
+    assert ccl.connect(ccl.identity, size, rank, split_share=1) == SUCCESS  # type: ignore[attr-defined]
+    parent, child = ccl.communicator, ctypes.c_void_p()
+    ccl("CommSplit", parent, 0, rank, ctypes.byref(child), None)
+    values = np.ones(100, "float32")
+    ccl.communicator = child
+    if rank == 0:
+        ccl.reduce_call("AllReduce", values, values, 100, OPS["sum"])  # alone
+    ccl("CommAbort", parent)
+    ccl.synchronize()
+    ccl("CommAbort", child)
+
+
+def test_an_abort_reaches_who_shares_resources() -> None:
+    members(2, family_ends_together, connected=False)
 
 
 def test_the_other_vendors_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,6 +207,26 @@ def test_a_library_that_hangs_in_its_initialisation(tmp_path: Path) -> None:
         assert_nothing_left(job)
 
 
+def test_a_split_that_hangs(tmp_path: Path) -> None:
+    """Rank 1 gives up first, or rank 0, whom the other's library then tells that it has left."""
+    with mixed(tmp_path, {1: fault("split_hang")}, TIMEOUT, joins=False) as job:
+        errors = errors_within(job.ranks, TIMEOUT + 2 * NOTICE)
+        for error in errors:
+            assert error["error"] in ("TimeoutError", "VendorError", "PeerFailedError"), error
+            assert "ncclCommSplit" in error["text"], error
+        late = [error["text"] for error in errors if "is still under way" in error["text"]]
+        assert late and "expected the ranks 0, 1 in one communicator" in late[0]
+        assert_nothing_left(job)
+
+
+def test_settings_that_differ_inside_an_island(tmp_path: Path) -> None:
+    with mixed(tmp_path, {1: {"HETCOMM_CCL_MAX_CTAS": "4"}}, LONG, joins=False) as job:
+        for error in errors_within(job.ranks, 3 * NOTICE):
+            assert "expected equal settings on the ranks of a native island" in error["text"]
+            assert "HETCOMM_CCL_MAX_CTAS=4" in error["text"] and "on rank 0" in error["text"]
+        assert_nothing_left(job)
+
+
 def test_a_rank_that_dies_while_its_island_is_set_up(tmp_path: Path) -> None:
     with mixed(tmp_path, {1: fault("init_hang")}, TIMEOUT, joins=False) as job:
         deadline = time.monotonic() + 2 * NOTICE

@@ -16,6 +16,7 @@ from test_invalid import odd_but_legal, refuse
 from test_training import train
 from vendors import environments, missing_libraries
 
+import hetcomm
 from hetcomm import _core
 
 pytestmark = pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
@@ -79,6 +80,27 @@ def test_every_collective_of_direct_and_staged_ends(job: Callable[..., Job], see
     failures = [failure for result in results for failure in result[0]]
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
     assert all(digests == results[0][1] for _, digests in results[1:])
+
+
+def registered(rank: int, size: int) -> list[str]:
+    """What registering the same tensor twice, and once more after giving it back, says."""
+    tensor = torch.full((1000,), rank + 1.0)
+    errors = []
+    for action in ("register", "register", "deregister", "deregister", "register"):
+        try:
+            getattr(hetcomm, f"{action}_buffer")(tensor)
+        except hetcomm.Error as error:
+            errors.append(str(error))
+    dist.all_reduce(tensor)
+    assert (tensor == size * (size + 1) / 2).all()
+    return errors
+
+
+def test_registered_buffers(job: Callable[..., Job]) -> None:
+    both = values(_job(job, "aab", "nnc"), registered)
+    for twice, unknown in both[:2]:
+        assert "not registered yet" in twice and "the address of a registered buffer" in unknown
+    assert len(both[2]) == 5 and "expected an island with a native library" in both[2][0]
 
 
 def lacking(rank: int, size: int) -> str:

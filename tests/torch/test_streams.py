@@ -392,7 +392,9 @@ def elsewhere(rank: int, size: int) -> list[str]:
                 dist.all_gather_into_tensor(tensors[1], tensors[0])
         except hetcomm.InvalidArgumentError as error:
             texts.append(str(error))
-    dist.all_reduce(full(1))  # the group goes on
+    tensor = full(1)
+    dist.all_reduce(tensor)  # the group goes on
+    tensor.cpu()  # nobody leaves before it is over
     return texts
 
 

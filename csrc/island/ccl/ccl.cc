@@ -3,10 +3,9 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <cctype>
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
-#include <sstream>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -42,31 +41,23 @@ void set(const CclEnvironment& environment, const Vendor& vendor) {
   }
 }
 
-// Whether "[0]mlx5_1:1/RoCE [1]mlx5_2:1/RoCE" has a device, which may be part of "mlx5_1+mlx5_2".
-bool lists(const std::string& devices, const std::string& device) {
-  for (size_t at = 0; (at = devices.find(device, at)) != std::string::npos; ++at) {
-    const char before = at == 0 ? ' ' : devices[at - 1];
-    const char after = at + device.size() < devices.size() ? devices[at + device.size()] : ' ';
-    if (!std::isalnum(before) && !std::isalnum(after) && before != '_' && after != '_') return true;
-  }
-  return false;
-}
-
 class CclIsland final : public Island {
  public:
-  CclIsland(const CclOptions& options, LibraryLog& listening, Deadline deadline)
-      : member_(options.member),
-        members_(options.members),
-        describe_call_(options.describe_call),
-        communicator_(CclCommunicator::open(options, deadline)),
+  CclIsland(CclOptions options, std::shared_ptr<CclCommunicator> communicator,
+            LibraryLog::Network network)
+      : options_(std::move(options)),
+        communicator_(std::move(communicator)),
         lanes_(kLanes),
-        network_(listening.network()) {
+        network_(std::move(network)) {
+    options_.failure = nullptr;  // of the set-up
     for (Lane& lane : lanes_) lane.event = communicator_->device().make_event();
-    compare_network(options);
   }
 
   ~CclIsland() override {
-    if (getpid() != process_) return;  // a forked child has none of the library's threads
+    if (getpid() != process_) {  // a forked child has none of the library's threads, nor ours
+      new std::shared_ptr<CclCommunicator>(communicator_);
+      return;
+    }
     for (const Lane& lane : lanes_) {
       if (lane.phase == Phase::launching || lane.phase == Phase::running) stop();
     }
@@ -83,8 +74,10 @@ class CclIsland final : public Island {
   }
 
   std::string describe() const override {
-    return communicator_->library().version + ", " + std::to_string(members_) +
-           (members_ == 1 ? " rank" : " ranks") +
+    const std::string& slower = communicator_->without_blocking();
+    return communicator_->library().version + ", " + std::to_string(options_.members) +
+           (options_.members == 1 ? " rank" : " ranks") +
+           (slower.empty() ? "" : ", each call costs a thread (" + slower + ")") +
            (network_.name.empty() ? "" : ", network " + network_.name) +
            (network_.devices.empty() ? "" : " " + network_.devices);
   }
@@ -100,6 +93,20 @@ class CclIsland final : public Island {
   void abandon(int lane) override;
   bool released() const override { return !stopped_ || communicator_->aborted(Deadline({})); }
 
+  std::unique_ptr<Island> split(const std::vector<int>& members, Deadline deadline) override;
+  void register_buffer(void* pointer, size_t bytes) override {
+    check(failure_);
+    communicator_->register_buffer(pointer, bytes);
+  }
+  void deregister_buffer(void* pointer) override {
+    if (failure_.ok()) communicator_->deregister_buffer(pointer);  // else they went with it
+  }
+  std::shared_ptr<void> allocate(size_t bytes) override {
+    check(failure_);
+    return communicator_->allocate(bytes);
+  }
+  void compare_network() const;
+
  private:
   // launching: not yet in the stream; ending: the failure is told when the reason may have come.
   enum class Phase : uint8_t { idle, launching, running, ending, over };
@@ -113,7 +120,6 @@ class CclIsland final : public Island {
     Clock::time_point failed_at;
   };
 
-  void compare_network(const CclOptions& options) const;
   Status copy(const std::vector<nccl::Call>& calls);
   void launched(Lane& lane);
   void await_launch(Lane& lane);
@@ -121,8 +127,7 @@ class CclIsland final : public Island {
   void fail(Lane& lane, const std::string& function, nccl::Result result);
   void stop();
 
-  const int member_, members_;
-  const std::function<std::string(const CallDescriptor&)> describe_call_;
+  CclOptions options_;
   const pid_t process_ = getpid();
   std::shared_ptr<CclCommunicator> communicator_;
   std::vector<Lane> lanes_;
@@ -132,17 +137,10 @@ class CclIsland final : public Island {
 };
 
 // The library is free to do otherwise than it was told, which may cost most of the speed.
-void CclIsland::compare_network(const CclOptions& options) const {
-  std::string missing;
-  if (!options.network.empty() && !network_.name.empty() && options.network != network_.name) {
-    missing = options.network;
-  } else if (auto named = options.environment.find("NCCL_IB_HCA");
-             named != options.environment.end() && network_.name == "IB") {
-    std::istringstream list(named->second.substr(named->second.starts_with('=') ? 1 : 0));
-    for (std::string device; std::getline(list, device, ',');) {
-      if (!lists(network_.devices, device)) missing += (missing.empty() ? "" : ", ") + device;
-    }
-  }
+void CclIsland::compare_network() const {
+  const auto devices = options_.environment.find("NCCL_IB_HCA");
+  const std::string missing = network_.lacks(
+      options_.network, devices == options_.environment.end() ? "" : devices->second);
   if (missing.empty()) return;
   log(LogLevel::warning,
       communicator_->library().version + ": expected it to use " + missing + "; it took network " +
@@ -169,7 +167,7 @@ void CclIsland::start(int index, const IslandCall& call) {
                communicator_->rank());
     return;
   }
-  std::vector<nccl::Call> calls = nccl::lower(call, member_, members_);
+  std::vector<nccl::Call> calls = nccl::lower(call, options_.member, options_.members);
   if (calls.empty()) return;
   if (Status status = copy(calls); !status) return fail(lane, status);
   std::erase_if(calls, [](const nccl::Call& one) { return one.function == nccl::Function::copy; });
@@ -262,11 +260,18 @@ void CclIsland::fail(Lane& lane, const Status& status) {
 }
 
 void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result result) {
-  const std::string text = "rank " + std::to_string(communicator_->rank()) + " on " + host_name() +
-                           ": " + communicator_->failure(function, result) + ", in " +
-                           (describe_call_ ? describe_call_(lane.descriptor) : "a collective") +
-                           "; NCCL_DEBUG=WARN shows more; make a new process group";
-  fail(lane, Status(Code::vendor, text, communicator_->rank()));
+  const bool overdue = communicator_->overdue();
+  const std::string late = communicator_->library().version + ": " + function +
+                           " did not return within " +
+                           format_seconds(options_.call_bound.count() * 1e-9);
+  const std::string text =
+      "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " +
+      (overdue ? late : communicator_->failure(function, result)) + ", in " +
+      (options_.describe_call ? options_.describe_call(lane.descriptor) : "a collective") +
+      (overdue ? "; see that all members make the same calls, or set HETCOMM_CCL_BLOCKING=0 on "
+                 "all, which waits for them in the background"
+               : "; NCCL_DEBUG=WARN shows more; make a new process group");
+  fail(lane, Status(overdue ? Code::timeout : Code::vendor, text, communicator_->rank()));
   lane.failed_at = Clock::now();
   if (result == nccl::remote_error) lane.phase = Phase::ending;
 }
@@ -286,6 +291,47 @@ void CclIsland::abandon(int) {
                       communicator_->rank());
   }
   stop();
+}
+
+std::unique_ptr<Island> CclIsland::split(const std::vector<int>& members, Deadline deadline) {
+  check(failure_);
+  const auto mine = std::find(members.begin(), members.end(), options_.member);
+  bool valid = members.empty() || mine != members.end();
+  for (int member : members) {
+    valid = valid && member >= 0 && member < options_.members &&
+            std::count(members.begin(), members.end(), member) == 1;
+  }
+  for (const Lane& lane : lanes_) valid = valid && lane.phase == Phase::idle;
+  if (!valid) {
+    throw Error(Code::invalid_argument,
+                describe() + ": expected a list of its members with this one, " +
+                    std::to_string(options_.member) +
+                    ", or an empty list, while no call is under way; got " +
+                    std::to_string(members.size()) + " members; correct the list, or wait first");
+  }
+  if (communicator_->library().CommSplit == nullptr) {
+    throw Error(Code::vendor, communicator_->library().version +
+                                  ": expected ncclCommSplit, which came with NCCL 2.18; got a "
+                                  "library without it; make a process group of those ranks");
+  }
+  CclOptions options = options_;
+  options.member = static_cast<int>(mine - members.begin());
+  options.members = static_cast<int>(members.size());
+  options.ranks.clear();
+  for (int member : members) {
+    options.ranks.push_back(options_.ranks.empty() ? member : options_.ranks[member]);
+  }
+  int color = nccl::kNoColor;
+  if (members.empty()) options.ranks = {communicator_->rank()};  // of whom messages speak
+  for (int member : members) color = std::max(color, member);
+  try {
+    auto made = communicator_->split(options, color, deadline);
+    return made ? std::make_unique<CclIsland>(options, std::move(made), network_) : nullptr;
+  } catch (const Error& error) {
+    failure_ = error.status();
+    stop();
+    throw;
+  }
 }
 
 void validate(const CclOptions& options) {
@@ -336,8 +382,16 @@ std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment)
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
   set(options.environment, options.device->vendor());
+  // Connections are made now: the first collective would wait for them under the engine's lock.
+  if (options.blocking) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
   LibraryLog listening;
-  return std::make_unique<CclIsland>(options, listening, deadline);
+  auto communicator = CclCommunicator::open(options, deadline);
+  CclOptions kept = options;
+  kept.failure = nullptr;  // of the set-up
+  auto island =
+      std::make_unique<CclIsland>(std::move(kept), std::move(communicator), listening.network());
+  island->compare_network();
+  return island;
 }
 
 std::string ccl_version(const Vendor& vendor) {

@@ -17,7 +17,7 @@ constexpr auto kLookAfter = std::chrono::seconds(1);
 constexpr auto kLookBound = std::chrono::milliseconds(20);
 constexpr auto kReasonBound = std::chrono::seconds(2);  // for what the library noticed first
 
-// How the first call went; shared with its thread, which may be given up while it goes on.
+// How a function went; shared with its thread, which may be given up while it goes on.
 struct Opening {
   std::mutex mutex;
   bool given_up = false;
@@ -36,16 +36,15 @@ class Pause {
   std::chrono::microseconds pause_{50};
 };
 
-std::string missing_members(const CclOptions& options, const CclLibrary& library,
-                            Deadline deadline) {
+std::string missing_members(const char* function, const CclOptions& options,
+                            const CclLibrary& library, Deadline deadline) {
   std::string ranks;
   for (int i = 0; i < options.members; ++i) {
     ranks += (i ? ", " : "") + std::to_string(options.ranks.empty() ? i : options.ranks[i]);
   }
   return library.version + ": expected the ranks " + ranks + " in one communicator within " +
-         format_seconds(deadline.timeout().count() * 1e-9) +
-         "; got none: its initialisation is still under way; check that all are alive and reach "
-         "each other over " +
+         format_seconds(deadline.timeout().count() * 1e-9) + "; got none: " + function +
+         " is still under way; check that all are alive and reach each other over " +
          (options.network.empty() ? "the network that it chooses" : options.network) +
          " (NCCL_DEBUG=INFO shows how it tries)";
 }
@@ -56,38 +55,118 @@ CclCommunicator::CclCommunicator(const CclOptions& options)
     : device_(options.device),
       library_(ccl_library(options.device->vendor())),
       network_(options.network),
-      rank_(options.ranks.empty() ? options.member : options.ranks[options.member]) {}
+      rank_(options.ranks.empty() ? options.member : options.ranks[options.member]),
+      call_bound_(options.call_bound) {}
 
-Status CclCommunicator::begin(const CclOptions& options, nccl::Result& result) {
+nccl::Config CclCommunicator::config(const CclOptions& options) const {
   nccl::Config config;
   config.blocking = 0;
   if (!network_.empty()) config.net_name = network_.c_str();
   if (options.min_ctas > 0) config.min_ctas = options.min_ctas;
   if (options.max_ctas > 0) config.max_ctas = options.max_ctas;
-  if (options.split_share) config.split_share = 1;
+  return config;
+}
+
+nccl::Result CclCommunicator::begin(const CclOptions& options) {
+  nccl::Config asked = config(options);
+  // The two sides of this object share: memory and the library's threads are there once, and one
+  // abort reaches both. What is split off later is split off the blocking side.
+  asked.split_share = options.blocking || options.split_share;
   nccl::UniqueId id;
   std::memcpy(id.bytes, options.unique_id.data(), sizeof id.bytes);
-  try {
-    stream_ = device_->make_stream();  // also makes the device current, which the library takes
-  } catch (const Error& error) {
-    return error.status();
-  }
-  result = library_.CommInitRankConfig(&handle_, options.members, id, options.member, &config);
-  return {};
+  stream_ = device_->make_stream();  // also makes the device current, which the library takes
+  return library_.CommInitRankConfig(&first_.handle, options.members, id, options.member, &asked);
 }
 
 std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options,
                                                        Deadline deadline) {
-  std::shared_ptr<CclCommunicator> communicator(new CclCommunicator(options));
+  std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
+  const auto begin = [made, options] { return made->begin(options); };
+  if (made->perform("ncclCommInitRankConfig", begin, made->first_, options, deadline) ==
+      Outcome::refused) {
+    throw Error(Code::vendor, made->library_.version + ": ncclCommInitRankConfig was refused");
+  }
+  made->add_blocking(options, deadline);
+  return made;
+}
+
+void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline) {
+  if (!options.blocking) {
+    without_blocking_ = "HETCOMM_CCL_BLOCKING=0";
+  } else if (library_.CommSplit == nullptr) {
+    without_blocking_ = "the library has no ncclCommSplit";
+  } else {
+    const auto begin = [self = shared_from_this(), options] {
+      nccl::Config asked = self->config(options);
+      asked.blocking = 1;
+      asked.split_share = options.split_share;
+      return self->library_.CommSplit(self->first_.handle, 0, options.member,
+                                      &self->blocking_.handle, &asked);
+    };
+    if (perform("ncclCommSplit", begin, first_, options, deadline) == Outcome::refused) {
+      without_blocking_ = "the library refused ncclCommSplit";
+    }
+  }
+  if (!without_blocking_.empty()) return;
+  guard_.emplace(call_bound_, [self = weak_from_this()] {
+    const auto held = self.lock();
+    if (!held) return;
+    log(LogLevel::error,
+        held->library_.version + ": a call has not returned for " +
+            format_seconds(held->call_bound_.count() * 1e-9) + "; the communicator is aborted",
+        held->rank_);
+    held->end(held->first_);  // the abort reaches the blocking side, which the call is still using
+  });
+}
+
+std::shared_ptr<CclCommunicator> CclCommunicator::split(const CclOptions& options, int color,
+                                                        Deadline deadline) {
+  std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
+  const Side& parent = guard_ ? blocking_ : first_;
+  const auto begin = [self = shared_from_this(), made, options, color, &parent] {
+    nccl::Config asked = made->config(options);
+    asked.split_share = options.blocking || options.split_share;
+    made->stream_ = made->device_->make_stream();
+    return self->library_.CommSplit(parent.handle, color, options.member, &made->first_.handle,
+                                    &asked);
+  };
+  try {
+    if (perform("ncclCommSplit", begin, parent, options, deadline) == Outcome::refused) {
+      abort();
+      throw Error(Code::vendor, failure("ncclCommSplit", nccl::invalid_argument) +
+                                    "; make a process group of those ranks");
+    }
+  } catch (const Error&) {
+    if (aborted(Deadline(kAbortBound))) made->abort();  // else the library may be at work on it
+    throw;
+  }
+  if (color == nccl::kNoColor) {
+    made->release_stream();
+    return nullptr;
+  }
+  made->add_blocking(options, deadline);
+  return made;
+}
+
+CclCommunicator::Outcome CclCommunicator::perform(const char* function,
+                                                  std::function<nccl::Result()> begin,
+                                                  const Side& side, const CclOptions& options,
+                                                  Deadline deadline) {
+  const bool first = first_.handle == nullptr;  // nothing to be aborted until `begin` returns
   auto opening = std::make_shared<Opening>();
   // Also a non-blocking initialisation first loads plug-ins and wakes the driver.
-  Detached thread([communicator, opening, options] {
+  Detached thread([self = shared_from_this(), opening, begin = std::move(begin)] {
     nccl::Result result = nccl::internal_error;
-    Status status = communicator->begin(options, result);
+    Status status;
+    try {
+      result = begin();
+    } catch (const Error& error) {
+      status = error.status();
+    }
     std::lock_guard lock(opening->mutex);
     opening->status = status;
     opening->result = result;
-    if (opening->given_up) communicator->finish();
+    if (opening->given_up) self->finish();
   });
   Status absent;
   auto look = [&](std::chrono::nanoseconds bound) {
@@ -103,93 +182,39 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
     std::lock_guard lock(opening->mutex);
     opening->given_up = !begun;
     if (begun) result = opening->result;
+    if (!opening->status.ok() && !first) abort();
     check(opening->status);
   }
+  const bool at_once = result != nccl::in_progress && result != nccl::success;
+  if (at_once && !first && poll(side) == nccl::success) return Outcome::refused;
   auto looked = Clock::now();
   for (Pause pause; begun && result == nccl::in_progress && !deadline.passed() && absent.ok();
        pause()) {
-    result = communicator->state();
+    result = poll(side);
     if (Clock::now() - looked < kLookAfter) continue;
     look(kLookBound);
     looked = Clock::now();
   }
-  if (result == nccl::success) return communicator;
+  if (result == nccl::success) return Outcome::done;
   if (result == nccl::remote_error) look(kReasonBound);
 
   const bool late = result == nccl::in_progress;
-  std::string text =
-      late ? missing_members(options, communicator->library_, deadline)
-           : communicator->failure("ncclCommInitRankConfig", result) +
-                 "; give all ranks the same " + communicator->library_.vendor->ccl +
-                 " and a network that it can use (NCCL_DEBUG=INFO shows what it finds)";
-  if (begun) communicator->abort();
-  if (!begun || !communicator->aborted(Deadline(kAbortBound))) {
+  std::string text = late ? missing_members(function, options, library_, deadline)
+                          : failure(function, result) + "; give all ranks the same " +
+                                library_.vendor->ccl +
+                                " and a network that it can use (NCCL_DEBUG=INFO shows what it "
+                                "finds)";
+  const bool abortable = begun || !first;
+  if (abortable) abort();
+  if (!abortable || !aborted(Deadline(kAbortBound))) {
     text += "; it does not let itself be aborted either, so end this process soon";
   }
   check(absent);
-  throw Error(Status(late ? Code::timeout : Code::vendor, text, communicator->rank_));
-}
-
-nccl::Result CclCommunicator::call(const nccl::Call& call) {
-  using nccl::Function;
-  switch (call.function) {
-    case Function::all_reduce:
-      return library_.AllReduce(call.source, call.target, call.count, call.type, call.op, handle_,
-                                stream_);
-    case Function::reduce_scatter:
-      return library_.ReduceScatter(call.source, call.target, call.count, call.type, call.op,
-                                    handle_, stream_);
-    case Function::all_gather:
-      return library_.AllGather(call.source, call.target, call.count, call.type, handle_, stream_);
-    case Function::reduce:
-      return library_.Reduce(call.source, call.target, call.count, call.type, call.op, call.peer,
-                             handle_, stream_);
-    case Function::broadcast:
-      return library_.Broadcast(call.source, call.target, call.count, call.type, call.peer, handle_,
-                                stream_);
-    case Function::send:
-      return library_.Send(call.source, call.count, call.type, call.peer, handle_, stream_);
-    case Function::recv:
-      return library_.Recv(call.target, call.count, call.type, call.peer, handle_, stream_);
-    case Function::copy:
-      break;
-  }
-  return nccl::invalid_argument;
-}
-
-nccl::Result CclCommunicator::issue(const std::vector<nccl::Call>& calls, std::string& function) {
-  auto failed = [&](nccl::Result result, const char* name) {
-    if (result == nccl::success || result == nccl::in_progress) return false;
-    function = std::string("nccl") + name;
-    return true;
-  };
-  if (calls.size() == 1) {
-    const nccl::Result result = call(calls[0]);
-    failed(result, name(calls[0].function));
-    return result;
-  }
-  nccl::Result result = library_.GroupStart();
-  if (failed(result, "GroupStart")) return result;
-  for (const nccl::Call& one : calls) {
-    result = call(one);
-    if (failed(result, name(one.function))) {
-      library_.GroupEnd();  // leaves the group; has no more to say
-      return result;
-    }
-  }
-  result = library_.GroupEnd();
-  failed(result, "GroupEnd");
-  return result;
-}
-
-nccl::Result CclCommunicator::state() const {
-  nccl::Result state = nccl::success;
-  const nccl::Result result = library_.CommGetAsyncError(handle_, &state);
-  return result == nccl::success ? state : result;
+  throw Error(Status(late ? Code::timeout : Code::vendor, text, rank_));
 }
 
 std::string CclCommunicator::failure(const std::string& function, nccl::Result result) const {
-  return library_.failure(function, result, handle_);
+  return library_.failure(function, result);
 }
 
 void CclCommunicator::abort() {
@@ -205,13 +230,9 @@ bool CclCommunicator::aborted(Deadline deadline) const { return abort_ && abort_
 
 bool CclCommunicator::close(Deadline deadline) {
   auto end = [self = shared_from_this(), deadline] {
-    nccl::Result result = self->library_.CommFinalize(self->handle_);
-    for (Pause pause; result == nccl::in_progress && !deadline.passed(); pause()) {
-      result = self->state();
-    }
-    if (result != nccl::success) return self->finish();
-    self->library_.CommDestroy(self->handle_);
-    self->release_stream();
+    self->drop_registrations();
+    if (self->finalize(self->blocking_, deadline)) self->finalize(self->first_, deadline);
+    self->finish();
   };
   try {
     return Detached(std::move(end)).wait(deadline);
@@ -221,17 +242,42 @@ bool CclCommunicator::close(Deadline deadline) {
   }
 }
 
+// Whether the side is at its end in good order, or was not there.
+bool CclCommunicator::finalize(Side& side, Deadline deadline) {
+  if (side.handle == nullptr) return true;
+  nccl::Result result = library_.CommFinalize(side.handle);
+  for (Pause pause; result == nccl::in_progress && !deadline.passed(); pause()) {
+    result = poll(side);
+  }
+  if (result != nccl::success) return false;
+  std::lock_guard lock(ending_);
+  if (!side.ended) library_.CommDestroy(side.handle);
+  side.ended = true;
+  return true;
+}
+
+void CclCommunicator::end(Side& side) {
+  std::lock_guard lock(ending_);
+  if (side.handle != nullptr && !side.ended) library_.CommAbort(side.handle);
+  side.ended = side.handle != nullptr;
+}
+
+// The first side goes first: both have one flag for aborts, so that whatever still runs in the
+// blocking one has ended by the time that is freed.
 void CclCommunicator::finish() {
-  if (handle_ != nullptr) library_.CommAbort(handle_);
+  end(first_);
+  end(blocking_);
   release_stream();
 }
 
 void CclCommunicator::release_stream() {
+  std::lock_guard lock(ending_);
   try {
-    if (stream_ != nullptr) device_->destroy(stream_);
+    if (stream_ != nullptr && !stream_released_) device_->destroy(stream_);
   } catch (const Error& error) {
     log(LogLevel::debug, error.what(), rank_);
   }
+  stream_released_ = true;
 }
 
 }  // namespace hetcomm

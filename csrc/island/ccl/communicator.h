@@ -1,12 +1,16 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
 #include "device/device.h"
+#include "island/ccl/call_guard.h"
 #include "island/ccl/ccl.h"
 #include "island/ccl/detached.h"
 #include "island/ccl/library.h"
@@ -14,25 +18,43 @@
 
 namespace hetcomm {
 
-// One non-blocking communicator of a vendor's library and the stream on which it works. Nothing
-// here waits for the library without a bound: what may block runs on a detached thread, which keeps
-// the communicator as long as it runs. Owned by the engine; called by one thread at a time.
+// What a vendor's library needs for one group of members, and the stream on which it works: two of
+// its communicators. The first is non-blocking, so that set-up is bounded; the library launches
+// each of its calls on a new thread and is polled until that is over. The second, split off the
+// first, is blocking: a call is in the stream when it returns, which saves both. Collectives take
+// the second one. Sends and receives take the first, because a library connects them when they
+// first meet and would wait there. Both launch on one stream, one call after the other.
+//
+// Nothing here waits for the library without a bound: what may block runs on a detached thread,
+// which keeps this object as long as it runs, or under a CallGuard. Owned by the engine; called by
+// one thread at a time.
 class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
  public:
   // Waits until all members have come; throws Error(timeout) and Error(vendor).
   static std::shared_ptr<CclCommunicator> open(const CclOptions& options, Deadline deadline);
+  // All members, with no call under way; those of one color make a communicator, in the order of
+  // options.member. Null for nccl::kNoColor. On failure this communicator is lost, too.
+  std::shared_ptr<CclCommunicator> split(const CclOptions& options, int color, Deadline deadline);
 
   const CclLibrary& library() const { return library_; }
   Device& device() const { return *device_; }
   Stream stream() const { return stream_; }
   int rank() const { return rank_; }
+  // Why there is no blocking communicator; empty if there is one.
+  const std::string& without_blocking() const { return without_blocking_; }
 
   // Hands the calls to the library, as one group if they are several. They are in the stream once
-  // state() is success. On failure sets `function` to what failed.
+  // the result, or else state(), is success. On failure sets `function` to what failed.
   nccl::Result issue(const std::vector<nccl::Call>& calls, std::string& function);
   nccl::Result state() const;  // in_progress, success, or what went wrong meanwhile
+  bool overdue() const { return guard_ && guard_->struck(); }  // a call did not return in time
   // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".
   std::string failure(const std::string& function, nccl::Result result) const;
+
+  // Of whole buffers, known by where they begin; gone when the communicator ends. Throw Error.
+  void register_buffer(void* pointer, size_t bytes);
+  void deregister_buffer(void* pointer);
+  std::shared_ptr<void> allocate(size_t bytes);  // the library's own memory; throws Error
 
   // Stops what is under way and frees everything, in the background; nothing but aborted() may be
   // called afterwards. aborted() tells whether that is over.
@@ -43,18 +65,47 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   bool close(Deadline deadline);
 
  private:
+  enum class Outcome : uint8_t { done, refused };  // refused at once: nothing has changed
+  struct Side {
+    nccl::Communicator* handle = nullptr;  // set by the library, at times on a thread of its own
+    bool ended = false;                    // under ending_
+  };
+
   explicit CclCommunicator(const CclOptions& options);
-  Status begin(const CclOptions& options, nccl::Result& result);
+  nccl::Config config(const CclOptions& options) const;
+  nccl::Result begin(const CclOptions& options);
+  void add_blocking(const CclOptions& options, Deadline deadline);
+  // Runs a function of the library on a thread and polls `side`, in whose background it may go on,
+  // until it is over. Throws Error when it fails, and aborts this communicator.
+  Outcome perform(const char* function, std::function<nccl::Result()> begin, const Side& side,
+                  const CclOptions& options, Deadline deadline);
+  nccl::Result poll(const Side& side) const;
+  nccl::Result call(const nccl::Call& call, nccl::Communicator* handle);
+  nccl::Result group(const std::vector<nccl::Call>& calls, nccl::Communicator* handle,
+                     std::string& function);
+  void end(Side& side);
   void finish();
+  bool finalize(Side& side, Deadline deadline);
+  void drop_registrations();
   void release_stream();
-  nccl::Result call(const nccl::Call& call);
 
   const std::shared_ptr<Device> device_;
   const CclLibrary& library_;
   const std::string network_;  // read by the library as long as it lives
   const int rank_;
-  nccl::Communicator* handle_ = nullptr;
+  const std::chrono::nanoseconds call_bound_;
+  std::mutex ending_;
+  Side first_;
+  Side blocking_;
+  std::string without_blocking_;
+  std::optional<CallGuard> guard_;  // of calls to the blocking one, once there is one
+  struct Registration {
+    nccl::Communicator* communicator;
+    void* handle;
+  };
+  std::map<void*, std::vector<Registration>> registrations_;
   Stream stream_ = nullptr;
+  bool stream_released_ = false;  // under ending_
   std::optional<Detached> abort_;
 };
 

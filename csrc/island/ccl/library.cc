@@ -49,6 +49,10 @@ CclLibrary load(const Vendor& vendor) {
 #define X(name, result, parameters) library.name = found.symbol<result(*) parameters>("nccl" #name);
   HETCOMM_CCL_SYMBOLS(X)
 #undef X
+#define X(name, result, parameters) \
+  if (found.has("nccl" #name)) library.name = found.symbol<result(*) parameters>("nccl" #name);
+  HETCOMM_CCL_OPTIONAL_SYMBOLS(X)
+#undef X
   int version = 0;
   if (nccl::Result result = library.GetVersion(&version)) {
     throw Error(Code::vendor, library.path + ": " + library.failure("ncclGetVersion", result));

@@ -40,6 +40,16 @@ namespace hetcomm {
                          nccl::Communicator* communicator, void* stream)) \
   X(Recv, nccl::Result, (void* target, size_t count, nccl::DataType type, int peer, \
                          nccl::Communicator* communicator, void* stream))
+
+// Null where a library lacks them.
+#define HETCOMM_CCL_OPTIONAL_SYMBOLS(X) \
+  X(CommSplit, nccl::Result, (nccl::Communicator* communicator, int color, int key, \
+                              nccl::Communicator** made, nccl::Config* config)) \
+  X(CommRegister, nccl::Result, (nccl::Communicator* communicator, void* buffer, size_t bytes, \
+                                 void** registration)) \
+  X(CommDeregister, nccl::Result, (nccl::Communicator* communicator, void* registration)) \
+  X(MemAlloc, nccl::Result, (void** pointer, size_t bytes)) \
+  X(MemFree, nccl::Result, (void* pointer))
 // clang-format on
 
 // The functions of one vendor's collective library, called as `library.AllReduce(...)`. Made on
@@ -47,6 +57,7 @@ namespace hetcomm {
 struct CclLibrary {
 #define X(name, result, parameters) result(*name) parameters = nullptr;
   HETCOMM_CCL_SYMBOLS(X)
+  HETCOMM_CCL_OPTIONAL_SYMBOLS(X)
 #undef X
   const Vendor* vendor = nullptr;
   std::string path;     // of the file that was loaded

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <sstream>
 
 namespace hetcomm {
 namespace {
@@ -23,6 +25,16 @@ std::string after_last(const std::string& text, const std::string& mark, const c
   const size_t first = rest.find_first_not_of(' ');
   return first == std::string::npos ? ""
                                     : rest.substr(first, rest.find_last_not_of(' ') + 1 - first);
+}
+
+// Whether "[0]mlx5_1:1/RoCE [1]mlx5_2:1/RoCE" has a device, which may be part of "mlx5_1+mlx5_2".
+bool lists(const std::string& devices, const std::string& device) {
+  for (size_t at = 0; (at = devices.find(device, at)) != std::string::npos; ++at) {
+    const char before = at == 0 ? ' ' : devices[at - 1];
+    const char after = at + device.size() < devices.size() ? devices[at + device.size()] : ' ';
+    if (!std::isalnum(before) && !std::isalnum(after) && before != '_' && after != '_') return true;
+  }
+  return false;
 }
 
 // The one log of the process; a library that has begun to write to it does so to the end.
@@ -64,6 +76,17 @@ Memory& memory() {
 }
 
 }  // namespace
+
+std::string LibraryLog::Network::lacks(const std::string& wanted,
+                                       const std::string& wanted_devices) const {
+  if (!wanted.empty() && !name.empty() && wanted != name) return wanted;
+  std::string missing;
+  std::istringstream list(wanted_devices.substr(wanted_devices.starts_with('=') ? 1 : 0));
+  for (std::string device; name == "IB" && std::getline(list, device, ',');) {
+    if (!lists(devices, device)) missing += (missing.empty() ? "" : ", ") + device;
+  }
+  return missing;
+}
 
 LibraryLog::LibraryLog() {
   std::lock_guard lock(memory().mutex);

@@ -18,6 +18,10 @@ class LibraryLog {
   struct Network {
     std::string name;     // "IB", "Socket"; empty: not known
     std::string devices;  // what the library found for it, "[0]mlx5_0:1/RoCE"; empty likewise
+
+    // What of this the library did not take, as far as that is known: a name, and the devices as in
+    // "=mlx5_1,mlx5_3"; either may be empty.
+    std::string lacks(const std::string& wanted, const std::string& wanted_devices) const;
   };
   // What the communicator took that was made last.
   Network network();

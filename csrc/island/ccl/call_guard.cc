@@ -1,0 +1,103 @@
+#include "island/ccl/call_guard.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "island/ccl/detached.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr std::chrono::nanoseconds kLongestLook = std::chrono::seconds(1);
+
+}  // namespace
+
+struct CallGuard::State {
+  std::atomic<uint64_t> calls{0};  // odd while one is under way
+  std::atomic<bool> struck{false};
+  std::chrono::nanoseconds bound;
+  std::function<void()> overdue;
+  // The watching thread's: what it saw last, and since when.
+  uint64_t seen = 0;
+  Clock::time_point since;
+
+  void look() {
+    const uint64_t now = calls.load(std::memory_order_acquire);
+    if (now % 2 == 0 || now != seen) {
+      seen = now;
+      since = Clock::now();
+    } else if (Clock::now() - since >= bound && !struck.exchange(true)) {
+      try {
+        Detached thread(overdue);
+      } catch (const Error& error) {
+        log(LogLevel::error, error.what());
+      }
+    }
+  }
+};
+
+namespace {
+
+// Never destroyed: its thread may outlive static objects.
+template <typename State>
+struct Watch {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::shared_ptr<State>> states;
+  bool running = false;
+
+  static Watch& process() {
+    static auto* watch = new Watch;
+    return *watch;
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!states.empty()) {
+      std::chrono::nanoseconds pause = kLongestLook;
+      for (const auto& state : states) {
+        state->look();
+        pause = std::min(pause, state->bound / 4);
+      }
+      changed.wait_for(lock, pause);
+    }
+    running = false;
+  }
+};
+
+}  // namespace
+
+CallGuard::CallGuard(std::chrono::nanoseconds bound, std::function<void()> overdue)
+    : state_(std::make_shared<State>()) {
+  state_->bound = bound;
+  state_->overdue = std::move(overdue);
+  auto& watch = Watch<State>::process();
+  std::lock_guard lock(watch.mutex);
+  if (!watch.running) Detached thread([&watch] { watch.run(); });
+  watch.running = true;
+  watch.states.push_back(state_);
+  watch.changed.notify_all();
+}
+
+CallGuard::~CallGuard() {
+  auto& watch = Watch<State>::process();
+  std::lock_guard lock(watch.mutex);
+  std::erase(watch.states, state_);
+  watch.changed.notify_all();
+}
+
+void CallGuard::enter() {
+  state_->calls.store(state_->calls.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void CallGuard::leave() { enter(); }
+
+bool CallGuard::struck() const { return state_->struck.load(std::memory_order_acquire); }
+
+}  // namespace hetcomm

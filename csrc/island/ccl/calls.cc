@@ -1,0 +1,94 @@
+// What a communicator does with the calls of a collective.
+#include <algorithm>
+
+#include "island/ccl/communicator.h"
+
+namespace hetcomm {
+namespace {
+
+bool is_message(const nccl::Call& call) {
+  return call.function == nccl::Function::send || call.function == nccl::Function::recv;
+}
+
+bool failed(nccl::Result result) { return result != nccl::success && result != nccl::in_progress; }
+
+}  // namespace
+
+nccl::Result CclCommunicator::call(const nccl::Call& call, nccl::Communicator* handle) {
+  using nccl::Function;
+  switch (call.function) {
+    case Function::all_reduce:
+      return library_.AllReduce(call.source, call.target, call.count, call.type, call.op, handle,
+                                stream_);
+    case Function::reduce_scatter:
+      return library_.ReduceScatter(call.source, call.target, call.count, call.type, call.op,
+                                    handle, stream_);
+    case Function::all_gather:
+      return library_.AllGather(call.source, call.target, call.count, call.type, handle, stream_);
+    case Function::reduce:
+      return library_.Reduce(call.source, call.target, call.count, call.type, call.op, call.peer,
+                             handle, stream_);
+    case Function::broadcast:
+      return library_.Broadcast(call.source, call.target, call.count, call.type, call.peer, handle,
+                                stream_);
+    case Function::send:
+      return library_.Send(call.source, call.count, call.type, call.peer, handle, stream_);
+    case Function::recv:
+      return library_.Recv(call.target, call.count, call.type, call.peer, handle, stream_);
+    case Function::copy:
+      break;
+  }
+  return nccl::invalid_argument;
+}
+
+nccl::Result CclCommunicator::group(const std::vector<nccl::Call>& calls,
+                                    nccl::Communicator* handle, std::string& function) {
+  auto tell = [&](nccl::Result result, const char* name) {
+    if (failed(result)) function = std::string("nccl") + name;
+    return failed(result);
+  };
+  if (calls.size() == 1) {
+    const nccl::Result result = call(calls[0], handle);
+    tell(result, name(calls[0].function));
+    return result;
+  }
+  nccl::Result result = library_.GroupStart();
+  if (tell(result, "GroupStart")) return result;
+  for (const nccl::Call& one : calls) {
+    result = call(one, handle);
+    if (tell(result, name(one.function))) {
+      library_.GroupEnd();  // leaves the group; has no more to say
+      return result;
+    }
+  }
+  result = library_.GroupEnd();
+  tell(result, "GroupEnd");
+  return result;
+}
+
+nccl::Result CclCommunicator::issue(const std::vector<nccl::Call>& calls, std::string& function) {
+  if (!guard_ || std::any_of(calls.begin(), calls.end(), is_message)) {
+    return group(calls, first_.handle, function);
+  }
+  guard_->enter();
+  nccl::Result result = group(calls, blocking_.handle, function);
+  guard_->leave();
+  if (!guard_->struck()) return result;
+  function = std::string("nccl") + name(calls.front().function);
+  return failed(result) ? result : nccl::internal_error;
+}
+
+nccl::Result CclCommunicator::poll(const Side& side) const {
+  nccl::Result state = nccl::success;
+  const nccl::Result result = library_.CommGetAsyncError(side.handle, &state);
+  return result == nccl::success ? state : result;
+}
+
+nccl::Result CclCommunicator::state() const {
+  if (!guard_) return poll(first_);
+  if (guard_->struck()) return nccl::internal_error;  // the library no longer has the first one
+  const nccl::Result state = poll(blocking_);
+  return failed(state) ? state : poll(first_);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,85 @@
+// Buffers that the library knows.
+#include "base/config.h"
+#include "base/log.h"
+#include "island/ccl/communicator.h"
+
+namespace hetcomm {
+
+// With both communicators: which of them a buffer will be used with depends on the call.
+void CclCommunicator::register_buffer(void* pointer, size_t bytes) {
+  if (library_.CommRegister == nullptr || library_.CommDeregister == nullptr) {
+    throw Error(Code::vendor, library_.version +
+                                  ": expected ncclCommRegister, which came with NCCL 2.19; got a "
+                                  "library without it; use the memory as it is");
+  }
+  if (pointer == nullptr || bytes == 0 || registrations_.contains(pointer)) {
+    throw Error(Code::invalid_argument,
+                library_.version + ": expected memory that is not registered yet; got " +
+                    (registrations_.contains(pointer) ? "a buffer that is" : "an empty buffer"));
+  }
+  std::vector<Registration> made;
+  for (nccl::Communicator* communicator : {blocking_.handle, first_.handle}) {
+    if (communicator == nullptr) continue;
+    void* handle = nullptr;
+    const nccl::Result result = library_.CommRegister(communicator, pointer, bytes, &handle);
+    if (result != nccl::success) {
+      for (const Registration& one : made) library_.CommDeregister(one.communicator, one.handle);
+      throw Error(Code::vendor, failure("ncclCommRegister", result) + ", of " +
+                                    format_bytes(static_cast<int64_t>(bytes)) +
+                                    "; give whole device buffers, best those of allocate()");
+    }
+    made.push_back({communicator, handle});
+  }
+  registrations_.emplace(pointer, std::move(made));
+}
+
+void CclCommunicator::deregister_buffer(void* pointer) {
+  const auto found = registrations_.find(pointer);
+  if (found == registrations_.end()) {
+    throw Error(Code::invalid_argument, library_.version +
+                                            ": expected the address of a registered buffer; got "
+                                            "another one; give where the buffer begins");
+  }
+  const std::vector<Registration> made = std::move(found->second);
+  registrations_.erase(found);
+  for (const Registration& one : made) {
+    const nccl::Result result = library_.CommDeregister(one.communicator, one.handle);
+    if (result != nccl::success) throw Error(Code::vendor, failure("ncclCommDeregister", result));
+  }
+}
+
+std::shared_ptr<void> CclCommunicator::allocate(size_t bytes) {
+  if (library_.MemAlloc == nullptr || library_.MemFree == nullptr) {
+    throw Error(Code::vendor, library_.version +
+                                  ": expected ncclMemAlloc, which came with NCCL 2.19; got a "
+                                  "library without it; use the framework's memory");
+  }
+  check(device_->make_current());
+  void* pointer = nullptr;
+  const nccl::Result made = library_.MemAlloc(&pointer, bytes);
+  if (made != nccl::success) {
+    throw Error(Code::vendor, failure("ncclMemAlloc", made) + ", of " +
+                                  format_bytes(static_cast<int64_t>(bytes)) + "; free some memory");
+  }
+  return {pointer, [device = device_, &library = library_, rank = rank_](void* memory) {
+            if (!device->make_current()) return;  // the process is at its end
+            const nccl::Result result = library.MemFree(memory);
+            if (result == nccl::success) return;
+            log(LogLevel::error,
+                library.failure("ncclMemFree", result) + "; deregister the buffer first", rank);
+          }};
+}
+
+void CclCommunicator::drop_registrations() {
+  for (const auto& [pointer, made] : registrations_) {
+    for (const Registration& one : made) {
+      const nccl::Result result = library_.CommDeregister(one.communicator, one.handle);
+      if (result != nccl::success) {
+        log(LogLevel::debug, failure("ncclCommDeregister", result), rank_);
+      }
+    }
+  }
+  registrations_.clear();
+}
+
+}  // namespace hetcomm
