@@ -135,6 +135,7 @@ def spec_of(
         member(_core.Collective, collective, "collective"),
         element,
         member(_core.ReduceOp, op, "--op"),
+        factor=0.5 if op == "premul_sum" else 1,  # of any factor the plan is the same
         root=root,
         count=0 if collective == "barrier" else -(-size // unit),
     )
@@ -316,7 +317,7 @@ def explain(
     collective: Annotated[str, typer.Argument(help="all_reduce, broadcast, all_gather, ...")],
     bytes: Annotated[str, typer.Option(help="Of the largest buffer: 4096, 256k, 16M, 1G.")] = "16M",
     dtype: Annotated[str, typer.Option(help="Of the elements.")] = "float32",
-    op: Annotated[str, typer.Option(help="sum, product, min, max, band, bor or bxor.")] = "sum",
+    op: Annotated[str, typer.Option(help="sum, product, average, premul_sum, min ...")] = "sum",
     root: Annotated[int, typer.Option(help="Rank, for collectives that have one.")] = 0,
     rank: Annotated[list[int] | None, typer.Option(help="Whose plan to show; repeatable.")] = None,
     topology: Annotated[Path | None, typer.Option(help="A cluster file, as for emulate.")] = None,

@@ -19,7 +19,7 @@ namespace hetcomm {
 namespace {
 
 void reduce_buffers(Dtype dtype, ReduceOp op, py::handle target_object,
-                    const py::sequence& source_objects) {
+                    const py::sequence& source_objects, double factor) {
   if (!reducible(dtype, op)) {
     throw Error(Code::invalid_argument,
                 std::string("expected a reducible dtype and operation; got ") + name(op) + " of " +
@@ -52,8 +52,15 @@ void reduce_buffers(Dtype dtype, ReduceOp op, py::handle target_object,
     pointers.push_back(source.data());
   }
   const py::gil_scoped_release release;
-  reduce(dtype, op, target.data(), pointers.data(), static_cast<int>(pointers.size()),
-         target.size() / size_of(dtype));
+  const int count = static_cast<int>(pointers.size());
+  const size_t elements = target.size() / size_of(dtype);
+  if (scales(op)) {
+    const bool divides = op == ReduceOp::average;
+    const Scale scale = rounded(dtype, {divides ? count : factor, divides});
+    scaled_sum(dtype, scale, target.data(), pointers.data(), count, elements);
+  } else {
+    reduce(dtype, op, target.data(), pointers.data(), count, elements);
+  }
 }
 
 // Python's view of memory, streams and events are their addresses.
@@ -167,8 +174,9 @@ void bind_device(py::module_& module) {
 void bind(py::module_& module) {
   bind_device(module);
   module.def("reduce", &reduce_buffers, py::arg("dtype"), py::arg("op"), py::arg("target"),
-             py::arg("sources"),
-             "target[i] = sources[0][i] op sources[1][i] op ..., in that order.\n\n"
+             py::arg("sources"), py::arg("factor") = 1.0,
+             "target[i] = sources[0][i] op sources[1][i] op ..., in that order; for average and "
+             "premul_sum their sum, divided by their number or times `factor`.\n\n"
              "Contiguous buffers of equal length in bytes, read as `dtype` whatever their own type "
              "(so bfloat16 may come as uint16). The target may be one of the sources. Raises "
              "InvalidArgumentError.");

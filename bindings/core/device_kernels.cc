@@ -45,6 +45,13 @@ void bind_launches(py::module_& module) {
                                static_cast<int>(sources.size()), count),
                  launch);
   });
+  module.def("scale_launch", [](Dtype dtype, double by, bool divides, Address target,
+                                Address source, size_t count) {
+    KernelLaunch launch;
+    return parts(
+        scale_launch(launch, dtype, {by, divides}, pointer(target), pointer(source), count),
+        launch);
+  });
   module.def("cast_launch", [](FloatFormat to, Address target, FloatFormat from, Address source,
                                size_t count) {
     KernelLaunch launch;
@@ -108,6 +115,14 @@ void bind(py::module_& module) {
              const std::vector<Address>& sources, size_t count, Address stream) {
             check(self.reduce(dtype, op, pointer(target), pointers(sources).data(),
                               static_cast<int>(sources.size()), count, pointer(stream)));
+          },
+          Released())
+      .def(
+          "scale",
+          [](const DeviceKernels& self, Dtype dtype, double by, bool divides, Address target,
+             Address source, size_t count, Address stream) {
+            check(self.scale(dtype, {by, divides}, pointer(target), pointer(source), count,
+                             pointer(stream)));
           },
           Released())
       .def(

@@ -146,8 +146,8 @@ void bind(py::module_& module) {
       .def(py::init(
                [](IslandKind kind, Dtype dtype, ReduceOp op, uint64_t sequence,
                   const std::vector<std::tuple<int, int, uintptr_t, uintptr_t, int64_t>>& pieces,
-                  const std::vector<std::pair<int64_t, int64_t>>& places) {
-                 IslandCall call{kind, dtype, op, {}, {}};
+                  const std::vector<std::pair<int64_t, int64_t>>& places, double factor) {
+                 IslandCall call{kind, dtype, op, factor, {}, {}};
                  for (const auto& [from, to, source, target, count] : pieces) {
                    call.pieces.push_back(piece(from, to, source, target, count));
                    call.descriptor.count += static_cast<uint64_t>(count);
@@ -157,13 +157,14 @@ void bind(py::module_& module) {
                    call.pieces.at(i).target_place = places[i].second;
                  }
                  call.descriptor.sequence = sequence;
-                 call.descriptor.collective = static_cast<uint32_t>(kind);
-                 call.descriptor.dtype = static_cast<uint32_t>(dtype);
-                 call.descriptor.op = static_cast<uint32_t>(op);
+                 call.descriptor.collective = static_cast<uint16_t>(kind);
+                 call.descriptor.dtype = static_cast<uint8_t>(dtype);
+                 call.descriptor.op = static_cast<uint8_t>(op);
+                 call.descriptor.factor = factor;
                  return call;
                }),
            py::arg("kind"), py::arg("dtype"), py::arg("op"), py::arg("sequence"), py::arg("pieces"),
-           py::arg("places") = std::vector<std::pair<int64_t, int64_t>>(),
+           py::arg("places") = std::vector<std::pair<int64_t, int64_t>>(), py::arg("factor") = 1.0,
            "pieces: (from, to, source address, target address, count) each; places: (source, "
            "target) "
            "each, or none.");

@@ -32,15 +32,17 @@ void bind_spec(py::module_& module) {
                    "for an all_to_all with unequal blocks, n x n row-major, element "
                    "from * n + to. Immutable and hashable.")
       .def(py::init([](Collective collective, Dtype dtype, ReduceOp op, int root, int64_t count,
-                       bool in_place, std::vector<int64_t> splits) {
-             return Spec{collective, dtype, op, root, count, in_place, std::move(splits)};
+                       bool in_place, std::vector<int64_t> splits, double factor) {
+             return Spec{collective, dtype, op, factor, root, count, in_place, std::move(splits)};
            }),
            py::arg("collective"), py::arg("dtype") = usual.dtype, py::arg("op") = usual.op,
            py::kw_only(), py::arg("root") = usual.root, py::arg("count") = usual.count,
-           py::arg("in_place") = usual.in_place, py::arg("splits") = usual.splits)
+           py::arg("in_place") = usual.in_place, py::arg("splits") = usual.splits,
+           py::arg("factor") = usual.factor)
       .def_readonly("collective", &Spec::collective)
       .def_readonly("dtype", &Spec::dtype)
       .def_readonly("op", &Spec::op)
+      .def_readonly("factor", &Spec::factor)
       .def_readonly("root", &Spec::root)
       .def_readonly("count", &Spec::count)
       .def_readonly("in_place", &Spec::in_place)
@@ -86,13 +88,15 @@ void bind_steps(py::module_& module) {
   py::class_<Step>(module, "Step",
                    "One entry of a plan. Lists are copies: assign the whole field to change it.")
       .def(py::init([](StepKind kind, int peer, int tag, std::vector<Range> sources, Range target,
-                       std::vector<Piece> pieces, std::vector<int> after) {
+                       std::vector<Piece> pieces, std::vector<int> after, bool scaled) {
              return Step{
-                 kind, peer, tag, std::move(sources), target, std::move(pieces), std::move(after)};
+                 kind,  peer, tag, std::move(sources), target, std::move(pieces), std::move(after),
+                 scaled};
            }),
            py::arg("kind") = StepKind::copy, py::arg("peer") = -1, py::arg("tag") = 0,
            py::arg("sources") = std::vector<Range>(), py::arg("target") = Range(),
-           py::arg("pieces") = std::vector<Piece>(), py::arg("after") = std::vector<int>())
+           py::arg("pieces") = std::vector<Piece>(), py::arg("after") = std::vector<int>(),
+           py::arg("scaled") = false)
       .def_readwrite("kind", &Step::kind)
       .def_readwrite("peer", &Step::peer)
       .def_readwrite("tag", &Step::tag)
@@ -100,6 +104,7 @@ void bind_steps(py::module_& module) {
       .def_readwrite("target", &Step::target)
       .def_readwrite("pieces", &Step::pieces)
       .def_readwrite("after", &Step::after)
+      .def_readwrite("scaled", &Step::scaled)
       .def("reads", &reads, py::arg("rank"), "The ranges that this step of `rank` reads.")
       .def("writes", &writes, py::arg("rank"))
       .def(py::self == py::self)

@@ -80,6 +80,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("kernels", &RankInfo::kernels)
       .def_readwrite("device", &RankInfo::device)
       .def_readwrite("ccl", &RankInfo::ccl)
+      .def_readwrite("float8", &RankInfo::float8)
       .def_readwrite("island", &RankInfo::island)
       .def_readwrite("nics", &RankInfo::nics)
       .def_readwrite("libraries", &RankInfo::libraries)

@@ -5,6 +5,8 @@
 namespace hetcomm {
 namespace {
 
+using PreMulSum = c10d::NCCLPreMulSumSupplement;
+
 ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
@@ -21,19 +23,39 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation) {
       return ReduceOp::bor;
     case c10d::ReduceOp::BXOR:
       return ReduceOp::bxor;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::average;
+    case c10d::ReduceOp::PREMUL_SUM:
+      return ReduceOp::premul_sum;
     default:
       break;
   }
   throw Error(Code::invalid_argument,
               std::string(operation) +
-                  ": expected SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR, got " +
-                  (op.op_ == c10d::ReduceOp::AVG ? "AVG; use SUM and divide by the group's size"
-                                                 : "PREMUL_SUM; multiply first and use SUM"));
+                  ": expected SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM, got "
+                  "operation " +
+                  std::to_string(static_cast<int>(op.op_)));
+}
+
+// A factor in a tensor is read here and now: all ranks compare it before they begin.
+double factor(const c10d::ReduceOp& op, const char* operation) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
+  const auto* given = dynamic_cast<const PreMulSum*>(op.supplement_.get());
+  if (given == nullptr) {
+    throw Error(Code::invalid_argument, std::string(operation) +
+                                            ": expected PREMUL_SUM with a factor; make it with "
+                                            "torch.distributed._make_nccl_premul_sum(factor)");
+  }
+  return given->tensor_factor.defined() ? given->tensor_factor.item<double>()
+                                        : given->double_factor;
 }
 
 }  // namespace
 
-void Call::reduce_by(const c10d::ReduceOp& op) { spec.op = reduce_op(op, operation); }
+void Call::reduce_by(const c10d::ReduceOp& op) {
+  spec.op = reduce_op(op, operation);
+  spec.factor = factor(op, operation);
+}
 
 void Call::rooted(int64_t root) {
   if (root < 0 || root >= size) {

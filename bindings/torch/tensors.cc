@@ -30,16 +30,26 @@ Dtype dtype_of(const at::Tensor& tensor) {
       return Dtype::float16;
     case at::kBFloat16:
       return Dtype::bfloat16;
+    case at::kFloat8_e4m3fn:
+      return Dtype::float8_e4m3fn;
+    case at::kFloat8_e5m2:
+      return Dtype::float8_e5m2;
     case at::kChar:
       return Dtype::int8;
     case at::kByte:
       return Dtype::uint8;
     case at::kShort:
       return Dtype::int16;
+    case at::kUInt16:
+      return Dtype::uint16;
     case at::kInt:
       return Dtype::int32;
+    case at::kUInt32:
+      return Dtype::uint32;
     case at::kLong:
       return Dtype::int64;
+    case at::kUInt64:
+      return Dtype::uint64;
     case at::kBool:
       return Dtype::boolean;
     default:

@@ -57,7 +57,7 @@ bool reducible(Dtype dtype, ReduceOp op) {
       return !bitwise;
     case DtypeClass::integral:
     case DtypeClass::boolean:
-      return true;
+      return !scales(op);
     case DtypeClass::moved:
       return false;
   }
@@ -65,7 +65,8 @@ bool reducible(Dtype dtype, ReduceOp op) {
 }
 
 bool ccl_reduces(Dtype dtype, ReduceOp op) {
-  if (!reducible(dtype, op) || dtype == Dtype::int16 || op == ReduceOp::bxor) return false;
+  if (!reducible(dtype, op) || op == ReduceOp::bxor) return false;
+  if (dtype == Dtype::int16 || dtype == Dtype::uint16) return false;
   return dtype == Dtype::boolean || (op != ReduceOp::band && op != ReduceOp::bor);
 }
 

@@ -72,10 +72,11 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
   const bool into_graph = recorded(*plan, options);
   CallDescriptor call;
   call.count = static_cast<uint64_t>(spec.count);
-  call.collective = static_cast<uint32_t>(spec.collective);
+  call.collective = static_cast<uint16_t>(spec.collective);
   call.root = static_cast<uint32_t>(spec.root);
-  call.dtype = static_cast<uint32_t>(spec.dtype);
-  call.op = static_cast<uint32_t>(spec.op);
+  call.dtype = static_cast<uint8_t>(spec.dtype);
+  call.op = static_cast<uint8_t>(spec.op);
+  call.factor = spec.factor;
   std::shared_ptr<Run> run;
   std::vector<std::shared_ptr<Run>> completed;
   {
@@ -106,8 +107,8 @@ Work Communicator::message(Collective direction, const void* input, void* output
   auto plan =
       std::make_shared<const Plan>(message_plan(*topology_, rank(), direction, peer, dtype, count));
   CallDescriptor call;
-  call.collective = static_cast<uint32_t>(direction);
-  call.dtype = static_cast<uint32_t>(dtype);
+  call.collective = static_cast<uint16_t>(direction);
+  call.dtype = static_cast<uint8_t>(dtype);
   call.count = static_cast<uint64_t>(count);
   const bool into_graph = recorded(*plan, options);
   auto run = make_run(std::move(plan), {input, output}, call, tag, options, into_graph);

@@ -52,7 +52,7 @@ std::string list(const std::vector<int>& ranks) {
 
 std::string describe(const CallDescriptor& call) {
   // A peer wrote it: anything may be in there.
-  if (call.collective > static_cast<uint32_t>(Collective::recv) || call.dtype >= kDtypes ||
+  if (call.collective > static_cast<uint16_t>(Collective::recv) || call.dtype >= kDtypes ||
       call.op >= kReduceOps) {
     return "an unknown operation";
   }
@@ -60,6 +60,7 @@ std::string describe(const CallDescriptor& call) {
   spec.collective = static_cast<Collective>(call.collective);
   spec.dtype = static_cast<Dtype>(call.dtype);
   spec.op = static_cast<ReduceOp>(call.op);
+  spec.factor = call.factor;
   spec.root = static_cast<int>(call.root);
   spec.count = static_cast<int64_t>(call.count);
   char history[32];

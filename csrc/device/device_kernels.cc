@@ -164,6 +164,13 @@ Status DeviceKernels::reduce(Dtype dtype, ReduceOp op, void* target, const void*
   return status ? run(launch, stream) : status;
 }
 
+Status DeviceKernels::scale(Dtype dtype, Scale scale, void* target, const void* source,
+                            size_t count, Stream stream) const {
+  KernelLaunch launch;
+  Status status = scale_launch(launch, dtype, scale, target, source, count);
+  return status ? run(launch, stream) : status;
+}
+
 Status DeviceKernels::cast(FloatFormat to, void* target, FloatFormat from, const void* source,
                            size_t count, Stream stream) const {
   KernelLaunch launch;

@@ -25,9 +25,13 @@ class DeviceKernels {
 
   // "NVRTC 13.0 (path), sm_90"
   const std::string& describe() const { return description_; }
+  // "sm_90"; empty for vendors whose compiler asks the device itself.
+  const std::string& architecture() const { return architecture_; }
 
   Status reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources,
                 int source_count, size_t count, Stream stream) const;
+  Status scale(Dtype dtype, Scale scale, void* target, const void* source, size_t count,
+               Stream stream) const;
   Status cast(FloatFormat to, void* target, FloatFormat from, const void* source, size_t count,
               Stream stream) const;
   Status quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, const void* source,

@@ -73,7 +73,7 @@ size_t threads_for(const Cut& cut, size_t lanes, size_t steps) {
 Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* target,
                      const void* const* sources, int source_count, size_t count) {
   const size_t size = size_of(dtype);
-  if (!reducible(dtype, op)) {
+  if (!reducible(dtype, op) || scales(op)) {
     return Status(Code::invalid_argument,
                   std::string("device reduce: expected a reducible dtype and operation; got ") +
                       name(op) + " of " + name(dtype));
@@ -94,6 +94,29 @@ Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* targe
   add(launch, target);
   add(launch, all);
   add(launch, source_count);
+  add(launch, cut);
+  return {};
+}
+
+Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target,
+                    const void* source, size_t count) {
+  const size_t size = size_of(dtype);
+  if (class_of(dtype) != DtypeClass::floating) {
+    return Status(Code::invalid_argument,
+                  std::string("device scale: expected a floating dtype; got ") + name(dtype));
+  }
+  for (const void* pointer : {static_cast<const void*>(target), source}) {
+    if (!aligned(pointer, size)) return misaligned("scale", size, pointer);
+  }
+  const size_t lanes = kVectorBytes / size;
+  const bool alike = (address(source) - address(target)) % kVectorBytes == 0;
+  const Cut cut = alike ? cut_at(target, size, count, lanes) : Cut{count, 0, 0};
+  launch.kernel =
+      "scale_kernel<" + qualified(name(dtype)) + ", " + (scale.divides ? "true" : "false") + ">";
+  set_blocks(launch, threads_for(cut, lanes, 1));
+  add(launch, target);
+  add(launch, source);
+  add(launch, scale.by);
   add(launch, cut);
   return {};
 }

@@ -26,6 +26,8 @@ struct KernelLaunch {
 // all addresses have the same remainder modulo 16, else of single elements. A count of 0 is legal.
 Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* target,
                      const void* const* sources, int source_count, size_t count);
+Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target,
+                    const void* source, size_t count);
 Status cast_launch(KernelLaunch& launch, FloatFormat to, void* target, FloatFormat from,
                    const void* source, size_t count);
 Status quantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,

@@ -7,15 +7,19 @@
 namespace hetcomm {
 
 // The reduction kernels of one instruction set, indexed by dtype and operation; null where the pair
-// is not reducible(). Immutable, with static storage; the arguments are those of reduce().
+// is not reducible(). Immutable, with static storage; the arguments are those of reduce() and
+// scaled_sum().
 struct Kernels {
 #define X(...) +1
   static constexpr int kDtypes = HETCOMM_DTYPES(X);
-  static constexpr int kOps = HETCOMM_REDUCE_OPS(X);
+  static constexpr int kOps = HETCOMM_COMBINING_OPS(X);
 #undef X
-  using Kernel = void (*)(void* target, const void* const* sources, int source_count, size_t count);
+  // `by` is what sums are multiplied or divided by, which the others ignore.
+  using Kernel = void (*)(void* target, const void* const* sources, int source_count, size_t count,
+                          double by);
   struct Row {
     Kernel ops[kOps];
+    Kernel multiplied, divided;  // sums; null but for floating dtypes
   };
   Row dtypes[kDtypes];
 };

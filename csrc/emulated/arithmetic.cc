@@ -1,7 +1,6 @@
 #include "emulated/arithmetic.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -12,7 +11,6 @@ namespace hetcomm::emulated {
 
 namespace {
 
-// Sums and products of unsigned numbers wrap to the same bits as those of signed ones.
 Dtype dtype_of(int type) {
   switch (type) {
     case type_int8:
@@ -20,17 +18,23 @@ Dtype dtype_of(int type) {
     case type_uint8:
       return Dtype::uint8;
     case type_int32:
-    case type_uint32:
       return Dtype::int32;
+    case type_uint32:
+      return Dtype::uint32;
     case type_int64:
-    case type_uint64:
       return Dtype::int64;
+    case type_uint64:
+      return Dtype::uint64;
     case type_float16:
       return Dtype::float16;
     case type_float32:
       return Dtype::float32;
     case type_float64:
       return Dtype::float64;
+    case type_float8e4m3:
+      return Dtype::float8_e4m3fn;
+    case type_float8e5m2:
+      return Dtype::float8_e5m2;
     default:
       return Dtype::bfloat16;
   }
@@ -50,19 +54,6 @@ ReduceOp op_of(int op) {
 }
 
 template <typename T>
-void extreme(int op, void* target, const void* const* sources, int source_count, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    T best{};
-    for (int source = 0; source < source_count; ++source) {
-      T value;
-      std::memcpy(&value, static_cast<const char*>(sources[source]) + i * sizeof(T), sizeof(T));
-      if (source == 0 || (op == op_max ? value > best : value < best)) best = value;
-    }
-    std::memcpy(static_cast<char*>(target) + i * sizeof(T), &best, sizeof(T));
-  }
-}
-
-template <typename T>
 void divide_all(int by, void* target, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     char* place = static_cast<char*>(target) + i * sizeof(T);
@@ -71,13 +62,6 @@ void divide_all(int by, void* target, size_t count) {
     value = static_cast<T>(value / static_cast<T>(by));
     std::memcpy(place, &value, sizeof(T));
   }
-}
-
-template <typename T>
-Scalar scalar(T value) {
-  Scalar made;
-  std::memcpy(made.bytes, &value, sizeof value);
-  return made;
 }
 
 }  // namespace
@@ -94,20 +78,11 @@ size_t size_of_type(int type) {
   }
 }
 
-bool reducible_type(int type) { return size_of_type(type) > 0 && type < type_float8e4m3; }
-
-bool floating_type(int type) { return type >= type_float16 && type <= type_bfloat16; }
+bool floating_type(int type) { return type >= type_float16 && type <= type_float8e5m2; }
 
 void combine(int type, int op, void* target, const void* const* sources, int source_count,
              size_t count) {
-  bool ordered = op == op_max || op == op_min;
-  if (ordered && type == type_uint32) {
-    extreme<uint32_t>(op, target, sources, source_count, count);
-  } else if (ordered && type == type_uint64) {
-    extreme<uint64_t>(op, target, sources, source_count, count);
-  } else {
-    reduce(dtype_of(type), op_of(op), target, sources, source_count, count);
-  }
+  reduce(dtype_of(type), op_of(op), target, sources, source_count, count);
 }
 
 void scale(int type, const Scalar& by, void* target, const void* source, size_t count) {
@@ -140,19 +115,9 @@ void divide(int type, int by, void* target, size_t count) {
 }
 
 Scalar reciprocal(int type, int of) {
-  float value = 1.0f / static_cast<float>(of);
-  switch (type) {
-    case type_float64:
-      return scalar(1.0 / of);
-    case type_float32:
-      return scalar(value);
-    case type_float16:
-      return scalar(static_cast<_Float16>(value));
-    default: {  // bfloat16: the upper half of a float, rounded to nearest even
-      uint32_t bits = std::bit_cast<uint32_t>(value);
-      return scalar(static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
-    }
-  }
+  Scalar made;
+  std::memcpy(made.bytes, stored(dtype_of(type), 1.0 / of).data(), sizeof made.bytes);
+  return made;
 }
 
 }  // namespace hetcomm::emulated

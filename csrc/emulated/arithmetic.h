@@ -11,7 +11,6 @@ struct Scalar {
 };
 
 size_t size_of_type(int type);  // 0: no such type
-bool reducible_type(int type);  // the 8-bit floats are only moved
 bool floating_type(int type);
 
 // target = sources[0] op sources[1] op ...; `op` is sum, product, max or min.

@@ -93,7 +93,6 @@ int add(void* handle, void* stream_handle, Call call) {
             "the root or peer is not a rank of the communicator");
     require(size_of_type(call.type) > 0, ccl_invalid_argument, "unknown data type");
     if (call.kind <= CallKind::reduce) {
-      require(reducible_type(call.type), ccl_invalid_argument, "8-bit floats are not reduced here");
       call.reduction = communicator->reduction(call.reduction.op, call.type);
     }
     auto same = [&](const Pending& pending) { return pending.communicator == communicator; };
@@ -294,7 +293,7 @@ int ncclMemFree(void* pointer) {
 int ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, void* handle) {
   return with(handle, [&](Communicator& communicator) {
     require(op != nullptr && scalar != nullptr, ccl_invalid_argument, "a null pointer");
-    require(reducible_type(type), ccl_invalid_argument, "a type that is not reduced");
+    require(size_of_type(type) > 0, ccl_invalid_argument, "unknown data type");
     Reduction made;
     made.scaled = true;
     if (residence == scalar_immediate) {

@@ -41,6 +41,15 @@ Status DeviceSteps::reduce(int step, Dtype dtype, ReduceOp op, void* target,
   return status.ok() ? started(step, streams_.inner()) : status;
 }
 
+Status DeviceSteps::scale(int step, Dtype dtype, Scale by, void* target, const void* source,
+                          size_t count) {
+  Status status = follow(streams_.inner());
+  if (status.ok()) {
+    status = streams_.kernels()->scale(dtype, by, target, source, count, streams_.inner());
+  }
+  return status.ok() ? started(step, streams_.inner()) : status;
+}
+
 // Remembers the step that was just put into the stream.
 Status DeviceSteps::started(int step, Stream stream) {
   Status status;

@@ -21,6 +21,7 @@ class DeviceSteps {
   Status copy(int step, void* target, const void* source, size_t bytes, Way way);
   Status reduce(int step, Dtype dtype, ReduceOp op, void* target,
                 const std::vector<const void*>& sources, size_t count);
+  Status scale(int step, Dtype dtype, Scale by, void* target, const void* source, size_t count);
   // Has `stream` wait for `filled`, once.
   Status follow(Stream stream);
   // Of the step that was just started: it counts as over, since it is part of a graph, within which

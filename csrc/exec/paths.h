@@ -41,13 +41,13 @@ class Paths {
   void close(bool flush);
   bool closed() const;
 
-  // Tags of 64 bits: receiver's communicator 14, sender's rank 13, kind 1, then for a collective
-  // sequence 12, message number 12, call hash 12; for send/recv user tag 32, call hash 4. A receive
+  // Tags of 64 bits: receiver's communicator 13, sender's rank 13, kind 1, then for a collective
+  // sequence 12, message number 12, call hash 13; for send/recv user tag 32, call hash 5. A receive
   // ignores the call hash when it matches and compares it afterwards, so that ranks which disagree
   // about the call find out instead of waiting for a message that never comes.
   static constexpr int kMaxRanks = 1 << 13;
-  static constexpr uint32_t kMaxCommunicators = 1 << 14;
-  static constexpr uint64_t kCollectiveHash = 0xfff, kMessageHash = 0xf;
+  static constexpr uint32_t kMaxCommunicators = 1 << 13;
+  static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
   static_assert(kDtypes <= kMessageHash + 1, "the call hash of a message is its dtype");
   uint64_t send_tag(int to, uint64_t body) const {
     return tag(peers_[to].communicator, rank_, body);
@@ -56,16 +56,16 @@ class Paths {
     return tag(peers_[rank_].communicator, from, body);
   }
   static uint64_t collective_body(uint64_t sequence, int message, uint64_t hash) {
-    return (sequence & 0xfff) << 24 | static_cast<uint64_t>(message & 0xfff) << 12 |
+    return (sequence & 0xfff) << 25 | static_cast<uint64_t>(message & 0xfff) << 13 |
            (hash & kCollectiveHash);
   }
   static uint64_t message_body(uint32_t user_tag, uint64_t hash) {
-    return uint64_t{1} << 36 | static_cast<uint64_t>(user_tag) << 4 | (hash & kMessageHash);
+    return uint64_t{1} << 37 | static_cast<uint64_t>(user_tag) << 5 | (hash & kMessageHash);
   }
 
  private:
   static uint64_t tag(uint32_t communicator, int sender, uint64_t body) {
-    return static_cast<uint64_t>(communicator) << 50 | static_cast<uint64_t>(sender) << 37 | body;
+    return static_cast<uint64_t>(communicator) << 51 | static_cast<uint64_t>(sender) << 38 | body;
   }
 
   int rank_;

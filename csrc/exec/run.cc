@@ -1,6 +1,7 @@
 #include "exec/run.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -37,7 +38,8 @@ int64_t place(const Range& range) { return static_cast<int64_t>(range.space) << 
 uint64_t hash(const CallDescriptor& call) {
   uint64_t value = 0xcbf29ce484222325;
   for (uint64_t word : {call.sequence, call.count, uint64_t{call.collective} << 32 | call.root,
-                        uint64_t{call.dtype} << 32 | call.op, call.history}) {
+                        uint64_t{call.dtype} << 32 | call.op,
+                        std::bit_cast<uint64_t>(call.factor + 0.0), call.history}) {
     value = (value ^ word) * 0x9e3779b97f4a7c15;
     value ^= value >> 29;
   }
@@ -148,19 +150,29 @@ void Run::start_step(int index) {
   }
 }
 
+Scale Run::scale() const { return rounded(plan_->spec.dtype, scale_of(plan_->spec, plan_->size)); }
+
 void Run::start_reduce(int index) {
   const Step& step = plan_->steps[index];
   std::vector<const void*> sources;
   for (const Range& source : step.sources) sources.push_back(address(source));
   const auto count = static_cast<size_t>(step.target.count);
   if (device_ && step.target.space != Space::staging) {
-    const Status status = device_steps_->reduce(index, plan_->spec.dtype, plan_->spec.op,
-                                                address(step.target), sources, count);
+    const Status status =
+        step.scaled ? device_steps_->scale(index, plan_->spec.dtype, scale(), address(step.target),
+                                           sources[0], count)
+                    : device_steps_->reduce(index, plan_->spec.dtype, combining(plan_->spec.op),
+                                            address(step.target), sources, count);
     if (!status.ok()) fail(at_step(index, status));
     return;
   }
-  reduce(plan_->spec.dtype, plan_->spec.op, address(step.target), sources.data(),
-         static_cast<int>(sources.size()), count);
+  if (step.scaled) {
+    scaled_sum(plan_->spec.dtype, scale(), address(step.target), sources.data(),
+               static_cast<int>(sources.size()), count);
+  } else {
+    reduce(plan_->spec.dtype, combining(plan_->spec.op), address(step.target), sources.data(),
+           static_cast<int>(sources.size()), count);
+  }
   complete(index);
 }
 
@@ -179,7 +191,8 @@ bool Run::progress_island() {
     const Step& step = plan_->steps[index];
     island_call_.kind = island_kind(step.kind);
     island_call_.dtype = plan_->spec.dtype;
-    island_call_.op = plan_->spec.op;
+    island_call_.op = step.scaled ? plan_->spec.op : combining(plan_->spec.op);
+    island_call_.factor = plan_->spec.factor;
     island_call_.descriptor = call_;
     island_call_.descriptor.step = next_island_;  // indices of steps differ between ranks
     island_call_.pieces.clear();

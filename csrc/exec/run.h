@@ -97,6 +97,7 @@ class Run {
   void start_copy(int index);
   void start_reduce(int index);
   bool may_post(int index);
+  Scale scale() const;
   bool settled() const;
   void look_at_island();
   bool progress_island();

@@ -30,8 +30,9 @@ void Run::prepare(const DeviceKernels* kernels) {
   for (const Step& step : plan_->steps) {
     if (step.kind != StepKind::reduce || step.target.space == Space::staging) continue;
     const std::vector<const void*> none(step.sources.size());
-    check(kernels->reduce(plan_->spec.dtype, plan_->spec.op, nullptr, none.data(),
-                          static_cast<int>(none.size()), 0, nullptr));
+    check(step.scaled ? kernels->scale(plan_->spec.dtype, scale(), nullptr, nullptr, 0, nullptr)
+                      : kernels->reduce(plan_->spec.dtype, combining(plan_->spec.op), nullptr,
+                                        none.data(), static_cast<int>(none.size()), 0, nullptr));
   }
 }
 

@@ -16,10 +16,11 @@ namespace hetcomm {
 struct CallDescriptor {
   uint64_t sequence = 0;  // the how-manieth collective of the communicator
   uint64_t count = 0;
-  uint32_t collective = 0;
   uint32_t root = 0;
-  uint32_t dtype = 0;
-  uint32_t op = 0;
+  uint16_t collective = 0;
+  uint8_t dtype = 0;
+  uint8_t op = 0;
+  double factor = 1;
   uint64_t history = 0;  // hash of all earlier calls: a disagreement shows at the next one at least
   uint64_t step = 0;     // the island step within the plan
 
@@ -46,7 +47,8 @@ enum class IslandKind : uint8_t { all_reduce, reduce_scatter, all_gather, all_to
 struct IslandCall {
   IslandKind kind = IslandKind::all_reduce;
   Dtype dtype = Dtype::float32;
-  ReduceOp op = ReduceOp::sum;
+  ReduceOp op = ReduceOp::sum;  // average: over the members
+  double factor = 1;            // of premul_sum, which only native libraries have
   CallDescriptor descriptor;
   std::vector<IslandPiece> pieces;  // the same list, but for addresses, on every member
   // The stream is being recorded into a graph: the call is over as soon as it is in the stream.

@@ -22,17 +22,6 @@ Range part(const Range& range, int64_t offset, int64_t count) {
   return {range.space, range.offset + offset, count};
 }
 
-// Calls visit(offset, count) for each part of what is staged, once if there is nothing.
-template <typename Visit>
-void for_parts(int64_t count, Dtype dtype, const Visit& visit) {
-  const int64_t size = staged_part(count, dtype);
-  int64_t offset = 0;
-  do {
-    visit(offset, std::min(size, count - offset));
-    offset += size;
-  } while (offset < count);
-}
-
 }  // namespace
 
 AccessMap::Cells::iterator AccessMap::split(int64_t at) {
@@ -92,15 +81,18 @@ PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_ra
     : topology_(topology),
       spec_(spec),
       only_rank_(only_rank),
+      contributions_(spec.in_place ? Space::output : Space::input),
       ranks_(only_rank < 0 ? topology.size() : 1),
-      scratch_counts_(topology.size(), 0) {}
+      scratch_counts_(topology.size(), 0) {
+  place_scale();
+}
 
 bool PlanBuilder::recorded_island(int island) const {
   return only_rank_ < 0 || topology_.island_of(only_rank_) == island;
 }
 
 Range PlanBuilder::placed(Range range) const {
-  if (spec_.in_place && range.space == Space::input) range.space = Space::output;
+  if (range.space == Space::input) range.space = contributions_;
   return range;
 }
 
@@ -124,7 +116,9 @@ void PlanBuilder::island_step(StepKind kind, int island, const std::vector<Piece
     for (const Piece& piece : pieces) copy(members[0], piece.source, piece.target);
     return;
   }
-  Step step{.kind = kind};
+  const bool reduces =
+      kind == StepKind::island_all_reduce || kind == StepKind::island_reduce_scatter;
+  Step step{.kind = kind, .scaled = reduces && island_scales_};
   for (Piece piece : pieces) {
     require_equal_counts(piece.source, piece.target);
     if (piece.source.count == 0) continue;
@@ -187,8 +181,7 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
     }
     record(rank, std::move(step));
   };
-  const bool through_staging = topology_.stages(rank) || !topology_.rank(rank).kernels;
-  if (topology_.native(rank) && through_staging) {
+  if (through_staging(topology_, rank)) {
     for_parts(target.count, spec_.dtype, reduce_part);
   } else {
     reduce_part(0, target.count);
@@ -237,6 +230,7 @@ Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
 
 Plan PlanBuilder::take(int rank, std::string algorithm) {
   RankState& state = this->state(rank);
+  if (output_scales_) scale_outputs(rank);
   Lowered lowered{.scratch_count = scratch_counts_[rank]};
   if (topology_.native(rank)) {
     lowered = lower(topology_, spec_, rank, state.unlowered,

@@ -34,7 +34,9 @@ class AccessMap {
 // Algorithms describe a collective for all ranks at once by calling these in any order that a
 // serial execution could take; the builder records each rank's steps, lowers those of ranks with
 // device memory, and derives what each step waits for from the ranges it reads and writes. So a
-// send always has its recv, and no dependency can be forgotten. Use once, on one thread.
+// send always has its recv, and no dependency can be forgotten. Nor do algorithms know of scales:
+// the builder has the one island that there is apply it, or multiplies all inputs first, or divides
+// all outputs last (scaling.cc). Use once, on one thread.
 class PlanBuilder {
  public:
   // Records the steps of `only_rank`, or of all ranks when it is -1.
@@ -75,7 +77,11 @@ class PlanBuilder {
   RankState& state(int rank) { return ranks_[only_rank_ < 0 ? rank : 0]; }
   bool recorded(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
   bool recorded_island(int island) const;
-  Range placed(Range range) const;  // with in_place, the input is the output
+  // With in_place, the input is the output; once contributions are scaled, it is where they lie.
+  Range placed(Range range) const;
+  void place_scale();
+  void scale(int rank, const Range& source, const Range& target);
+  void scale_outputs(int rank);
   void island_step(StepKind kind, int island, const std::vector<Piece>& pieces);
   void message(int from, const Range& source, int to, const Range& target);
   void record(int rank, Step step);
@@ -84,6 +90,9 @@ class PlanBuilder {
   const Topology& topology_;
   Spec spec_;
   int only_rank_;
+  Space contributions_;           // what algorithms name input
+  bool island_scales_ = false;    // its reductions do
+  bool output_scales_ = false;    // what they come to is scaled in the end
   std::vector<RankState> ranks_;  // those that are recorded
   std::vector<int64_t> scratch_counts_;
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostErrors = 16;  // one fault shows in many places; the first ones tell
 
 // Compares a rank's output with what is wanted; appends the first difference.
-void check_output(const Execution& execution, const std::vector<Run>& wanted, int rank,
+void check_output(const Execution& execution, const std::vector<Run>& wanted, int rank, bool scaled,
                   std::vector<std::string>& errors) {
   std::vector<Run> value;
   for (const Run& want : wanted) {
@@ -24,6 +24,14 @@ void check_output(const Execution& execution, const std::vector<Run>& wanted, in
       const bool summed = want.term == Contributions::every
                               ? got.term != Terms::none && execution.terms().all_ranks(got.term)
                               : got.term == want.term;
+      const bool reduced = want.term == Contributions::every && summed;
+      if (reduced && execution.terms().scaled(got.term) != scaled) {
+        errors.push_back("rank " + std::to_string(rank) + " " +
+                         describe({Space::output, want.begin + got.begin, got.end - got.begin}) +
+                         ": expected each contribution " + (scaled ? "scaled once" : "not scaled") +
+                         "; got " + execution.describe(got));
+        return;
+      }
       if (summed && got.index == index) continue;
       const Range where{Space::output, want.begin + got.begin, got.end - got.begin};
       const Run expected{got.begin, got.end, index, want.term};
@@ -55,7 +63,7 @@ void check_barrier(const Execution& execution, const Plan& plan, std::vector<std
 void check_order(const Execution& execution, const Spec& spec, int size,
                  std::vector<std::string>& errors) {
   const bool rounds = class_of(spec.dtype) == DtypeClass::floating &&
-                      (spec.op == ReduceOp::sum || spec.op == ReduceOp::product);
+                      (combining(spec.op) == ReduceOp::sum || spec.op == ReduceOp::product);
   if (spec.collective != Collective::all_reduce || !rounds) return;
   std::vector<Run> first, value;
   execution.read(0, {Space::output, 0, spec.count}, first);
@@ -96,6 +104,7 @@ std::vector<std::string> check(const Topology& topology, const std::vector<Plan>
   std::vector<std::string> errors = graph.errors();
   if (errors.empty()) {
     const Spec& spec = plans[0].spec;
+    const bool scaled = scale_of(spec, topology.size()).by != 1;
     const Contributions meaning = contributions(spec, topology.size());
     Execution execution(topology, plans, graph, meaning.inputs);
     errors = misplaced(topology, plans, kMostErrors);
@@ -104,7 +113,7 @@ std::vector<std::string> check(const Topology& topology, const std::vector<Plan>
     check_races(execution, plans, errors);
     if (errors.empty()) {
       for (int rank = 0; rank < topology.size(); ++rank) {
-        check_output(execution, meaning.outputs[rank], rank, errors);
+        check_output(execution, meaning.outputs[rank], rank, scaled, errors);
         if (spec.collective == Collective::barrier) check_barrier(execution, plans[rank], errors);
       }
     }

@@ -125,6 +125,10 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
         report(step, "adds " + hetcomm::describe(where) + ": expected " +
                          std::to_string(left.index) + " as the first element's index; got " +
                          describe(right));
+      } else if (terms_.scaled(a.term) != terms_.scaled(b.term)) {
+        report(step, "adds " + hetcomm::describe(where) +
+                         ": expected all contributions scaled or none; got " + describe(left) +
+                         " and " + describe(right));
       } else if (term == Terms::none) {
         report(step, "adds " + hetcomm::describe(where) + ": counts rank " +
                          terms_.shared(a.term, b.term) + " twice; expected none of " +
@@ -139,6 +143,21 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
     if (b.end == end) ++j;
   }
   sum = std::move(result);
+}
+
+// `range` is where the value comes from.
+void Execution::scale(int step, const Range& range, Value& value) {
+  for (Run& run : value) {
+    if (run.term == Terms::none) continue;
+    const int term = terms_.scale(run.term);
+    if (term != Terms::none) {
+      run.term = term;
+      continue;
+    }
+    report(step, "scales " + hetcomm::describe(range) +
+                     ": expected contributions not yet scaled; got " + describe(run));
+    return;
+  }
 }
 
 std::vector<std::string> Execution::run(size_t most) {
@@ -195,6 +214,7 @@ void Execution::perform_local(int step) {
     if (part > 0) add(step, source, sum, more, Terms::Kind::pair);
     if (same_place(source, at.target)) target_part = part;
   }
+  if (at.scaled) scale(step, at.sources.at(0), sum);
   const bool nothing = at.kind == StepKind::copy && same_place(at.sources.at(0), at.target);
   if (!nothing) store(step, target_part, at.target, sum);
 }
@@ -227,6 +247,7 @@ void Execution::perform_piece(const StepGraph::Meeting& meeting, int part, const
     load(meeting.steps[i], part, piece.source, more);
     add(meeting.steps[i], piece.source, value, more, Terms::Kind::island);
   }
+  if (graph_.step(any).scaled) scale(any, piece.source, value);
   for (int step : to_all ? meeting.steps : std::vector<int>{to}) {
     const bool nothing = !sums && step == from && same_place(piece.source, piece.target);
     if (!nothing) store(step, part, piece.target, value);
@@ -265,7 +286,8 @@ std::string Execution::describe(const Run& run) const {
   const std::string elements = "elements [" + std::to_string(run.index) + ", " +
                                std::to_string(run.index + (run.end - run.begin)) + ") of ";
   return elements +
-         (run.term == Contributions::every ? "all ranks" : "ranks " + terms_.ranks(run.term));
+         (run.term == Contributions::every ? "all ranks" : "ranks " + terms_.ranks(run.term)) +
+         (run.term >= 0 && terms_.scaled(run.term) ? ", scaled" : "");
 }
 
 std::string Execution::describe(const Access& access) const {

@@ -132,6 +132,10 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
   return {residence.scratch_count(), residence.staging_count()};
 }
 
+bool through_staging(const Topology& topology, int rank) {
+  return topology.native(rank) && (topology.stages(rank) || !topology.rank(rank).kernels);
+}
+
 int64_t staged_part(int64_t count, Dtype dtype) {
   const auto element = static_cast<int64_t>(size_of(dtype));
   const int64_t bytes = count * element, line = kCacheLine / element;

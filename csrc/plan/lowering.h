@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -24,5 +25,19 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
 // A staged message is cut into parts, so that copies and wire overlap; so are reductions of what
 // came in parts. Elements of each part of `count`, but for the last; alike on both ends.
 int64_t staged_part(int64_t count, Dtype dtype);
+
+// Calls visit(offset, count) for each of those parts, once if there is nothing.
+template <typename Visit>
+void for_parts(int64_t count, Dtype dtype, const Visit& visit) {
+  const int64_t size = staged_part(count, dtype);
+  int64_t offset = 0;
+  do {
+    visit(offset, std::min(size, count - offset));
+    offset += size;
+  } while (offset < count);
+}
+
+// Whether what a rank reduces may come through staging.
+bool through_staging(const Topology& topology, int rank);
 
 }  // namespace hetcomm

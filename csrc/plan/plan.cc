@@ -1,6 +1,8 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
 
 #include "base/status.h"
 
@@ -36,6 +38,11 @@ std::string list(const std::vector<int>& values) {
   std::string text;
   for (int value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
   return text;
+}
+
+std::string number(double value) {
+  char text[32];  // as short as it can be
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
 std::string text_of(const Range& range) {
@@ -79,14 +86,21 @@ size_t hash(const Spec& spec) {
       static_cast<uint64_t>(spec.op) << 16 | static_cast<uint64_t>(spec.in_place) << 24 |
       static_cast<uint64_t>(static_cast<uint32_t>(spec.root)) << 32);
   mix(static_cast<uint64_t>(spec.count));
+  mix(std::bit_cast<uint64_t>(spec.factor + 0.0));
   for (int64_t split : spec.splits) mix(static_cast<uint64_t>(split));
   return value;
+}
+
+Scale scale_of(const Spec& spec, int size) {
+  if (spec.op == ReduceOp::average) return {static_cast<double>(size), true};
+  return {spec.factor, false};
 }
 
 std::string describe(const Spec& spec) {
   std::string text = name(spec.collective);
   if (spec.collective == Collective::barrier) return text;
   if (has_reduction(spec.collective)) text += std::string(" ") + name(spec.op);
+  if (spec.factor != 1) text += " " + number(spec.factor);
   text += std::string(" ") + name(spec.dtype);
   text += spec.splits.empty() ? " x " + std::to_string(spec.count) : " with unequal blocks";
   if (has_root(spec.collective)) text += ", root " + std::to_string(spec.root);
@@ -112,6 +126,7 @@ std::string describe(const Step& step) {
     text.append(step.kind == StepKind::send ? " to rank " : " from rank ");
     text.append(std::to_string(step.peer)).append(", message ").append(std::to_string(step.tag));
   }
+  if (step.scaled) text += ", scaled";
   return step.after.empty() ? text : text + ", after " + list(step.after);
 }
 

@@ -37,6 +37,7 @@ struct Spec {
   Collective collective = Collective::all_reduce;
   Dtype dtype = Dtype::float32;
   ReduceOp op = ReduceOp::sum;
+  double factor = 1;  // of premul_sum; 1 for all others
   int root = 0;
   int64_t count = 0;
   // Input and output are the same memory: the whole buffer for all_reduce, reduce and broadcast
@@ -48,6 +49,8 @@ struct Spec {
   bool operator==(const Spec&) const = default;
 };
 size_t hash(const Spec& spec);
+// Of the operation, among `size` ranks. A sum that nothing would change needs none: by is 1.
+Scale scale_of(const Spec& spec, int size);
 std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 
 // staging is pinned host memory of a rank whose memory is a device's. Its input, output and scratch
@@ -76,6 +79,8 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
+// Reductions combine by combining(spec.op). One that is `scaled` also applies the scale of the
+// operation, to its result.
 // island_all_reduce:     every member's target = sum over members of source
 // island_reduce_scatter: target on `to`        = sum over members of source
 // island_all_gather:     every member's target = source on `from`
@@ -83,7 +88,8 @@ struct Piece {
 // send, recv:            sources[0] to peer; target from peer; matched by (ranks, tag)
 // copy:                  target = sources[0]; between home and staging, or within home
 // reduce:                target = sources[0] op sources[1] op ... (target may be one of them); in
-//                        staging by the host, at home by whoever holds that memory
+//                        staging by the host, at home by whoever holds that memory; scaled only
+//                        with one source
 enum class StepKind : uint8_t {
   island_all_reduce,
   island_reduce_scatter,
@@ -108,6 +114,7 @@ struct Step {
   Range target;
   std::vector<Piece> pieces;  // island steps: the same list on every member
   std::vector<int> after;     // indices of earlier steps of this plan
+  bool scaled = false;        // reductions only
 
   bool operator==(const Step&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "plan/planner.h"
 
 #include <bit>
+#include <cmath>
 
 #include "base/config.h"
 #include "base/status.h"
@@ -90,7 +91,14 @@ void Planner::validate(const Spec& spec) const {
     const bool moved = class_of(spec.dtype) == DtypeClass::moved;
     refuse(spec, std::string(name(spec.op)) + " is not defined for " + name(spec.dtype) +
                      "; expected " +
-                     (moved ? "a numeric dtype" : "sum, product, min or max, or an integer dtype"));
+                     (moved             ? "a numeric dtype"
+                      : scales(spec.op) ? "a floating dtype, or sum and a scale of your own"
+                                        : "an operation other than band, bor and bxor, or an "
+                                          "integer dtype"));
+  }
+  if (!std::isfinite(spec.factor) || (spec.op != ReduceOp::premul_sum && spec.factor != 1)) {
+    refuse(spec, "expected a finite factor of premul_sum, and 1 for other operations; got " +
+                     std::to_string(spec.factor));
   }
   if (has_reduction(spec.collective) && !ccl_reduces(spec.dtype, spec.op)) {
     for (const std::vector<int>& members : topology_->islands()) {
@@ -102,6 +110,7 @@ void Planner::validate(const Spec& spec) const {
                        "tensors in host memory");
     }
   }
+  if (has_reduction(spec.collective) && is_float8(spec.dtype)) expect_float8(spec);
   if (spec.in_place && spec.collective != Collective::all_reduce &&
       spec.collective != Collective::reduce && spec.collective != Collective::broadcast) {
     refuse(spec, "in place is for all_reduce, reduce and broadcast; expected separate buffers");
@@ -119,6 +128,19 @@ void Planner::validate(const Spec& spec) const {
                        std::to_string(spec.splits[i]) + " from rank " + std::to_string(i / size) +
                        " to " + std::to_string(i % size));
     }
+  }
+}
+
+void Planner::expect_float8(const Spec& spec) const {
+  for (int rank = 0; rank < topology_->size(); ++rank) {
+    const RankInfo& info = topology_->rank(rank);
+    const bool alone = topology_->island(topology_->island_of(rank)).size() < 2;
+    if (alone || !topology_->native(rank) || info.float8) continue;
+    refuse(spec,
+           "8-bit floats are reduced by NCCL 2.24 or newer on devices of compute capability "
+           "9.0 or newer; rank " +
+               std::to_string(rank) + " on " + info.host_name + " has " + info.ccl + " and " +
+               info.device + "; update the library, or reduce as bfloat16");
   }
 }
 

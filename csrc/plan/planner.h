@@ -67,6 +67,7 @@ class Planner {
   };
 
   void validate(const Spec& spec) const;           // throws Error(invalid_argument)
+  void expect_float8(const Spec& spec) const;      // of native libraries
   const Algorithm* named(const Spec& spec) const;  // by the table; null where it says auto
   const Algorithm& select(const Spec& spec) const;
   std::vector<Plan> build_all(const Spec& spec, const Algorithm& algorithm) const;

@@ -4,6 +4,23 @@
 #include <tuple>
 
 namespace hetcomm {
+namespace {
+
+// What a scaled step should be; empty if it is.
+std::string expected_scale(const Topology& topology, const Spec& spec, int rank, const Step& step) {
+  if (!has_reduction(spec.collective) || !scales(spec.op)) {
+    return std::string("no scale in ") + hetcomm::describe(spec);
+  }
+  if (step.kind == StepKind::reduce) return step.sources.size() == 1 ? "" : "one source";
+  if (step.kind != StepKind::island_all_reduce && step.kind != StepKind::island_reduce_scatter) {
+    return "a reduction";
+  }
+  // An island divides by its own members; and the CPU engine has no factor.
+  if (topology.islands().size() > 1) return "the only island";
+  return spec.op == ReduceOp::average || topology.native(rank) ? "" : "a native library";
+}
+
+}  // namespace
 
 std::string describe(const Range& range) {
   return std::string(name(range.space)) + "[" + std::to_string(range.offset) + ", " +
@@ -74,6 +91,10 @@ bool StepGraph::check_plans(const Topology& topology) {
                           (expects_one ? "one source" : "sources") + "; got " +
                           std::to_string(sources));
       }
+      if (const std::string wanted = expected_scale(topology, plan.spec, rank, step);
+          step.scaled && !wanted.empty()) {
+        errors_.push_back(hetcomm::describe(plan, index) + " is scaled: expected " + wanted);
+      }
       if (message && (step.peer < 0 || step.peer >= size || step.peer == rank)) {
         errors_.push_back(hetcomm::describe(plan, index) + ": expected another rank below " +
                           std::to_string(size) + " as peer; got " + std::to_string(step.peer));
@@ -138,7 +159,9 @@ void StepGraph::tie_islands(const Topology& topology) {
       const size_t common = std::min(mine.size(), leader.size());
       for (size_t i = 0; i < common; ++i) {
         const Step &here = step(mine[i]), &there = step(leader[i]);
-        if (here.kind == there.kind && here.pieces == there.pieces) continue;
+        if (here.kind == there.kind && here.pieces == there.pieces && here.scaled == there.scaled) {
+          continue;
+        }
         errors_.push_back(describe(mine[i]) + ", island step " + std::to_string(i) +
                           ", differs from " + describe(leader[i]) +
                           "; expected the same kind and pieces on all members of island " +

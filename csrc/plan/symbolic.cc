@@ -5,7 +5,8 @@
 
 namespace hetcomm {
 
-Terms::Terms(int ranks) : ranks_(ranks), words_((ranks + 63) / 64), sets_(words_ * ranks, 0) {
+Terms::Terms(int ranks)
+    : ranks_(ranks), words_((ranks + 63) / 64), sets_(words_ * ranks, 0), scaled_(ranks, false) {
   for (int rank = 0; rank < ranks; ++rank) {
     sets_[rank * words_ + rank / 64] |= uint64_t{1} << (rank % 64);
   }
@@ -17,6 +18,7 @@ int Terms::sum(int a, int b, Kind kind) {
   const uint64_t key = static_cast<uint64_t>(a) << 32 | static_cast<uint32_t>(b);
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
+  if (scaled_[a] != scaled_[b]) return none;
   for (size_t i = 0; i < words_; ++i) {
     if (sets_[a * words_ + i] & sets_[b * words_ + i]) return none;
   }
@@ -24,8 +26,20 @@ int Terms::sum(int a, int b, Kind kind) {
   for (size_t i = 0; i < words_; ++i) {
     sets_.push_back(sets_[a * words_ + i] | sets_[b * words_ + i]);
   }
+  scaled_.push_back(scaled_[a]);
   known.emplace(key, term);
   return term;
+}
+
+int Terms::scale(int term) {
+  if (scaled_[term]) return none;
+  const auto [place, is_new] = scales_.emplace(term, static_cast<int>(scaled_.size()));
+  if (is_new) {
+    const std::vector<uint64_t> same = set(term);
+    sets_.insert(sets_.end(), same.begin(), same.end());
+    scaled_.push_back(true);
+  }
+  return place->second;
 }
 
 std::vector<uint64_t> Terms::set(int term) const {

@@ -8,9 +8,9 @@
 namespace hetcomm {
 
 // Sums of ranks' contributions as symbols. A term is the contribution of one rank (its number is
-// that of the rank) or the sum of two terms. Sums of two are commutative, sums within an island
-// belong to its engine; otherwise terms that group additions differently are different terms, so
-// equal terms mean equal bits.
+// that of the rank), the sum of two terms, or a term scaled. Sums of two are commutative, sums
+// within an island belong to its engine; otherwise terms that group additions differently are
+// different terms, so equal terms mean equal bits.
 class Terms {
  public:
   enum class Kind : uint8_t { pair, island };
@@ -18,7 +18,9 @@ class Terms {
 
   explicit Terms(int ranks);
 
-  int sum(int a, int b, Kind kind);  // none if they share a rank
+  int sum(int a, int b, Kind kind);  // none if they share a rank or only one is scaled
+  int scale(int term);               // none if it is scaled
+  bool scaled(int term) const { return scaled_[term]; }
   bool all_ranks(int term) const;
   std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
   std::string ranks(int term) const;       // "{0-3, 7}"
@@ -30,6 +32,8 @@ class Terms {
   int ranks_;
   size_t words_;
   std::vector<uint64_t> sets_;                  // words_ for each term
+  std::vector<bool> scaled_;                    // likewise
+  std::unordered_map<int, int> scales_;         // by the unscaled term
   std::unordered_map<uint64_t, int> known_[2];  // by kind and the two numbers
 };
 

@@ -176,6 +176,7 @@ std::string serialize(const RankInfo& info) {
       << "kernels\t" << (info.kernels ? '1' : '0') << '\n'
       << "device\t" << escape(info.device) << '\n'
       << "ccl\t" << escape(info.ccl) << '\n'
+      << "float8\t" << (info.float8 ? '1' : '0') << '\n'
       << "island\t" << escape(info.island) << '\n';
   for (Fabric fabric : info.direct) out << "direct\t" << name(fabric) << '\n';
   for (const Nic& nic : info.nics) {
@@ -196,8 +197,8 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host",    "host_name", "vendor", "cores", "memory",
-                                   "kernels", "device",    "ccl",    "island"};
+  std::set<std::string> missing = {"host",    "host_name", "vendor", "cores",  "memory",
+                                   "kernels", "device",    "ccl",    "float8", "island"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -222,6 +223,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "kernels") info.kernels = parser.flag(1);
       if (key == "device") info.device = parser.text(1);
       if (key == "ccl") info.ccl = parser.text(1);
+      if (key == "float8") info.float8 = parser.flag(1);
       if (key == "island") info.island = parser.text(1);
     } else {
       parser.fail("each fact of a rank once, direct, nic or library", quoted(key));

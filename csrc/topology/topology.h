@@ -49,6 +49,7 @@ struct RankInfo {
   bool kernels = false;                          // its device reduces by itself
   std::string device;                            // for people: "NVIDIA H200 0000:1b:00.0"
   std::string ccl;                               // its native library: "NCCL 2.28.3"
+  bool float8 = false;                           // which reduces 8-bit floats on its device
   std::string island;                            // label that the user groups by, mostly empty
   std::vector<Nic> nics;                         // usable ones, best first
   std::map<std::string, std::string> libraries;  // "ucx" -> "1.22.0 (path)"

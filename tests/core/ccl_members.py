@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from islands import KINDS, STORAGE, Case, random_case, together, widen_bfloat16
+from islands import FACTOR, KINDS, STORAGE, Case, random_case, together, widen
 
 import hetcomm
 from hetcomm import _core
@@ -29,6 +29,7 @@ VARIABLES = {
     "amd": ("HETCOMM_HIP_LIBRARY", "HETCOMM_RCCL_LIBRARY"),
 }
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2, "bfloat16": 1e-1}
+TOLERANCE |= {"float8_e4m3fn": 0.6, "float8_e5m2": 1.2}
 
 
 def library(vendor: str) -> Path:
@@ -82,7 +83,7 @@ def legal(kind: str) -> list[tuple[str, str]]:
 
 
 def wide(dtype: str, values: np.ndarray) -> np.ndarray:
-    return (widen_bfloat16(values) if dtype == "bfloat16" else values).astype(np.float64)
+    return widen(dtype, values).astype(np.float64)
 
 
 def oracle(case: Case) -> list[np.ndarray]:
@@ -90,7 +91,8 @@ def oracle(case: Case) -> list[np.ndarray]:
     if case.kind in ("all_gather", "all_to_all") or case.dtype not in TOLERANCE:
         return case.expected
     function: Any = {
-        "sum": np.sum, "product": np.prod, "min": np.min, "max": np.max,
+        "sum": np.sum, "product": np.prod, "min": np.min, "max": np.max, "average": np.mean,
+        "premul_sum": lambda values, axis: FACTOR * np.sum(values, axis),
     }[case.op]  # fmt: skip
     return [
         function([wide(case.dtype, row[index]) for row in case.sources], axis=0)

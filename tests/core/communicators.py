@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from islands import STORAGE, reduced
+from islands import FACTOR, STORAGE, narrow, reduced, widen
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
@@ -17,6 +17,10 @@ BOUND = 60.0  # seconds; far above what anything here takes, so that a hang fail
 COLLECTIVES = [c for c in Collective.__members__.values() if c.name not in ("send", "recv")]
 IN_PLACE = ("all_reduce", "reduce", "broadcast")
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+EPSILON = {
+    "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2, "float16": 2**-10, "bfloat16": 2**-7,
+    "float32": 2**-23, "float64": 2**-52,
+}  # fmt: skip
 
 # One for each thread that can be a rank, made at first use: a process has one and keeps it.
 _executors: list[_core.Executor] = []
@@ -91,7 +95,10 @@ def random_spec(rng: random.Random, size: int, name: str | None = None) -> Spec:
     dtype, op = Dtype.bytes4, ReduceOp.sum
     while reduces and not (_core.reducible(dtype, op) and dtype != Dtype.boolean):
         dtype = rng.choice(list(Dtype.__members__.values()))
-        op = rng.choice([ReduceOp.sum, ReduceOp.max, ReduceOp.min, ReduceOp.product])
+        op = rng.choice([
+            ReduceOp.sum, ReduceOp.max, ReduceOp.min, ReduceOp.product,
+            ReduceOp.average, ReduceOp.premul_sum,
+        ])  # fmt: skip
     if collective.name == "barrier":
         dtype = Dtype.uint8
     elif not reduces:
@@ -108,6 +115,7 @@ def random_spec(rng: random.Random, size: int, name: str | None = None) -> Spec:
         count=0 if collective.name == "barrier" else count,
         in_place=collective.name in IN_PLACE and rng.random() < 0.5,
         splits=splits,
+        factor=FACTOR if op == ReduceOp.premul_sum else 1,
     )
 
 
@@ -116,11 +124,10 @@ def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, rank])
     count = spec.input_count(rank, size)
     storage = np.dtype(STORAGE[spec.dtype.name])
-    if spec.dtype.name == "bfloat16":
-        return (rng.integers(1, 3, count).astype(np.float32).view(np.uint32) >> 16).astype(storage)
     if spec.dtype.name.startswith("bytes"):
         return rng.integers(0, 256, count * storage.itemsize, np.uint8).view(storage)
-    return rng.integers(1, 3, count).astype(storage)
+    most = 2 if spec.dtype.name == "float8_e5m2" else 3
+    return narrow(spec.dtype.name, rng.integers(most - 2, most, count))
 
 
 def expected(spec: Spec, rank: int, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
@@ -166,5 +173,13 @@ class Call:
         self.work.wait()
         inputs = [contribution(self.spec, rank, self.size, self.seed) for rank in range(self.size)]
         wanted = expected(self.spec, self.rank, inputs)
-        if wanted is not None:
-            assert self.output.tobytes() == wanted.tobytes(), f"{self.spec} at rank {self.rank}"
+        if wanted is None:
+            return
+        where = f"{self.spec} at rank {self.rank}"
+        if self.spec.op == ReduceOp.average:  # a library may divide before it adds
+            dtype = self.spec.dtype.name
+            got, want = (widen(dtype, value).astype(float) for value in (self.output, wanted))
+            tolerance = (self.size + 2) * EPSILON[dtype] / 2
+            np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=where)
+        else:
+            assert self.output.tobytes() == wanted.tobytes(), where

@@ -92,6 +92,8 @@ def encode(name: str, values: NDArray[np.float64]) -> NDArray[np.uint8]:
     to_above, to_below = table[above] - magnitude, magnitude - table[below]
     take_above = (to_above < to_below) | ((to_above == to_below) & (above % 2 == 0))
     codes = np.where(take_above, above, below)
+    if not form.infinities:  # what is too large becomes the greatest number
+        codes = np.minimum(codes, form.nan - 1)
     codes = np.where(nan, form.nan, codes)
     signed = np.signbit(values) & (codes != form.nan)
     codes = codes | np.where(signed, 1 << (form.exponent + form.fraction), 0)

@@ -7,17 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from float_oracle import decode, encode
 
 from hetcomm import _core
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 STORAGE = {
     "float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": np.uint16,
+    "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8,
     "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+    "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
     "boolean": np.bool_, "bytes1": np.uint8, "bytes2": np.uint16, "bytes4": np.uint32,
     "bytes8": np.uint64, "bytes16": np.complex128,
 }  # fmt: skip
-OPS = ("sum", "product", "min", "max", "band", "bor", "bxor")
+# The engine of host memory knows no factor: plans multiply first.
+OPS = ("sum", "product", "min", "max", "band", "bor", "bxor", "average")
+FACTOR = 0.5  # of every premul_sum: exact in every dtype
+FORMATS = {"bfloat16": "bfloat16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def reducible() -> list[tuple[str, str]]:
@@ -30,47 +36,51 @@ def reducible() -> list[tuple[str, str]]:
     ]
 
 
-def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+def widen(dtype: str, stored: np.ndarray) -> np.ndarray:
+    """The numbers of a dtype that NumPy does not know, in float32; others as they are."""
+    if dtype not in FORMATS:
+        return stored
+    return decode(FORMATS[dtype], stored.view(np.uint8)).astype(np.float32)
 
 
-def narrow_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Rounds float32 to the bits of bfloat16, to nearest even; no NaN expected."""
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+def narrow(dtype: str, values: np.ndarray) -> np.ndarray:
+    """Rounded to the dtype, to nearest even."""
+    if dtype not in FORMATS:
+        return values.astype(STORAGE[dtype])
+    return encode(FORMATS[dtype], values.astype(np.float64)).view(STORAGE[dtype])
 
 
 def random_values(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
     storage = STORAGE[dtype]
     if dtype == "boolean":
         return rng.integers(0, 2, count).astype(np.bool_)
-    if dtype == "bfloat16":
-        return narrow_bfloat16(rng.standard_normal(count))
-    if dtype in ("float16", "float32", "float64"):
-        return rng.standard_normal(count).astype(storage)
+    if dtype.startswith(("float", "bfloat")):
+        return narrow(dtype, rng.standard_normal(count))
     return rng.integers(0, 256, count * np.dtype(storage).itemsize, np.uint8).view(storage)
 
 
 def reduced(dtype: str, op: str, sources: Sequence[np.ndarray]) -> np.ndarray:
-    """Sources combined in order; 16-bit floats in float32 and rounded once."""
+    """Sources combined in order; 16-bit and 8-bit floats in float32 and rounded once."""
     if dtype == "boolean":
         logic = {"sum": "bor", "max": "bor", "product": "band", "min": "band"}
         op = logic.get(op, op)
     function = {
         "sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
         "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
+        "average": np.add, "premul_sum": np.add,
     }[op]  # fmt: skip
-    if dtype == "bfloat16":
-        sources = [widen_bfloat16(source) for source in sources]
-    elif dtype == "float16":
+    if op == "premul_sum":
+        sources = [narrow(dtype, widen(dtype, source) * FACTOR) for source in sources]
+    sources = [widen(dtype, source) for source in sources]
+    if dtype == "float16":
         sources = [source.astype(np.float32) for source in sources]
     total = sources[0]
     with np.errstate(over="ignore"):
         for source in sources[1:]:
             total = function(total, source)
-        if dtype == "bfloat16":
-            return narrow_bfloat16(total)
-        return total.astype(STORAGE[dtype])
+        if op == "average":
+            total = total / total.dtype.type(len(sources))
+        return narrow(dtype, total)
 
 
 @dataclass
@@ -111,6 +121,7 @@ class Case:
             getattr(_core.ReduceOp, self.op),
             sequence,
             rows,
+            factor=FACTOR if self.op == "premul_sum" else 1,
         )
 
     def check(self) -> None:

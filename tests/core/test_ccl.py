@@ -15,10 +15,10 @@ from hetcomm import _core
 
 pytestmark = pytest.mark.timeout(200)
 
-FLOATS = ("float32", "float64", "float16", "bfloat16")
-INTEGERS = ("int8", "uint8", "int32", "int64")
-INT8, UINT8, INT32, FLOAT32 = 0, 1, 2, 7  # ncclDataType_t
-SUM, PROD, MAX, MIN = range(4)  # ncclRedOp_t
+FLOATS = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+INTEGERS = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
+INT8, UINT8, INT32, FLOAT32, FLOAT8_E5M2 = 0, 1, 2, 7, 11  # ncclDataType_t
+SUM, PROD, MAX, MIN, AVG = range(5)  # ncclRedOp_t
 
 emulated = pytest.mark.skipif(
     not (library("nvidia").exists() and library("amd").exists()),
@@ -42,7 +42,9 @@ def call(
 def test_what_the_libraries_reduce() -> None:
     expected = {
         (dtype, op) for dtype in FLOATS + INTEGERS for op in ("sum", "product", "min", "max")
-    } | {("boolean", op) for op in ("sum", "product", "min", "max", "band", "bor")}
+    }
+    expected |= {(dtype, op) for dtype in FLOATS for op in ("average", "premul_sum")}
+    expected |= {("boolean", op) for op in ("sum", "product", "min", "max", "band", "bor")}
     assert {
         (dtype, op)
         for dtype in _core.Dtype.__members__
@@ -60,6 +62,12 @@ def test_all_reduce_is_one_call_per_buffer() -> None:
         "all_reduce", [(-1, -1, 0x100, 0x900, 3), (-1, -1, 0x10C, 0x90C, 2)], [(0, 50), (3, 54)]
     )
     assert [row[3] for row in _core.lower_ccl(apart, 1, 2)] == [3, 2]
+
+
+def test_scaled_sums_are_operations_of_the_library() -> None:
+    rows = [(-1, -1, 0x100, 0x900, 3)]
+    average = call("all_reduce", rows, dtype="float8_e5m2", op="average")
+    assert _core.lower_ccl(average, 0, 2) == [("AllReduce", 0x100, 0x900, 3, FLOAT8_E5M2, AVG, -1)]
 
 
 def test_adjacent_addresses_alone_do_not_join() -> None:
@@ -431,7 +439,7 @@ def test_a_device_that_was_not_taken_is_a_warning(tmp_path: Path) -> None:
 def test_what_the_library_cannot_reduce_is_refused() -> None:
     done = run("refused", "nvidia")
     assert done["error"] == "InvalidArgumentError"
-    assert "got sum of int16; convert to int32 or int64" in done["text"]
+    assert "got sum of int16; convert to a dtype that it has" in done["text"]
     assert done["afterwards"] == [2, 2, 2]
 
 

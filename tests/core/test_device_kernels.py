@@ -19,7 +19,7 @@ from pathlib import Path
 import emulated_vendor
 import numpy as np
 import pytest
-from float_oracle import FORMATS, SIZES, at_offset, ordinary_raw, random_raw
+from float_oracle import FORMATS, SIZES, at_offset, encode, ordinary_raw, random_raw
 
 from hetcomm import _core
 
@@ -33,13 +33,16 @@ REDUCTIONS = [
     (dtype, op)
     for dtype, value in DTYPES.items()
     for op, operation in _core.ReduceOp.__members__.items()
-    if _core.reducible(value, operation)
+    if _core.reducible(value, operation) and op not in ("average", "premul_sum")
 ]
+FORMAT = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}  # the names of float_oracle
+FLOATS = [dtype for dtype, op in REDUCTIONS if op == "sum" and FORMAT.get(dtype, dtype) in SIZES]
 
 
 def kernels() -> list[str]:
     """Every kernel, by its name in the library."""
     names = [f"reduce_kernel<hetcomm::{dtype}, hetcomm::Op::{op}>" for dtype, op in REDUCTIONS]
+    names += [f"scale_kernel<hetcomm::{f}, {way}>" for f in FLOATS for way in ("true", "false")]
     names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FORMATS for b in FORMATS]
     for kind in ("quantise_kernel", "dequantise_kernel"):
         names += [
@@ -123,8 +126,8 @@ def address(array: np.ndarray) -> int:
 
 
 def random_elements(dtype: str, count: int, generator: np.random.Generator) -> np.ndarray:
-    if dtype in SIZES:
-        return random_raw(dtype, count, generator)
+    if FORMAT.get(dtype, dtype) in SIZES:
+        return random_raw(FORMAT.get(dtype, dtype), count, generator)
     raw = generator.integers(0, 256, count * DTYPES[dtype].size, dtype=np.uint8)
     if dtype == "boolean":
         raw[generator.random(count) < 0.5] = 0
@@ -158,6 +161,31 @@ def test_reduce_has_the_bits_of_the_host(run: Run, dtype: str, op: str) -> None:
                     np.testing.assert_array_equal(
                         target, want, f"seed {SEED}: {sources} x {count} at {offset}+{shift}"
                     )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("by", "divides"), [(0.375, False), (-3.0, False), (3.0, True)])
+def test_scale_has_the_bits_of_the_host(run: Run, dtype: str, by: float, divides: bool) -> None:
+    generator = np.random.default_rng(SEED)
+    size = DTYPES[dtype].size
+    for count in COUNTS:
+        raw = random_elements(dtype, count, generator)
+        want = np.empty(count * size, np.uint8)
+        if divides:  # an average is a sum that is divided: here of -0.0, which adds nothing
+            zeros = [encode(FORMAT.get(dtype, dtype), np.full(count, -0.0))] * (int(by) - 1)
+            _core.reduce(DTYPES[dtype], _core.ReduceOp.average, want, [raw, *zeros])
+        else:
+            _core.reduce(DTYPES[dtype], _core.ReduceOp.premul_sum, want, [raw], by)
+        for offset in placements(size):
+            for shift in (0, size, None):  # of the target beside the source; None: in place
+                source = at_offset(raw, offset)
+                target = source
+                if shift is not None:
+                    target = at_offset(np.zeros_like(want), offset + shift)
+                places = (address(target), address(source), count)
+                run(_core.scale_launch(DTYPES[dtype], by, divides, *places))
+                note = f"seed {SEED}: {count} at {offset}+{shift}"
+                np.testing.assert_array_equal(target, want, note)
 
 
 def test_reduce_in_place(run: Run) -> None:

@@ -4,6 +4,7 @@ The expected values of the floating-point operations come from torch, one operat
 float32 (float64 for float64), rounded once to the dtype.
 """
 
+import functools
 import os
 import re
 import subprocess
@@ -18,9 +19,15 @@ import torch
 from hetcomm import _core
 
 OPS = list(_core.ReduceOp.__members__.values())
+SCALED = ("average", "premul_sum")
+FACTOR = 0.3  # which no binary format has: each rounds it
 ARITHMETIC = [op for op in OPS if op.name in ("sum", "product", "min", "max")]
-FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
-INTEGERS = ["int8", "uint8", "int16", "int32", "int64"]
+FLOATS = {
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 REDUCIBLE = [
     (name, op)
     for name, dtype in _core.Dtype.__members__.items()
@@ -40,6 +47,15 @@ PAIRWISE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "band": torch.bitwise_and,
     "bor": torch.bitwise_or,
     "bxor": torch.bitwise_xor,
+}
+UNSIGNED = {  # torch has no arithmetic of theirs
+    "sum": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
 }
 BOOLEAN = {
     "sum": np.logical_or,
@@ -92,22 +108,33 @@ def expected(dtype: str, op: _core.ReduceOp, sources: list[np.ndarray]) -> np.nd
         for source in sources[1:]:
             result = BOOLEAN[op.name](result, source != 0)
         return result.astype(np.uint8)
+    if dtype in ("uint16", "uint32", "uint64"):
+        values = [source.view(dtype) for source in sources]
+        return functools.reduce(UNSIGNED[op.name], values).view(np.uint8)
     tensors = [from_bytes(dtype, source) for source in sources]
-    if dtype in ("float16", "bfloat16"):
+    if dtype in NARROW:
         tensors = [tensor.float() for tensor in tensors]
     partial = tensors[0]
     for tensor in tensors[1:]:
-        following = PAIRWISE[op.name](partial, tensor)
+        following = PAIRWISE["sum" if op.name in SCALED else op.name](partial, tensor)
         if op.name in ("min", "max"):  # torch leaves open which zero it keeps
             following = torch.where(partial == tensor, partial, following)
         partial = following
+    if op.name == "average":
+        partial = partial / torch.full_like(partial, len(sources))
+    elif op.name == "premul_sum":
+        factor = torch.tensor(FACTOR, dtype=torch.float64).to(TORCH[dtype])
+        partial = partial * factor.to(partial.dtype)
     if dtype in FLOATS:
         quiet = torch.tensor(float("nan"), dtype=partial.dtype)
         partial = torch.where(partial.isnan(), quiet, partial).to(TORCH[dtype])
-        quiet_bits = {"float32": 0x7FC00000, "float16": 0x7E00, "bfloat16": 0x7FC0}
+        quiet_bits = {
+            "float32": 0x7FC00000, "float16": 0x7E00, "bfloat16": 0x7FC0,
+            "float8_e4m3fn": 0x7F, "float8_e5m2": 0x7E,
+        }  # fmt: skip
         if dtype in quiet_bits:
-            integers = partial.view(torch.int32 if dtype == "float32" else torch.int16)
-            integers[partial.isnan()] = quiet_bits[dtype]
+            integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[FLOATS[dtype]]
+            partial.view(integer)[partial.double().isnan()] = quiet_bits[dtype]
     return to_bytes(partial)
 
 
@@ -120,7 +147,8 @@ def at_offset(source: np.ndarray, offset: int) -> np.ndarray:
 
 
 def run(dtype: str, op: _core.ReduceOp, target: np.ndarray, sources: list[np.ndarray]) -> None:
-    _core.reduce(_core.Dtype.__members__[dtype], op, target, sources)
+    factor = FACTOR if op.name == "premul_sum" else 1
+    _core.reduce(_core.Dtype.__members__[dtype], op, target, sources, factor)
 
 
 @pytest.mark.parametrize(("dtype", "op"), REDUCIBLE, ids=lambda value: str(value))
@@ -170,6 +198,34 @@ def test_special_values_in_every_pair(dtype: str, op: _core.ReduceOp) -> None:
         np.testing.assert_array_equal(target, expected(dtype, op, sources))
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_8_bit_floats_are_torchs(dtype: str) -> None:
+    """Every value; every sum, product and quotient of two; and rounding of many float32."""
+    every = np.arange(256, dtype=np.uint8)
+    left, right = np.repeat(every, 256), np.tile(every, 256)
+    for op in OPS:
+        for sources in (
+            ([every], [left, right]) if _core.reducible(_core.Dtype.__members__[dtype], op) else []
+        ):
+            target = np.empty_like(sources[0])
+            run(dtype, op, target, sources)
+            np.testing.assert_array_equal(target, expected(dtype, op, sources))
+    generator = np.random.default_rng(5)
+    bits = generator.integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
+    near = generator.normal(size=200_000).astype(np.float32) * np.float32(2) ** generator.integers(
+        -20, 20, 200_000
+    ).astype(np.float32)
+    for values in (bits, near):
+        wanted = torch.from_numpy(values).to(TORCH[dtype])
+        got = np.empty(values.size, np.uint8)
+        formats = _core.FloatFormat.__members__
+        _core.cast(formats[dtype[7:11]], got, formats["float32"], values)
+        mine = from_bytes(dtype, got)
+        nan = wanted.float().isnan()
+        assert torch.equal(nan, mine.float().isnan())
+        assert torch.equal(wanted.view(torch.uint8)[~nan], mine.view(torch.uint8)[~nan])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_16_bit_value_survives(dtype: str) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.uint8)
@@ -198,6 +254,14 @@ def test_sixteen_bit_sums_are_rounded_once() -> None:
     assert (target == 2050).all()
 
 
+def test_an_average_is_rounded_once() -> None:
+    """The sum of two float16 overflows, their average does not."""
+    sources = [np.full(21, 60000, np.float16)] * 2
+    target = np.empty(21, np.float16)
+    run("float16", _core.ReduceOp.average, target, sources)
+    assert (target == 60000).all()
+
+
 def test_many_sources_of_booleans_do_not_wrap() -> None:
     target = np.zeros(40, np.bool_)
     run("boolean", _core.ReduceOp.sum, target, [np.ones(40, np.bool_)] * 256)
@@ -212,6 +276,8 @@ def test_refuses_what_it_cannot_reduce() -> None:
     locked.flags.writeable = False
     cases: list[tuple[str, tuple[object, ...]]] = [
         ("band of float32", (float32, _core.ReduceOp.band, four, [four])),
+        ("average of int32", (_core.Dtype.int32, _core.ReduceOp.average, four, [four])),
+        ("premul_sum of uint8", (_core.Dtype.uint8, _core.ReduceOp.premul_sum, four, [four])),
         ("sum of bytes4", (_core.Dtype.bytes4, add, four, [four])),
         ("at least one buffer", (float32, add, four, [])),
         (
@@ -272,4 +338,5 @@ def test_kernels_share_no_inline_function() -> None:
             includes |= set(re.findall(r"#include [<\"](.*)[>\"]", path.read_text()))
     plain = {"cstddef", "cstdint", "type_traits", "immintrin.h", "base/dtype.h"}
     own = {"device/kernels.h", "device/kernels.inc", "device/kernels_format.inc"}
+    own |= {"device/kernels/numbers.cuh"}
     assert includes == plain | own

@@ -21,6 +21,7 @@ from communicators import (
     play,
     random_spec,
 )
+from islands import FACTOR
 
 import hetcomm
 from hetcomm import _core
@@ -70,9 +71,15 @@ def test_every_dtype_and_operation_between_vendors(dtype: Dtype) -> None:
                 if collective.name == "barrier" or (reduces and dtype == Dtype.boolean):
                     continue
                 seed += 1
-                Call(
-                    communicator, Spec(collective, dtype, op, root=2, count=777), seed, True
-                ).check()
+                factor = FACTOR if op == ReduceOp.premul_sum else 1
+                places = (
+                    [False] if collective.name == "reduce_scatter" or not reduces else [False, True]
+                )
+                for in_place in places:
+                    spec = Spec(
+                        collective, dtype, op, root=2, count=777, in_place=in_place, factor=factor
+                    )
+                    Call(communicator, spec, seed, True).check()
 
     agree(play("xyxyz", program, vendors=["nvidia", "amd", "nvidia", "amd", "cpu"]))
 

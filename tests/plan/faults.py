@@ -90,6 +90,8 @@ def written_input(rng: random.Random, plans: list[Plan]) -> bool:
 
 def double_count(rng: random.Random, plans: list[Plan]) -> bool:
     for plan, index in _places(rng, plans, {StepKind.reduce}):
+        if plan.steps[index].scaled:  # of one source, which is another fault
+            continue
         sources = plan.steps[index].sources
         return _change(plan, index, sources=[*sources, rng.choice(sources)])
     return False
@@ -170,7 +172,7 @@ def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
     spec = plans[0].spec
     if spec.collective.name != "all_reduce" or "scatter" in plans[0].algorithm:
         return False
-    if spec.dtype.name == "int8" or spec.op.name != "sum":
+    if spec.dtype.name == "int8" or spec.op.name == "max":
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
         sources = plan.steps[index].sources
@@ -179,7 +181,47 @@ def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
     return False
 
 
+def missing_scale(rng: random.Random, plans: list[Plan]) -> bool:
+    """All members of an island agree on it."""
+    for plan, index in _places(rng, plans, set(StepKind.__members__.values())):
+        if not plan.steps[index].scaled:
+            continue
+        _change(plan, index, scaled=False)
+        if plan.steps[index].kind in ISLAND:  # the only one of all ranks
+            for other in plans:
+                _change(other, index, scaled=False)
+        return True
+    return False
+
+
+def scaled_twice(rng: random.Random, plans: list[Plan]) -> bool:
+    spec = plans[0].spec
+    rank = rng.randrange(len(plans)) if spec.collective.name != "reduce" else spec.root
+    count = spec.output_count(rank, len(plans))
+    if not any(step.scaled for plan in plans for step in plan.steps) or count == 0:
+        return False
+    output = Range(Space.output, 0, count)
+    steps = plans[rank].steps
+    again = Step(
+        StepKind.reduce, sources=[output], target=output, after=list(range(len(steps))), scaled=True
+    )
+    plans[rank].steps = [*steps, again]
+    return True
+
+
+def scaled_sum(rng: random.Random, plans: list[Plan]) -> bool:
+    """Contributions are scaled, although the operation says nothing of it."""
+    if plans[0].spec.op.name in ("average", "premul_sum"):
+        return False
+    for plan, index in _places(rng, plans, {StepKind.reduce}):
+        return _change(plan, index, scaled=True)
+    return False
+
+
 FAULTS: dict[Fault, str] = {
+    missing_scale: "scaled once|all contributions scaled or none",
+    scaled_twice: "expected contributions not yet scaled",
+    scaled_sum: "no scale",
     dropped_send: "expected a matching send",
     dropped_recv: "expected a matching recv",
     wrong_peer: "expected a matching|repeats the tag",

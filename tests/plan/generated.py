@@ -112,16 +112,22 @@ def random_spec(rng: random.Random, collective: _core.Collective, size: int) -> 
     splits = []
     if collective.name == "all_to_all" and rng.random() < 0.6:
         count, splits = 0, [rng.choice((0, 1, rng.randint(0, 5000))) for _ in range(size * size)]
+    ops = [_core.ReduceOp.sum, _core.ReduceOp.max]
+    dtype = rng.choice(
+        (_core.Dtype.float32, _core.Dtype.bfloat16, _core.Dtype.float64, _core.Dtype.int8)
+    )
+    if dtype != _core.Dtype.int8:
+        ops += [_core.ReduceOp.average, _core.ReduceOp.premul_sum]
+    op = rng.choice(ops)
     return _core.Spec(
         collective,
-        rng.choice(
-            (_core.Dtype.float32, _core.Dtype.bfloat16, _core.Dtype.float64, _core.Dtype.int8)
-        ),
-        rng.choice((_core.ReduceOp.sum, _core.ReduceOp.max)),
+        dtype,
+        op,
         root=rng.randrange(size),
         count=0 if collective.name == "barrier" else count,
         in_place=collective.name in IN_PLACE and rng.random() < 0.5,
         splits=splits,
+        factor=rng.choice((0.5, -3.0, 1.0)) if op == _core.ReduceOp.premul_sum else 1,
     )
 
 

@@ -75,7 +75,10 @@ def test_wider_elements_never_cost_less(number: int) -> None:
             plans = _core.Planner(topology).plan_all(spec, algorithm.name)
             costs = []
             for dtype in (Dtype.bytes1, Dtype.bytes2, Dtype.bytes4, Dtype.bytes8, Dtype.bytes16):
-                wider = Spec(collective, dtype, count=spec.count, splits=spec.splits)
+                wider = Spec(
+                    collective, dtype, spec.op, count=spec.count, splits=spec.splits,
+                    factor=spec.factor,
+                )  # fmt: skip
                 for plan in plans:
                     plan.spec = wider
                 costs.append(_core.predict(topology, plans))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from typing import Any
 
-import oracle
 import pytest
 import torch
 import torch.distributed as dist
@@ -26,9 +26,13 @@ def _full(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def _reduced(
-    count: int, dtype: torch.dtype = torch.float32, op: oracle.Op = dist.ReduceOp.SUM
+    count: int, dtype: torch.dtype = torch.float32, op: Any = dist.ReduceOp.SUM
 ) -> Callable[[Group], None]:
     return lambda group: dist.all_reduce(_full(count, dtype), op, group=group)
+
+
+def _premul(factor: float) -> Any:
+    return dist._make_nccl_premul_sum(factor)
 
 
 def _rooted(name: str, root: int) -> Callable[[Group], None]:
@@ -84,6 +88,7 @@ DISAGREEMENTS: dict[str, tuple[Callable[[Group], None], Callable[[Group], None]]
     "dtypes of one width": (_reduced(1000), _reduced(1000, torch.int32)),
     "dtypes of two widths": (_reduced(1000), _reduced(1000, torch.float64)),
     "operations": (_reduced(1000), _reduced(1000, op=dist.ReduceOp.MAX)),
+    "factors": (_reduced(1000, op=_premul(2.0)), _reduced(1000, op=_premul(3.0))),
     "broadcast's roots": (_rooted("broadcast", 0), _rooted("broadcast", 1)),
     "reduce's roots": (_rooted("reduce", 0), _rooted("reduce", 1)),
     "gather's roots": (_rooted("gather", 0), _rooted("gather", 1)),

@@ -42,8 +42,13 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
         "sparse all_reduce": lambda: backend.allreduce([sparse]),
         "meta all_reduce": lambda: backend.allreduce([meta]),
         "meta in a list": lambda: backend.allgather([[meta] * size], [good]),
-        "AVG": lambda: dist.all_reduce(good, dist.ReduceOp.AVG),
-        "PREMUL_SUM": lambda: dist.all_reduce(good, dist._make_nccl_premul_sum(2.0)),
+        "AVG of integers": lambda: dist.all_reduce(good.int(), dist.ReduceOp.AVG),
+        "PREMUL_SUM of bytes": lambda: dist.all_reduce(
+            good.byte(), dist._make_nccl_premul_sum(2.0)
+        ),
+        "no number as factor": lambda: dist.all_reduce(
+            good, dist._make_nccl_premul_sum(float("nan"))
+        ),
         "sum of complex": lambda: backend.allreduce([torch.ones(3, dtype=torch.complex64)]),
         "no tensor": lambda: backend.allreduce([]),
         "two tensors": lambda: backend.allreduce([good, good]),

@@ -33,7 +33,8 @@ HETCOMM_FUNCTION int select(bool condition, int yes, int no) {
 // A float of `exponent` and `fraction` bits below the sign, in the low bits of an int, to and from
 // float32. Neither direction uses float32 subnormals, which a thread may have set to be flushed.
 // Formats with infinities have IEEE's; the one without (e4m3) has NaN as its greatest magnitude
-// only. Rounds to nearest even; what is too large becomes infinity, or NaN where there is none.
+// only. Rounds to nearest even; what is too large becomes infinity, or the greatest number where
+// there is none.
 template <int exponent, int fraction, bool infinities>
 struct Narrow {
   static constexpr int kShift = 23 - fraction;
@@ -68,7 +69,7 @@ struct Narrow {
     constexpr int kBeside = kLeastNormal + (kShift << 23);
     const float shifted = bit_cast<float>(magnitude) + bit_cast<float>(kBeside);
     int rounded = select(magnitude < kLeastNormal, bit_cast<int>(shifted) - kBeside, normal);
-    constexpr int kTooLarge = infinities ? kInfinity : kNan;
+    constexpr int kTooLarge = infinities ? kInfinity : kNan - 1;
     rounded = select(magnitude >= 0x7f800000 || rounded > kTooLarge, kTooLarge, rounded);
     rounded = select(magnitude > 0x7f800000, kNan, rounded);
     const int sign = bits >> (31 - exponent - fraction) & kSign;

@@ -1,4 +1,4 @@
-// Element-wise kernels: reductions and casts. Each thread works on one vector of at most 16 bytes
+// Element-wise kernels: reductions, scaling and casts. Each thread works on one vector of at most 16 bytes
 // per memory access where the addresses allow, on single elements before and after; all loads of a
 // step come before its stores, because the target may be one of the sources.
 
@@ -40,11 +40,17 @@ struct Integer {
 struct int8 : Integer<signed char, unsigned> {};
 struct uint8 : Integer<unsigned char, unsigned> {};
 struct int16 : Integer<short, unsigned> {};
+struct uint16 : Integer<unsigned short, unsigned> {};
 struct int32 : Integer<int, unsigned> {};
+struct uint32 : Integer<unsigned, unsigned> {};
 struct int64 : Integer<long long, unsigned long long> {};
+struct uint64 : Integer<unsigned long long, unsigned long long> {};
 struct boolean : Integer<unsigned char, unsigned> {
   HETCOMM_FUNCTION Wide widen(Stored stored) { return stored != 0; }
 };
+
+struct float8_e4m3fn : e4m3 {};
+struct float8_e5m2 : e5m2 {};
 
 enum class Op { sum, product, min, max, band, bor, bxor };
 
@@ -60,6 +66,10 @@ template <>
 struct Modular<float16> : Modular<float32> {};
 template <>
 struct Modular<bfloat16> : Modular<float32> {};
+template <>
+struct Modular<float8_e4m3fn> : Modular<float32> {};
+template <>
+struct Modular<float8_e5m2> : Modular<float32> {};
 template <>
 struct Modular<float64> {
   using type = double;
@@ -142,6 +152,35 @@ __global__ void reduce_kernel(typename T::Stored* target, const Sources sources,
   for (Count i = first_index(); i < cut.count - in_vectors; i += stride) {
     const Count at = i < cut.head ? i : i + in_vectors;
     target[at] = reduce_one<T, op>(sources, source_count, at);
+  }
+}
+
+template <class T, bool divides>
+HETCOMM_FUNCTION typename T::Stored scale_one(typename T::Stored stored, double by) {
+  using Wide = typename T::Wide;
+  const Wide value = T::widen(stored);
+  return T::round(divides ? value / static_cast<Wide>(by) : value * static_cast<Wide>(by));
+}
+
+template <class T, bool divides>
+__global__ void scale_kernel(typename T::Stored* target, const typename T::Stored* source,
+                             double by, const Cut cut) {
+  using Stored = typename T::Stored;
+  constexpr int kLanes = kVectorBytes / sizeof(Stored);
+  using Pack = Vector<Stored, kLanes>;
+  const Count stride = all_threads();
+  for (Count at = first_index(); at < cut.vectors; at += stride) {
+    Pack pack = reinterpret_cast<const Pack*>(source + cut.head)[at];
+#pragma unroll
+    for (int lane = 0; lane < kLanes; ++lane) {
+      pack.lane[lane] = scale_one<T, divides>(pack.lane[lane], by);
+    }
+    reinterpret_cast<Pack*>(target + cut.head)[at] = pack;
+  }
+  const Count in_vectors = cut.vectors * kLanes;
+  for (Count i = first_index(); i < cut.count - in_vectors; i += stride) {
+    const Count at = i < cut.head ? i : i + in_vectors;
+    target[at] = scale_one<T, divides>(source[at], by);
   }
 }
 

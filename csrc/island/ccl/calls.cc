@@ -78,6 +78,23 @@ nccl::Result CclCommunicator::issue(const std::vector<nccl::Call>& calls, std::s
   return failed(result) ? result : nccl::internal_error;
 }
 
+nccl::Result CclCommunicator::issue(std::vector<nccl::Call> calls, nccl::Factor factor,
+                                    std::string& function) {
+  nccl::Communicator* handle = guard_ ? blocking_.handle : first_.handle;  // that will sum
+  nccl::RedOp op = nccl::sum;
+  nccl::Result result = library_.RedOpCreatePreMulSum(&op, factor.scalar.data(), factor.type,
+                                                      nccl::scalar_host_immediate, handle);
+  if (result != nccl::success) {
+    function = "ncclRedOpCreatePreMulSum";
+    return result;
+  }
+  for (nccl::Call& one : calls) one.op = op;
+  result = issue(calls, function);
+  // Calls that were made keep what they need of it; one that did not return has lost the handle.
+  if (!overdue()) library_.RedOpDestroy(op, handle);
+  return result;
+}
+
 nccl::Result CclCommunicator::poll(const Side& side) const {
   nccl::Result state = nccl::success;
   const nccl::Result result = library_.CommGetAsyncError(side.handle, &state);

@@ -163,7 +163,7 @@ void CclIsland::start(int index, const IslandCall& call) {
         Status(Code::invalid_argument,
                communicator_->library().version + ": expected a reduction that it has; got " +
                    name(call.op) + " of " + name(call.dtype) +
-                   "; convert to int32 or int64, or reduce on ranks with HETCOMM_VENDOR=cpu",
+                   "; convert to a dtype that it has, or reduce on ranks with HETCOMM_VENDOR=cpu",
                communicator_->rank());
     return;
   }
@@ -173,7 +173,9 @@ void CclIsland::start(int index, const IslandCall& call) {
   std::erase_if(calls, [](const nccl::Call& one) { return one.function == nccl::Function::copy; });
   if (calls.empty()) return launched(lane);
   std::string function;
-  const nccl::Result result = communicator_->issue(calls, function);
+  const std::optional<nccl::Factor> factor = nccl::factor_of(call);
+  const nccl::Result result = factor ? communicator_->issue(calls, *factor, function)
+                                     : communicator_->issue(calls, function);
   if (result == nccl::success) {
     launched(lane);
   } else if (result == nccl::in_progress) {

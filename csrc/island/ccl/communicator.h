@@ -44,8 +44,10 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   const std::string& without_blocking() const { return without_blocking_; }
 
   // Hands the calls to the library, as one group if they are several. They are in the stream once
-  // the result, or else state(), is success. On failure sets `function` to what failed.
+  // the result, or else state(), is success. On failure sets `function` to what failed. With a
+  // factor, sums are of contributions times it.
   nccl::Result issue(const std::vector<nccl::Call>& calls, std::string& function);
+  nccl::Result issue(std::vector<nccl::Call> calls, nccl::Factor factor, std::string& function);
   nccl::Result state() const;  // in_progress, success, or what went wrong meanwhile
   bool overdue() const { return guard_ && guard_->struck(); }  // a call did not return in time
   // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".

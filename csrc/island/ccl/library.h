@@ -24,6 +24,10 @@ namespace hetcomm {
   X(CommAbort, nccl::Result, (nccl::Communicator* communicator)) \
   X(GroupStart, nccl::Result, ()) \
   X(GroupEnd, nccl::Result, ()) \
+  X(RedOpCreatePreMulSum, nccl::Result, (nccl::RedOp* op, void* scalar, nccl::DataType type, \
+                                         nccl::ScalarResidence residence, \
+                                         nccl::Communicator* communicator)) \
+  X(RedOpDestroy, nccl::Result, (nccl::RedOp op, nccl::Communicator* communicator)) \
   X(AllReduce, nccl::Result, (const void* source, void* target, size_t count, nccl::DataType type, \
                               nccl::RedOp op, nccl::Communicator* communicator, void* stream)) \
   X(ReduceScatter, nccl::Result, (const void* source, void* target, size_t count, \

@@ -1,5 +1,7 @@
 #include "island/ccl/lowering.h"
 
+#include "device/reduce.h"
+
 namespace hetcomm::nccl {
 namespace {
 
@@ -16,8 +18,16 @@ DataType data_type(Dtype dtype) {
       return bfloat16;
     case Dtype::int32:
       return int32;
+    case Dtype::float8_e4m3fn:
+      return float8_e4m3;
+    case Dtype::float8_e5m2:
+      return float8_e5m2;
+    case Dtype::uint32:
+      return uint32;
     case Dtype::int64:
       return int64;
+    case Dtype::uint64:
+      return uint64;
     case Dtype::uint8:
     case Dtype::boolean:
       return uint8;
@@ -36,6 +46,10 @@ RedOp red_op(Dtype dtype, ReduceOp op) {
     case ReduceOp::min:
     case ReduceOp::band:
       return min;
+    case ReduceOp::average:
+      return avg;
+    case ReduceOp::premul_sum:  // of the factor, which makes it an operation of its own
+      return sum;
     default:
       return max;
   }
@@ -124,6 +138,11 @@ const char* name(Function function) {
   constexpr const char* kNames[] = {"AllReduce", "ReduceScatter", "AllGather", "Reduce",
                                     "Broadcast", "Send",          "Recv",      "copy"};
   return kNames[static_cast<size_t>(function)];
+}
+
+std::optional<Factor> factor_of(const IslandCall& call) {
+  if (call.op != ReduceOp::premul_sum) return {};
+  return Factor{data_type(call.dtype), stored(call.dtype, call.factor)};
 }
 
 std::vector<Call> lower(const IslandCall& call, int member, int members) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "island/ccl/abi.h"
@@ -30,6 +32,13 @@ struct Call {
   RedOp op = sum;
   int peer = -1;  // root, or the member at the other end
 };
+
+// What contributions are multiplied by before they are summed.
+struct Factor {
+  DataType type;
+  std::array<std::byte, 8> scalar;
+};
+std::optional<Factor> factor_of(const IslandCall& call);
 
 // What this member calls for an island call, in order. Members derive fitting lists, because only
 // what is equal on all of them (kinds, counts, places) decides. Pieces that follow each other

@@ -28,8 +28,13 @@ void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
         for (int member = 0; member < members_; ++member) {
           sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
         }
-        reduce(call_->dtype, call_->op, piece.target + offset, sources_.data(), members_,
-               size_t(bytes) / element_bytes_);
+        const size_t count = size_t(bytes) / element_bytes_;
+        if (call_->op == ReduceOp::average) {
+          const Scale scale{static_cast<double>(members_), true};
+          scaled_sum(call_->dtype, scale, piece.target + offset, sources_.data(), members_, count);
+        } else {
+          reduce(call_->dtype, call_->op, piece.target + offset, sources_.data(), members_, count);
+        }
       });
 }
 

@@ -1,0 +1,50 @@
+// Where a plan applies the scale of its operation: each contribution is scaled exactly once, before
+// the sum or after it.
+
+#include "plan/builder.h"
+#include "plan/lowering.h"
+
+namespace hetcomm {
+
+void PlanBuilder::place_scale() {
+  if (!has_reduction(spec_.collective) || scale_of(spec_, topology_.size()).by == 1) return;
+  const bool average = spec_.op == ReduceOp::average;
+  // A native library has both; the CPU engine divides what it sums before it rounds.
+  const bool one_island = topology_.islands().size() == 1 && topology_.size() > 1;
+  island_scales_ = one_island && (average || topology_.native(0));
+  output_scales_ = average && !island_scales_;
+  if (average || island_scales_) return;
+  const bool into_output = spec_.in_place || spec_.collective == Collective::all_reduce;
+  const Space unscaled = contributions_;
+  const Space scaled = into_output ? Space::output : Space::scratch;
+  if (scaled == Space::scratch) {
+    std::vector<int> everyone;
+    for (int rank = 0; rank < topology_.size(); ++rank) everyone.push_back(rank);
+    scratch(everyone, input_count(spec_, spec_.root, topology_.size()));  // the first, from 0 on
+  }
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    const int64_t count = input_count(spec_, rank, topology_.size());
+    scale(rank, {unscaled, 0, count}, {scaled, 0, count});
+  }
+  contributions_ = scaled;
+}
+
+// In parts, so that what follows can begin with the first of them.
+void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
+  if (!recorded(rank) || target.count == 0) return;
+  for_parts(target.count, spec_.dtype, [&](int64_t offset, int64_t count) {
+    record(rank, {.kind = StepKind::reduce,
+                  .sources = {{source.space, source.offset + offset, count}},
+                  .target = {target.space, target.offset + offset, count},
+                  .scaled = true});
+  });
+}
+
+void PlanBuilder::scale_outputs(int rank) {
+  // Elsewhere than on the root, a reduction in place leaves nothing of worth.
+  if (spec_.collective == Collective::reduce && rank != spec_.root) return;
+  const Range output{Space::output, 0, output_count(spec_, rank, topology_.size())};
+  scale(rank, output, output);
+}
+
+}  // namespace hetcomm
