@@ -145,12 +145,12 @@ void bind(py::module_& module) {
 
   module.def(
       "make_ucx_transport",
-      [](const std::vector<std::string>& interfaces) {
+      [](const std::vector<std::string>& interfaces, bool rdma) {
         auto bound = std::make_shared<BoundTransport>();
-        bound->transport = make_ucx_transport(interfaces);
+        bound->transport = make_ucx_transport(interfaces, rdma);
         return bound;
       },
-      py::arg("interfaces") = std::vector<std::string>());
+      py::arg("interfaces") = std::vector<std::string>(), py::arg("rdma") = true);
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or why there is none.");
 }
 

@@ -120,7 +120,14 @@ class Communicator {
   Island& engine() const;  // under the executor's lock; throws Error
   void set_up(Store& store, const Deadline& deadline);
   std::vector<Member> meet(Store& store, const Agreement& agreement);
-  void connect(const IslandSetup& setup, const std::string& prepared, const Deadline& deadline);
+  // What a rank makes for others once the topology is known.
+  struct Prepared {
+    std::string island;      // by the first member of an island: what its engine needs
+    std::string ip_address;  // of links from peers that no RDMA network leads to; mostly empty
+  };
+  std::vector<Prepared> prepare(const IslandSetup& setup, Agreement& agreement);
+  void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
+               const Deadline& deadline);
   std::vector<Member> exchange(Store& store, const Member& mine, const Agreement& agreement);
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);

@@ -19,7 +19,7 @@ std::mutex live_mutex;
 std::set<Communicator*> live;
 
 // What UCX may use, best first: RDMA devices that are really here (recorded or emulated facts may
-// name others), and every interface for TCP to peers without RDMA.
+// name others), and every interface for TCP.
 std::vector<std::string> link_devices(const std::vector<Nic>& nics) {
   std::vector<std::string> devices, interfaces;
   for (const Nic& nic : nics) {
@@ -32,6 +32,22 @@ std::vector<std::string> link_devices(const std::vector<Nic>& nics) {
   }
   devices.insert(devices.end(), interfaces.begin(), interfaces.end());
   return devices;
+}
+
+// For peers that no RDMA network leads to: plain Ethernet, else what carries an address.
+std::unique_ptr<Transport> make_ip_transport(const std::vector<Nic>& nics) {
+  std::vector<std::string> plain, others;
+  for (const Nic& nic : nics) {
+    if (nic.interface.empty() || nic.address.empty()) continue;
+    (nic.fabric == Fabric::ethernet ? plain : others).push_back(nic.interface);
+  }
+  if (plain.empty() && others.empty()) {
+    throw Error(Code::transport,
+                "expected an interface with an IP address, because not all ranks share an RDMA "
+                "network with this one; got none; give one an address, or name one in "
+                "HETCOMM_SOCKET_IFNAME");
+  }
+  return make_ucx_transport(plain.empty() ? others : plain, false);
 }
 
 std::mutex executors_mutex;
@@ -73,13 +89,16 @@ std::shared_ptr<Executor> Executor::process() {
   if (executor) return executor;
   std::unique_ptr<Transport> transport;
   Status none;
+  std::vector<Nic> nics;
   try {
-    transport = make_ucx_transport(link_devices(probe_nics()));
+    nics = probe_nics();
+    transport = make_ucx_transport(link_devices(nics));
   } catch (const Error& error) {
     none = error.status();
     log(LogLevel::info, none.text());
   }
-  executor = std::make_shared<Executor>(std::move(transport), none);
+  executor = std::make_shared<Executor>(std::move(transport), none,
+                                        [nics] { return make_ip_transport(nics); });
   return executor;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/packing.h"
 #include "comm/communicator.h"
 #include "comm/device_facts.h"
 #include "comm/member.h"
@@ -26,6 +27,22 @@ std::string random_secret() {
   return secret;
 }
 
+// Whether messages between `rank` and `peer` must keep away from the RDMA ports that `rank` has: no
+// RDMA network joins them, though UCX might think so.
+bool without_rdma(const Topology& topology, int rank, int peer) {
+  const std::vector<Nic>& nics = topology.rank(rank).nics;
+  return topology.fabric_between(rank, peer) == Fabric::ethernet &&
+         std::any_of(nics.begin(), nics.end(),
+                     [](const Nic& nic) { return nic.fabric != Fabric::ethernet; });
+}
+
+bool any_without_rdma(const Topology& topology, int rank) {
+  for (int peer = 0; peer < topology.size(); ++peer) {
+    if (without_rdma(topology, rank, peer)) return true;
+  }
+  return false;
+}
+
 std::string format(const Deadline& deadline) {
   return format_seconds(1e-9 * static_cast<double>(deadline.timeout().count()));
 }
@@ -39,25 +56,12 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
     members = meet(store, agreement);
     return std::string();
   });
-  // The first member of each island makes what its members share.
   const IslandSetup island{*topology_, rank(),
                            members,    executor_,
                            device_,    [&](auto bound) { return agreement.failure(bound); }};
-  const Engine& engine = engine_for(topology_->rank(rank()));
-  std::vector<std::string> prepared(size());
-  try {
-    prepared = agreement.stage("named", [&] {
-      if (island.ranks().size() > 1 && island.ranks()[0] == rank()) {
-        prepared[rank()] = engine.prepare(island);
-      }
-      return prepared[rank()];
-    });
-  } catch (const Error&) {
-    if (!prepared[rank()].empty()) engine.discard(prepared[rank()]);
-    throw;
-  }
+  const std::vector<Prepared> prepared = prepare(island, agreement);
   const auto fingerprints = agreement.stage("ready", [&] {
-    connect(island, prepared[island.ranks()[0]], deadline);
+    connect(island, prepared, deadline);
     return std::to_string(topology_->fingerprint());
   });
   for (int peer = 0; peer < size(); ++peer) {
@@ -73,8 +77,38 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
   log(LogLevel::info,
       "group \"" + options_.name + "\": " + std::to_string(size()) + " ranks, " +
           std::to_string(topology_->islands().size()) + " islands; " +
+          (queue_->paths->island() ? queue_->paths->island()->describe() + "; " : "") + "ucx " +
           topology_->rank(rank()).libraries.at("ucx"),
       rank());
+}
+
+std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& setup,
+                                                          Agreement& agreement) {
+  const Engine& engine = engine_for(topology_->rank(rank()));
+  Prepared mine;
+  try {
+    const auto packed = agreement.stage("named", [&] {
+      if (setup.ranks().size() > 1 && setup.ranks()[0] == rank()) {
+        mine.island = engine.prepare(setup);
+      }
+      Transport* transport =
+          any_without_rdma(*topology_, rank()) ? executor_->ip_transport() : nullptr;
+      if (transport != nullptr) {
+        const auto held = executor_->lock();
+        mine.ip_address = transport->address(false);
+      }
+      return Packer().put(mine.island).put(mine.ip_address).take();
+    });
+    std::vector<Prepared> prepared;
+    for (const std::string& bytes : packed) {
+      Unpacker from(bytes);
+      prepared.push_back({from.text(), from.text()});
+    }
+    return prepared;
+  } catch (const Error&) {
+    if (!mine.island.empty()) engine.discard(mine.island);
+    throw;
+  }
 }
 
 // Finds out about this rank, tells the others and agrees with them on the topology.
@@ -126,28 +160,33 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
   return members;
 }
 
-void Communicator::connect(const IslandSetup& setup, const std::string& prepared,
+void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
                            const Deadline& deadline) {
   std::vector<PeerAddress> peers;
   std::vector<std::string> contacts;
   for (int peer = 0; peer < size(); ++peer) {
     const Member& member = setup.members[peer];
     const bool same = topology_->same_host(rank(), peer);
-    peers.push_back({same ? member.local_address : member.network_address, member.number});
+    Transport* transport =
+        without_rdma(*topology_, rank(), peer) ? executor_->ip_transport() : executor_->transport();
+    std::string address = same ? member.local_address : member.network_address;
+    if (without_rdma(*topology_, peer, rank())) address = prepared[peer].ip_address;
+    peers.push_back({transport, std::move(address), member.number});
     contacts.push_back(member.contact);
   }
   std::unique_ptr<Island> island;
   if (setup.ranks().size() > 1) {
     // What the members have to say in the end must still reach the others in time.
     const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
-    island = engine_for(topology_->rank(rank()))
-                 .open(setup, prepared, Deadline(deadline.left() - reserve));
+    island =
+        engine_for(topology_->rank(rank()))
+            .open(setup, prepared[setup.ranks()[0]].island, Deadline(deadline.left() - reserve));
   }
   const auto& neighbours = topology_->hosts()[topology_->host_of(rank())];
   executor_->set_oversubscribed(static_cast<int>(neighbours.size()) >
                                 topology_->rank(rank()).cores);
   queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
-                                          executor_->transport(), executor_->no_transport());
+                                          executor_->no_transport());
   if (health_) health_->begin(contacts, setup.members[0].secret, deadline);
 }
 

@@ -39,8 +39,11 @@ void add_to(int epoll, int descriptor) {
 
 }  // namespace
 
-Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport)
-    : transport_(std::move(transport)), no_transport_(std::move(no_transport)) {
+Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport,
+                   MakeTransport make_ip_transport)
+    : transport_(std::move(transport)),
+      no_transport_(std::move(no_transport)),
+      make_ip_transport_(std::move(make_ip_transport)) {
   std::random_device random;
   wake_address_ = "hetcomm-" + std::to_string(getpid()) + "-" + std::to_string(random()) +
                   std::to_string(random());
@@ -71,9 +74,20 @@ void Executor::stop() {
 Executor::~Executor() {
   stop();
   transport_.reset();
+  ip_transport_.reset();
   for (int descriptor : {data_events_, control_events_, wake_socket_, news_, kick_}) {
     close(descriptor);
   }
+}
+
+Transport* Executor::ip_transport() {
+  if (transport_ == nullptr || !make_ip_transport_) return transport_.get();
+  const auto held = lock();
+  if (!ip_transport_) {
+    ip_transport_ = make_ip_transport_();
+    add_to(data_events_, ip_transport_->event_fd());
+  }
+  return ip_transport_.get();
 }
 
 void Executor::wake(const std::string& address) const {
@@ -243,12 +257,18 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
   return moved;
 }
 
+bool Executor::progress_transports() {
+  bool moved = transport_ && transport_->progress();
+  if (ip_transport_) moved |= ip_transport_->progress();
+  return moved;
+}
+
 bool Executor::progress_all(Completed& completed) {
   bool moved = false;
   // The network costs a system call per look: look when a message is awaited, else now and then.
-  if (transport_ && (network_ || (idle_rounds_ & 63) == 0)) {
+  if (network_ || (idle_rounds_ & 63) == 0) {
     if (reached_) reached_->enter();
-    moved |= transport_->progress();
+    moved |= progress_transports();
   }
   messages_ = device_work_ = false;
   for (auto& queue : queues_) moved |= progress_queue(*queue, completed);

@@ -47,8 +47,11 @@ class Executor {
  public:
   static std::shared_ptr<Executor> process();
 
-  // `transport` may be null with the reason in `no_transport`.
-  Executor(std::unique_ptr<Transport> transport, Status no_transport);
+  using MakeTransport = std::function<std::unique_ptr<Transport>()>;
+  // `transport` may be null with the reason in `no_transport`. `make_ip_transport` makes what
+  // ip_transport() returns; without it, `transport` serves for that as well.
+  Executor(std::unique_ptr<Transport> transport, Status no_transport,
+           MakeTransport make_ip_transport = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
 
@@ -57,6 +60,9 @@ class Executor {
 
   Transport* transport() { return transport_.get(); }
   const Status& no_transport() const { return no_transport_; }
+  // The transport to peers that no RDMA network leads to. It knows no RDMA port, because UCX may
+  // take any RoCE address for one that it can reach. Made at the first call; throws Error.
+  Transport* ip_transport();
   // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
   // all the time, make way for whoever asks for it so.
   std::unique_lock<std::mutex> lock();
@@ -99,6 +105,8 @@ class Executor {
   using Completed = std::vector<std::shared_ptr<Run>>;
 
   bool progress_all(Completed& completed);  // under the lock
+  bool progress_transports();               // likewise
+  bool prepare_transports_to_sleep();       // likewise; see Transport
   bool progress_queue(RunQueue& queue, Completed& completed);
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);
@@ -114,6 +122,8 @@ class Executor {
 
   std::unique_ptr<Transport> transport_;
   Status no_transport_;
+  MakeTransport make_ip_transport_;
+  std::unique_ptr<Transport> ip_transport_;  // null unless some peer needs it
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
   // Whose memory the transport may be given: UCX works on it in the context of the calling thread.
@@ -130,7 +140,7 @@ class Executor {
   std::atomic<int> sleepers_{0};    // threads inside epoll_wait
   std::atomic<int> contenders_{0};  // threads that want the lock for something short
 
-  int data_events_ = -1;     // epoll: transport, wake socket, news
+  int data_events_ = -1;     // epoll: transports, wake socket, news
   int control_events_ = -1;  // epoll: monitors' descriptors, kick
   int wake_socket_ = -1;
   int news_ = -1;  // eventfd: a run was completed by another thread

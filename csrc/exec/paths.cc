@@ -3,18 +3,17 @@
 namespace hetcomm {
 
 Paths::Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
-             std::shared_ptr<Device> device, Transport* transport, Status no_transport)
+             std::shared_ptr<Device> device, Status no_transport)
     : rank_(rank),
       peers_(std::move(peers)),
       streams_(device ? std::make_unique<Streams>(std::move(device)) : nullptr),
       island_(std::move(island)),
-      transport_(transport),
       no_transport_(std::move(no_transport)),
       links_(peers_.size()) {}
 
 Link* Paths::link(int peer, Status& status) {
   if (links_[peer]) return links_[peer].get();
-  if (transport_ == nullptr) {
+  if (peers_[peer].transport == nullptr) {
     status = no_transport_;
     return nullptr;
   }
@@ -27,7 +26,7 @@ Link* Paths::link(int peer, Status& status) {
     return nullptr;
   }
   try {
-    links_[peer] = transport_->connect(peers_[peer].link_address, peer);
+    links_[peer] = peers_[peer].transport->connect(peers_[peer].link_address, peer);
   } catch (const Error& error) {
     status = error.status();
     return nullptr;

@@ -14,7 +14,8 @@ namespace hetcomm {
 
 // How to reach one member of a communicator, as that member published it.
 struct PeerAddress {
-  std::string link_address;   // what Transport::connect() takes, empty if the peer has none
+  Transport* transport;       // that leads to it; null if no libucx was found
+  std::string link_address;   // what its connect() takes, empty if the peer has none
   uint32_t communicator = 0;  // the peer's own number for this communicator
 };
 
@@ -22,15 +23,15 @@ struct PeerAddress {
 // peer, made at first use. Owned by a communicator; used only under the executor's lock.
 class Paths {
  public:
-  // `island` may be null in an island of one; `transport` may be null if no libucx was found, in
-  // which case `no_transport` says why and link() fails with it; `device` is null for a rank whose
-  // buffers are host memory.
+  // `island` may be null in an island of one; `no_transport` says why there is no transport, and
+  // link() fails with it; `device` is null for a rank whose buffers are host memory.
   Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
-        std::shared_ptr<Device> device, Transport* transport, Status no_transport);
+        std::shared_ptr<Device> device, Status no_transport);
 
   int rank() const { return rank_; }
   Island* island() { return island_.get(); }
-  Transport* transport() { return transport_; }
+  // The one on which messages from this peer arrive.
+  Transport* transport(int peer) { return peers_[peer].transport; }
   Streams* streams() { return streams_.get(); }  // null without a device
 
   // The link to a peer, or null with `status` set.
@@ -72,7 +73,6 @@ class Paths {
   std::vector<PeerAddress> peers_;
   std::unique_ptr<Streams> streams_;
   std::unique_ptr<Island> island_;
-  Transport* transport_;
   Status no_transport_;
   std::vector<std::unique_ptr<Link>> links_;
 };

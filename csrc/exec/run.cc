@@ -273,7 +273,7 @@ void Run::fail(const Status& status) {
     const Step& step = plan_->steps[index];
     Status ignored;
     if (step.kind == StepKind::recv) {
-      paths_->transport()->cancel(requests_[index]);
+      paths_->transport(step.peer)->cancel(requests_[index]);
     } else if (Link* link = paths_->link(step.peer, ignored)) {
       link->close(false);  // the only way to make the transport let go of the memory
     }

@@ -20,7 +20,7 @@ void Run::post(int index) {
   --unposted_;
   Status status;
   Link* link = nullptr;
-  if (step.kind == StepKind::send || paths_->transport() == nullptr) {
+  if (step.kind == StepKind::send || paths_->transport(step.peer) == nullptr) {
     link = paths_->link(step.peer, status);
     // Why a peer cannot be reached may be on its way: it died, or has left.
     if (status.code() == Code::transport) return give_up(at_step(index, status));
@@ -35,8 +35,8 @@ void Run::post(int index) {
     link->send(paths_->send_tag(step.peer, body), address(range), bytes, memory, request);
   } else {
     const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
-    paths_->transport()->recv(paths_->recv_tag(step.peer, body), ~ignored, address(range), bytes,
-                              memory, request);
+    paths_->transport(step.peer)->recv(paths_->recv_tag(step.peer, body), ~ignored, address(range),
+                                       bytes, memory, request);
   }
 }
 

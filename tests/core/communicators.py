@@ -119,6 +119,14 @@ def random_spec(rng: random.Random, size: int, name: str | None = None) -> Spec:
     )
 
 
+def native_spec(rng: random.Random, size: int, name: str) -> Spec:
+    """A random spec whose reduction, if any, native libraries can do."""
+    while True:
+        spec = random_spec(rng, size, name)
+        if name not in REDUCTIONS or _core.ccl_reduces(spec.dtype, spec.op):
+            return spec
+
+
 def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
     """What `rank` puts in. Numbers so small that they combine exactly in any order and dtype."""
     rng = np.random.default_rng([seed, rank])

@@ -19,7 +19,7 @@ from communicators import (
     agree,
     contribution,
     play,
-    random_spec,
+    native_spec,
 )
 from islands import FACTOR
 
@@ -102,14 +102,6 @@ def test_messages_between_vendors(vendors: str, count: int) -> None:
             assert (data == wanted).all()
 
     agree(play("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
-
-
-def native_spec(rng: random.Random, size: int, name: str) -> Spec:
-    """A random spec whose reduction, if any, native libraries can do."""
-    while True:
-        spec = random_spec(rng, size, name)
-        if name not in REDUCTIONS or _core.ccl_reduces(spec.dtype, spec.op):
-            return spec
 
 
 @pytest.mark.usefixtures("emulated_vendors")

@@ -1,7 +1,7 @@
 """hetcomm's links over RDMA verbs, without an RDMA card: soft-RoCE in a virtual machine.
 
 Two hosts with two ranks each, as far as hetcomm can tell, a RoCE device on either, and a wire that
-may delay or lose packets. Run by `make test-rdma` only: it downloads a kernel and takes minutes.
+may delay or lose packets; or four hosts, in pairs on two RoCE networks that only Ethernet joins. Run by `make test-rdma` only: it downloads a kernel and takes minutes.
 """
 
 from __future__ import annotations
@@ -84,12 +84,16 @@ def test_links_are_over_verbs(scenario: Scenario, ranks: list[dict[str, Any]]) -
             if scenario.hosts[rank] == scenario.hosts[int(peer)]:
                 continue  # messages inside a host take what UCX prefers
             case = f"{rank} to {peer}: {path}"
-            assert path.startswith("rc") and f" over {scenario.device(rank)}" in path, case
-            assert "tcp" not in path, case
+            if scenario.over_rdma(rank, int(peer)):
+                assert path.startswith("rc") and f" over {scenario.device(rank)}" in path, case
+                assert "tcp" not in path, case
+            else:
+                assert path == f"tcp over en{scenario.number(rank)}", case
 
 
 def test_bytes_cross_the_wire_as_roce(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
-    """Each host's share of an all_reduce crosses once: one buffer in either direction."""
+    """Each host's share of an all_reduce crosses once: one buffer in either direction. So does the
+    message to the one host on the same network; those to the others go over TCP."""
     if not scenario.elements:
         pytest.skip("this scenario counts no bytes")
     before, after = ranks[0]["traffic"]
@@ -97,7 +101,10 @@ def test_bytes_cross_the_wire_as_roce(scenario: Scenario, ranks: list[dict[str, 
     for device in after:
         sent = {key: after[device][key] - before[device][key] for key in after[device]}
         if device == "lo":
-            assert sent["bytes"] < payload // 20, f"TCP: {sent}"
+            over_tcp = payload * scenario.pairs_apart
+            assert over_tcp <= sent["bytes"] < 1.1 * over_tcp + payload // 20, f"TCP: {sent}"
+        elif int(device[3:]) >= 2 and not scenario.two_networks:
+            assert sent["bytes"] == 0, f"{device}: {sent}"
         else:
             assert payload < sent["bytes"], f"{device}: {sent}"
             assert sent["bytes"] < 1.2 * payload or "loss" in scenario.netem, f"{device}: {sent}"
@@ -116,11 +123,28 @@ def test_the_wire_did_what_it_was_told(jobs: dict[str, Job], scenario: Scenario)
 def test_topo_shows_the_islands(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
     cluster = topo.assemble(ranks)
     islands: dict[str, list[int]] = {}
-    for rank, host in enumerate(scenario.hosts):
+    for rank, host in enumerate(scenario.vendors or scenario.hosts):
         islands.setdefault(host, []).append(rank)
     assert cluster.topology.islands == list(islands.values())
-    text = io.StringIO()
-    Console(file=text, width=160).print(topo.render(*vars(cluster).values()))
+    output = io.StringIO()
+    Console(file=output, width=160).print(topo.render(*vars(cluster).values()))
+    text = output.getvalue()
     for rank in range(len(ranks)):
         device = scenario.device(rank)
-        assert f"{device} (vr{device[3:]}): roce" in text.getvalue()
+        assert f"{device} (vr{device[3:]}): roce" in text
+    if scenario.vendors:
+        for network in (0, 1):
+            wanted = f"roce, all of its 2 hosts have RoCE v2 on 198.18.{network}.0/24"
+            assert f"network: {wanted}" in text
+        (link,) = topo.describe(*vars(cluster).values())["links"]
+        assert (link["islands"], link["fabric"]) == ([0, 1], "ethernet")
+
+
+def test_the_native_libraries_take_the_network_of_their_island(
+    scenario: Scenario, ranks: list[dict[str, Any]]
+) -> None:
+    if not scenario.vendors:
+        pytest.skip("no native library here")
+    for rank, found in enumerate(ranks):
+        assert f"2 ranks, network IB [0]{scenario.device(rank)}:1/RoCE; ucx" in found["log"]
+        assert "expected it to use" not in found["log"]

@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 struct Setting {
   const char* key;
   const char* value;
+  const char* older_value = nullptr;  // for versions that do not know the other
+  bool over_environment = false;
 };
 
 // Why each differs from UCX's own default:
@@ -35,7 +37,8 @@ constexpr Setting kSettings[] = {
 // over 1 Gbit/s, messages of 1 to 32 MiB, two busy cores: 60 MB/s each way, without it 107 to 112;
 // raw sockets 119. With idle cores 118 to 121 either way, and for 8 bytes 9 us (raw sockets 24 us).
 // Segment sizes, socket buffers and poll counts made no difference beyond the noise.
-constexpr Setting kTcpOnly = {"RNDV_THRESH", "intra:auto,inter:inf"};
+// Older versions have one threshold for both, and no shared memory that it could harm (see above).
+constexpr Setting kTcpOnly = {"RNDV_THRESH", "intra:auto,inter:inf", "inf"};
 
 std::vector<std::string> entries(const fs::path& folder) {
   std::vector<std::string> names;
@@ -143,7 +146,7 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
   return join(devices);
 }
 
-ucp_config_t* read_configuration(const std::vector<std::string>& interfaces,
+ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
                                  const UcxLibrary& ucx) {
   std::string devices = net_devices(interfaces, ucx);
   ucp_config_t* configuration = nullptr;
@@ -154,12 +157,17 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces,
                     ucx.ucs_status_string(status) + "; correct or unset them");
   }
   std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
-  wanted.push_back({"NET_DEVICES", devices.c_str()});
+  wanted.push_back({"NET_DEVICES", devices.c_str(), nullptr, !rdma});
+  if (!rdma) wanted.push_back({"TLS", "tcp", nullptr, true});
   // Only RDMA devices have a port: "mlx5_0:1".
   if (devices.find(':') == std::string::npos) wanted.push_back(kTcpOnly);
   for (const Setting& setting : wanted) {
-    if (std::getenv((std::string("UCX_") + setting.key).c_str()) != nullptr) continue;
+    const bool is_set = std::getenv((std::string("UCX_") + setting.key).c_str()) != nullptr;
+    if (is_set && !setting.over_environment) continue;
     status = ucx.ucp_config_modify(configuration, setting.key, setting.value);
+    if (status != UCS_OK && setting.older_value != nullptr) {
+      status = ucx.ucp_config_modify(configuration, setting.key, setting.older_value);
+    }
     if (status != UCS_OK) {  // older versions lack some settings
       log(LogLevel::info, std::string("UCX ") + ucx.version + " does not take " + setting.key +
                               "=" + setting.value + ": " + ucx.ucs_status_string(status));

@@ -27,7 +27,9 @@ std::vector<std::string> rdma_devices();
 std::string net_devices(const std::vector<std::string>& interfaces, const UcxLibrary& ucx);
 
 // UCX's configuration for a transport on these interfaces: hetcomm's settings, except where the
-// environment has UCX_<setting>. The caller releases it.
-ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, const UcxLibrary& ucx);
+// environment has UCX_<setting>; without `rdma`, the environment does not choose transports and
+// devices either. The caller releases it.
+ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
+                                 const UcxLibrary& ucx);
 
 }  // namespace hetcomm

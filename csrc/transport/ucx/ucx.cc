@@ -48,7 +48,7 @@ class UcxLink : public Link {
 
 class UcxTransport : public Transport {
  public:
-  explicit UcxTransport(const std::vector<std::string>& interfaces);
+  UcxTransport(const std::vector<std::string>& interfaces, bool rdma);
   ~UcxTransport() override;
 
   std::string name() const override { return "ucx"; }
@@ -90,9 +90,9 @@ void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
                                 "; check UCX_* variables and HETCOMM_LOG_LEVEL=debug");
 }
 
-UcxTransport::UcxTransport(const std::vector<std::string>& interfaces)
+UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
     : ucx_(ucx_library()), worker_{ucx_} {
-  ucp_config_t* configuration = read_configuration(interfaces, ucx_);
+  ucp_config_t* configuration = read_configuration(interfaces, rdma, ucx_);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
@@ -255,8 +255,9 @@ bool UcxTransport::prepare_to_sleep() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces) {
-  return std::make_unique<UcxTransport>(interfaces);
+std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces,
+                                              bool rdma) {
+  return std::make_unique<UcxTransport>(interfaces, rdma);
 }
 
 std::string ucx_version() {

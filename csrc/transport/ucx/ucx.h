@@ -14,9 +14,12 @@ namespace hetcomm {
 // there is none or it is too old, Error(invalid_argument) for an unknown interface.
 // `interfaces`: the network interfaces it may use, best first (RDMA device names such as "mlx5_0"
 // or "mlx5_0:1", or interface names such as "eth0"); empty takes all but loopback and container
-// bridges. A link that outlives its transport is closed; requests still pending when the transport
-// is destroyed stay so and are not touched again.
-std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces);
+// bridges. Without `rdma`, links are over TCP on these interfaces, whatever UCX_TLS and
+// UCX_NET_DEVICES say: UCX takes some RDMA addresses for reachable that are not. A link that
+// outlives its transport is closed; requests still pending when the transport is destroyed stay so
+// and are not touched again.
+std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces,
+                                              bool rdma = true);
 
 // "1.22.0 (path)", or why there is none. Never throws.
 std::string ucx_version();

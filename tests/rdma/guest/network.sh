@@ -1,7 +1,9 @@
 #!/bin/sh
-# Soft-RoCE devices rxe0 and rxe1 (198.18.0.1, 198.18.0.2) on the ends vr0 and vr1 of a wire. Soft-RoCE
-# works in the first network namespace only, so both ends are there. RoCE, being UDP, takes the wire
-# all the same; TCP takes the loopback, as a second network between the hosts.
+# Two RoCE networks that Ethernet joins: soft-RoCE devices rxe0 and rxe1 (198.18.0.1, 198.18.0.2) on the
+# ends vr0 and vr1 of a wire, rxe2 and rxe3 (198.18.1.1, 198.18.1.2) on another; en0 to en3 (198.18.2.1 to
+# 198.18.2.4) are plain. Soft-RoCE works in the first network namespace only, so all are there. RoCE,
+# being UDP, takes its wire all the same, and none leads from one to the other; TCP takes the
+# loopback, as another network between the hosts.
 set -e
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 for scope in all default; do
@@ -9,25 +11,34 @@ for scope in all default; do
     echo ${setting#*=} >/proc/sys/net/ipv4/conf/$scope/${setting%=*}
   done
 done
-ip link add vr0 mtu 4500 type veth peer name vr1 mtu 4500
-for end in 0 1; do
-  ip addr add 198.18.0.$((end + 1))/24 dev vr$end
-  ip link set vr$end up
-done
-for end in 0 1; do  # nobody answers requests for an address of one's own
-  for other in 0 1; do
-    ip neigh replace 198.18.0.$((other + 1)) dev vr$end nud permanent \
-      lladdr $(cat /sys/class/net/vr$other/address)
+for wire in 0 1; do
+  first=$((2 * wire)) second=$((2 * wire + 1))
+  ip link add vr$first mtu 4500 type veth peer name vr$second mtu 4500
+  ip addr add 198.18.$wire.1/24 dev vr$first
+  ip addr add 198.18.$wire.2/24 dev vr$second
+  ip link set vr$first up
+  ip link set vr$second up
+  # Nobody answers requests for an address of one's own.
+  for end in $first $second; do
+    ip neigh replace 198.18.$wire.1 dev vr$end nud permanent \
+      lladdr $(cat /sys/class/net/vr$first/address)
+    ip neigh replace 198.18.$wire.2 dev vr$end nud permanent \
+      lladdr $(cat /sys/class/net/vr$second/address)
+  done
+  ip link add en$first type veth peer name en$second
+  for end in $first $second; do
+    ip addr add 198.18.2.$((end + 1))/24 dev en$end
+    ip link set en$end up
   done
 done
 # What is sent takes the wire, also to an address that is ours; what arrives is ours.
 ip rule add pref 1 to 127.0.0.0/8 lookup local
 ip rule add pref 2 ipproto tcp lookup local
-for end in 0 1; do ip rule add pref 10 iif vr$end lookup local; done
+for end in 0 1 2 3; do ip rule add pref 10 iif vr$end lookup local; done
 ip rule del pref 0
 ip rule add pref 20 from all to 198.18.0.0/15 lookup main
 ip rule add pref 30 from all lookup local
-for end in 0 1; do
+for end in 0 1 2 3; do
   rdma link add rxe$end type rxe netdev vr$end
   # Counts what RoCE, UDP to port 4791, sends.
   tc qdisc add dev vr$end clsact

@@ -24,13 +24,14 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/core"))
 
 import numpy as np  # noqa: E402
-from communicators import COLLECTIVES, Call, random_spec  # noqa: E402
-from scenarios import SCENARIOS, Scenario  # noqa: E402
+from communicators import COLLECTIVES, Call, native_spec, random_spec  # noqa: E402
+from scenarios import DEVICES, SCENARIOS, Scenario  # noqa: E402
 
 from hetcomm import _core  # noqa: E402
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec  # noqa: E402
 
 JOB = Path("/run/job")
+VENDORS = {"n": "nvidia", "a": "amd"}
 BOUND = 400.0  # seconds for a job; far above what it takes, so that a hang fails
 
 
@@ -61,7 +62,7 @@ def counters() -> dict[str, dict[str, int]]:
     """By device: packets and bytes that it sent as RoCE; and all bytes of TCP."""
     lo = Path("/sys/class/net/lo/statistics/tx_bytes")
     found = {"lo": {"bytes": int(lo.read_text())}}
-    for number in (0, 1):
+    for number in range(DEVICES):
         command = ["tc", "-s", "-j", "filter", "show", "dev", f"vr{number}", "egress"]
         filters = json.loads(subprocess.check_output(command, timeout=60))
         actions = [
@@ -89,9 +90,10 @@ def wires() -> list[dict[str, int]]:
 def everything(communicator: Communicator, scenario: Scenario) -> None:
     """Every collective at random sizes, and one of each kind that must be cut into many packets."""
     rng = random.Random(scenario.name)  # the same calls on every rank
+    any_spec = native_spec if scenario.vendors else random_spec
     for seed in range(scenario.rounds):
         for collective in COLLECTIVES:
-            spec = random_spec(rng, communicator.size, collective.name)
+            spec = any_spec(rng, communicator.size, collective.name)
             Call(communicator, spec, seed, rng.random() < 0.5).check()
     size = communicator.size
     for peer in range(size):  # messages, also between members of an island
@@ -110,15 +112,39 @@ def message(communicator: Communicator, source: int, target: int) -> None:
         assert (got == sent).all(), f"message from {source} to {target}"
 
 
-def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]:
-    host = scenario.hosts[rank]
+def exchange(communicator: Communicator, elements: int) -> None:
+    """A message from every rank to every other one."""
+    rank, others = communicator.rank, [r for r in range(communicator.size) if r != communicator.rank]
+    got = {peer: np.zeros(elements, np.float32) for peer in others}
+    works = [communicator.recv(got[peer], Dtype.float32, peer, 8) for peer in others]
+    for peer in others:
+        sent = np.full(elements, 10 * rank + peer, np.float32)
+        works.append(communicator.send(sent, Dtype.float32, peer, 8))
+    for work in works:
+        work.wait(BOUND)
+    assert all((got[peer] == 10 * peer + rank).all() for peer in others)
+
+
+def become(scenario: Scenario, rank: int) -> None:
+    """Makes this process a rank of the scenario, as far as the environment does."""
     os.environ["HETCOMM_LOG_LEVEL"] = "info"
-    os.environ["HETCOMM_HOST_ID"] = f"host-{host}"
-    os.environ["HETCOMM_SOCKET_IFNAME"] = scenario.device(rank)
+    os.environ["HETCOMM_HOST_ID"] = f"host-{scenario.hosts[rank]}"
+    os.environ["HETCOMM_SOCKET_IFNAME"] = scenario.interfaces(rank)
     # Soft-RoCE's packets carry no destination that this check of UCX accepts.
     os.environ["UCX_UD_VERBS_ETH_DGID_CHECK"] = "n"
     # Connecting resends ever more rarely; a starved machine would come to minutes.
     os.environ["UCX_UD_TIMER_BACKOFF"] = "1.1"
+    if scenario.vendors:
+        vendor = VENDORS[scenario.vendors[rank]]
+        library = str(ROOT / f"hetcomm/libhetcomm_emulated_{vendor}.so")
+        names = ("CUDA", "NCCL") if vendor == "nvidia" else ("HIP", "RCCL")
+        os.environ |= {f"HETCOMM_{name}_LIBRARY": library for name in names}
+        os.environ |= {"HETCOMM_VENDOR": vendor, "HETCOMM_DEVICE": "0"}
+        os.environ["HETCOMM_EMULATED_NETWORKS"] = "IB,Socket"
+
+
+def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]:
+    become(scenario, rank)
     size = len(scenario.hosts)
     began = time.monotonic()
     communicator = Communicator(store, rank, size, BOUND, scenario.name)
@@ -138,13 +164,16 @@ def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]
     traffic: list[dict[str, dict[str, int]]] = []
     if scenario.elements:  # one big call, and nearly nothing else, between two readings
         read_counters()
-        big = Spec(Collective.all_reduce, Dtype.float32, ReduceOp.sum, count=scenario.elements)
-        Call(communicator, big, 1, True).check()
+        if scenario.two_networks:
+            exchange(communicator, scenario.elements)
+        else:
+            big = Spec(Collective.all_reduce, Dtype.float32, ReduceOp.sum, count=scenario.elements)
+            Call(communicator, big, 1, True).check()
         read_counters()
     found = {
         "paths": {peer: communicator.path_to(peer) for peer in range(size) if peer != rank},
         "traffic": traffic,
-        "facts": _core.serialize(_core.probe_rank()),
+        "facts": _core.serialize(_core.probe_device(_core.probe_rank())),
         "explanations": _core.explain_nics(),
         "ucx": _core.ucx_version(),
         "seconds": {"set-up": made - began, "collectives": checked - made},

@@ -4,20 +4,46 @@ and in the guest."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
+
+DEVICES = 4
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Rank r is on host hosts[r]: a with rxe0, or b with rxe1 on the other end of the wire."""
+    """Rank r is on host hosts[r]: a with rxe0, b with rxe1 on the other end of the wire; c with rxe2
+    and d with rxe3 on a wire of their own, which no RDMA crosses to the first one. A job that has
+    both wires also has Ethernet, en0 to en3."""
 
     name: str
     hosts: str
+    vendors: str = ""  # of each rank: n and a are the emulated ones; all are the CPU's by default
     rounds: int = 1  # of all collectives
-    netem: str = ""  # what either end of the wire does to what it sends
-    elements: int = 0  # of one all_reduce whose bytes are counted
+    netem: str = ""  # what either end of the first wire does to what it sends
+    elements: int = 0  # of each message between two hosts, or of one all_reduce, that is counted
+
+    def number(self, rank: int) -> int:
+        return ord(self.hosts[rank]) - ord("a")
 
     def device(self, rank: int) -> str:
-        return f"rxe{ord(self.hosts[rank]) - ord('a')}"
+        return f"rxe{self.number(rank)}"
+
+    @property
+    def two_networks(self) -> bool:
+        return bool({"a", "b"} & set(self.hosts)) and bool({"c", "d"} & set(self.hosts))
+
+    def interfaces(self, rank: int) -> str:
+        ethernet = f",en{self.number(rank)}" if self.two_networks else ""
+        return self.device(rank) + ethernet
+
+    def over_rdma(self, rank: int, peer: int) -> bool:
+        return self.number(rank) // 2 == self.number(peer) // 2
+
+    @property
+    def pairs_apart(self) -> int:
+        """Ordered pairs of ranks that no RDMA network joins."""
+        pairs = permutations(range(len(self.hosts)), 2)
+        return sum(not self.over_rdma(rank, peer) for rank, peer in pairs)
 
 
 SCENARIOS = {
@@ -27,5 +53,9 @@ SCENARIOS = {
         Scenario("block", "aabb", rounds=2, elements=1 << 18),
         Scenario("delay", "abab", netem="delay 5ms"),
         Scenario("loss", "aabb", rounds=2, netem="loss 1%", elements=1 << 18),
+        Scenario("networks-block", "abcd", elements=1 << 18),
+        Scenario("networks-interleaved", "acbd", elements=1 << 18),
+        Scenario("vendors-block", "abcd", "nnaa", elements=1 << 18),
+        Scenario("vendors-interleaved", "acbd", "nana", elements=1 << 18),
     )
 }
