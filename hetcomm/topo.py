@@ -7,7 +7,7 @@ as torchrun sets them, all ranks exchange their facts and rank 0 prints the whol
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from json import dumps, loads
 from typing import Annotated, Any
@@ -26,22 +26,28 @@ from hetcomm.topo_page import (
     link_table,
     links_between_islands,
 )
+from hetcomm.topo_paths import TorchStore, connect, path_table
 
 PREFIX = "hetcomm/topo"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The facts of all ranks, and for each host the lines of `_core.explain_nics()`."""
+    """The facts of all ranks, and for each host the lines of `_core.explain_nics()`.
+
+    paths: from each rank to each, where they were asked for.
+    """
 
     topology: _core.Topology
     explanations: list[list[str]]
+    paths: list[list[str]] = field(default_factory=list)
 
 
-def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
+def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) -> Cluster | None:
     """The cluster of the job that `environment` describes; None on every rank but 0.
 
-    timeout: seconds rank 0 waits for the others, and the others for the store.
+    timeout: seconds rank 0 waits for the others, and the others for the store. paths: connects all
+    ranks, and finds out how.
     Raises InvalidArgumentError for a broken environment, TimeoutError naming the ranks that did not
     report, and Error with what a rank said that could not probe its machine.
     """
@@ -73,6 +79,8 @@ def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
     keys = [f"{prefix}/{other}" for other in range(world)]
     try:
         mine = report()
+        if paths:
+            mine["paths"] = connect(TorchStore(store, f"{prefix}/paths/"), rank, world, timeout)
     except _core.Error as error:
         store.set(keys[rank], dumps({"error": str(error)}))
         raise
@@ -128,10 +136,12 @@ def assemble(reports: list[dict[str, Any]]) -> Cluster:
         list(dict.fromkeys(line for member in members for line in reports[member]["explanations"]))
         for members in topology.hosts
     ]
-    return Cluster(topology, explanations)
+    return Cluster(topology, explanations, [report.get("paths", []) for report in reports])
 
 
-def render(topology: _core.Topology, explanations: list[list[str]]) -> RenderableType:
+def render(
+    topology: _core.Topology, explanations: list[list[str]], paths: list[list[str]] | None = None
+) -> RenderableType:
     """The page for people. explanations: for each host, why its NICs were taken or left out."""
     root = Tree(
         f"[bold]{count(len(topology), 'rank')}[/], {count(len(topology.islands), 'island')}, "
@@ -143,6 +153,8 @@ def render(topology: _core.Topology, explanations: list[list[str]]) -> Renderabl
     links = links_between_islands(topology)
     if links:
         parts.append(link_table(links))
+    if paths and any(paths):
+        parts.append(path_table(paths))
     why = Tree("[bold]Why each NIC was taken or left out[/]")
     for host, lines in enumerate(explanations):
         branch = why.add(f"host {host}: {escape(topology.rank(topology.hosts[host][0]).host_name)}")
@@ -152,7 +164,9 @@ def render(topology: _core.Topology, explanations: list[list[str]]) -> Renderabl
     return Group(*parts)
 
 
-def describe(topology: _core.Topology, explanations: list[list[str]]) -> dict[str, Any]:
+def describe(
+    topology: _core.Topology, explanations: list[list[str]], paths: list[list[str]] | None = None
+) -> dict[str, Any]:
     """The same facts for programs; bandwidths in bytes per second and direction."""
 
     def describe_nic(nic: _core.Nic) -> dict[str, Any]:
@@ -226,21 +240,25 @@ def describe(topology: _core.Topology, explanations: list[list[str]]) -> dict[st
             }
             for link in links_between_islands(topology)
         ],
+        "paths": [row for row in paths or [] if row],
     }
 
 
 def topo(
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for other ranks.")] = 60.0,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Connect all ranks, and show what carries messages.")
+    ] = False,
 ) -> None:
     """Show ranks, islands, hosts and NICs, and why each NIC was taken or left out."""
-    cluster = gather(os.environ, timeout)
+    cluster = gather(os.environ, timeout, paths)
     if cluster is None:
         return
     if json:
-        typer.echo(dumps(describe(cluster.topology, cluster.explanations), indent=2))
+        typer.echo(dumps(describe(*vars(cluster).values()), indent=2))
     else:
-        Console().print(render(cluster.topology, cluster.explanations))
+        Console().print(render(*vars(cluster).values()))
 
 
 if __name__ == "__main__":

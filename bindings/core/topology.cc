@@ -83,6 +83,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("float8", &RankInfo::float8)
       .def_readwrite("island", &RankInfo::island)
       .def_readwrite("nics", &RankInfo::nics)
+      .def_readwrite("warnings", &RankInfo::warnings)
       .def_readwrite("libraries", &RankInfo::libraries)
       .def(py::self == py::self)
       .def("__repr__", [](const RankInfo& self) {
@@ -104,7 +105,8 @@ void bind_topology(py::module_& module) {
                                     "hosts. members: by index in the island.");
   network.def_readonly("fabric", &IslandNetwork::fabric)
       .def_readonly("members", &IslandNetwork::members)
-      .def_readonly("why", &IslandNetwork::why);
+      .def_readonly("why", &IslandNetwork::why)
+      .def_readonly("passed_over", &IslandNetwork::passed_over);
   py::class_<IslandNetwork::Member>(network, "Member")
       .def_readonly("devices", &IslandNetwork::Member::devices)
       .def_readonly("gid", &IslandNetwork::Member::gid)

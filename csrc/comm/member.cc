@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Changes whenever ranks of different builds could not work together.
-constexpr uint64_t kProtocol = 2;
+constexpr uint64_t kProtocol = 3;
 
 }  // namespace
 

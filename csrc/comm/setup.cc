@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "comm/device_facts.h"
 #include "comm/member.h"
+#include "comm/warnings.h"
 #include "device/reduce.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
@@ -153,6 +154,7 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
     infos.push_back(members[peer].info);
   }
   topology_ = std::make_shared<Topology>(std::move(infos));
+  if (rank() == 0) warn_of_networks(*topology_, options_.name);
   planner_ = std::make_unique<Planner>(topology_, SelectionTable(mine.table));
   for (const std::vector<int>& ranks : topology_->islands()) {
     if (ranks.size() > 1) engine_for(topology_->rank(ranks[0])).check(*topology_, ranks);

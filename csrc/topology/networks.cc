@@ -79,13 +79,23 @@ std::string join(const Networks& networks) {
   return text;
 }
 
-// Why the members cannot all use the fabric.
+// Why the members cannot all use the fabric: who is in the way, and with what.
 std::string why_not(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
                     Fabric fabric) {
+  auto who = [&](int member) {
+    return "rank " + std::to_string(member) + " on " + ranks[member].host_name;
+  };
   for (int member : members) {
-    if (!has(ranks[member], fabric)) {
-      return "rank " + std::to_string(member) + " on " + ranks[member].host_name + " has none";
-    }
+    if (has(ranks[member], fabric)) continue;
+    std::string text = who(member) + " has none";
+    for (const std::string& warning : ranks[member].warnings) text += "; " + warning;
+    return text;
+  }
+  for (int member : members) {
+    const Networks mine = networks_of(ranks[member], fabric);
+    const Networks first = networks_of(ranks[members[0]], fabric);
+    if (!common(mine, first).empty()) continue;
+    return who(members[0]) + " is on " + join(first) + ", " + who(member) + " on " + join(mine);
   }
   return "its members are on different networks";
 }
@@ -213,7 +223,7 @@ IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vect
     return network;
   }
   const std::string ip_network = choose_interfaces(ranks, members, network);
-  std::string passed_over;
+  std::string& passed_over = network.passed_over;
   for (Fabric fabric : {Fabric::infiniband, Fabric::roce}) {
     const Networks shared = shared_by_hosts(ranks, members, fabric);
     const bool all_have = std::all_of(members.begin(), members.end(),
@@ -224,8 +234,8 @@ IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vect
       const bool some_have = std::any_of(members.begin(), members.end(),
                                          [&](int member) { return has(ranks[member], fabric); });
       if (some_have) {
-        passed_over +=
-            "; not " + std::string(name(fabric)) + ": " + why_not(ranks, members, fabric);
+        passed_over += (passed_over.empty() ? "not " : "; not ") + std::string(name(fabric)) +
+                       ": " + why_not(ranks, members, fabric);
       }
       continue;
     }
@@ -246,7 +256,7 @@ IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vect
                         : "all" + across + " have RoCE v2 on " + join(shared);
       if (gids_differ) network.why += "; GID indices differ by port, the library chooses them";
     }
-    network.why += passed_over;
+    if (!passed_over.empty()) network.why += "; " + passed_over;
     return network;
   }
   network.fabric = Fabric::ethernet;
@@ -255,7 +265,7 @@ IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vect
   }
   network.why = ip_network.empty() ? "sockets between IP networks, taken to be routed"
                                    : "sockets on IP network " + ip_network;
-  network.why += passed_over.empty() ? "; no RDMA" : passed_over;
+  network.why += passed_over.empty() ? "; no RDMA" : "; " + passed_over;
   return network;
 }
 

@@ -7,10 +7,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <mutex>
 
 #include "base/config.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "topology/machine.h"
 #include "topology/sysfs.h"
@@ -62,12 +60,6 @@ void prefer_near(const std::string& bus, RankInfo& info) {
 
 RankInfo probe_rank() {
   NicChoice choice = choose_nics(Machine::current());
-  static std::once_flag warned;  // a process with many communicators probes as often
-  std::call_once(warned, [&] {
-    for (const std::string& warning : choice.warnings) {
-      log(LogLevel::warning, "host " + host_name() + ": " + warning);
-    }
-  });
   RankInfo info;
   info.host = host_identity();
   info.host_name = host_name();
@@ -75,6 +67,7 @@ RankInfo probe_rank() {
   info.cores = allowed_processors();
   info.island = setting("HETCOMM_ISLAND", "");
   info.nics = choice.taken;
+  info.warnings = choice.warnings;
   return info;
 }
 

@@ -24,7 +24,7 @@ std::vector<Nic> probe_nics();
 std::vector<std::string> explain_nics();
 
 // Everything this process can tell of itself; island: HETCOMM_ISLAND. What its device and libraries
-// are is left to the caller. Warns of RoCE ports without a usable GID, once in a process.
+// are is left to the caller.
 RankInfo probe_rank();
 
 // Orders info.nics for a device with this PCI bus id, "0000:1b:00.0": the nearest RDMA ports first.

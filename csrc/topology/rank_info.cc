@@ -32,7 +32,7 @@ Value value_of(const std::string& text, const char* const (&names)[count],
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 3";
+constexpr const char* heading = "hetcomm rank 4";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 
@@ -185,6 +185,7 @@ std::string serialize(const RankInfo& info) {
         << '\t' << std::to_string(nic.numa) << '\t' << escape(nic.address) << '\t'
         << escape(nic.subnet) << '\t' << std::to_string(nic.gid) << '\n';
   }
+  for (const std::string& warning : info.warnings) out << "warning\t" << escape(warning) << '\n';
   for (const auto& [library, version] : info.libraries) {
     out << "library\t" << escape(library) << '\t' << escape(version) << '\n';
   }
@@ -208,6 +209,9 @@ RankInfo parse_rank_info(const std::string& text) {
       if (!info.direct.insert(parser.named(1, "a fabric", fabric_from_name)).second) {
         parser.fail("each fabric once", quoted(parser.text(1)) + " again");
       }
+    } else if (key == "warning") {
+      parser.expect_fields(1);
+      info.warnings.push_back(parser.text(1));
     } else if (key == "library") {
       parser.expect_fields(2);
       if (!info.libraries.emplace(parser.text(1), parser.text(2)).second) {
@@ -226,7 +230,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "float8") info.float8 = parser.flag(1);
       if (key == "island") info.island = parser.text(1);
     } else {
-      parser.fail("each fact of a rank once, direct, nic or library", quoted(key));
+      parser.fail("each fact of a rank once, direct, nic, warning or library", quoted(key));
     }
   }
   if (!missing.empty()) parser.fail(quoted(*missing.begin()), "the end of the text");

@@ -52,6 +52,7 @@ struct RankInfo {
   bool float8 = false;                           // which reduces 8-bit floats on its device
   std::string island;                            // label that the user groups by, mostly empty
   std::vector<Nic> nics;                         // usable ones, best first
+  std::vector<std::string> warnings;             // ports that lack a setting only, and the remedy
   std::map<std::string, std::string> libraries;  // "ucx" -> "1.22.0 (path)"
 
   bool operator==(const RankInfo&) const = default;
@@ -73,6 +74,9 @@ struct IslandNetwork {
   Fabric fabric = Fabric::shm;  // shm or pcie: all members are on one host
   std::vector<Member> members;  // by index in the island
   std::string why;              // for people
+  // "not roce: rank 5 on host b has none": what some members have better, and why that is not it;
+  // empty if nothing is lost.
+  std::string passed_over;
 };
 
 // One tier of the nesting: a partition of the ranks into groups, finest level first.

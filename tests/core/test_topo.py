@@ -207,6 +207,28 @@ def test_rank_0_prints_the_cluster(port: str) -> None:
     assert all(host["explanations"] for host in facts["hosts"])
 
 
+def test_the_paths_that_were_taken(port: str) -> None:
+    pytest.importorskip("torch")
+    settings = {"HETCOMM_SOCKET_IFNAME": "lo"}
+    first = start(port, 0, "--json", "--paths", HETCOMM_HOST_ID="a", **settings)
+    second = start(port, 1, "--paths", HETCOMM_HOST_ID="b", **settings)
+    output, errors = first.communicate(timeout=100)
+    assert first.returncode == 0, errors
+    assert second.communicate(timeout=100)[0] == ""
+    assert json.loads(output)["paths"] == [["", "tcp over lo"], ["tcp over lo", ""]]
+
+
+def test_paths_of_one_kind_share_a_row() -> None:
+    ranks = [rank(str(host), "cpu", "ethernet") for host in range(3)]
+    paths = [["", "rc over a", "tcp over b"], ["rc over a", "", "tcp over b"], ["x", "y", ""]]
+    output = io.StringIO()
+    Console(file=output, width=160).print(topo.render(Topology(ranks), [[]] * 3, paths))
+    text = output.getvalue()
+    assert re.search("rc over a +│ 0 - 1, 1 - 0", text)
+    assert re.search("tcp over b +│ 0 - 2, 1 - 2", text)
+    assert "Paths taken" not in page(Topology(ranks), [[]] * 3)
+
+
 def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
     pytest.importorskip("torch")
     first, second = start(port, 0), start(port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")

@@ -51,6 +51,7 @@ plain_infos = st.builds(
     float8=st.booleans(),
     island=st.text(),
     nics=st.lists(nics, max_size=3),
+    warnings=st.lists(st.text(), max_size=2),
     libraries=st.dictionaries(st.text(), st.text(), max_size=3),
 )
 infos = st.builds(
@@ -75,7 +76,7 @@ def test_separators_and_control_characters_are_escaped() -> None:
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 3\n"
+HEAD = "hetcomm rank 4\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nmemory\thost\nkernels\t0\n"
 FACTS += "device\t\nccl\t\nfloat8\t0\nisland\t\n"
 
@@ -83,8 +84,8 @@ FACTS += "device\t\nccl\t\nfloat8\t0\nisland\t\n"
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 3"),
-        ("hetcomm rank 2\n", 1, "hetcomm rank 3"),
+        ("", 0, "hetcomm rank 4"),
+        ("hetcomm rank 3\n", 1, "hetcomm rank 4"),
         (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
@@ -95,8 +96,8 @@ FACTS += "device\t\nccl\t\nfloat8\t0\nisland\t\n"
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
         (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
-        (FACTS + "speed\t1\n", 12, "nic or library"),
-        (FACTS + "\n", 12, "nic or library"),
+        (FACTS + "speed\t1\n", 12, "nic, warning or library"),
+        (FACTS + "\n", 12, "nic, warning or library"),
         (FACTS + "direct\tpigeon\n", 12, "a fabric"),
         (FACTS + "direct\tshm\ndirect\tshm\n", 13, "each fabric once"),
         (FACTS + "nic\teth0\n", 12, "9 fields"),

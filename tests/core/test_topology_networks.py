@@ -393,11 +393,14 @@ def test_any_island_can_use_its_network(ranks: list[RankInfo]) -> None:
 
 
 def test_a_recorded_tree_is_enough_for_a_process(make: Make) -> None:
-    """With addresses in the tree, another machine's facts are a setting away; warnings are loud."""
+    """With addresses in the tree, another machine's facts are a setting away."""
     host = make("mi300x")
     ports = host.tree.root / "class/infiniband/bnxt_re3/ports/1/gid_attrs/types"
     (ports / "3").write_text("IB/RoCE v1\n")
-    script = "from hetcomm import _core as c; print(*(n.name for n in c.probe_rank().nics))"
+    script = (
+        "from hetcomm import _core as c; info = c.probe_rank();"
+        "print(*(n.name for n in info.nics), *info.warnings, sep='\\n')"
+    )
     environment = os.environ | {
         "HETCOMM_SYSFS_ROOT": str(host.tree.root),
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -411,9 +414,9 @@ def test_a_recorded_tree_is_enough_for_a_process(make: Make) -> None:
         check=True,
         timeout=60,
     )
-    assert done.stdout.split() == [n for n in RAILS if n != "bnxt_re3"] + ["ens13np0", "eno8303"]
-    (warning,) = done.stderr.splitlines()
-    assert f"host {os.uname().nodename}: RoCE port bnxt_re3 is not used for RoCE" in warning
+    *names, warning = done.stdout.splitlines()
+    assert names == [n for n in RAILS if n != "bnxt_re3"] + ["ens13np0", "eno8303"]
+    assert warning.startswith("RoCE port bnxt_re3 is not used for RoCE")
     assert "has type IB/RoCE v1, IB/RoCE v1, not RoCE v2; switch the port" in warning
 
 
@@ -425,16 +428,34 @@ def test_a_roce_island_without_gids_is_a_socket_island(tmp_path: Path) -> None:
         tree.port(
             "mlx5_0", "ens0", layer="Ethernet", gids=roce_gids("ens0", address if gids else "")
         )
-        nics = _core.probe_nics(tree.machine({"ens0": f"{address}/24"}))
+        machine = tree.machine({"ens0": f"{address}/24"})
         return RankInfo(
             host=str(number),
             host_name=f"n{number}",
             vendor="amd",
             memory=Memory.device,
             island="x",
-            nics=nics,
+            nics=_core.probe_nics(machine),
+            warnings=_core.nic_warnings(machine),
         )
 
     network = network_of(Topology([host(1, True), host(2, False)]))
     assert (network.fabric, network.members[0].devices) == (Fabric.ethernet, ["ens0"])
-    assert "not roce: rank 1 on n2 has none" in network.why
+    assert network.passed_over == (
+        "not roce: rank 1 on n2 has none; RoCE port mlx5_0 is not used for RoCE: none of its GIDs "
+        "carries 10.1.0.2 of ens0; assign the address to ens0 again, with the RDMA driver loaded"
+    )
+    assert network.why.endswith("; " + network.passed_over)
+    assert network_of(Topology([host(3, True), host(4, True)])).passed_over == ""
+
+
+def test_an_island_on_two_infiniband_subnets_names_who_is_where(make: Make) -> None:
+    ranks = make("a100_infiniband").ranks(1) + make(
+        "a100_infiniband", subnet="fec0:0000:0000:0001"
+    ).ranks(1)
+    for info in ranks:
+        info.island = "x"
+    network = network_of(Topology(ranks))
+    assert network.fabric == Fabric.ethernet
+    assert network.passed_over.startswith("not infiniband: rank 0 on host1 is on fe80:")
+    assert ", rank 1 on host2 on fec0:" in network.passed_over

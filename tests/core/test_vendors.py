@@ -18,8 +18,8 @@ from communicators import (
     Call,
     agree,
     contribution,
-    play,
     native_spec,
+    play,
 )
 from islands import FACTOR
 

@@ -156,6 +156,16 @@ class CoreRank(Rank):
     def recv(self, from_: int, count: int) -> None:
         self.works.append(self.communicator.recv(bytearray(count), _core.Dtype.uint8, from_))
 
+    def paths(self) -> list[str]:
+        others = range(self.size)
+        return [self.communicator.path_to(r) if r != self.rank else "" for r in others]
+
+    def networks(self) -> list[tuple[str, str]]:
+        """Of each island: its fabric, and why."""
+        topology = self.communicator.topology
+        found = map(topology.island_network, range(len(topology.islands)))
+        return [(network.fabric.name, network.why) for network in found]
+
     def abort(self) -> None:
         self.communicator.abort("planted")
 

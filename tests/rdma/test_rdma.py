@@ -1,7 +1,8 @@
 """hetcomm's links over RDMA verbs, without an RDMA card: soft-RoCE in a virtual machine.
 
 Two hosts with two ranks each, as far as hetcomm can tell, a RoCE device on either, and a wire that
-may delay or lose packets; or four hosts, in pairs on two RoCE networks that only Ethernet joins. Run by `make test-rdma` only: it downloads a kernel and takes minutes.
+may delay or lose packets; or four hosts, in pairs on two RoCE networks that only Ethernet joins.
+Run by `make test-rdma` only: it downloads a kernel and takes minutes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -80,11 +82,11 @@ def test_the_library_is_the_one_that_drives_rdma(ranks: list[dict[str, Any]]) ->
 
 def test_links_are_over_verbs(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
     for rank, found in enumerate(ranks):
-        for peer, path in found["paths"].items():
-            if scenario.hosts[rank] == scenario.hosts[int(peer)]:
+        for peer, path in enumerate(found["paths"]):
+            if scenario.hosts[rank] == scenario.hosts[peer]:
                 continue  # messages inside a host take what UCX prefers
             case = f"{rank} to {peer}: {path}"
-            if scenario.over_rdma(rank, int(peer)):
+            if scenario.over_rdma(rank, peer):
                 assert path.startswith("rc") and f" over {scenario.device(rank)}" in path, case
                 assert "tcp" not in path, case
             else:
@@ -132,6 +134,10 @@ def test_topo_shows_the_islands(scenario: Scenario, ranks: list[dict[str, Any]])
     for rank in range(len(ranks)):
         device = scenario.device(rank)
         assert f"{device} (vr{device[3:]}): roce" in text
+        if scenario.two_networks:
+            peers = [p for p in range(len(ranks)) if not scenario.over_rdma(rank, p)]
+            pairs = ", ".join(f"{rank} - {peer}" for peer in peers)
+            assert re.search(rf"tcp over en{scenario.number(rank)} +│ {pairs}", text)
     if scenario.vendors:
         for network in (0, 1):
             wanted = f"roce, all of its 2 hosts have RoCE v2 on 198.18.{network}.0/24"

@@ -114,7 +114,10 @@ def message(communicator: Communicator, source: int, target: int) -> None:
 
 def exchange(communicator: Communicator, elements: int) -> None:
     """A message from every rank to every other one."""
-    rank, others = communicator.rank, [r for r in range(communicator.size) if r != communicator.rank]
+    rank, others = (
+        communicator.rank,
+        [r for r in range(communicator.size) if r != communicator.rank],
+    )
     got = {peer: np.zeros(elements, np.float32) for peer in others}
     works = [communicator.recv(got[peer], Dtype.float32, peer, 8) for peer in others]
     for peer in others:
@@ -141,6 +144,7 @@ def become(scenario: Scenario, rank: int) -> None:
         os.environ |= {f"HETCOMM_{name}_LIBRARY": library for name in names}
         os.environ |= {"HETCOMM_VENDOR": vendor, "HETCOMM_DEVICE": "0"}
         os.environ["HETCOMM_EMULATED_NETWORKS"] = "IB,Socket"
+        os.environ["NCCL_HOSTID"] = scenario.hosts[rank]
 
 
 def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]:
@@ -171,7 +175,7 @@ def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]
             Call(communicator, big, 1, True).check()
         read_counters()
     found = {
-        "paths": {peer: communicator.path_to(peer) for peer in range(size) if peer != rank},
+        "paths": [communicator.path_to(peer) if peer != rank else "" for peer in range(size)],
         "traffic": traffic,
         "facts": _core.serialize(_core.probe_device(_core.probe_rank())),
         "explanations": _core.explain_nics(),

@@ -11,9 +11,9 @@ DEVICES = 4
 
 @dataclass(frozen=True)
 class Scenario:
-    """Rank r is on host hosts[r]: a with rxe0, b with rxe1 on the other end of the wire; c with rxe2
-    and d with rxe3 on a wire of their own, which no RDMA crosses to the first one. A job that has
-    both wires also has Ethernet, en0 to en3."""
+    """Rank r is on host hosts[r]: a with rxe0, or b with rxe1 on the other end of the wire; c with
+    rxe2, or d with rxe3 on a wire of their own, which no RDMA crosses to the first one. A job that
+    has both wires also has Ethernet, en0 to en3."""
 
     name: str
     hosts: str

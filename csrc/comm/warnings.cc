@@ -1,0 +1,71 @@
+#include "comm/warnings.h"
+
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/log.h"
+
+namespace hetcomm {
+namespace {
+
+// The first call with this text. Groups within groups would repeat what was said of the whole.
+bool is_new(const std::string& text) {
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  std::lock_guard lock(mutex);
+  return said->insert(text).second;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+// What carries the island's messages between hosts: "ethernet on eth0, ens1".
+std::string carrier(const IslandNetwork& network) {
+  std::set<std::string> devices;
+  for (const auto& member : network.members) {
+    devices.insert(member.devices.begin(), member.devices.end());
+  }
+  std::string text = network.fabric == Fabric::ethernet ? "sockets" : name(network.fabric);
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    text += (device == devices.begin() ? " on " : ", ") + *device;
+  }
+  return text;
+}
+
+}  // namespace
+
+void warn_of_networks(const Topology& topology, const std::string& group) {
+  const std::string heading = "group \"" + group + "\": ";
+  std::map<std::pair<std::string, std::string>, std::vector<int>> ports;  // by host and warning
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    const RankInfo& info = topology.rank(rank);
+    for (const std::string& warning : info.warnings) {
+      ports[{info.host_name, warning}].push_back(rank);
+    }
+  }
+  for (const auto& [port, ranks] : ports) {
+    const auto& [host, warning] = port;
+    if (!is_new(host + ": " + warning)) continue;
+    const std::vector<Nic>& nics = topology.rank(ranks[0]).nics;
+    std::string text = heading + list(ranks) + " on host " + host + ": " + warning;
+    if (!nics.empty()) {
+      text += "; what remains is " + std::string(name(nics[0].fabric)) + " on " + nics[0].name;
+    }
+    log(LogLevel::warning, text, 0);
+  }
+  for (size_t island = 0; island < topology.islands().size(); ++island) {
+    const IslandNetwork& network = topology.island_network(static_cast<int>(island));
+    if (network.passed_over.empty()) continue;
+    const std::string text = "island " + std::to_string(island) + " of " +
+                             topology.rank(topology.islands()[island][0]).vendor + " (" +
+                             list(topology.islands()[island]) + ") uses " + carrier(network) +
+                             ", " + network.passed_over;
+    if (is_new(text)) log(LogLevel::warning, heading + text, 0);
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,70 @@
+"""What carries messages from rank to rank, found out by sending some: `hetcomm topo --paths`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from hetcomm import _core
+
+BOUND = 60.0  # seconds for a message; a path that takes longer is none
+SHOWN = 8  # pairs of ranks in a row
+
+
+class TorchStore(_core.Store):
+    """A store of torch's, for the set-up of a communicator."""
+
+    def __init__(self, store: Any, prefix: str) -> None:
+        super().__init__()
+        self.store, self.prefix = store, prefix
+
+    def set(self, key: str, value: bytes) -> None:
+        self.store.set(self.prefix + key, value)
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        try:
+            self.store.wait([self.prefix + key], timeout)
+        except RuntimeError as error:
+            raise TimeoutError(str(error)) from error
+        return bytes(self.store.get(self.prefix + key))
+
+
+def connect(store: _core.Store, rank: int, size: int, timeout: float) -> list[str]:
+    """taken() among all ranks. Raises Error."""
+    communicator = _core.Communicator(store, rank, size, timeout, "topo", vendor="cpu")
+    try:
+        return taken(communicator)
+    finally:
+        communicator.leave()
+
+
+def taken(communicator: _core.Communicator) -> list[str]:
+    """The path to each rank, empty for the own one, after a message both ways. Called by all ranks,
+    whose buffers are host memory."""
+    ranks = range(communicator.size)
+    others = [rank for rank in ranks if rank != communicator.rank]
+    byte = _core.Dtype.uint8
+    works = [communicator.recv(bytearray(1), byte, peer) for peer in others]
+    works += [communicator.send(bytearray(1), byte, peer) for peer in others]
+    for work in works:
+        work.wait(BOUND)
+    return [communicator.path_to(rank) if rank in others else "" for rank in ranks]
+
+
+def path_table(paths: list[list[str]]) -> Table:
+    """One row for all pairs of ranks with one path."""
+    table = Table(title="Paths taken", title_justify="left")
+    for column in ("path", "from rank - to rank"):
+        table.add_column(column)
+    alike: dict[str, list[str]] = {}
+    for rank, row in enumerate(paths):
+        for peer, path in enumerate(row):
+            if peer != rank:
+                alike.setdefault(path, []).append(f"{rank} - {peer}")
+    for path, pairs in sorted(alike.items()):
+        more = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
+        table.add_row(escape(path), ", ".join(pairs[:SHOWN]) + more)
+    return table
