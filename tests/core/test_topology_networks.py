@@ -213,6 +213,18 @@ def test_interleaved_ranks_of_four_hosts(make: Make) -> None:
     assert amd.why.startswith("all of its 2 hosts have RoCE v2 on 192.168.0.0/24, 192.168.1.0/24")
 
 
+def test_a_bond_that_is_roce_as_well_is_left_to_management(make: Make) -> None:
+    topology = Topology(make("a100_roce").ranks() + make("a100_roce").ranks())
+    assert topology.islands == [list(range(8))]
+    network = network_of(topology)
+    assert (network.fabric, network.passed_over) == (Fabric.roce, "")
+    assert [network.members[i].devices for i in (0, 7)] == [
+        ["mlx5_0", "mlx5_1"],
+        ["mlx5_1", "mlx5_0"],
+    ]
+    assert {(m.gid, m.interface) for m in network.members} == {(3, "ens4np0")}
+
+
 def test_two_infiniband_subnets_are_two_islands(make: Make) -> None:
     other = "fec0:0000:0000:0001"
     hosts = [make("dgx_h100"), make("dgx_h100", subnet=other), make("dgx_h100")]
