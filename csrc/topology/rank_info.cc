@@ -88,8 +88,9 @@ class Parser {
       const char* first = field.data() + i + 1;
       const char* last = field.data() + std::min(i + 3, field.size());
       auto [end, error] = std::from_chars(first, last, value, 16);
-      if (error != std::errc() || end != first + 2) {
-        fail("two hexadecimal digits after a backslash", quoted(field));
+      // Only control characters and the backslash are written so.
+      if (error != std::errc() || end != first + 2 || value > 0x7f) {
+        fail("two hexadecimal digits up to 7f after a backslash", quoted(field));
       }
       plain += static_cast<char>(value);
       i += 2;
