@@ -1,0 +1,94 @@
+"""PyTorch's own distributed suite, unedited, on one backend: outcomes as JSON on the last line.
+
+The suite decides by the backend's name what to skip. So it is loaded as gloo's, and where it asks
+torch for gloo it gets the backend under test: all that gloo's name admits is run.
+
+    python one_backend.py hetcomm 2 [test_all_reduce_sum ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+PREFIX = "outcomes: "
+
+
+class Outcomes(unittest.TextTestResult):
+    """What became of each test: "passed", "failed" or "skipped", and why."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.of: dict[str, tuple[str, str]] = {}
+
+    def _note(self, test: unittest.TestCase, outcome: str, why: str = "") -> None:
+        self.of[test.id().rpartition(".")[2]] = (outcome, why)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        super().addSuccess(test)
+        self._note(test, "passed")
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        super().addSkip(test, reason)
+        self._note(test, "skipped", reason)
+
+    def addError(self, test: unittest.TestCase, error: Any) -> None:
+        super().addError(test, error)
+        self._note(test, "failed", str(error[1])[-1500:])
+
+    addFailure = addError
+
+
+def load(backend: str) -> type[unittest.TestCase]:
+    """The suite's class, its process groups on `backend`."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed import distributed_test as suite
+
+    if backend != "gloo":
+        __import__(backend)
+        for make in ("init_process_group", "new_group", "new_subgroups_by_enumeration"):
+            setattr(dist, make, _in_place_of_gloo(getattr(dist, make), backend))
+
+    class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
+        def setUp(self) -> None:
+            super().setUp()
+            # Not spawned: each rank would import torch anew, seconds per test.
+            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    return Suite
+
+
+def _in_place_of_gloo(make: Any, backend: str) -> Any:
+    def replaced(*arguments: Any, **settings: Any) -> Any:
+        if settings.get("backend") == "gloo":
+            settings["backend"] = backend
+        return make(*arguments, **settings)
+
+    return replaced
+
+
+def main(backend: str, world_size: int, names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("barrier", "test_dir", "init_dir"):
+            Path(folder, part).mkdir()
+        os.environ |= {
+            "BACKEND": "gloo",
+            "WORLD_SIZE": str(world_size),
+            "TEMP_DIR": folder,
+            "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "100",
+        }
+        suite = load(backend)
+        names = names or unittest.defaultTestLoader.getTestCaseNames(suite)
+        tests = unittest.TestSuite(map(suite, names))
+        outcomes = unittest.TextTestRunner(verbosity=2, resultclass=Outcomes).run(tests).of
+    print(PREFIX + json.dumps(outcomes), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
