@@ -50,13 +50,15 @@ TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, con
   if (home_->streams()) options.stream = native(home_->current_stream());
   hetcomm::Work work = submit(call, options);
   if (streamed) {
-    return c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_, sequence);
+    return batched(
+        c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_, sequence));
   }
-  return c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_, sequence);
+  return batched(c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_, sequence));
 }
 
 TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   return run("all_reduce", c10d::OpType::ALLREDUCE, Collective::all_reduce, options,
              [&](Call& call) {
                call.in_place(tensors);

@@ -34,6 +34,15 @@ class TorchBackend : public c10d::Backend {
                              const c10d::ReduceScatterOptions& options) override;
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& options) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
                             std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                             const c10d::AllToAllOptions& options) override;
@@ -46,6 +55,11 @@ class TorchBackend : public c10d::Backend {
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
   WorkPointer send(Tensors& tensors, int to, int tag) override;
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
+
+  // What this thread starts in between is also handed out as one work.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
 
   void setSequenceNumberForGroup() override {}  // counted alike on every rank from the start
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
@@ -78,6 +92,10 @@ class TorchBackend : public c10d::Backend {
     });
   }
   WorkPointer start(Call call);
+  // One collective, made by `prepare` from the indices, for the tensors of each dtype.
+  template <typename Prepare>
+  WorkPointer together(const Tensors& tensors, const Prepare& prepare);
+  WorkPointer batched(WorkPointer work) const;  // noted in the open batch, if there is one
   // Submits by `submit(call, options)` and makes torch's handle.
   template <typename Submit>
   WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
@@ -85,6 +103,7 @@ class TorchBackend : public c10d::Backend {
   std::unique_ptr<Communicator> communicator_;
   std::shared_ptr<const Home> home_;
   std::atomic<uint64_t> sequence_{0};
+  uint32_t monitored_ = 0;  // barriers so far
 };
 
 }  // namespace hetcomm

@@ -112,6 +112,30 @@ void Call::in_place(const Tensors& tensors) {
   spec.in_place = true;
 }
 
+void Call::in_place_together(const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) check(tensor);
+  const Flat flat = flatten(tensors, memory());
+  copy_in(flat, tensors);
+  set_part(tensors[0]);
+  spec.count = 0;
+  for (const at::Tensor& tensor : tensors) spec.count += tensor.numel();
+  input = output = flat.tensor.data_ptr();
+  keep = tensors;
+  keep.push_back(flat.tensor);
+  outputs = tensors;
+  if (!flat.direct) finish = [flat, tensors] { copy_out(flat, tensors); };
+  spec.in_place = true;
+}
+
+void Call::results(Tensors tensors, std::function<void()> copy) {
+  finish = [before = std::move(finish), copy = std::move(copy)] {
+    if (before) before();
+    copy();
+  };
+  keep.insert(keep.end(), tensors.begin(), tensors.end());
+  outputs = std::move(tensors);
+}
+
 void Call::read(const at::Tensor& tensor) {
   check(tensor);
   keep.push_back(inside(tensor, true));

@@ -45,6 +45,8 @@ struct Call {
 
   // The only tensor, replaced by the result.
   void in_place(const Tensors& tensors);
+  // Tensors of one dtype as if they were one, replaced by the result.
+  void in_place_together(const Tensors& tensors);
   void read(const at::Tensor& tensor);
   void write(const at::Tensor& tensor);
 
@@ -57,6 +59,8 @@ struct Call {
   void read_list(const std::vector<Tensors>& lists);
   void write_list(const std::vector<Tensors>& lists);
   void write_flat(const Tensors& list);  // parts of any sizes
+  // The result is rather these, which `copy` fills from what was written.
+  void results(Tensors tensors, std::function<void()> copy);
 
  private:
   const Tensors* only_list(const std::vector<Tensors>& lists, const char* what) const;

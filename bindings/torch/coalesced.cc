@@ -1,0 +1,221 @@
+// Operations on lists of tensors, each list one collective: tensors of one dtype travel as one
+// buffer, which is copied in and out unless they lie in one piece already.
+
+#include <algorithm>
+#include <map>
+
+#include "torch/backend.h"
+#include "torch/combined_work.h"
+#include "torch/tensors.h"
+
+namespace hetcomm {
+namespace {
+
+using Tensors = TorchBackend::Tensors;
+
+// The batches that calls between startCoalescing() and endCoalescing() of a thread belong to.
+thread_local std::map<const TorchBackend*, CombinedWork::Parts> open_batches;
+
+// Indices of tensors of one dtype, in the order in which the dtypes appear.
+std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors) {
+  std::vector<std::vector<size_t>> batches;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    auto same = [&](const std::vector<size_t>& batch) {
+      return tensors[batch[0]].scalar_type() == tensors[i].scalar_type();
+    };
+    auto batch = std::find_if(batches.begin(), batches.end(), same);
+    if (batch == batches.end()) batch = batches.insert(batch, {{}});
+    batch->push_back(i);
+  }
+  return batches;
+}
+
+Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices) {
+  Tensors picked;
+  for (size_t i : indices) picked.push_back(tensors[i]);
+  return picked;
+}
+
+// One after the other, as one tensor.
+at::Tensor joined(const Tensors& tensors) {
+  const at::NoGradGuard no_grad;
+  Tensors flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.view(-1));
+  return at::cat(flat);
+}
+
+void hand_out(const at::Tensor& joined, const Tensors& tensors) {
+  int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.view(-1).copy_(joined.narrow(0, offset, tensor.numel()));
+    offset += tensor.numel();
+  }
+}
+
+// Tensors of which each holds a block for every rank, against one with a row for every rank.
+template <typename Copy>
+void for_each_block(const at::Tensor& rows, const Tensors& wholes, const Copy& copy) {
+  int64_t offset = 0;
+  for (const at::Tensor& whole : wholes) {
+    const int64_t width = whole.numel() / rows.size(0);
+    copy(rows.narrow(1, offset, width), whole.view({rows.size(0), width}));
+    offset += width;
+  }
+}
+
+at::Tensor empty_rows(const at::Tensor& row, int rows) {
+  return at::empty({rows, row.numel()}, row.options());
+}
+
+void check_pairs(Call& call, const Tensors& parts, const Tensors& wholes) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    call.check(parts[i]);
+    call.check(wholes[i]);
+    check_same_dtype(parts[i], wholes[i], call.operation);
+    check_size(wholes[i], parts[i].numel() * call.size,
+               std::string(call.operation) + ": tensor of all ranks");
+  }
+}
+
+void check_counts(size_t inputs, size_t outputs, const char* operation) {
+  if (inputs == outputs && inputs > 0) return;
+  throw Error(Code::invalid_argument,
+              std::string(operation) + ": expected as many inputs as outputs, and at least one; " +
+                  "got " + std::to_string(inputs) + " and " + std::to_string(outputs));
+}
+
+}  // namespace
+
+template <typename Prepare>
+TorchBackend::WorkPointer TorchBackend::together(const Tensors& tensors, const Prepare& prepare) {
+  CombinedWork::Parts works;
+  for (const std::vector<size_t>& batch : by_dtype(tensors)) works.push_back(prepare(batch));
+  return combined(std::move(works), rank_);
+}
+
+TorchBackend::WorkPointer TorchBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  constexpr const char* operation = "all_reduce_coalesced";
+  with_python_errors([&] { check_counts(tensors.size(), tensors.size(), operation); });
+  return together(tensors, [&](const std::vector<size_t>& batch) {
+    return run(operation, c10d::OpType::ALLREDUCE_COALESCED, Collective::all_reduce, options,
+               [&](Call& call) {
+                 call.in_place_together(pick(tensors, batch));
+                 call.reduce_by(options.reduceOp);
+               });
+  });
+}
+
+TorchBackend::WorkPointer TorchBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  constexpr const char* operation = "all_gather_into_tensor_coalesced";
+  with_python_errors([&] { check_counts(inputs.size(), outputs.size(), operation); });
+  return together(inputs, [&](const std::vector<size_t>& batch) {
+    return run(operation, c10d::OpType::COALESCED, Collective::all_gather, options,
+               [&](Call& call) {
+                 const Tensors parts = pick(inputs, batch), wholes = pick(outputs, batch);
+                 check_pairs(call, parts, wholes);
+                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                 call.read_part(part);
+                 call.write_all(rows);
+                 call.results(wholes, [=] {
+                   for_each_block(rows, wholes, [](const at::Tensor& row, const at::Tensor& block) {
+                     block.copy_(row);
+                   });
+                 });
+               });
+  });
+}
+
+TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  constexpr const char* operation = "reduce_scatter_tensor_coalesced";
+  with_python_errors([&] { check_counts(inputs.size(), outputs.size(), operation); });
+  return together(outputs, [&](const std::vector<size_t>& batch) {
+    return run(operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options,
+               [&](Call& call) {
+                 const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
+                 check_pairs(call, parts, wholes);
+                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                 const at::NoGradGuard no_grad;
+                 for_each_block(rows, wholes, [](const at::Tensor& row, const at::Tensor& block) {
+                   row.copy_(block);
+                 });
+                 call.write_part(part);
+                 call.read_all(rows);
+                 call.reduce_by(options.reduceOp);
+                 call.results(parts, [=] { hand_out(part, parts); });
+               });
+  });
+}
+
+// outputs[rank][i] is what `rank` contributes as its i-th input.
+TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>& outputs,
+                                                            Tensors& inputs,
+                                                            const c10d::AllgatherOptions& options) {
+  constexpr const char* operation = "all_gather_coalesced";
+  with_python_errors([&] {
+    check_counts(inputs.size(), inputs.size(), operation);
+    if (static_cast<int>(outputs.size()) != size_) {
+      throw Error(Code::invalid_argument, std::string(operation) +
+                                              ": expected a list of outputs for each of " +
+                                              std::to_string(size_) + " ranks, got " +
+                                              std::to_string(outputs.size()));
+    }
+    for (const Tensors& list : outputs) check_counts(inputs.size(), list.size(), operation);
+  });
+  return together(inputs, [&](const std::vector<size_t>& batch) {
+    return run(operation, c10d::OpType::COALESCED, Collective::all_gather, options,
+               [&](Call& call) {
+                 const Tensors parts = pick(inputs, batch);
+                 std::vector<Tensors> lists;
+                 Tensors all;
+                 for (const Tensors& list : outputs) {
+                   lists.push_back(pick(list, batch));
+                   for (size_t i = 0; i < parts.size(); ++i) {
+                     call.check(lists.back()[i]);
+                     check_same_dtype(parts[i], lists.back()[i], operation);
+                     check_size(lists.back()[i], parts[i].numel(), operation);
+                     all.push_back(lists.back()[i]);
+                   }
+                 }
+                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                 call.read_part(part);
+                 call.write_all(rows);
+                 call.results(all, [=] {
+                   for (size_t rank = 0; rank < lists.size(); ++rank) {
+                     hand_out(rows[static_cast<int64_t>(rank)], lists[rank]);
+                   }
+                 });
+               });
+  });
+}
+
+void TorchBackend::startCoalescing() {
+  with_python_errors([&] {
+    if (open_batches.contains(this)) {
+      throw Error(Code::invalid_argument,
+                  "startCoalescing: expected endCoalescing() of this thread's batch first");
+    }
+    open_batches[this];
+  });
+}
+
+TorchBackend::WorkPointer TorchBackend::endCoalescing() {
+  return with_python_errors([&] {
+    auto batch = open_batches.extract(this);
+    if (batch.empty()) {
+      throw Error(Code::invalid_argument,
+                  "endCoalescing: expected startCoalescing() of this thread first");
+    }
+    return combined(std::move(batch.mapped()), rank_);
+  });
+}
+
+TorchBackend::WorkPointer TorchBackend::batched(WorkPointer work) const {
+  const auto batch = open_batches.find(this);
+  if (batch != open_batches.end()) batch->second.push_back(work);
+  return work;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,95 @@
+#include "torch/backend.h"
+#include "torch/tensors.h"
+
+namespace hetcomm {
+namespace {
+
+// How the others lay out what they contribute: number of entries, then what must be alike.
+at::Tensor layout(const at::Tensor& tensor) {
+  std::vector<int64_t> layout = {tensor._nnz(), static_cast<int64_t>(tensor.scalar_type()),
+                                 tensor.sparse_dim()};
+  const at::IntArrayRef sizes = tensor.sizes();
+  // Tensors of unlike numbers of dimensions show as unlike sizes: absent ones are -1.
+  layout.insert(layout.end(), sizes.begin(), sizes.begin() + std::min<size_t>(sizes.size(), 8));
+  layout.resize(11, -1);
+  return at::tensor(layout, at::kLong);
+}
+
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return tensor.contiguous().view(-1).view(at::kByte);
+}
+
+}  // namespace
+
+// Every rank gathers the entries of all and sums those of equal indices. Waits for the sizes; the
+// entries travel as one all_gather of as many bytes per rank as the fullest tensor needs.
+TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
+                                                         const c10d::AllreduceOptions& options) {
+  const at::Tensor& tensor = tensors.at(0);
+  with_python_errors([&] {
+    if (tensors.size() == 1 && tensor.layout() == at::kSparse && tensor.device().is_cpu() &&
+        options.reduceOp.op_ == c10d::ReduceOp::SUM) {
+      return;
+    }
+    throw Error(Code::invalid_argument,
+                "all_reduce of sparse tensors: expected one COO tensor in host memory and SUM, "
+                "got others; call to_dense() first");
+  });
+  const at::NoGradGuard no_grad;
+  const at::Tensor mine = tensor.coalesce();
+  at::Tensor own = layout(mine);
+  at::Tensor layouts = at::empty({size_, own.numel()}, own.options());
+  c10d::AllgatherOptions gathering;
+  gathering.timeout = options.timeout;
+  _allgather_base(layouts, own, gathering)->wait(options.timeout);
+  with_python_errors([&] {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (layouts[rank].narrow(0, 1, own.numel() - 1).equal(own.narrow(0, 1, own.numel() - 1))) {
+        continue;
+      }
+      throw Error(Status(Code::invalid_argument,
+                         "all_reduce of sparse tensors: expected one dtype, shape and number of "
+                         "sparse dimensions on all ranks, got others on rank " +
+                             std::to_string(rank),
+                         rank_, rank));
+    }
+  });
+  const at::Tensor entries = layouts.select(1, 0).contiguous();
+  const int64_t most = entries.max().item<int64_t>();
+  // Per entry: its indices, its values.
+  const int64_t index_bytes = mine.sparse_dim() * 8;
+  const at::Tensor values = mine._values();
+  const int64_t value_bytes =
+      c10::multiply_integers(values.sizes().slice(1)) * static_cast<int64_t>(values.element_size());
+  const at::Tensor row = at::zeros({most * (index_bytes + value_bytes)}, at::kByte);
+  const int64_t filled = mine._nnz() * index_bytes;
+  row.narrow(0, 0, filled).copy_(bytes_of(mine._indices().t()));
+  row.narrow(0, most * index_bytes, mine._nnz() * value_bytes).copy_(bytes_of(values));
+  const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
+  return run("all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, Collective::all_gather, options,
+             [&](Call& call) {
+               call.read_part(row);
+               call.write_all(rows);
+               call.results({tensor}, [=] {
+                 Tensors all_indices, all_values;
+                 for (int64_t rank = 0; rank < rows.size(0); ++rank) {
+                   const int64_t count = entries[rank].item<int64_t>();
+                   auto part = [&](int64_t offset, int64_t bytes, at::ScalarType type) {
+                     return rows[rank].narrow(0, offset, bytes).clone().view(type);
+                   };
+                   all_indices.push_back(
+                       part(0, count * index_bytes, at::kLong).view({count, -1}).t());
+                   std::vector<int64_t> shape = values.sizes().vec();
+                   shape[0] = count;
+                   all_values.push_back(
+                       part(most * index_bytes, count * value_bytes, values.scalar_type())
+                           .view(shape));
+                 }
+                 tensor.copy_(at::sparse_coo_tensor(at::cat(all_indices, 1), at::cat(all_values),
+                                                    tensor.sizes())
+                                  .coalesce());
+               });
+             });
+}
+
+}  // namespace hetcomm
