@@ -1,5 +1,10 @@
 #include "torch/call.h"
 
+#include <ATen/record_function.h>
+
+#include <mutex>
+#include <set>
+
 #include "torch/tensors.h"
 
 namespace hetcomm {
@@ -51,6 +56,14 @@ double factor(const c10d::ReduceOp& op, const char* operation) {
 }
 
 }  // namespace
+
+const char* Call::title() const {
+  if (!at::hasCallbacks()) return nullptr;
+  static std::mutex mutex;
+  static auto& titles = *new std::set<std::string>;  // torch keeps the pointer
+  std::lock_guard lock(mutex);
+  return titles.insert("hetcomm:" + std::string(operation)).first->c_str();
+}
 
 void Call::reduce_by(const c10d::ReduceOp& op) {
   spec.op = reduce_op(op, operation);
@@ -107,7 +120,7 @@ void Call::in_place(const Tensors& tensors) {
   set_part(tensor);
   input = output = used.data_ptr();
   keep = {used};
-  outputs = {tensor};
+  inputs = outputs = {tensor};
   give_back(used, tensor);
   spec.in_place = true;
 }
@@ -122,7 +135,7 @@ void Call::in_place_together(const Tensors& tensors) {
   input = output = flat.tensor.data_ptr();
   keep = tensors;
   keep.push_back(flat.tensor);
-  outputs = tensors;
+  inputs = outputs = tensors;
   if (!flat.direct) finish = [flat, tensors] { copy_out(flat, tensors); };
   spec.in_place = true;
 }
@@ -138,6 +151,7 @@ void Call::results(Tensors tensors, std::function<void()> copy) {
 
 void Call::read(const at::Tensor& tensor) {
   check(tensor);
+  inputs = {tensor};
   keep.push_back(inside(tensor, true));
   input = keep.back().data_ptr();
 }
@@ -186,6 +200,7 @@ void Call::read_list(const std::vector<Tensors>& lists) {
     input = flat.tensor.data_ptr();
     keep.push_back(flat.tensor);
     keep.insert(keep.end(), list->begin(), list->end());
+    inputs = *list;
   }
 }
 

@@ -25,6 +25,10 @@ struct Call {
   }
 
   const char* operation;  // torch's name, for messages
+  // "hetcomm:all_reduce" and the tensors whose shapes are shown, for torch's profiles; null if
+  // nobody profiles.
+  const char* title() const;
+  const Tensors& shown() const { return inputs.empty() ? outputs : inputs; }
   c10d::OpType type;
   std::shared_ptr<const Home> home;
   int rank, size;
@@ -33,7 +37,7 @@ struct Call {
   void* output = nullptr;
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   bool will_wait = false;
-  Tensors keep, outputs;  // what the operation uses, what its result is
+  Tensors keep, inputs, outputs;  // what it uses, was given, and gives
   std::function<void()> finish;
 
   // How the tensors take part; that of all, fixed by the first.

@@ -118,6 +118,7 @@ TorchBackend::WorkPointer TorchBackend::allgather_into_tensor_coalesced(
                  const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
                  call.read_part(part);
                  call.write_all(rows);
+                 call.inputs = parts;
                  call.results(wholes, [=] {
                    for_each_block(rows, wholes, [](const at::Tensor& row, const at::Tensor& block) {
                      block.copy_(row);
@@ -144,6 +145,7 @@ TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
                  call.write_part(part);
                  call.read_all(rows);
                  call.reduce_by(options.reduceOp);
+                 call.inputs = wholes;
                  call.results(parts, [=] { hand_out(part, parts); });
                });
   });
@@ -182,6 +184,7 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
                  const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
                  call.read_part(part);
                  call.write_all(rows);
+                 call.inputs = parts;
                  call.results(all, [=] {
                    for (size_t rank = 0; rank < lists.size(); ++rank) {
                      hand_out(rows[static_cast<int64_t>(rank)], lists[rank]);

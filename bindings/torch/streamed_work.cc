@@ -9,7 +9,7 @@
 namespace hetcomm {
 
 StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence)
-    : c10d::Work(rank, call.type),
+    : c10d::Work(rank, call.type, call.title(), call.shown()),
       work_(std::move(work)),
       sequence_(sequence),
       home_(std::move(call.home)),
@@ -18,6 +18,8 @@ StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t seq
   work_.hold(std::make_shared<Call::Tensors>(call.keep));
   // What is only recorded into a graph is over for the host, but not within the graph.
   if (work_.done()) kept_ = call.keep;
+  // As for the host, it is over once it is in the stream.
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
   if (!call.finish) return;
   const c10::Stream side = home_->side_stream();
   order(side);

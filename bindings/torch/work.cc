@@ -72,16 +72,20 @@ const Status& TorchWork::Shared::complete(const Status& status) {
                        std::string("the result cannot be written to the output: ") + error.what());
     }
     finished.swap(finish);
+    if (end_of_profile) end_of_profile();
   });
   return outcome;
 }
 
 TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence)
-    : c10d::Work(rank, call.type), work_(std::move(work)), sequence_(sequence) {
+    : c10d::Work(rank, call.type, call.title(), call.shown()),
+      work_(std::move(work)),
+      sequence_(sequence) {
   shared_ = std::make_shared<Shared>();
   work_.hold(std::make_shared<Call::Tensors>(std::move(call.keep)));
   shared_->outputs = std::move(call.outputs);
   shared_->finish = std::move(call.finish);
+  shared_->end_of_profile = std::move(recordFunctionEndCallback_);
 }
 
 // Dropped before completion: the tensors live on until the operation lets go of them.

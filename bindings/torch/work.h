@@ -33,7 +33,7 @@ class TorchWork : public c10d::Work {
   // What outlives this handle when the user drops it before the operation is complete.
   struct Shared {
     std::vector<at::Tensor> outputs;
-    std::function<void()> finish;
+    std::function<void()> finish, end_of_profile;
     std::once_flag once;
     c10::intrusive_ptr<c10::ivalue::Future> future;
 

@@ -52,6 +52,11 @@ def load(backend: str) -> type[unittest.TestCase]:
 
     if backend != "gloo":
         __import__(backend)
+        for list_of_backends in (
+            suite.PROFILING_SUPPORTED_BACKENDS,
+            suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
+        ):
+            list_of_backends.append(backend)
         for make in ("init_process_group", "new_group", "new_subgroups_by_enumeration"):
             setattr(dist, make, _in_place_of_gloo(getattr(dist, make), backend))
 
