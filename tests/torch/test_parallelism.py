@@ -1,0 +1,135 @@
+"""A GPT trained in parallel over hetcomm has the losses of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gpt
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Job, values
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
+from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+
+def _train_on_shares(model: nn.Module, steps: torch.optim.Optimizer) -> list[float]:
+    """Each rank on its share of every batch. Returns the losses over whole batches."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    losses = []
+    for tokens, targets in gpt.batches():
+        share = slice(rank * gpt.BATCH // size, (rank + 1) * gpt.BATCH // size)
+        loss = gpt.loss_of(model(tokens[share]), targets[share])
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+        whole = loss.detach().clone()
+        dist.all_reduce(whole)
+        losses.append(whole.item() / size)
+    return losses
+
+
+def ddp(rank: int, size: int) -> list[float]:
+    model = DistributedDataParallel(gpt.model(), bucket_cap_mb=0.02)
+    return _train_on_shares(model, gpt.optimizer(model.parameters()))
+
+
+def zero(rank: int, size: int) -> list[float]:
+    model = DistributedDataParallel(gpt.model())
+    steps = ZeroRedundancyOptimizer(
+        model.parameters(), optimizer_class=torch.optim.SGD, lr=0.2, momentum=0.9
+    )
+    return _train_on_shares(model, steps)
+
+
+def fsdp(rank: int, size: int, shape: tuple[int, ...]) -> list[float]:
+    names = ("replicas", "shards")[-len(shape) :]
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    model = gpt.model()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return _train_on_shares(model, gpt.optimizer(model.parameters()))
+
+
+def tensor_parallel(rank: int, size: int) -> list[float]:
+    mesh = init_device_mesh("cpu", (size,))
+    model = gpt.model()
+    for block in model.blocks:
+        parallelize_module(block, mesh, {"wide": ColwiseParallel(), "narrow": RowwiseParallel()})
+    steps = gpt.optimizer(model.parameters())
+    losses = []
+    for tokens, targets in gpt.batches():
+        loss = gpt.loss_of(model(tokens), targets)
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+        losses.append(loss.item())
+    return losses
+
+
+def pipeline(rank: int, size: int, schedule: str) -> list[float] | None:
+    per_rank = 2 if schedule == "interleaved" else 1
+    parts, stages = [], []
+    for index in range(rank, size * per_rank, size):
+        parts.append(gpt.stage(index, size * per_rank))
+        stages.append(PipelineStage(parts[-1], index, size * per_rank, torch.device("cpu")))
+    kinds = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
+    run = kinds[schedule](
+        stages if per_rank > 1 else stages[0], n_microbatches=4, loss_fn=gpt.loss_of
+    )
+    steps = gpt.optimizer([p for part in parts for p in part.parameters()])
+    losses = []
+    for tokens, targets in gpt.batches():
+        steps.zero_grad()
+        of_parts: list[torch.Tensor] = []
+        # Rank 0 has the first stage, the last rank the last one.
+        first = (tokens,) if rank == 0 else ()
+        last = {"target": targets, "losses": of_parts} if rank == size - 1 else {}
+        run.step(*first, **last)
+        steps.step()
+        losses.append(sum(loss.item() for loss in of_parts) / 4)
+    return losses if rank == size - 1 else None
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[float]:
+    losses = gpt.reference()
+    assert losses[-1] < losses[0] / 2, "nothing was learned"
+    return losses
+
+
+CASES = [
+    pytest.param(ddp, (), "abab", id="DDP"),
+    pytest.param(zero, (), "ab", id="ZeRO"),
+    pytest.param(fsdp, ((4,),), "aabb", id="FSDP2"),
+    pytest.param(fsdp, ((2, 2),), "aabb", id="HSDP over islands"),
+    pytest.param(tensor_parallel, (), "aa", id="tensor parallel"),
+    pytest.param(pipeline, ("gpipe",), "ab", id="GPipe"),
+    pytest.param(pipeline, ("1f1b",), "abab", id="1F1B"),
+    pytest.param(pipeline, ("interleaved",), "ab", id="interleaved 1F1B"),
+]
+
+
+@pytest.mark.parametrize(("train", "arguments", "layout"), CASES)
+def test_losses_are_those_of_one_process(
+    job: Callable[..., Job],
+    alone: list[float],
+    train: Callable[..., list[float] | None],
+    arguments: tuple,
+    layout: str,
+) -> None:
+    results = [losses for losses in values(job(layout), train, *arguments) if losses is not None]
+    assert results
+    for losses in results:
+        assert losses == pytest.approx(alone, rel=gpt.TOLERANCE)
