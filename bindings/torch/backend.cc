@@ -170,6 +170,17 @@ TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag
   });
 }
 
+TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag) {
+  return with_python_errors([&] {
+    Call call("recvAnySource", c10d::OpType::RECVANYSOURCE, Collective::recv, home_, rank_, size_);
+    call.write_part(only(tensors, call.operation));
+    return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
+      return communicator_->recv_any(call.output, call.spec.dtype, call.spec.count,
+                                     static_cast<uint32_t>(tag), options);
+    });
+  });
+}
+
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
   communicator_->set_timeout(bounded(timeout));
 }

@@ -53,8 +53,13 @@ class TorchBackend : public c10d::Backend {
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       const c10d::ScatterOptions& options) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  // Rank 0 hears from every rank, then answers. Throws on rank 0 if some rank has not come within
+  // the timeout: names the first one, or all with `wait_all_ranks`; on the others if rank 0 does
+  // not answer. The group stays usable.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPointer send(Tensors& tensors, int to, int tag) override;
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
 
   // What this thread starts in between is also handed out as one work.
   bool supportsCoalescing() const override { return true; }

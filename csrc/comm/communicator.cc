@@ -12,6 +12,14 @@ namespace {
 
 constexpr auto kLeaveBound = std::chrono::seconds(5);
 
+CallDescriptor descriptor(Collective direction, Dtype dtype, int64_t count) {
+  CallDescriptor call;
+  call.collective = static_cast<uint16_t>(direction);
+  call.dtype = static_cast<uint8_t>(dtype);
+  call.count = static_cast<uint64_t>(count);
+  return call;
+}
+
 }  // namespace
 
 Communicator::Communicator(Store& store, Options options) : options_(std::move(options)) {
@@ -106,12 +114,9 @@ Work Communicator::message(Collective direction, const void* input, void* output
   }
   auto plan =
       std::make_shared<const Plan>(message_plan(*topology_, rank(), direction, peer, dtype, count));
-  CallDescriptor call;
-  call.collective = static_cast<uint16_t>(direction);
-  call.dtype = static_cast<uint8_t>(dtype);
-  call.count = static_cast<uint64_t>(count);
   const bool into_graph = recorded(*plan, options);
-  auto run = make_run(std::move(plan), {input, output}, call, tag, options, into_graph);
+  auto run = make_run(std::move(plan), {input, output}, descriptor(direction, dtype, count), tag,
+                      options, into_graph);
   auto completed = executor_->submit(*queue_, run, options.will_wait);
   executor_->announce(completed);
   return Work(executor_, std::move(run));
@@ -125,6 +130,37 @@ Work Communicator::send(const void* data, Dtype dtype, int64_t count, int to, ui
 Work Communicator::recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag,
                         const CallOptions& options) {
   return message(Collective::recv, nullptr, data, dtype, count, from, tag, options);
+}
+
+Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag,
+                            const CallOptions& options) {
+  if (device_) {
+    throw Error(Code::invalid_argument,
+                "recv from any rank: expected a rank whose buffers are host memory, got one on " +
+                    device_->describe() + "; name the sender");
+  }
+  if (executor_->transport() == nullptr) throw Error(executor_->no_transport());
+  Plan unknown;
+  unknown.spec = {.collective = Collective::recv, .dtype = dtype, .root = -1, .count = count};
+  auto run = make_run(std::make_shared<const Plan>(std::move(unknown)), {nullptr, data},
+                      descriptor(Collective::recv, dtype, count), tag, options,
+                      false);
+  run->await_sender([topology = topology_, rank = rank(), dtype, count](int sender) {
+    return std::make_shared<const Plan>(
+        message_plan(*topology, rank, Collective::recv, sender, dtype, count));
+  });
+  auto completed = executor_->submit(*queue_, run, options.will_wait);
+  executor_->announce(completed);
+  return Work(executor_, std::move(run));
+}
+
+bool Communicator::await_message(int from, uint32_t tag, const Deadline& deadline) {
+  const uint64_t body = Paths::message_body(tag, 0);
+  executor_->drain([&] { return !queue_->failure.ok() || queue_->paths->arrived(from, body); },
+                   deadline);
+  const auto held = executor_->lock();
+  check(queue_->failure);
+  return queue_->paths->arrived(from, body);
 }
 
 Status Work::wait(std::chrono::nanoseconds timeout) const {

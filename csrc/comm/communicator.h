@@ -42,6 +42,8 @@ class Work {
   std::string describe() const { return run_->describe(); }
   // What it waits for, in words.
   std::string where() const;
+  // Of a receive, once it is done: the rank that sent.
+  int source() const { return run_->plan().spec.root; }
 
  private:
   std::shared_ptr<Executor> executor_;
@@ -100,6 +102,12 @@ class Communicator {
             const CallOptions& options);
   Work recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag,
             const CallOptions& options);
+  // From whoever sends first; into host memory. A message that a receive from its sender waits for
+  // goes to that one.
+  Work recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag, const CallOptions& options);
+  // Waits until a message of `from` with this tag has arrived that no receive waits for; false if
+  // that takes longer. Throws the group's failure.
+  bool await_message(int from, uint32_t tag, const Deadline& deadline);
 
   // Ends every operation on every rank with Code::aborted. Never blocks for long.
   void abort(const std::string& reason);

@@ -211,6 +211,10 @@ void Executor::activate_messages(RunQueue& queue) {
     if (!run->posted()) held_up.push_back(way(*run));
   }
   std::erase_if(queue.messages, [&](const std::shared_ptr<Run>& run) {
+    if (!run->find_sender(*queue.paths)) {
+      messages_ = true;  // it may come any time
+      return false;
+    }
     const bool waits = std::find(held_up.begin(), held_up.end(), way(*run)) != held_up.end();
     if (!waits) {
       start(queue, *run, -1);
@@ -282,7 +286,9 @@ bool Executor::progress_all(Completed& completed) {
 void Executor::check_deadlines(Completed& completed) {
   for (auto& queue : queues_) {
     if (!queue->failure.ok()) continue;
-    for (auto& run : queue->active) {
+    std::vector<std::shared_ptr<Run>> under_way = queue->active;
+    under_way.insert(under_way.end(), queue->messages.begin(), queue->messages.end());
+    for (auto& run : under_way) {
       if (!run->deadline().passed()) continue;
       Status::Details details;
       details.code = Code::timeout;

@@ -34,6 +34,23 @@ Link* Paths::link(int peer, Status& status) {
   return links_[peer].get();
 }
 
+int Paths::sender(uint64_t body) const {
+  const uint64_t wanted = tag(peers_[rank_].communicator, 0, body);
+  const uint64_t mask = ~(kMessageHash | tag(0, kMaxRanks - 1, 0));
+  const Transport* asked = nullptr;
+  for (const PeerAddress& peer : peers_) {
+    if (peer.transport == nullptr || peer.transport == asked) continue;
+    asked = peer.transport;
+    if (const auto found = asked->arrived(wanted, mask)) return sender_of(*found);
+  }
+  return -1;
+}
+
+bool Paths::arrived(int from, uint64_t body) const {
+  const Transport* transport = peers_[from].transport;
+  return transport && transport->arrived(recv_tag(from, body), ~kMessageHash);
+}
+
 std::string Paths::describe(int peer) const {
   return links_[peer] ? links_[peer]->describe() : "not connected yet";
 }

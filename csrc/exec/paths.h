@@ -34,6 +34,10 @@ class Paths {
   Transport* transport(int peer) { return peers_[peer].transport; }
   Streams* streams() { return streams_.get(); }  // null without a device
 
+  // A rank of which a message has arrived that no receive has taken and that is like `body` but for
+  // the hash; -1 if there is none.
+  int sender(uint64_t body) const;
+  bool arrived(int from, uint64_t body) const;  // likewise, of this rank
   // The link to a peer, or null with `status` set.
   Link* link(int peer, Status& status);
   // "tcp over eth0", or "not connected yet".
@@ -63,6 +67,8 @@ class Paths {
   static uint64_t message_body(uint32_t user_tag, uint64_t hash) {
     return uint64_t{1} << 37 | static_cast<uint64_t>(user_tag) << 5 | (hash & kMessageHash);
   }
+
+  static int sender_of(uint64_t tag) { return static_cast<int>(tag >> 37 & (kMaxRanks - 1)); }
 
  private:
   static uint64_t tag(uint32_t communicator, int sender, uint64_t body) {

@@ -302,6 +302,7 @@ std::string Run::describe() const {
 }
 
 std::string Run::where() const {
+  if (plan_for_) return "recv from any rank";
   if (!started()) return "waiting for an earlier operation of this communicator";
   auto text = [this](int index) {
     const Step& step = plan_->steps[index];

@@ -37,6 +37,11 @@ class Run {
   // On a device, before it starts and without the lock: gets memory and compiles kernels, for which
   // a runtime may wait for all that its device does. Throws Error(vendor).
   void prepare(const DeviceKernels* kernels);
+  // Before it starts, of a receive from whoever sends: how to make its plan once that is known.
+  using PlanFor = std::function<std::shared_ptr<const Plan>(int sender)>;
+  void await_sender(PlanFor plan) { plan_for_ = std::move(plan); }
+  // Under the lock: looks who has sent; false if nobody has yet.
+  bool find_sender(const Paths& paths);
   // `stream` waits until the run is over; the host does not. Under the lock.
   Status order(Stream stream);
 
@@ -108,6 +113,7 @@ class Run {
   Status verify(int index, const Request& request) const;
 
   std::shared_ptr<const Plan> plan_;
+  PlanFor plan_for_;  // while the sender is not known
   Buffers buffers_;
   CallDescriptor call_;
   uint64_t hash_;

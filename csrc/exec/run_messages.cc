@@ -9,6 +9,15 @@ MemoryKind Run::memory_of(const Range& range) const {
   return device_ && range.space != Space::staging ? device_->memory() : MemoryKind::host;
 }
 
+bool Run::find_sender(const Paths& paths) {
+  if (!plan_for_) return true;
+  const int sender = paths.sender(Paths::message_body(user_tag_, 0));
+  if (sender < 0) return false;
+  plan_ = plan_for_(sender);
+  plan_for_ = nullptr;
+  return true;
+}
+
 // Hands a send or recv to the transport.
 void Run::post(int index) {
   const Step& step = plan_->steps[index];

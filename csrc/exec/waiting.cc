@@ -143,16 +143,20 @@ bool Executor::drain(const std::function<bool()>& finished, const Deadline& dead
   ++waiters_;
   bool ended = false;
   Completed completed;
-  while (true) {
+  for (uint32_t idle = 0;; ++idle) {
     {
       const auto held = lock();
       idle_rounds_ = 0;
-      progress_all(completed);
+      if (progress_all(completed)) idle = 0;
       ended = finished();
     }
     announce(completed);
     if (ended || deadline.passed()) break;
-    sched_yield();
+    if (idle < kYields) {
+      sched_yield();
+    } else {
+      sleep(std::min<std::chrono::nanoseconds>(1ms, deadline.left()), nullptr);
+    }
   }
   --waiters_;
   hand_over();

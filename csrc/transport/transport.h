@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/memory_kind.h"
@@ -69,6 +70,9 @@ class Transport {
   // `bytes` completes with Code::invalid_argument.
   virtual void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
                     Request& request) = 0;
+  // The tag of the first message that is here, whole or in part, and that no receive has taken, if
+  // one equals `tag` in the bits of `mask`. A receive posted for it at once takes it.
+  virtual std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const = 0;
   // Gives a pending receive up: done, with Code::aborted, on return or in a later progress().
   virtual void cancel(Request& request) = 0;
 

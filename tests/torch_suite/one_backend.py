@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import unittest
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def load(backend: str) -> type[unittest.TestCase]:
             list_of_backends.append(backend)
         for make in ("init_process_group", "new_group", "new_subgroups_by_enumeration"):
             setattr(dist, make, _in_place_of_gloo(getattr(dist, make), backend))
+        dist.monitored_barrier = _monitored_barrier
 
     class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
         def setUp(self) -> None:
@@ -76,6 +78,16 @@ def _in_place_of_gloo(make: Any, backend: str) -> Any:
         return make(*arguments, **settings)
 
     return replaced
+
+
+def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
+    """What torch's function does, which refuses all names but gloo."""
+    import torch.distributed as dist
+
+    if isinstance(timeout, float):
+        timeout = timedelta(seconds=timeout)
+    group = group or dist.group.WORLD
+    return group.monitored_barrier(timeout or timedelta(minutes=5), wait_all_ranks=wait_all_ranks)
 
 
 def main(backend: str, world_size: int, names: list[str]) -> None:

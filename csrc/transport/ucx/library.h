@@ -29,6 +29,7 @@ namespace hetcomm {
   X(ucp_ep_print_info) \
   X(ucp_tag_send_nbx) \
   X(ucp_tag_recv_nbx) \
+  X(ucp_tag_probe_nb) \
   X(ucp_request_cancel) \
   X(ucp_request_free) \
   X(ucs_status_string)

@@ -61,6 +61,7 @@ class UcxTransport : public Transport {
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
             Request& request) override;
+  std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override;
   void cancel(Request& request) override;
   bool progress() override;
   int event_fd() const override { return event_fd_; }
@@ -225,6 +226,12 @@ void UcxTransport::on_received(void* flight, ucs_status_t status, const ucp_tag_
     self->complete(*request, status, *info, capacity);
   }
   self->ucx_.ucp_request_free(flight);
+}
+
+std::optional<uint64_t> UcxTransport::arrived(uint64_t tag, uint64_t mask) const {
+  ucp_tag_recv_info_t info;
+  if (ucx_.ucp_tag_probe_nb(worker_.handle, tag, mask, 0, &info) == nullptr) return std::nullopt;
+  return info.sender_tag;
 }
 
 void UcxTransport::cancel(Request& request) {
