@@ -86,6 +86,8 @@ def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: b
 
     if isinstance(timeout, float):
         timeout = timedelta(seconds=timeout)
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        return None
     group = group or dist.group.WORLD
     return group.monitored_barrier(timeout or timedelta(minutes=5), wait_all_ranks=wait_all_ranks)
 
