@@ -68,7 +68,7 @@ class Paths {
     return uint64_t{1} << 37 | static_cast<uint64_t>(user_tag) << 5 | (hash & kMessageHash);
   }
 
-  static int sender_of(uint64_t tag) { return static_cast<int>(tag >> 37 & (kMaxRanks - 1)); }
+  static int sender_of(uint64_t tag) { return static_cast<int>(tag >> 38 & (kMaxRanks - 1)); }
 
  private:
   static uint64_t tag(uint32_t communicator, int sender, uint64_t body) {

@@ -1,0 +1,154 @@
+"""Operations of c10d beyond the plain collectives: batches, receives from anybody, barriers that say
+who is missing, profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Job, values
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+DTYPES = [torch.float32, torch.int64, torch.bfloat16]
+SIZES = [1, 0, 7, 1000, 33]
+
+
+def batch(rank: int, size: int, seed: int) -> list[str]:
+    """Every kind of batch on tensors of mixed dtypes; what came out wrong."""
+    chance = torch.Generator().manual_seed(seed)
+
+    def numbers(count: int, dtype: torch.dtype) -> list[torch.Tensor]:
+        """What each rank has."""
+        return [
+            torch.randint(-8, 8, (count,), generator=chance).to(dtype) for _ in range(size)
+        ]
+
+    pairs = []
+    group = dist.group.WORLD
+    device = torch.device("cpu")
+    everyone = [numbers(count, dtype) for count in SIZES for dtype in DTYPES]
+
+    reduced = [of_ranks[rank].clone() for of_ranks in everyone]
+    with _coalescing_manager(group, device, async_ops=True) as manager:
+        for tensor in reduced:
+            dist.all_reduce(tensor)
+    manager.wait()
+    pairs += [(t, sum(of_ranks)) for t, of_ranks in zip(reduced, everyone, strict=True)]
+
+    gathered = [torch.empty(size * len(o[0]), dtype=o[0].dtype) for o in everyone]
+    with _coalescing_manager(group, device):
+        for target, of_ranks in zip(gathered, everyone, strict=True):
+            dist.all_gather_into_tensor(target, of_ranks[rank])
+    pairs += [(t, torch.cat(o)) for t, o in zip(gathered, everyone, strict=True)]
+
+    blocks = [numbers(size * count, dtype) for count in SIZES for dtype in DTYPES]
+    scattered = [torch.empty(len(o[0]) // size, dtype=o[0].dtype) for o in blocks]
+    with _coalescing_manager(group, device):
+        for target, of_ranks in zip(scattered, blocks, strict=True):
+            dist.reduce_scatter_tensor(target, of_ranks[rank])
+    pairs += [
+        (t, sum(o).view(size, -1)[rank]) for t, o in zip(scattered, blocks, strict=True)
+    ]
+
+    right, left = (rank + 1) % size, (rank - 1) % size
+    if size > 1:
+        received = [torch.empty_like(of_ranks[0]) for of_ranks in everyone]
+        operations = [dist.P2POp(dist.isend, o[rank], right) for o in everyone]
+        operations += [dist.P2POp(dist.irecv, t, left) for t in received]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        pairs += [(t, o[left]) for t, o in zip(received, everyone, strict=True)]
+    return [
+        f"{got.dtype} x {got.numel()}: {got} instead of {expected}"
+        for got, expected in pairs
+        if not torch.equal(got, expected)
+    ]
+
+
+@pytest.mark.parametrize("layout", ["a", "aa", "aab", "abab"])
+def test_batches(job: Callable[..., Job], layout: str, seed: int) -> None:
+    assert values(job(layout), batch, seed) == [[]] * len(layout)
+
+
+def from_anybody(rank: int, size: int, count: int) -> list[int]:
+    """Rank 0 receives two messages of each other rank, tag by tag; returns the senders."""
+    if rank > 0:
+        # Not send(): the receiver takes them in another order, and large ones wait for it.
+        messages = [
+            dist.isend(torch.full((count,), 10.0 * rank + tag), 0, tag=tag) for tag in (1, 2)
+        ]
+        for message in messages:
+            message.wait()
+        return []
+    senders = []
+    for tag in (2, 1):
+        for _ in range(size - 1):
+            got = torch.empty(count)
+            sender = dist.recv(got, tag=tag)
+            assert (got == 10.0 * sender + tag).all()
+            senders.append(sender)
+    return senders
+
+
+@pytest.mark.parametrize("layout", ["aa", "abb", "abab"])
+@pytest.mark.parametrize("count", [1, 300_000])
+def test_receive_from_anybody(job: Callable[..., Job], layout: str, count: int) -> None:
+    senders = values(job(layout), from_anybody, count)[0]
+    others = list(range(1, len(layout)))
+    assert sorted(senders[: len(others)]) == others == sorted(senders[len(others) :])
+
+
+def nobody_sends(rank: int, size: int) -> str:
+    if rank > 0:
+        return ""
+    work = dist.irecv(torch.empty(3))
+    assert work is not None
+    with pytest.raises(TimeoutError) as raised:
+        work.wait(timedelta(seconds=1))
+    return str(raised.value)
+
+
+def test_receive_from_anybody_ends_in_time(job: Callable[..., Job]) -> None:
+    assert "recv" in values(job("aa"), nobody_sends)[0]
+
+
+def missing(rank: int, size: int, late: list[int]) -> tuple[str, float]:
+    """Ranks of `late` come to the second of three barriers not at all."""
+    group = dist.group.WORLD
+    group.monitored_barrier(timedelta(seconds=30))
+    message = ""
+    if rank not in late:
+        try:
+            group.monitored_barrier(timedelta(seconds=2), wait_all_ranks=True)
+        except RuntimeError as error:
+            message = str(error)
+    total = torch.ones(4)
+    dist.all_reduce(total)
+    return message, total[0].item()
+
+
+@pytest.mark.parametrize("layout", ["aaaa", "abab"])
+def test_monitored_barrier_names_all_missing_ranks(job: Callable[..., Job], layout: str) -> None:
+    results = values(job(layout), missing, [1, 3])
+    assert [total for _, total in results] == [4.0] * 4, "the group is not usable afterwards"
+    assert "Ranks 1, 3 failed to pass monitoredBarrier in 2000 ms" in results[0][0]
+    assert "Rank 2 successfully reached monitoredBarrier" in results[2][0]
+
+
+def profiled(rank: int, size: int) -> dict[str, list]:
+    with torch.autograd.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 4))
+        dist.all_reduce(torch.ones(5), async_op=True).wait()
+        dist.broadcast(torch.ones(2), 0)
+    return {
+        name: [e.input_shapes for e in profile.function_events if e.name == name]
+        for name in ("hetcomm:all_reduce", "hetcomm:broadcast")
+    }
+
+
+def test_profiles_show_operations_with_shapes(job: Callable[..., Job]) -> None:
+    for events in values(job("aa"), profiled):
+        assert events == {"hetcomm:all_reduce": [[[3, 4]], [[5]]], "hetcomm:broadcast": [[[2]]]}
