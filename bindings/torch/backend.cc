@@ -11,7 +11,7 @@ namespace hetcomm {
 TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            std::chrono::nanoseconds timeout, const std::string& name,
                            const std::string& vendor, int device)
-    : c10d::Backend(rank, size) {
+    : c10d::Backend(rank, size), store_(store), name_(name), vendor_(vendor) {
   TorchStore torch_store(store);
   Communicator::Options options;
   options.rank = rank;

@@ -71,6 +71,9 @@ class TorchBackend : public c10d::Backend {
   // In newer torch these override the base's; older ones have no such calls.
   at::Tensor allocateTensor(long size, at::TensorOptions options = {});
   bool supportsTensorAlloc(c10::DeviceIndex index);
+  bool supportsShrinking() const { return true; }
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
+                                           const c10::intrusive_ptr<Options>& options);
   void setTimeout(std::chrono::milliseconds timeout);
   void abort();
   void shutdown();
@@ -105,6 +108,8 @@ class TorchBackend : public c10d::Backend {
   template <typename Submit>
   WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
 
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string name_, vendor_;
   std::unique_ptr<Communicator> communicator_;
   std::shared_ptr<const Home> home_;
   std::atomic<uint64_t> sequence_{0};

@@ -136,7 +136,7 @@ void Call::in_place_together(const Tensors& tensors) {
   keep = tensors;
   keep.push_back(flat.tensor);
   inputs = outputs = tensors;
-  if (!flat.direct) finish = [flat, tensors] { copy_out(flat, tensors); };
+  give_back(flat, tensors);
   spec.in_place = true;
 }
 
@@ -216,6 +216,10 @@ void Call::write_flat(const Tensors& list) {
   output = flat.tensor.data_ptr();
   keep.push_back(flat.tensor);
   outputs = list;
+  give_back(flat, list);
+}
+
+void Call::give_back(const Flat& flat, const Tensors& list) {
   if (flat.direct) return;
   finish = [flat, list, home = home, copied = access() == Home::Access::copied] {
     copy_out(flat, list, [&](const at::Tensor& to, const at::Tensor& from) {

@@ -9,6 +9,7 @@
 
 #include "plan/plan.h"
 #include "torch/home.h"
+#include "torch/tensors.h"
 
 namespace hetcomm {
 
@@ -74,6 +75,7 @@ struct Call {
   // What stands for the tensor there.
   at::Tensor inside(const at::Tensor& tensor, bool with_contents) const;
   void give_back(const at::Tensor& from, const at::Tensor& to);
+  void give_back(const Flat& from, const Tensors& to);
   void set_part(const at::Tensor& tensor);
 
   std::optional<Home::Access> access_;
