@@ -133,21 +133,20 @@ TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
   constexpr const char* operation = "reduce_scatter_tensor_coalesced";
   with_python_errors([&] { check_counts(inputs.size(), outputs.size(), operation); });
   return together(outputs, [&](const std::vector<size_t>& batch) {
-    return run(operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options,
-               [&](Call& call) {
-                 const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
-                 check_pairs(call, parts, wholes);
-                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-                 const at::NoGradGuard no_grad;
-                 for_each_block(rows, wholes, [](const at::Tensor& row, const at::Tensor& block) {
-                   row.copy_(block);
-                 });
-                 call.write_part(part);
-                 call.read_all(rows);
-                 call.reduce_by(options.reduceOp);
-                 call.inputs = wholes;
-                 call.results(parts, [=] { hand_out(part, parts); });
-               });
+    return run(
+        operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options, [&](Call& call) {
+          const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
+          check_pairs(call, parts, wholes);
+          const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+          const at::NoGradGuard no_grad;
+          for_each_block(rows, wholes,
+                         [](const at::Tensor& row, const at::Tensor& block) { row.copy_(block); });
+          call.write_part(part);
+          call.read_all(rows);
+          call.reduce_by(options.reduceOp);
+          call.inputs = wholes;
+          call.results(parts, [=] { hand_out(part, parts); });
+        });
   });
 }
 
@@ -159,10 +158,9 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
   with_python_errors([&] {
     check_counts(inputs.size(), inputs.size(), operation);
     if (static_cast<int>(outputs.size()) != size_) {
-      throw Error(Code::invalid_argument, std::string(operation) +
-                                              ": expected a list of outputs for each of " +
-                                              std::to_string(size_) + " ranks, got " +
-                                              std::to_string(outputs.size()));
+      throw Error(Code::invalid_argument,
+                  std::string(operation) + ": expected a list of outputs for each of " +
+                      std::to_string(size_) + " ranks, got " + std::to_string(outputs.size()));
     }
     for (const Tensors& list : outputs) check_counts(inputs.size(), list.size(), operation);
   });

@@ -66,30 +66,29 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
   row.narrow(0, 0, filled).copy_(bytes_of(mine._indices().t()));
   row.narrow(0, most * index_bytes, mine._nnz() * value_bytes).copy_(bytes_of(values));
   const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
-  return run("all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, Collective::all_gather, options,
-             [&](Call& call) {
-               call.read_part(row);
-               call.write_all(rows);
-               call.results({tensor}, [=] {
-                 Tensors all_indices, all_values;
-                 for (int64_t rank = 0; rank < rows.size(0); ++rank) {
-                   const int64_t count = entries[rank].item<int64_t>();
-                   auto part = [&](int64_t offset, int64_t bytes, at::ScalarType type) {
-                     return rows[rank].narrow(0, offset, bytes).clone().view(type);
-                   };
-                   all_indices.push_back(
-                       part(0, count * index_bytes, at::kLong).view({count, -1}).t());
-                   std::vector<int64_t> shape = values.sizes().vec();
-                   shape[0] = count;
-                   all_values.push_back(
-                       part(most * index_bytes, count * value_bytes, values.scalar_type())
-                           .view(shape));
-                 }
-                 tensor.copy_(at::sparse_coo_tensor(at::cat(all_indices, 1), at::cat(all_values),
-                                                    tensor.sizes())
-                                  .coalesce());
-               });
-             });
+  return run(
+      "all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, Collective::all_gather, options,
+      [&](Call& call) {
+        call.read_part(row);
+        call.write_all(rows);
+        call.results({tensor}, [=] {
+          Tensors all_indices, all_values;
+          for (int64_t rank = 0; rank < rows.size(0); ++rank) {
+            const int64_t count = entries[rank].item<int64_t>();
+            auto part = [&](int64_t offset, int64_t bytes, at::ScalarType type) {
+              return rows[rank].narrow(0, offset, bytes).clone().view(type);
+            };
+            all_indices.push_back(part(0, count * index_bytes, at::kLong).view({count, -1}).t());
+            std::vector<int64_t> shape = values.sizes().vec();
+            shape[0] = count;
+            all_values.push_back(
+                part(most * index_bytes, count * value_bytes, values.scalar_type()).view(shape));
+          }
+          tensor.copy_(
+              at::sparse_coo_tensor(at::cat(all_indices, 1), at::cat(all_values), tensor.sizes())
+                  .coalesce());
+        });
+      });
 }
 
 }  // namespace hetcomm

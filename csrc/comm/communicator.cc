@@ -143,8 +143,7 @@ Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag
   Plan unknown;
   unknown.spec = {.collective = Collective::recv, .dtype = dtype, .root = -1, .count = count};
   auto run = make_run(std::make_shared<const Plan>(std::move(unknown)), {nullptr, data},
-                      descriptor(Collective::recv, dtype, count), tag, options,
-                      false);
+                      descriptor(Collective::recv, dtype, count), tag, options, false);
   run->await_sender([topology = topology_, rank = rank(), dtype, count](int sender) {
     return std::make_shared<const Plan>(
         message_plan(*topology, rank, Collective::recv, sender, dtype, count));

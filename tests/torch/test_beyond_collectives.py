@@ -1,5 +1,5 @@
-"""Operations of c10d beyond the plain collectives: batches, receives from anybody, barriers that say
-who is missing, profiles."""
+"""Operations of c10d beyond the plain collectives: batches, receives from anybody, barriers that
+say who is missing, profiles."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def batch(rank: int, size: int, seed: int) -> list[str]:
 
     def numbers(count: int, dtype: torch.dtype) -> list[torch.Tensor]:
         """What each rank has."""
-        return [
-            torch.randint(-8, 8, (count,), generator=chance).to(dtype) for _ in range(size)
-        ]
+        return [torch.randint(-8, 8, (count,), generator=chance).to(dtype) for _ in range(size)]
 
     pairs = []
     group = dist.group.WORLD
@@ -49,9 +47,7 @@ def batch(rank: int, size: int, seed: int) -> list[str]:
     with _coalescing_manager(group, device):
         for target, of_ranks in zip(scattered, blocks, strict=True):
             dist.reduce_scatter_tensor(target, of_ranks[rank])
-    pairs += [
-        (t, sum(o).view(size, -1)[rank]) for t, o in zip(scattered, blocks, strict=True)
-    ]
+    pairs += [(t, sum(o).view(size, -1)[rank]) for t, o in zip(scattered, blocks, strict=True)]
 
     right, left = (rank + 1) % size, (rank - 1) % size
     if size > 1:

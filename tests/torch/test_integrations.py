@@ -138,8 +138,6 @@ def _check(kind: int, count: int, call: int, group: dist.ProcessGroup) -> None:
 
 
 @pytest.mark.parametrize("layout", ["aa", "abb"])
-def test_threads_on_groups_of_their_own(
-    job: Callable[..., Job], layout: str, seed: int
-) -> None:
+def test_threads_on_groups_of_their_own(job: Callable[..., Job], layout: str, seed: int) -> None:
     counts = values(job(layout, bound=200.0), many_threads, 10.0, seed)
     assert len(set(counts)) == 1

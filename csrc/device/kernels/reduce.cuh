@@ -1,6 +1,6 @@
-// Element-wise kernels: reductions, scaling and casts. Each thread works on one vector of at most 16 bytes
-// per memory access where the addresses allow, on single elements before and after; all loads of a
-// step come before its stores, because the target may be one of the sources.
+// Element-wise kernels: reductions, scaling and casts. Each thread works on one vector of at most
+// 16 bytes per memory access where the addresses allow, on single elements before and after; all
+// loads of a step come before its stores, because the target may be one of the sources.
 
 typedef unsigned long long Count;
 
