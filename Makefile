@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast test-rdma lint build sanitize bench clean
+.PHONY: demo test test-fast test-rdma torch-suite lint build sanitize bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -19,6 +19,10 @@ test-fast: build
 # RDMA in an emulated machine: downloads its kernel at first use.
 test-rdma: build
 	HETCOMM_TEST_RDMA=full $(BIN)/pytest tests/rdma
+
+# PyTorch's own distributed tests, on gloo and on hetcomm.
+torch-suite: build
+	$(BIN)/python tests/torch_suite/compare.py
 
 # torch comes first: what depends on it would otherwise pull a build of several GB.
 $(READY): pyproject.toml setup.py

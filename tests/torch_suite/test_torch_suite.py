@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from compare import BOUND, Comparison, compare, known
 
+pytest.importorskip("torch")
+
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
