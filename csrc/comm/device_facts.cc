@@ -41,7 +41,10 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
   std::string over, reasons;
   for (Fabric fabric : {Fabric::shm, Fabric::infiniband, Fabric::roce}) {
     if (!has(info, fabric)) continue;
-    const std::string why = why_not(fabric, info, sample, *transport);
+    std::string why = why_not(fabric, info, sample, *transport);
+    if (why.empty() && fabric != Fabric::shm && !device.sees_remote_writes()) {
+      why = "streams of the device that wait for the host do not see what a network card wrote";
+    }
     if (why.empty()) {
       info.direct.insert(fabric);
       over += (over.empty() ? "direct over " : ", ") + std::string(name(fabric));

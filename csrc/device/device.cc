@@ -134,7 +134,13 @@ void Device::try_stream_wait() {
   Stream stream = make_stream();
   Flag flag(words_);
   flag.set();
-  int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag.word()), 1, 0);
+  const auto word = reinterpret_cast<uintptr_t>(flag.word());
+  int error = runtime_.StreamWaitValue32(stream, word, 1, vendor().wait_flush);
+  if (error == kSuccess) {
+    wait_flags_ = vendor().wait_flush;
+  } else {
+    error = runtime_.StreamWaitValue32(stream, word, 1, 0);
+  }
   destroy(stream);
   if (error == kSuccess) return;
   log(LogLevel::info, description_ + ": streams wait by host functions: " +
@@ -173,8 +179,11 @@ Stream Device::make_stream() {
 }
 
 void Device::destroy(Stream stream) {
+  if (getpid() != process_) return;  // a forked child has none of the runtime's threads
   OutsideCapture outside(runtime_);
-  hetcomm::check(check("StreamDestroy", runtime_.StreamDestroy(stream)));
+  // After an error of the device every call fails, and whoever is being destroyed can do no more.
+  const Status status = check("StreamDestroy", runtime_.StreamDestroy(stream));
+  if (!status.ok()) log(LogLevel::debug, status.text());
 }
 
 Event Device::make_event() {
@@ -288,7 +297,8 @@ Status Device::wait(Stream stream, const std::shared_ptr<Flag>& flag) {
     return failed.status();
   }
   if (Status status = make_current(); !status) return status;
-  int error = runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag->word()), 1, 0);
+  int error =
+      runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag->word()), 1, wait_flags_);
   if (error != kSuccess) {
     destroy_event(event);
     return Status(Code::vendor,

@@ -77,6 +77,11 @@ class Device {
   // for. Keeps the flag as long as the stream may read it. Not for streams that are recorded.
   Status wait(Stream stream, const std::shared_ptr<Flag>& flag);
   bool waits_on_device() const { return runtime_.StreamWaitValue32 != nullptr; }
+  // Whether work behind such a wait sees what a network card wrote into this memory before the flag
+  // was set. True where the vendor knows no such distinction.
+  bool sees_remote_writes() const {
+    return vendor().wait_flush == 0 || wait_flags_ == vendor().wait_flush;
+  }
 
  private:
   struct Passing {  // a flag and what is recorded behind its wait
@@ -97,6 +102,7 @@ class Device {
   std::mutex events_mutex_;
   std::vector<Event> events_;
   std::shared_ptr<FlagWords> words_;
+  unsigned wait_flags_ = 0;
   std::mutex passing_mutex_;
   std::deque<Passing> passing_;
 };

@@ -21,6 +21,7 @@ const std::vector<Vendor>& vendors() {
           .spellings = {{"GetDeviceProperties",
                          {"cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"}}},
           .stream_wait_value = "cuStreamWaitValue32_v2",
+          .wait_flush = 1u << 30,
           .version_major = 1000,
           .version_minor = 10,
           .oldest_version = 11080,
@@ -47,6 +48,7 @@ const std::vector<Vendor>& vendors() {
                          {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}}},
           // hipStreamWaitValue32 takes memory of hipExtMallocWithFlags(hipMallocSignalMemory) only.
           .stream_wait_value = nullptr,
+          .wait_flush = 0,
           .version_major = 10000000,
           .version_minor = 100000,
           // Before 6.0 the kinds of memory that hipPointerGetAttributes tells had other numbers.

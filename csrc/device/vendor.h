@@ -29,6 +29,7 @@ struct Vendor {
   // Waits until a word of pinned host memory is at least a value; null: the vendor has no such
   // operation on ordinary pinned memory, so a host function waits instead.
   const char* stream_wait_value;
+  unsigned wait_flush;  // flag of that: what other devices wrote before is visible behind; 0: none
   // A runtime's version number is major * version_major + minor * version_minor + ...
   int version_major, version_minor;
   int oldest_version;

@@ -195,7 +195,8 @@ HETCOMM_EMULATED_DRIVER(X)
 #undef X
 
 int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned how) {
-  return wait_value(stream, reinterpret_cast<void*>(address), value, how, ~0u);
+  constexpr unsigned kFlush = 1u << 30;  // of what others wrote; all see all at once here
+  return wait_value(stream, reinterpret_cast<void*>(address), value, how & ~kFlush, ~0u);
 }
 int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
   return write_value(stream, reinterpret_cast<void*>(address), value);

@@ -143,8 +143,15 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
   if (nests) levels_.push_back({"host", hosts_});
   levels_.push_back({"cluster", {everyone}});
   for (int rank = 0; rank < size(); ++rank) {
+    // The first on each host of each other island stands for the others there.
     stages_.push_back(std::any_of(islands_.begin(), islands_.end(), [&](const auto& members) {
-      return island_of_[members[0]] != island_of_[rank] && staged(rank, members[0]);
+      if (island_of_[members[0]] == island_of_[rank]) return false;
+      int asked = -1;
+      return std::any_of(members.begin(), members.end(), [&](int member) {
+        if (asked >= 0 && same_host(asked, member)) return false;
+        asked = member;
+        return staged(rank, member);
+      });
     }));
   }
   fingerprint_ = hash(ranks_);

@@ -108,6 +108,11 @@ std::string why_not_direct(const UcxLibrary& ucx, ucp_context_h context, const M
     return library + " knows no " + kind + ": it was built without it, its module does not load, " +
            "or UCX_TLS leaves it out";
   }
+  if (rdma_device.empty() && sample.memory == MemoryKind::rocm) {
+    return library +
+           ": its rocm_ipc does not notice a peer that fails, so that links, which ask "
+           "for that, leave it out";
+  }
   const std::vector<Domain> domains = ask_all(ucx, sample);
   const bool dmabuf = std::any_of(domains.begin(), domains.end(),
                                   [](const Domain& domain) { return domain.exports_dmabuf; });
