@@ -71,13 +71,14 @@ bool Communicator::recorded(const Plan& plan, const CallOptions& options) const 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
   std::shared_ptr<const Plan> plan;
+  bool into_graph = false;
   try {
     plan = planner_->plan(spec, options_.rank);
+    into_graph = recorded(*plan, options);
   } catch (const Error& error) {
     refused(error.status());
     throw;
   }
-  const bool into_graph = recorded(*plan, options);
   CallDescriptor call;
   call.count = static_cast<uint64_t>(spec.count);
   call.collective = static_cast<uint16_t>(spec.collective);
@@ -89,10 +90,16 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
   std::vector<std::shared_ptr<Run>> completed;
   {
     std::lock_guard lock(submit_mutex_);
-    call.sequence = sequence_++;
+    call.sequence = sequence_;
     call.history = history_;
+    try {
+      run = make_run(std::move(plan), {input, output}, call, 0, options, into_graph);
+    } catch (const Error& error) {  // no memory for it, for instance; it has no number yet
+      refused(error.status());
+      throw;
+    }
+    ++sequence_;
     history_ = hash(call);
-    run = make_run(std::move(plan), {input, output}, call, 0, options, into_graph);
     if (health_) health_->record(call);
     completed = executor_->submit(*queue_, run, options.will_wait);
   }
@@ -202,19 +209,25 @@ Island& Communicator::engine() const {
                   "island of one rank; use the memory as it is");
 }
 
+// The library maps memory, for which it may wait for the device, which may wait for a call of ours.
+void Communicator::check_idle(const char* what) const {
+  if (!queue_->busy()) return;
+  throw Error(Code::invalid_argument, std::string(what) +
+                                          ": expected no operation of the group under way, got "
+                                          "some; wait for them first");
+}
+
 void Communicator::register_buffer(void* pointer, size_t bytes) {
   const auto held = executor_->lock();
+  check_idle("register_buffer");
   engine().register_buffer(pointer, bytes);
 }
 
 void Communicator::deregister_buffer(void* pointer) {
   const auto held = executor_->lock();
+  if (!queue_->failure.ok()) return;  // registrations went with the engine's communicators
+  check_idle("deregister_buffer");
   engine().deregister_buffer(pointer);
-}
-
-std::shared_ptr<void> Communicator::allocate(size_t bytes) {
-  const auto held = executor_->lock();
-  return engine().allocate(bytes);
 }
 
 void Communicator::leave() {

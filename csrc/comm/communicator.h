@@ -117,15 +117,14 @@ class Communicator {
   std::string path_to(int peer) const;
 
   // Memory that collectives will use again and again, see Island::register_buffer(). All ranks of
-  // an island register theirs. Throw Error, also where the engine knows no such thing.
+  // an island register theirs, while none of their operations is under way. Throw Error, also where
+  // the engine knows no such thing.
   void register_buffer(void* pointer, size_t bytes);
   void deregister_buffer(void* pointer);
-  // Memory of the device, as the engine likes it best; freed by the returned object. It may
-  // outlive the communicator.
-  std::shared_ptr<void> allocate(size_t bytes);
 
  private:
-  Island& engine() const;  // under the executor's lock; throws Error
+  Island& engine() const;                   // under the executor's lock; throws Error
+  void check_idle(const char* what) const;  // likewise
   void set_up(Store& store, const Deadline& deadline);
   std::vector<Member> meet(Store& store, const Agreement& agreement);
   // What a rank makes for others once the topology is known.

@@ -262,6 +262,7 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
 }
 
 bool Executor::progress_transports() {
+  if (reached_) reached_->enter();
   bool moved = transport_ && transport_->progress();
   if (ip_transport_) moved |= ip_transport_->progress();
   return moved;
@@ -270,10 +271,7 @@ bool Executor::progress_transports() {
 bool Executor::progress_all(Completed& completed) {
   bool moved = false;
   // The network costs a system call per look: look when a message is awaited, else now and then.
-  if (network_ || (idle_rounds_ & 63) == 0) {
-    if (reached_) reached_->enter();
-    moved |= progress_transports();
-  }
+  if (network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
   messages_ = device_work_ = false;
   for (auto& queue : queues_) moved |= progress_queue(*queue, completed);
   network_.store(messages_, std::memory_order_relaxed);

@@ -50,13 +50,13 @@ bool Run::begun() const {
 Status Run::order(Stream stream) {
   if (recording_ != nullptr) return device_->wait(stream, recording_);
   if (finished_) return Status();
-  if (Event event = island_event()) return device_->wait(stream, event);
   if (device_->capturing(stream)) {
     return Status(Code::invalid_argument,
                   describe() +
                       ": expected an operation that is over before a graph is recorded that "
                       "waits for it; this one is under way; wait for it first");
   }
+  if (Event event = island_event()) return device_->wait(stream, event);
   try {
     if (!over_) over_ = device_->make_flag();
   } catch (const Error& error) {

@@ -92,7 +92,10 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
 
 void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline) {
   if (!options.blocking) {
-    without_blocking_ = "HETCOMM_CCL_BLOCKING=0";
+    const char* connect = std::getenv("NCCL_RUNTIME_CONNECT");
+    without_blocking_ = connect != nullptr && std::string(connect) != "0"
+                            ? "NCCL_RUNTIME_CONNECT=" + std::string(connect)
+                            : "HETCOMM_CCL_BLOCKING=0";
   } else if (library_.CommSplit == nullptr) {
     without_blocking_ = "the library has no ncclCommSplit";
   } else {
