@@ -48,6 +48,13 @@ TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, con
   if (call.timeout != c10d::kUnsetTimeout) options.timeout = bounded(call.timeout);
   // Without tensors (barrier) it is the stream's work so far that the others wait for.
   if (home_->streams()) options.stream = native(home_->current_stream());
+  if (call.access() == Home::Access::copied &&
+      communicator_->device()->capturing(*options.stream)) {
+    throw Error(Code::invalid_argument,
+                std::string(call.operation) +
+                    ": expected tensors on the device while a graph is being recorded, got CPU "
+                    "tensors, which are copied now; move them there first");
+  }
   hetcomm::Work work = submit(call, options);
   if (streamed) {
     return batched(
@@ -183,20 +190,6 @@ TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag)
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
   communicator_->set_timeout(bounded(timeout));
-}
-
-bool TorchBackend::supportsTensorAlloc(c10::DeviceIndex index) {
-  return home_->streams() && index == home_->device().index();
-}
-
-at::Tensor TorchBackend::allocateTensor(long size, at::TensorOptions options) {
-  return with_python_errors([&] {
-    if (!options.has_device() && home_->streams()) options = options.device(home_->device());
-    const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
-    std::shared_ptr<void> memory = communicator_->allocate(bytes);
-    void* data = memory.get();
-    return at::from_blob(data, {size}, [memory](void*) mutable { memory.reset(); }, options);
-  });
 }
 
 void TorchBackend::register_buffer(const at::Tensor& tensor) {

@@ -69,8 +69,6 @@ class TorchBackend : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // counted alike on every rank from the start
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   // In newer torch these override the base's; older ones have no such calls.
-  at::Tensor allocateTensor(long size, at::TensorOptions options = {});
-  bool supportsTensorAlloc(c10::DeviceIndex index);
   bool supportsShrinking() const { return true; }
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
                                            const c10::intrusive_ptr<Options>& options);
@@ -94,6 +92,9 @@ class TorchBackend : public c10d::Backend {
         prepare(call);
       } catch (const Error& error) {
         communicator_->refused(error.status());
+        throw;
+      } catch (const std::exception& error) {  // torch's own: no memory for a copy, for instance
+        communicator_->refused(Status(Code::invalid_argument, error.what(), rank_));
         throw;
       }
       return start(std::move(call));

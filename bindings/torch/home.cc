@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "torch/tensors.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr size_t kWorthAWarning = 1 << 20;
 // Between two looks at a copy, which nothing tells the end of.
 constexpr std::chrono::microseconds kLook{20};
+constexpr std::chrono::seconds kCopyBound{60};
 
 // Torch before it had native_handle(): the function that its CUDA or HIP part exports, a member
 // without further arguments of a class whose only member is the c10::Stream.
@@ -90,7 +92,16 @@ void Home::copy_to_host(const at::Tensor& to, const at::Tensor& from) const {
   Status status = device_->copy(to.data_ptr(), from.const_data_ptr(), from.nbytes(), outward_);
   const Event event = device_->make_event();
   if (status.ok()) status = device_->record(event, outward_);
-  while (status.ok() && !device_->passed(event, status)) std::this_thread::sleep_for(kLook);
+  const Deadline deadline(kCopyBound);
+  while (status.ok() && !device_->passed(event, status)) {
+    std::this_thread::sleep_for(kLook);
+    if (deadline.passed()) {
+      // The event and the memory stay with the device.
+      throw Error(Code::timeout, "a copy from " + device_->describe() +
+                                     " to a CPU tensor is not over after 60 s; the device hangs: "
+                                     "end this process");
+    }
+  }
   device_->destroy_event(event);
   if (!status.ok()) throw Error(status);
 }

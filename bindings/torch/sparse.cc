@@ -31,9 +31,14 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
         options.reduceOp.op_ == c10d::ReduceOp::SUM) {
       return;
     }
-    throw Error(Code::invalid_argument,
-                "all_reduce of sparse tensors: expected one COO tensor in host memory and SUM, "
-                "got others; call to_dense() first");
+    throw Error(
+        Code::invalid_argument,
+        "all_reduce of a sparse tensor: expected one COO tensor in host memory and SUM, got " +
+            std::string(tensor.layout() == at::kSparse && tensor.device().is_cpu()
+                            ? "another operation or several tensors"
+                            : "a tensor on " + tensor.device().str() + " of layout " +
+                                  std::string(c10::str(tensor.layout()))) +
+            "; call to_dense() first");
   });
   const at::NoGradGuard no_grad;
   const at::Tensor mine = tensor.coalesce();

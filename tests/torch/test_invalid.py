@@ -39,7 +39,8 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
     calls: dict[str, Callable[[], object]] = {
         "non-contiguous all_reduce": lambda: dist.all_reduce(halves),
         "transposed broadcast": lambda: dist.broadcast(torch.ones(3, 2).t(), 0),
-        "sparse all_reduce": lambda: backend.allreduce([sparse]),
+        "sparse broadcast": lambda: backend.broadcast([sparse]),
+        "sparse all_reduce MAX": lambda: backend.allreduce([sparse], dist.ReduceOp.MAX),
         "meta all_reduce": lambda: backend.allreduce([meta]),
         "meta in a list": lambda: backend.allgather([[meta] * size], [good]),
         "AVG of integers": lambda: dist.all_reduce(good.int(), dist.ReduceOp.AVG),
