@@ -46,7 +46,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
   at::Tensor layouts = at::empty({size_, own.numel()}, own.options());
   c10d::AllgatherOptions gathering;
   gathering.timeout = options.timeout;
-  _allgather_base(layouts, own, gathering)->wait(options.timeout);
+  _allgather_base(layouts, own, gathering)->wait();  // within the timeout of the operation
   with_python_errors([&] {
     for (int rank = 0; rank < size_; ++rank) {
       if (layouts[rank].narrow(0, 1, own.numel() - 1).equal(own.narrow(0, 1, own.numel() - 1))) {

@@ -148,3 +148,23 @@ def profiled(rank: int, size: int) -> dict[str, list]:
 def test_profiles_show_operations_with_shapes(job: Callable[..., Job]) -> None:
     for events in values(job("aa"), profiled):
         assert events == {"hetcomm:all_reduce": [[[3, 4]], [[5]]], "hetcomm:broadcast": [[[2]]]}
+
+
+def sum_sparse(rank: int, size: int) -> list[bool]:
+    """Unlike numbers of entries, none on the last rank; twenty times, so that ranks come late."""
+    right = []
+    for call in range(20):
+        count = 0 if rank == size - 1 else rank + 1 + call % 3
+        dense = torch.zeros(30, 4)
+        dense[call % 7 : call % 7 + count] = rank + 1.0
+        total = dense.clone()
+        dist.all_reduce(total)
+        sparse = dense.to_sparse(1)
+        dist.all_reduce(sparse)
+        right.append(torch.equal(sparse.to_dense(), total))
+    return right
+
+
+@pytest.mark.parametrize("layout", ["a", "aa", "abb"])
+def test_sparse_tensors_are_summed(job: Callable[..., Job], layout: str) -> None:
+    assert values(job(layout), sum_sparse) == [[True] * 20] * len(layout)
