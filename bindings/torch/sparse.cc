@@ -83,7 +83,8 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
             auto part = [&](int64_t offset, int64_t bytes, at::ScalarType type) {
               return rows[rank].narrow(0, offset, bytes).clone().view(type);
             };
-            all_indices.push_back(part(0, count * index_bytes, at::kLong).view({count, -1}).t());
+            all_indices.push_back(
+                part(0, count * index_bytes, at::kLong).view({count, index_bytes / 8}).t());
             std::vector<int64_t> shape = values.sizes().vec();
             shape[0] = count;
             all_values.push_back(
