@@ -34,8 +34,7 @@ bool CombinedWork::wait(std::chrono::milliseconds timeout) {
   }
   const Deadline deadline(timeout);
   for (const auto& part : parts_) {
-    part->wait(std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left()),
-                        std::chrono::milliseconds(1)));
+    part->wait(std::max(deadline.left_ms(), std::chrono::milliseconds(1)));
   }
   return true;
 }

@@ -12,9 +12,9 @@ namespace {
 
 constexpr auto kLeaveBound = std::chrono::seconds(5);
 
-CallDescriptor descriptor(Collective direction, Dtype dtype, int64_t count) {
+CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
   CallDescriptor call;
-  call.collective = static_cast<uint16_t>(direction);
+  call.collective = static_cast<uint16_t>(collective);
   call.dtype = static_cast<uint8_t>(dtype);
   call.count = static_cast<uint64_t>(count);
   return call;
@@ -79,11 +79,8 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
     refused(error.status());
     throw;
   }
-  CallDescriptor call;
-  call.count = static_cast<uint64_t>(spec.count);
-  call.collective = static_cast<uint16_t>(spec.collective);
+  CallDescriptor call = descriptor(spec.collective, spec.dtype, spec.count);
   call.root = static_cast<uint32_t>(spec.root);
-  call.dtype = static_cast<uint8_t>(spec.dtype);
   call.op = static_cast<uint8_t>(spec.op);
   call.factor = spec.factor;
   std::shared_ptr<Run> run;
@@ -111,6 +108,12 @@ void Communicator::refused(const Status& why) {
   if (health_) health_->refused(why);
 }
 
+Work Communicator::begin(std::shared_ptr<Run> run, const CallOptions& options) {
+  auto completed = executor_->submit(*queue_, run, options.will_wait);
+  executor_->announce(completed);
+  return Work(executor_, std::move(run));
+}
+
 Work Communicator::message(Collective direction, const void* input, void* output, Dtype dtype,
                            int64_t count, int peer, uint32_t tag, const CallOptions& options) {
   if (peer < 0 || peer >= size() || peer == rank() || count < 0) {
@@ -124,9 +127,7 @@ Work Communicator::message(Collective direction, const void* input, void* output
   const bool into_graph = recorded(*plan, options);
   auto run = make_run(std::move(plan), {input, output}, descriptor(direction, dtype, count), tag,
                       options, into_graph);
-  auto completed = executor_->submit(*queue_, run, options.will_wait);
-  executor_->announce(completed);
-  return Work(executor_, std::move(run));
+  return begin(std::move(run), options);
 }
 
 Work Communicator::send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
@@ -155,9 +156,7 @@ Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag
     return std::make_shared<const Plan>(
         message_plan(*topology, rank, Collective::recv, sender, dtype, count));
   });
-  auto completed = executor_->submit(*queue_, run, options.will_wait);
-  executor_->announce(completed);
-  return Work(executor_, std::move(run));
+  return begin(std::move(run), options);
 }
 
 bool Communicator::await_message(int from, uint32_t tag, const Deadline& deadline) {

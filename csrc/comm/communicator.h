@@ -136,6 +136,7 @@ class Communicator {
   void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
                const Deadline& deadline);
   std::vector<Member> exchange(Store& store, const Member& mine, const Agreement& agreement);
+  Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,

@@ -284,10 +284,11 @@ bool Executor::progress_all(Completed& completed) {
 void Executor::check_deadlines(Completed& completed) {
   for (auto& queue : queues_) {
     if (!queue->failure.ok()) continue;
-    std::vector<std::shared_ptr<Run>> under_way = queue->active;
-    under_way.insert(under_way.end(), queue->messages.begin(), queue->messages.end());
-    for (auto& run : under_way) {
-      if (!run->deadline().passed()) continue;
+    const auto overdue = [](const auto& run) { return run->deadline().passed(); };
+    const auto active = std::find_if(queue->active.begin(), queue->active.end(), overdue);
+    const auto waiting = std::find_if(queue->messages.begin(), queue->messages.end(), overdue);
+    if (active != queue->active.end() || waiting != queue->messages.end()) {
+      const Run* run = active != queue->active.end() ? active->get() : waiting->get();
       Status::Details details;
       details.code = Code::timeout;
       details.rank = queue->paths->rank();
@@ -299,7 +300,6 @@ void Executor::check_deadlines(Completed& completed) {
           "; a rank is late, gone, or made another call: look at the ranks named, or "
           "raise the timeout";
       queue->failure = Status(details);
-      break;
     }
     if (!queue->failure.ok()) {
       progress_queue(*queue, completed);

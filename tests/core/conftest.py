@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import machines
 import pytest
 
 import hetcomm
@@ -19,3 +20,16 @@ def emulated_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         for variable in variables:
             monkeypatch.setenv(variable, str(folder / f"libhetcomm_emulated_{vendor}.so"))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> machines.Make:
+    """Hosts with trees of their own."""
+    made: list[machines.Recorded] = []
+
+    def record(kind: str, **facts: object) -> machines.Recorded:
+        number = len(made) + 1
+        made.append(machines.KINDS[kind](tmp_path / f"host{number}", number, **facts))
+        return made[-1]
+
+    return record

@@ -255,3 +255,5 @@ KINDS: dict[str, Callable[[Path, int], Recorded]] = {
     "cloud": cloud,
     "laptop": laptop,
 }
+
+Make = Callable[..., Recorded]  # make("dgx_h100") records the next host of that kind

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ccl_members import environment, library, run
+from ccl_members import PROGRAMS, environment, library, run
 
 from hetcomm import _core
 
@@ -293,7 +293,7 @@ def test_ctas_reach_the_library(tmp_path: Path) -> None:
 
 @emulated
 def test_members_in_processes() -> None:
-    command = [sys.executable, str(Path(__file__).parent / "ccl_members.py"), "member", "amd"]
+    command = [sys.executable, str(PROGRAMS), "member", "amd"]
     first = subprocess.Popen(
         [*command, "0", "3", ""], env=environment(), stdout=subprocess.PIPE, text=True
     )
@@ -313,7 +313,7 @@ def test_members_in_processes() -> None:
 
 @emulated
 def test_a_member_that_is_killed_ends_the_call() -> None:
-    command = [sys.executable, str(Path(__file__).parent / "ccl_members.py"), "bereaved"]
+    command = [sys.executable, str(PROGRAMS), "bereaved"]
     first = subprocess.Popen(
         [*command, "0", ""], env=environment(), stdout=subprocess.PIPE, text=True
     )

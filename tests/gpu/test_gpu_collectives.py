@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -12,11 +11,8 @@ pytest.importorskip("torch")
 
 import torch
 import torch.distributed as dist
-from collectives import COLLECTIVES, cases
-from oracle import short
+from collectives import failures_on
 from ranks import Job, launch, values
-
-from hetcomm import _core
 
 KINDS = ["g", "gg", "gc", "ggc", "gcgc", "ggggcc"]
 
@@ -25,25 +21,8 @@ def home() -> str:
     return "cpu" if os.environ.get("HETCOMM_VENDOR") == "cpu" else "cuda"
 
 
-def _native(dtype: torch.dtype, op: str | None) -> bool:
-    if op is None:
-        return True
-    name = {"bool": "boolean"}.get(short(dtype), short(dtype))
-    return _core.ccl_reduces(getattr(_core.Dtype, name), getattr(_core.ReduceOp, op.lower()))
-
-
 def run_cases(rank: int, size: int, seed: int, kinds: str) -> list[str]:
-    failures = []
-    for case in cases(seed, size, kinds):
-        if not _native(case.dtype, case.op):
-            continue
-        collective = COLLECTIVES[case.collective]
-        inputs = case.inputs(size)
-        there = replace(case, device=home())
-        got = collective.call(there, inputs[rank].to(home(), copy=True), rank, size, None).cpu()
-        if difference := collective.expect(case, inputs, rank, size).difference(got):
-            failures.append(f"rank {rank}, {case}: {difference}")
-    return failures
+    return failures_on(home(), rank, size, seed, kinds)
 
 
 @pytest.mark.parametrize("kinds", KINDS)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import oracle
 import torch
 import torch.distributed as dist
 from oracle import Expected, reduced
 from torch import Tensor
+
+from hetcomm import _core
 
 Group = dist.ProcessGroup | None
 Inputs = list[Tensor]  # by rank
@@ -240,3 +242,25 @@ def cases(seed: int, size: int, layout: str) -> list[Case]:
         large = 3 * 2**20 // 4 // parts + 1
         chosen.append(Case(name, torch.float32, op, large, below(size), (seed, layout, -1 - index)))
     return chosen
+
+
+def ccl_has(case: Case) -> bool:
+    """Whether the vendors' libraries have it; groups with a rank of a vendor need that."""
+    if case.op is None:
+        return True
+    short = oracle.short(case.dtype)
+    dtype = getattr(_core.Dtype, {"bool": "boolean"}.get(short, short))
+    return _core.ccl_reduces(dtype, getattr(_core.ReduceOp, case.op.lower()))
+
+
+def failures_on(device: str, rank: int, size: int, seed: int, layout: str) -> list[str]:
+    """Plays all cases that the vendors' libraries have, with this rank's tensors on `device`."""
+    failures = []
+    for case in filter(ccl_has, cases(seed, size, layout)):
+        collective = COLLECTIVES[case.collective]
+        inputs = case.inputs(size)
+        there = replace(case, device=device)
+        got = collective.call(there, inputs[rank].to(device, copy=True), rank, size, None).cpu()
+        if difference := collective.expect(case, inputs, rank, size).difference(got):
+            failures.append(f"rank {rank}, {case}: {difference}")
+    return failures

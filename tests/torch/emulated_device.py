@@ -22,6 +22,7 @@ import torch
 
 NAME = "emulated"
 _HERE = Path(__file__).parent / "emulated_device"
+_CORE = Path(__file__).parents[2] / "csrc"
 _BUILD = Path(__file__).parents[2] / "build" / "emulated_device"
 _LIBRARIES = {"nvidia": ("HETCOMM_CUDA_LIBRARY", b"cuda"), "amd": ("HETCOMM_HIP_LIBRARY", b"hip")}
 
@@ -30,7 +31,7 @@ def build() -> Path:
     """The native part, compiled unless it is there already. Takes about a minute."""
     sources = sorted(_HERE.glob("*.cc"))
     key = hashlib.sha256(torch.__version__.encode())
-    for file in sorted(_HERE.iterdir()):
+    for file in [*sorted(_HERE.iterdir()), _CORE / "emulated/runtime_abi.h"]:
         key.update(file.read_bytes())
     _BUILD.mkdir(parents=True, exist_ok=True)
     library = _BUILD / f"emulated_device-{key.hexdigest()[:16]}.so"
@@ -47,7 +48,9 @@ def build() -> Path:
                 os.environ.get("CXX", "g++"),
                 *("-std=c++20", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden"),
                 f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-                *(f"-I{_HERE}", f"-I{root / 'include'}"),
+                # What both vendors have in common is declared for either.
+                "-DHETCOMM_EMULATED_NVIDIA",
+                *(f"-I{_HERE}", f"-I{_CORE}", f"-I{root / 'include'}"),
                 *(str(together), "-o", f"{library}.partial"),
                 *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
             ],

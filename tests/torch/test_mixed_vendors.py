@@ -8,8 +8,7 @@ from hashlib import blake2b
 import pytest
 import torch
 import torch.distributed as dist
-from collectives import COLLECTIVES, cases
-from oracle import short
+from collectives import COLLECTIVES, cases, ccl_has
 from ranks import Job, launch, values
 from test_asynchronous import _run_all
 from test_invalid import odd_but_legal, refuse
@@ -29,19 +28,9 @@ LAYOUTS = [
 ]  # fmt: skip
 
 
-def _native(dtype: torch.dtype, op: str | None) -> bool:
-    """Whether the vendors' libraries have it; groups with a rank of a vendor need that."""
-    if op is None:
-        return True
-    name = {"bool": "boolean"}.get(short(dtype), short(dtype))
-    return _core.ccl_reduces(getattr(_core.Dtype, name), getattr(_core.ReduceOp, op.lower()))
-
-
 def run_cases(rank: int, size: int, seed: int, layout: str) -> tuple[list[str], dict[str, str]]:
     failures, digests = [], {}
-    for case in cases(seed, size, layout):
-        if not _native(case.dtype, case.op):
-            continue
+    for case in filter(ccl_has, cases(seed, size, layout)):
         collective = COLLECTIVES[case.collective]
         inputs = case.inputs(size)
         got = collective.call(case, inputs[rank].clone(), rank, size, None)

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,15 +14,13 @@ import emulated_device
 import pytest
 import torch
 import torch.distributed as dist
-from collectives import COLLECTIVES, cases
-from oracle import short
+from collectives import failures_on
 from ranks import Job, logs, values
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from vendors import environments, missing_libraries
 
 import hetcomm
-from hetcomm import _core
 
 MISSING = missing_libraries() or emulated_device.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -223,25 +220,8 @@ def test_order(job: Callable[..., Job], hosts: str, vendors: str) -> None:
     values(_job(job, hosts, vendors), run_all)
 
 
-def _native(dtype: torch.dtype, op: str | None) -> bool:
-    if op is None:
-        return True
-    name = {"bool": "boolean"}.get(short(dtype), short(dtype))
-    return _core.ccl_reduces(getattr(_core.Dtype, name), getattr(_core.ReduceOp, op.lower()))
-
-
 def run_cases(rank: int, size: int, seed: int, layout: str) -> list[str]:
-    failures = []
-    for case in cases(seed, size, layout):
-        if not _native(case.dtype, case.op):
-            continue
-        collective = COLLECTIVES[case.collective]
-        inputs = case.inputs(size)
-        there = replace(case, device=home())
-        got = collective.call(there, inputs[rank].to(home(), copy=True), rank, size, None).cpu()
-        if difference := collective.expect(case, inputs, rank, size).difference(got):
-            failures.append(f"rank {rank}, {case}: {difference}")
-    return failures
+    return failures_on(home(), rank, size, seed, layout)
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)

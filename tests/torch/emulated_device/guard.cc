@@ -222,7 +222,7 @@ void open(const char* path, const char* prefix) {
   table().name =                                                                                  \
       reinterpret_cast<int(*) parameters>(dlsym(library, (std::string(prefix) + #name).c_str())); \
   TORCH_CHECK(table().name != nullptr, path, " has no ", prefix, #name);
-  EMULATED_RUNTIME(X)
+  HETCOMM_EMULATED_RUNTIME_COMMON(X)
 #undef X
   is_open = true;
 }

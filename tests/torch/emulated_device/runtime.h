@@ -6,40 +6,16 @@
 #include <cstddef>
 #include <functional>
 
-// The runtime of an emulated vendor, called as a program of that vendor would. One per process.
-// X(name, (parameters)); the symbol is the vendor's prefix and the name.
-#define EMULATED_RUNTIME(X)                                         \
-  X(GetDeviceCount, (int*))                                         \
-  X(SetDevice, (int))                                               \
-  X(GetDevice, (int*))                                              \
-  X(Malloc, (void**, size_t))                                       \
-  X(StreamCreateWithFlags, (void**, unsigned))                      \
-  X(StreamSynchronize, (void*))                                     \
-  X(StreamQuery, (void*))                                           \
-  X(StreamWaitEvent, (void*, void*, unsigned))                      \
-  X(StreamIsCapturing, (void*, int*))                               \
-  X(StreamBeginCapture, (void*, int))                               \
-  X(StreamEndCapture, (void*, void**))                              \
-  X(GraphInstantiateWithFlags, (void**, void*, unsigned long long)) \
-  X(GraphLaunch, (void*, void*))                                    \
-  X(GraphDestroy, (void*))                                          \
-  X(GraphExecDestroy, (void*))                                      \
-  X(ThreadExchangeStreamCaptureMode, (int*))                        \
-  X(DeviceSynchronize, ())                                          \
-  X(EventCreateWithFlags, (void**, unsigned))                       \
-  X(EventDestroy, (void*))                                          \
-  X(EventRecord, (void*, void*))                                    \
-  X(EventQuery, (void*))                                            \
-  X(EventSynchronize, (void*))                                      \
-  X(LaunchHostFunc, (void*, void (*)(void*), void*))
+#include "emulated/runtime_abi.h"
 
+// The runtime of an emulated vendor, called as a program of that vendor would. One per process.
 namespace emulated_device {
 
-constexpr int kNotReady = 600;
+constexpr int kNotReady = hetcomm::emulated::not_ready;
 
 struct Runtime {
 #define X(name, parameters) int(*name) parameters = nullptr;
-  EMULATED_RUNTIME(X)
+  HETCOMM_EMULATED_RUNTIME_COMMON(X)
 #undef X
 };
 

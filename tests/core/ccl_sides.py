@@ -1,0 +1,153 @@
+"""Programs of what one native island is made of: its blocking communicator, islands split off
+it, and registered memory. See ccl_members.py."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from ccl_members import failed, open_members
+from islands import together
+
+from hetcomm import _core
+
+
+def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
+    """What all_reduce of an array of `value` gives this member."""
+    values = np.full(count, value, np.float64)
+    row = (-1, -1, values.ctypes.data, values.ctypes.data, count)
+    island.start(_core.IslandCall(
+        _core.IslandKind.all_reduce, _core.Dtype.float64, _core.ReduceOp.sum, 0, [row]
+    ))  # fmt: skip
+    island.wait(30)
+    return values
+
+
+def in_the_stream(vendor: str) -> dict[str, Any]:
+    """Whether calls are in the stream when start() returns, though the other has not come."""
+    islands = open_members(vendor, 2)
+    held = [np.full(6, 1.0 + member, np.float32) for member in range(2)]
+
+    def call(member: int, kind: str) -> _core.IslandCall:
+        base = held[member].ctypes.data
+        rows = [(-1, -1, base, base, 6)]
+        if kind == "all_to_all":
+            rows = [(m, n, base + 4 * n, base + 12 + 4 * m, 1) for m in (0, 1) for n in (0, 1)]
+        return _core.IslandCall(
+            getattr(_core.IslandKind, kind), _core.Dtype.float32, _core.ReduceOp.sum, 0, rows
+        )
+
+    launched = {}
+    for kind in ("all_reduce", "all_to_all"):
+        islands[0].start(call(0, kind))
+        launched[kind] = islands[0].launched()
+        islands[1].start(call(1, kind))
+        together(2, lambda member: islands[member].wait())
+    described = islands[0].describe()
+    together(2, lambda member: islands[member].close())
+    return {"launched": launched, "describe": described, "values": [v.tolist() for v in held]}
+
+
+def divided(vendor: str, again: str) -> dict[str, Any]:
+    """Islands of the members 2 and 0, and of 3 and 1, out of one of five; then that one again."""
+    islands = open_members(vendor, 5)
+    lists: list[list[int]] = [[2, 0], [3, 1], [2, 0], [3, 1], []]
+    found: list[Any] = [None] * 5
+    described = [""] * 5
+
+    def body(member: int) -> None:
+        part = islands[member].split(lists[member])
+        if part is not None:
+            found[member] = [float(sums(part, 10.0**member)[0])]
+            described[member] = part.describe()
+            if again:  # a part of a part, in the other order
+                half = part.split([1, 0])
+                found[member].append(float(sums(half, member)[0]))
+                half.close()
+            part.close()
+        total = sums(islands[member], 1)[0]
+        found[member] = [found[member], float(total)]
+        islands[member].close()
+
+    together(5, body)
+    return {"found": found, "describe": described[0]}
+
+
+def split_refused(vendor: str) -> dict[str, Any]:
+    (island,) = open_members(vendor, 1)
+    texts = [failed(lambda m=members: island.split(m))["text"] for members in ([1], [0, 0], [0, 2])]
+    works = float(sums(island, 3)[0])
+    island.close()
+    return {"texts": texts, "works": works}
+
+
+def split_fault(vendor: str, patience: str) -> list[dict[str, Any]]:
+    """What members meet when they open and split an island, and whether closing ends."""
+    unique_id = _core.make_ccl_id(vendor)
+    ends: list[dict[str, Any]] = [{}] * 2
+
+    def body(member: int) -> None:
+        begin = time.monotonic()
+        ends[member] = failed(lambda: _core.CclIsland(
+            vendor, member, unique_id, member, 2, ranks=[10, 11], timeout=float(patience)
+        ))  # fmt: skip
+        ends[member]["seconds"] = time.monotonic() - begin
+
+    together(2, body)
+    return ends
+
+
+def late_call(vendor: str) -> list[dict[str, Any]]:
+    """A collective whose call into the library does not return on member 1."""
+    unique_id = _core.make_ccl_id(vendor)
+    ends: list[dict[str, Any]] = [{}] * 2
+
+    def body(member: int) -> None:
+        island = _core.CclIsland(
+            vendor, member, unique_id, member, 2, ranks=[10, 11], call_bound=0.5
+        )
+        sums(island, 1)
+        begin = time.monotonic()
+        ends[member] = failed(lambda: sums(island, 1))
+        ends[member]["again"] = failed(lambda: sums(island, 1))["text"]
+        island.close()
+        ends[member]["seconds"] = time.monotonic() - begin
+
+    together(2, body)
+    return ends
+
+
+def buffers(vendor: str) -> dict[str, Any]:
+    """Registered buffers: of the library's own memory and others, given back and not."""
+    (island,) = open_members(vendor, 1)
+    own = island.allocate(4096)
+    result: dict[str, Any] = {"empty": failed(lambda: island.register_buffer(own, 0))["text"]}
+    island.register_buffer(own, 4096)
+    result["twice"] = failed(lambda: island.register_buffer(own, 4096))["text"]
+    result["unknown"] = failed(lambda: island.deregister_buffer(own + 8))["text"]
+    row = (-1, -1, own, own, 512)
+    island.start(_core.IslandCall(
+        _core.IslandKind.all_reduce, _core.Dtype.float64, _core.ReduceOp.sum, 0, [row]
+    ))  # fmt: skip
+    island.wait()
+    island.deregister_buffer(own)
+    island.register_buffer(own, 4096)
+    island.deregister_buffer(own)
+    island.free(own)
+    other, kept = np.ones(8), island.allocate(64)
+    island.register_buffer(other.ctypes.data, 64)
+    island.register_buffer(kept, 64)
+    result["works"] = float(sums(island, 2)[0])
+    island.close()  # drops them
+    island.free(kept)
+    return result
+
+
+def freed_early(vendor: str) -> dict[str, Any]:
+    (island,) = open_members(vendor, 1)
+    own = island.allocate(4096)
+    island.register_buffer(own, 4096)
+    island.free(own)  # is told in the log
+    island.close()
+    return {}
