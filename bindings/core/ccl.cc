@@ -16,9 +16,7 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-Deadline after(double seconds) {
-  return Deadline(std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
-}
+Deadline after(double seconds) { return Deadline(timeout_of(Seconds(seconds))); }
 
 std::string describe_call(const CallDescriptor& call) {
   return "collective " + std::to_string(call.sequence);
@@ -32,7 +30,7 @@ class CclDriver {
             CclEnvironment environment, double timeout, double call_bound) {
     CclOptions options;
     read_ccl_settings(options);
-    options.call_bound = std::chrono::nanoseconds(static_cast<int64_t>(call_bound * 1e9));
+    options.call_bound = timeout_of(Seconds(call_bound));
     options.device = Device::open(vendor, device);
     options.unique_id = unique_id;
     options.member = member;

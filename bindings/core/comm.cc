@@ -86,16 +86,11 @@ void require(const char* which, const Buffer& given, int64_t elements, Dtype dty
                   std::to_string(given.bytes()) + "; see Spec.input_count() and output_count()");
 }
 
-// Bounded, so that adding it to the clock does not overflow.
-std::chrono::nanoseconds nanoseconds(double seconds) {
-  return std::chrono::nanoseconds(static_cast<int64_t>(std::min(seconds, 1e9) * 1e9));
-}
-
 void check_released(const Work& work, std::optional<double> seconds) {
   Status status;
   {
     py::gil_scoped_release release;
-    status = seconds ? work.wait(nanoseconds(*seconds)) : work.wait();
+    status = seconds ? work.wait(timeout_of(Seconds(*seconds))) : work.wait();
   }
   check(status);
 }
@@ -155,7 +150,7 @@ void bind(py::module_& module) {
              Communicator::Options options{.rank = rank,
                                            .size = size,
                                            .name = std::move(name),
-                                           .timeout = nanoseconds(timeout),
+                                           .timeout = timeout_of(Seconds(timeout)),
                                            .executor = std::move(executor),
                                            .host = std::move(host),
                                            .vendor = std::move(vendor),

@@ -16,10 +16,6 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-std::chrono::nanoseconds nanoseconds(double seconds) {
-  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
-}
-
 std::string describe_call(const CallDescriptor& call) {
   return "collective " + std::to_string(call.collective) + " op " + std::to_string(call.op) +
          " dtype " + std::to_string(call.dtype) + " x " + std::to_string(call.count);
@@ -42,7 +38,7 @@ class IslandDriver {
     if (!events_.empty()) {
       options.wake = [this](int peer) { eventfd_write(events_[peer], 1); };
     }
-    island_ = open_shm_island(options, Deadline(nanoseconds(timeout)));
+    island_ = open_shm_island(options, Deadline(timeout_of(Seconds(timeout))));
   }
 
   void start(int lane, IslandCall call) {
@@ -60,7 +56,7 @@ class IslandDriver {
 
   // Until the started calls of these lanes are done; they are abandoned if that takes too long.
   void wait(std::vector<int> lanes, double timeout) {
-    const Deadline deadline(nanoseconds(timeout));
+    const Deadline deadline(timeout_of(Seconds(timeout)));
     for (int idle = 0; !lanes.empty();) {
       if (turn(lanes)) {
         idle = 0;

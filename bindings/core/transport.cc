@@ -5,7 +5,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -41,8 +40,7 @@ struct BoundTransport {
   }
   // Whether all are done by the deadline: spins briefly, then sleeps on the event descriptor.
   bool wait(const std::vector<SharedRequest>& requests, double seconds) {
-    Deadline deadline(std::chrono::duration_cast<std::chrono::nanoseconds>(
-        std::chrono::duration<double>(seconds)));
+    const Deadline deadline(timeout_of(Seconds(seconds)));
     for (int idle = 0;;) {
       idle = progress() ? 0 : idle + 1;
       if (std::all_of(requests.begin(), requests.end(),

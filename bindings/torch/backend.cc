@@ -45,7 +45,7 @@ TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, con
   const bool streamed = call.access() == Home::Access::streamed;
   Communicator::CallOptions options;
   options.will_wait = call.will_wait && !streamed;
-  if (call.timeout != c10d::kUnsetTimeout) options.timeout = bounded(call.timeout);
+  if (call.timeout != c10d::kUnsetTimeout) options.timeout = timeout_of(call.timeout);
   // Without tensors (barrier) it is the stream's work so far that the others wait for.
   if (home_->streams()) options.stream = native(home_->current_stream());
   if (call.access() == Home::Access::copied &&
@@ -189,7 +189,7 @@ TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag)
 }
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
-  communicator_->set_timeout(bounded(timeout));
+  communicator_->set_timeout(timeout_of(timeout));
 }
 
 void TorchBackend::register_buffer(const at::Tensor& tensor) {

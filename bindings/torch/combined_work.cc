@@ -32,7 +32,7 @@ bool CombinedWork::wait(std::chrono::milliseconds timeout) {
     for (const auto& part : parts_) part->wait(timeout);
     return true;
   }
-  const Deadline deadline(timeout);
+  const Deadline deadline(timeout_of(timeout));
   for (const auto& part : parts_) {
     part->wait(std::max(deadline.left_ms(), std::chrono::milliseconds(1)));
   }

@@ -25,9 +25,8 @@ PYBIND11_MODULE(_torch, module) {
         py::gil_scoped_release release;
         return hetcomm::with_python_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
           return c10::make_intrusive<hetcomm::TorchBackend>(
-              store, rank, size,
-              std::chrono::nanoseconds(static_cast<int64_t>(std::min(timeout, 1e9) * 1e9)), name,
-              vendor, device);
+              store, rank, size, hetcomm::timeout_of(hetcomm::Seconds(timeout)), name, vendor,
+              device);
         });
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),

@@ -25,7 +25,7 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
           ? std::chrono::duration_cast<milliseconds>(communicator_->timeout())
           : options.timeout;
   const std::string within = " in " + std::to_string(timeout.count()) + " ms";
-  const Deadline deadline(timeout);
+  const Deadline deadline(timeout_of(timeout));
   const auto heard = [&](int from) {
     if (!communicator_->await_message(from, tag, deadline)) return false;
     int8_t word = 0;

@@ -32,8 +32,8 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
     const std::string name = name_ + " without " + left_out;
     return c10::make_intrusive<TorchBackend>(
         c10::make_intrusive<c10d::PrefixStore>("shrunk/" + left_out, store_), before, survivors,
-        options ? std::chrono::nanoseconds(options->timeout) : communicator_->timeout(), name,
-        vendor_, communicator_->device() ? communicator_->device()->index() : -1);
+        options ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
+        communicator_->device() ? communicator_->device()->index() : -1);
   });
 }
 

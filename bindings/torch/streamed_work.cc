@@ -46,7 +46,7 @@ std::exception_ptr StreamedWork::exception() const {
 
 bool StreamedWork::wait(std::chrono::milliseconds timeout) {
   if (timeout != kNoTimeout) {
-    const Status waited = work_.wait(bounded(timeout));
+    const Status waited = work_.wait(timeout_of(timeout));
     if (!waited.ok()) throw_python(waited);
   }
   if (work_.done() && !work_.status().ok()) throw_python(work_.status());

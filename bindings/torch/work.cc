@@ -107,7 +107,7 @@ std::exception_ptr TorchWork::exception() const {
 }
 
 bool TorchWork::wait(std::chrono::milliseconds timeout) {
-  const Status waited = timeout == kNoTimeout ? work_.wait() : work_.wait(bounded(timeout));
+  const Status waited = timeout == kNoTimeout ? work_.wait() : work_.wait(timeout_of(timeout));
   const Status status = work_.done() ? shared_->complete(work_.status()) : waited;
   if (!status.ok()) throw_python(status);
   return true;

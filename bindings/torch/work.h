@@ -52,11 +52,6 @@ class TorchWork : public c10d::Work {
 // A single operation cannot be aborted; throws.
 [[noreturn]] void refuse_abort();
 
-// Bounded, since torch's own count of milliseconds may be more than can be added to the clock.
-inline std::chrono::nanoseconds bounded(std::chrono::milliseconds timeout) {
-  return std::min<std::chrono::milliseconds>(timeout, std::chrono::seconds(1'000'000'000));
-}
-
 // Throws the Python exception of the status's code (hetcomm.TimeoutError, ...).
 [[noreturn]] void throw_python(const Status& status);
 

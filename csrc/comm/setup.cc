@@ -44,6 +44,14 @@ bool any_without_rdma(const Topology& topology, int rank) {
   return false;
 }
 
+// When the first rank gives up: some came earlier than others to where all are now.
+Deadline first_of(const std::vector<std::string>& left) {
+  std::chrono::nanoseconds least = kLongestTimeout;
+  for (const std::string& one : left)
+    least = std::min(least, std::chrono::nanoseconds(std::stoll(one)));
+  return Deadline(least);
+}
+
 std::string format(const Deadline& deadline) {
   return format_seconds(1e-9 * static_cast<double>(deadline.timeout().count()));
 }
@@ -53,16 +61,17 @@ std::string format(const Deadline& deadline) {
 void Communicator::set_up(Store& store, const Deadline& deadline) {
   Agreement agreement(store, rank(), size(), options_.name, deadline);
   std::vector<Member> members;
-  agreement.stage(kMeet, [&] {
+  const auto left = agreement.stage(kMeet, [&] {
     members = meet(store, agreement);
-    return std::string();
+    return std::to_string(deadline.left().count());
   });
+  const Deadline first = first_of(left);
   const IslandSetup island{*topology_, rank(),
                            members,    executor_,
                            device_,    [&](auto bound) { return agreement.failure(bound); }};
   const std::vector<Prepared> prepared = prepare(island, agreement);
   const auto fingerprints = agreement.stage("ready", [&] {
-    connect(island, prepared, deadline);
+    connect(island, prepared, first);
     return std::to_string(topology_->fingerprint());
   });
   for (int peer = 0; peer < size(); ++peer) {

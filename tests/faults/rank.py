@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
 from datetime import timedelta
@@ -61,7 +62,9 @@ class Rank:
         if os.fork() == 0:
             os.close(1)
             os.close(2)
-            os.read(0, 1)
+            closed = select.poll()
+            closed.register(0, 0)  # what is written there is for the parent to read
+            closed.poll()
             os._exit(0)
 
     def wait(self, seconds: float) -> None:
