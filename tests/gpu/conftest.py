@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "torch"))
 
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
