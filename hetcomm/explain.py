@@ -142,10 +142,15 @@ def spec_of(
 
 
 def explanation(
-    topology: _core.Topology, spec: _core.Spec, ranks: Iterable[int], table: str = ""
+    topology: _core.Topology,
+    spec: _core.Spec,
+    ranks: Iterable[int],
+    table: str = "",
+    deterministic: bool = False,
 ) -> Explanation:
     """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
-    planner = _core.Planner(topology, _core.SelectionTable(table))
+    planned = topology.without_speeds() if deterministic else topology
+    planner = _core.Planner(planned, _core.SelectionTable(table))
     choice = planner.choose(spec)
     candidates = []
     for candidate in choice.candidates:
@@ -345,7 +350,8 @@ def explain(
             raise _core.InvalidArgumentError(f"--rank: expected 0 to {len(chosen) - 1}, got {each}")
     size = _core.parse_bytes(bytes)
     spec = spec_of(collective, size, len(chosen), dtype, op, root)
-    found = explanation(chosen, spec, shown, os.environ.get("HETCOMM_SELECT", ""))
+    table = os.environ.get("HETCOMM_SELECT", "")
+    found = explanation(chosen, spec, shown, table, _core.deterministic())
     if json:
         typer.echo(dumps(describe(found), indent=2))
     else:

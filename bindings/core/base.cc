@@ -79,6 +79,7 @@ void bind(py::module_& module) {
              "Whether ranks' values of this dtype can be combined by this operation.");
   module.def("ccl_reduces", &ccl_reduces, py::arg("dtype"), py::arg("op"),
              "Whether libraries with NCCL's ABI reduce it.");
+  module.def("deterministic", &deterministic, "Whether HETCOMM_DETERMINISTIC is 1.");
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);
   module.def("format_seconds", &format_seconds);

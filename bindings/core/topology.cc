@@ -125,6 +125,8 @@ void bind_topology(py::module_& module) {
       .def_property_readonly("islands", &Topology::islands)
       .def_property_readonly("hosts", &Topology::hosts)
       .def_property_readonly("levels", &Topology::levels)
+      .def("without_speeds", &Topology::without_speeds,
+           "The same layout, as if all links and processors were alike.")
       .def_property_readonly("fingerprint", &Topology::fingerprint)
       .def("rank", [](const Topology& self, int rank) { return self.rank(checked(self, rank)); })
       .def("island_of",

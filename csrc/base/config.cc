@@ -37,6 +37,8 @@ int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t
                                           "\"; correct or unset the variable");
 }
 
+bool deterministic() { return setting("HETCOMM_DETERMINISTIC", 0, 0, 1) == 1; }
+
 int64_t parse_bytes(const std::string& text) {
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

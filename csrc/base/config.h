@@ -12,6 +12,9 @@ std::optional<std::string> setting(const char* variable);
 std::string setting(const char* variable, const std::string& otherwise);
 int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t highest);
 
+// HETCOMM_DETERMINISTIC: results shall have the same bits in every run, not only on every rank.
+bool deterministic();
+
 // "256k", "16M", "1G" or plain bytes (powers of 1024).
 int64_t parse_bytes(const std::string& text);
 std::string format_bytes(int64_t bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/config.h"
 #include "comm/health.h"
 #include "device/vendor.h"
 #include "island/ccl/ccl.h"
@@ -73,6 +74,8 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
   read_ccl_settings(options);
   choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
                  options.member, options);
+  // Switches that add up by themselves (NVLink SHARP) do it in no fixed order.
+  if (deterministic()) options.environment["NCCL_NVLS_ENABLE"] = "0";
   return options;
 }
 

@@ -11,6 +11,7 @@ namespace hetcomm {
 struct Member {
   RankInfo info;
   std::string table;
+  bool deterministic = false;
   uint32_t number = 0;
   std::string local_address, network_address;  // of links, from the same host and from others
   std::string wake_address, contact, secret;

@@ -134,6 +134,7 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
     instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first
                         // reduction
     mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
+    mine.deterministic = deterministic();
     mine.number = queue_->number.value();
     mine.wake_address = executor_->wake_address();
     if (Transport* transport = executor_->transport()) {
@@ -160,11 +161,21 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
                       mine.table + "\", rank " + std::to_string(peer) + " has \"" +
                       members[peer].table + "\"; set the same on every rank");
     }
+    if (members[peer].deterministic != mine.deterministic) {
+      auto said = [](const Member& member) { return member.deterministic ? " has 1" : " has 0"; };
+      throw Error(Code::invalid_argument, "HETCOMM_DETERMINISTIC differs: rank " +
+                                              std::to_string(rank()) + said(mine) + ", rank " +
+                                              std::to_string(peer) + said(members[peer]) +
+                                              "; set the same on every rank");
+    }
     infos.push_back(members[peer].info);
   }
   topology_ = std::make_shared<Topology>(std::move(infos));
   if (rank() == 0) warn_of_networks(*topology_, options_.name);
-  planner_ = std::make_unique<Planner>(topology_, SelectionTable(mine.table));
+  const auto planned = mine.deterministic
+                           ? std::make_shared<const Topology>(topology_->without_speeds())
+                           : topology_;
+  planner_ = std::make_unique<Planner>(planned, SelectionTable(mine.table));
   for (const std::vector<int>& ranks : topology_->islands()) {
     if (ranks.size() > 1) engine_for(topology_->rank(ranks[0])).check(*topology_, ranks);
   }

@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "device/cast.h"
+#include "device/floating_point.h"
 #include "device/kernels.h"
 
 namespace hetcomm {
@@ -76,6 +77,7 @@ FloatFormat format_of(Dtype dtype) {
 void reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources, int source_count,
             size_t count) {
   if (count == 0) return;
+  const FloatingPointDefaults defaults;
   const Kernels& kernels = *chosen().kernels;
   kernels.dtypes[static_cast<int>(dtype)].ops[static_cast<int>(op)](target, sources, source_count,
                                                                     count, 1);
@@ -84,6 +86,7 @@ void reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources, 
 void scaled_sum(Dtype dtype, Scale scale, void* target, const void* const* sources,
                 int source_count, size_t count) {
   if (count == 0) return;
+  const FloatingPointDefaults defaults;
   const Kernels::Row& row = chosen().kernels->dtypes[static_cast<int>(dtype)];
   (scale.divides ? row.divided : row.multiplied)(target, sources, source_count, count, scale.by);
 }

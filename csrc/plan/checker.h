@@ -14,9 +14,9 @@ namespace hetcomm {
 // mismatched sends, island steps that members disagree on, deadlock (with rendezvous sends), two
 // unordered steps of a rank that touch the same elements, an element read before anything was
 // written to it, a rank counted twice, a wrong or missing result, a clobbered input that must be
-// kept, floating-point sums that ranks add up in different orders, memory that the one who performs
-// a step cannot reach.
-// `plans`: one for each rank of the topology, in rank order, all of one spec.
+// kept, floating-point results that ranks combine in different orders or round in different places,
+// memory that the one who performs a step cannot reach. `plans`: one for each rank of the topology,
+// in rank order, all of one spec.
 std::vector<std::string> check(const Topology& topology, const std::vector<Plan>& plans);
 
 }  // namespace hetcomm

@@ -146,10 +146,10 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
 }
 
 // `range` is where the value comes from.
-void Execution::scale(int step, const Range& range, Value& value) {
+void Execution::scale(int step, const Range& range, Value& value, Terms::Kind kind) {
   for (Run& run : value) {
     if (run.term == Terms::none) continue;
-    const int term = terms_.scale(run.term);
+    const int term = terms_.scale(run.term, kind);
     if (term != Terms::none) {
       run.term = term;
       continue;
@@ -211,10 +211,11 @@ void Execution::perform_local(int step) {
   for (int part = 0; part < static_cast<int>(at.sources.size()); ++part) {
     const Range& source = at.sources[part];
     load(step, part, source, part == 0 ? sum : more);
-    if (part > 0) add(step, source, sum, more, Terms::Kind::pair);
+    const Terms::Kind kind = part == 1 ? Terms::Kind::pair : Terms::Kind::same_step;
+    if (part > 0) add(step, source, sum, more, kind);
     if (same_place(source, at.target)) target_part = part;
   }
-  if (at.scaled) scale(step, at.sources.at(0), sum);
+  if (at.scaled) scale(step, at.sources.at(0), sum, Terms::Kind::pair);
   const bool nothing = at.kind == StepKind::copy && same_place(at.sources.at(0), at.target);
   if (!nothing) store(step, target_part, at.target, sum);
 }
@@ -247,7 +248,7 @@ void Execution::perform_piece(const StepGraph::Meeting& meeting, int part, const
     load(meeting.steps[i], part, piece.source, more);
     add(meeting.steps[i], piece.source, value, more, Terms::Kind::island);
   }
-  if (graph_.step(any).scaled) scale(any, piece.source, value);
+  if (graph_.step(any).scaled) scale(any, piece.source, value, Terms::Kind::island);
   for (int step : to_all ? meeting.steps : std::vector<int>{to}) {
     const bool nothing = !sums && step == from && same_place(piece.source, piece.target);
     if (!nothing) store(step, part, piece.target, value);

@@ -4,6 +4,11 @@
 #include <cstddef>
 
 namespace hetcomm {
+namespace {
+
+uint64_t key(int a, int b) { return static_cast<uint64_t>(a) << 32 | static_cast<uint32_t>(b); }
+
+}  // namespace
 
 Terms::Terms(int ranks)
     : ranks_(ranks), words_((ranks + 63) / 64), sets_(words_ * ranks, 0), scaled_(ranks, false) {
@@ -13,10 +18,8 @@ Terms::Terms(int ranks)
 }
 
 int Terms::sum(int a, int b, Kind kind) {
-  if (kind == Kind::pair && a > b) std::swap(a, b);
   auto& known = known_[static_cast<int>(kind)];
-  const uint64_t key = static_cast<uint64_t>(a) << 32 | static_cast<uint32_t>(b);
-  const auto found = known.find(key);
+  const auto found = known.find(key(a, b));
   if (found != known.end()) return found->second;
   if (scaled_[a] != scaled_[b]) return none;
   for (size_t i = 0; i < words_; ++i) {
@@ -27,13 +30,14 @@ int Terms::sum(int a, int b, Kind kind) {
     sets_.push_back(sets_[a * words_ + i] | sets_[b * words_ + i]);
   }
   scaled_.push_back(scaled_[a]);
-  known.emplace(key, term);
+  known.emplace(key(a, b), term);
   return term;
 }
 
-int Terms::scale(int term) {
+int Terms::scale(int term, Kind kind) {
   if (scaled_[term]) return none;
-  const auto [place, is_new] = scales_.emplace(term, static_cast<int>(scaled_.size()));
+  auto& known = known_[static_cast<int>(kind)];
+  const auto [place, is_new] = known.emplace(key(term, none), static_cast<int>(scaled_.size()));
   if (is_new) {
     const std::vector<uint64_t> same = set(term);
     sets_.insert(sets_.end(), same.begin(), same.end());

@@ -8,18 +8,20 @@
 namespace hetcomm {
 
 // Sums of ranks' contributions as symbols. A term is the contribution of one rank (its number is
-// that of the rank), the sum of two terms, or a term scaled. Sums of two are commutative, sums
-// within an island belong to its engine; otherwise terms that group additions differently are
-// different terms, so equal terms mean equal bits.
+// that of the rank), the sum of two terms, or a term scaled. What is added in another order, or
+// rounded in between, is another term, and so is a sum within an island, which belongs to its
+// engine: equal terms mean equal bits, whatever the operation and the dtype.
 class Terms {
  public:
-  enum class Kind : uint8_t { pair, island };
+  // How a sum of two came about: in one step; added to a sum of the same step, which is rounded
+  // once; by an engine. And a scale: of a stored value, or by an engine, before it rounds.
+  enum class Kind : uint8_t { pair, same_step, island };
   static constexpr int none = -1;  // of what was never written, or of a rank counted twice
 
   explicit Terms(int ranks);
 
   int sum(int a, int b, Kind kind);  // none if they share a rank or only one is scaled
-  int scale(int term);               // none if it is scaled
+  int scale(int term, Kind kind);    // none if it is scaled
   bool scaled(int term) const { return scaled_[term]; }
   bool all_ranks(int term) const;
   std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
@@ -31,10 +33,10 @@ class Terms {
 
   int ranks_;
   size_t words_;
-  std::vector<uint64_t> sets_;                  // words_ for each term
-  std::vector<bool> scaled_;                    // likewise
-  std::unordered_map<int, int> scales_;         // by the unscaled term
-  std::unordered_map<uint64_t, int> known_[2];  // by kind and the two numbers
+  std::vector<uint64_t> sets_;  // words_ for each term
+  std::vector<bool> scaled_;    // likewise
+  std::unordered_map<uint64_t, int>
+      known_[3];  // by kind and the two numbers; scaled: the other none
 };
 
 // Elements [begin, end) of a buffer hold the logical elements index, index + 1, ... of a term.

@@ -172,6 +172,13 @@ bool Topology::staged(int rank, int peer) const {
   return fabric == Fabric::shm && (other.vendor != own.vendor || !other.direct.contains(fabric));
 }
 
+Topology Topology::without_speeds() const {
+  Topology alike = *this;
+  for (RankInfo& info : alike.ranks_) info.cores = size();
+  std::fill(alike.host_bandwidth_.begin(), alike.host_bandwidth_.end(), 0);
+  return alike;
+}
+
 Fabric Topology::fabric_between(int a, int b) const {
   if (same_host(a, b)) return Fabric::shm;
   for (Fabric fabric : {Fabric::infiniband, Fabric::roce}) {

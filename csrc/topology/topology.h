@@ -127,6 +127,10 @@ class Topology {
   // or ethernet, which is taken for granted because RDMA ports carry IP too.
   Fabric fabric_between(int a, int b) const;
 
+  // The same ranks, hosts and islands, as if all links and processors were alike: what is planned
+  // over it does not depend on what a run finds of them.
+  Topology without_speeds() const;
+
   // Hash of every fact above: equal on ranks that agree.
   uint64_t fingerprint() const { return fingerprint_; }
 

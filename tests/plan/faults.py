@@ -172,12 +172,36 @@ def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
     spec = plans[0].spec
     if spec.collective.name != "all_reduce" or "scatter" in plans[0].algorithm:
         return False
-    if spec.dtype.name == "int8" or spec.op.name == "max":
+    if spec.dtype.name == "int8":
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
         sources = plan.steps[index].sources
         if len(sources) >= 3 and plan.steps[index].target.space == Space.output:
             return _change(plan, index, sources=[*sources[1:], sources[0]])
+    return False
+
+
+def rounded_in_between(rng: random.Random, plans: list[Plan]) -> bool:
+    """One rank adds three values in two steps instead of one: 16-bit floats are rounded twice."""
+    spec = plans[0].spec
+    if spec.collective.name != "all_reduce" or "scatter" in plans[0].algorithm:
+        return False
+    if spec.dtype.name == "int8":
+        return False
+    for plan, index in _places(rng, plans, {StepKind.reduce}):
+        step = plan.steps[index]
+        first, *others = step.sources
+        if len(step.sources) < 3 or step.target.space != Space.output or step.target in others:
+            continue
+        half = Step(StepKind.reduce, sources=[first, others[0]], target=step.target)
+        half.after = step.after
+        steps = plan.steps
+        steps[index].sources = [step.target, *others[1:]]
+        steps[index].after = [*step.after, index]
+        for later in steps[index + 1 :]:
+            later.after = [before + (before >= index) for before in later.after]
+        plan.steps = [*steps[:index], half, *steps[index:]]
+        return True
     return False
 
 
@@ -238,6 +262,7 @@ FAULTS: dict[Fault, str] = {
     removed_dependency: "expected the later step to wait",
     crossed_rendezvous: "deadlock",
     regrouped_sum: "another order",
+    rounded_in_between: "rounded elsewhere",
 }
 
 

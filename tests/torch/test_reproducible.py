@@ -1,0 +1,93 @@
+"""The bits of results: on every rank the same, in every run of a job too, and with
+HETCOMM_DETERMINISTIC also where another run finds other links."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Job, launch, values
+
+RING = "all_reduce:0-inf=hierarchical_ring"
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
+
+
+def reductions(rank: int, size: int, seed: int, timing: int) -> str:
+    """A digest of what random reductions gave; ranks come to them in an order of `timing`."""
+    shared, late = random.Random(seed), random.Random(f"{timing}/{rank}")
+    mine = torch.Generator().manual_seed(seed + rank)
+    digest = hashlib.sha256()
+    for _ in range(12):
+        dtype, count = shared.choice(DTYPES), shared.choice((1, 17, 5003, 300_007))
+        kind = shared.choice(("all_reduce", "blocks", "coalesced"))
+        op = shared.choice((dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.SUM))
+        whole = torch.randn(count * size, dtype=dtype, generator=mine)
+        time.sleep(late.choice((0, 0, 0.003)))
+        if kind == "all_reduce":
+            dist.all_reduce(whole, op)
+        elif kind == "blocks" and not dtype.is_complex:
+            block = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(block, whole, op)
+            dist.all_gather_into_tensor(whole, block)
+        else:
+            parts = list(whole.split(count))
+            works = [dist.all_reduce(part, op, async_op=True) for part in parts]
+            for work in works:
+                work.wait()
+        real = torch.view_as_real(whole) if dtype.is_complex else whole
+        digest.update(real.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("layout", ["aa", "abba", "abc"])
+def test_a_job_has_the_same_bits_when_it_runs_again(
+    job: Callable[..., Job], layout: str, seed: int
+) -> None:
+    runs = [values(job(layout), reductions, seed, timing) for timing in (1, 2)]
+    assert len(set(runs[0] + runs[1])) == 1
+
+
+def speeds(folder: Path, *gbits: int) -> list[dict[str, str]]:
+    """What each rank's environment needs so that its host has a loopback of that speed."""
+    environments = []
+    for rank, gbit in enumerate(gbits):
+        root = folder / f"speeds-{'-'.join(map(str, gbits))}/{rank}"
+        interface = root / "class/net/lo"
+        interface.mkdir(parents=True)
+        (interface / "speed").write_text(f"{1000 * gbit}\n")
+        (interface / "type").write_text("772\n")
+        (root / "addresses").write_text("lo 127.0.0.1/8\n")
+        environments.append({"HETCOMM_SYSFS_ROOT": str(root), "HETCOMM_SELECT": RING})
+    return environments
+
+
+@pytest.mark.parametrize("deterministic", ["0", "1"])
+def test_other_links_change_bits_unless_it_is_set(
+    job: Callable[..., Job], tmp_path: Path, seed: int, deterministic: str
+) -> None:
+    found = []
+    for gbits in ((10, 1, 25), (1, 25, 10)):
+        environments = speeds(tmp_path, *gbits)
+        for environment in environments:
+            environment["HETCOMM_DETERMINISTIC"] = deterministic
+        results = values(job("abc", environments=environments), reductions, seed, 1)
+        assert len(set(results)) == 1, "ranks differ"
+        found.append(results[0])
+    assert (found[0] == found[1]) == (deterministic == "1")
+
+
+def nothing(rank: int, size: int) -> None:
+    pass
+
+
+def test_ranks_that_set_it_unlike_are_told(job: Callable[..., Job]) -> None:
+    environments = [{"HETCOMM_DETERMINISTIC": "1"}, {}, {"HETCOMM_DETERMINISTIC": "1"}]
+    for outcome in launch(job("aab", environments=environments), nothing):
+        assert "HETCOMM_DETERMINISTIC differs: rank" in outcome.text, outcome.describe()
+        assert "set the same on every rank" in outcome.text
