@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import hetcomm._core as _core
+from hetcomm import _attempts
 
 
 def create(options: Any, backend_options: Any) -> Any:
@@ -36,8 +37,11 @@ def create(options: Any, backend_options: Any) -> Any:
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
     vendor, device = _detect()
+    store = _attempts.fresh(
+        options.store, options.group_rank, options.group_size, seconds, options.group_id
+    )
     return _torch.create_backend(
-        options.store,
+        store,
         options.group_rank,
         options.group_size,
         seconds,

@@ -1,0 +1,75 @@
+"""A store that holds nothing of earlier attempts.
+
+torchrun keeps one store for all attempts of a job that it restarts (unless
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), and ranks cannot tell from their environment which attempt
+it is: agents count those of their own node. So what a rank reads may stem from one that has died.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import Any
+
+import hetcomm._core as _core
+
+_PAUSE = 0.005  # seconds between two looks into the store
+
+
+def fresh(store: Any, rank: int, size: int, timeout: float, group: str) -> Any:
+    """The store of a group, or under torchrun a part of it that no earlier attempt has touched.
+
+    Rank 0 names the part. It tells the name together with what each rank has just said, so a rank
+    that finds its own word there knows that the name is of this attempt.
+
+    Raises:
+        hetcomm.TimeoutError: a rank did not come within `timeout` seconds.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or size == 1:
+        return store
+    from torch.distributed import PrefixStore
+
+    name = (_lead if rank == 0 else _follow)(store, rank, size, timeout, group)
+    return PrefixStore(f"attempt/{name}", store)
+
+
+def _read(store: Any, key: str) -> str:
+    """Empty if nobody has written it."""
+    return store.get(key).decode() if store.check([key]) else ""
+
+
+def _lead(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
+    name = secrets.token_hex(8)
+    words, missing, told = [""] * size, list(range(1, size)), ""
+    end = time.monotonic() + timeout
+    while missing:
+        for each in missing:
+            words[each] = _read(store, f"word/{each}")
+        if (text := ",".join([name, *words[1:]])) != told:
+            store.set("words", text)
+            told = text
+        missing = [each for each in missing if not store.check([f"heard/{name}/{each}"])]
+        _pause_until(end, missing, group, size, timeout)
+    return name
+
+
+def _follow(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
+    word = secrets.token_hex(8)
+    store.set(f"word/{rank}", word)
+    end = time.monotonic() + timeout
+    while True:
+        name, *words = _read(store, "words").split(",")
+        if len(words) == size - 1 and words[rank - 1] == word:
+            store.set(f"heard/{name}/{rank}", "")
+            return name
+        _pause_until(end, [0], group, size, timeout)
+
+
+def _pause_until(end: float, missing: list[int], group: str, size: int, timeout: float) -> None:
+    if missing and time.monotonic() > end:
+        raise _core.TimeoutError(
+            f'rank {missing[0]} of {size} did not come to group "{group}" within {timeout:g} s; '
+            "see that it runs, or raise the timeout"
+        )
+    time.sleep(_PAUSE if missing else 0)

@@ -1,0 +1,126 @@
+"""torchrun starts a job anew after a rank has died, and it goes on from its checkpoint. The new
+attempt finds the store as the old one left it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import elastic_trainer
+import pytest
+from torch.distributed import HashStore
+
+import hetcomm
+from hetcomm import _attempts
+
+PROGRAM = Path(elastic_trainer.__file__)
+BOUND = 150.0  # seconds; the job takes a tenth of it
+
+
+def segments() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("hetcomm")}
+
+
+def reference() -> list[float]:
+    """The losses of one process with whole batches."""
+    model, optimizer = elastic_trainer.model_and_optimizer()
+    losses = []
+    for step in range(elastic_trainer.STEPS):
+        loss = elastic_trainer.loss_of(model, step, 0, 1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def torchrun(folder: Path, host: str, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=1", *options]
+    environment = {**os.environ, "HETCOMM_HOST_ID": host, "OMP_NUM_THREADS": "1"}
+    with (folder / f"{host}.log").open("wb") as log:
+        return subprocess.Popen(
+            [*command, str(PROGRAM), str(folder)], stdout=log, stderr=log, env=environment
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
+    before = segments()
+    options = ["--standalone", "--nproc-per-node=2"]
+    if nodes == 2:
+        place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+        options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
+        options += [place, "--local-addr=127.0.0.1"]
+    agents = [torchrun(tmp_path, f"elastic-{node}", *options) for node in range(nodes)]
+    end = time.monotonic() + BOUND
+    try:
+        codes = [agent.wait(max(end - time.monotonic(), 0)) for agent in agents]
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                agent.terminate()  # torchrun ends its workers then
+                agent.wait(60)
+    logs = "\n".join(log.read_text(errors="replace")[-6000:] for log in tmp_path.glob("*.log"))
+    assert codes == [0] * nodes, logs
+    assert (tmp_path / "crashed").exists()
+    for rank in range(2):
+        report = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert report["losses"] == pytest.approx(reference(), rel=1e-5)
+        assert report["began"] == elastic_trainer.CRASH, "the checkpoint was not used"
+        assert report["backend"] == "hetcomm"
+    left = segments() - before
+    while left and time.monotonic() < end:  # those of jobs beside this one go soon
+        time.sleep(0.1)
+        left &= segments()
+    assert not left
+
+
+def test_no_rank_takes_up_what_an_earlier_attempt_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts of several sizes with one store, one of which a rank never came to."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    store, names = HashStore(), set()
+    for attempt, (size, absent) in enumerate([(3, None), (3, 2), (4, None), (2, None), (3, 0)]):
+        together = threading.Barrier(size - (absent is not None))
+
+        def join(
+            rank: int, size: int = size, absent: int | None = absent, attempt: int = attempt,
+            together: threading.Barrier = together,
+        ) -> str:  # fmt: skip
+            timeout = 60.0 if absent is None else 0.3
+            fresh = _attempts.fresh(store, rank, size, timeout, "test")
+            fresh.set(f"attempt of {rank}", str(attempt))
+            together.wait(60)
+            found = [fresh.get(f"attempt of {other}").decode() for other in range(size)]
+            assert found == [str(attempt)] * size
+            return found[0]
+
+        with ThreadPoolExecutor(size) as ranks:
+            pending = {r: ranks.submit(join, r) for r in range(size) if r != absent}
+            if absent is None:
+                names |= {each.result(60) for each in pending.values()}
+                continue
+            together.abort()
+            failures = {r: each.exception(60) for r, each in pending.items()}
+        waiting = 0 if absent else 1
+        assert isinstance(failures[waiting], hetcomm.TimeoutError)
+        assert f"rank {absent} of {size} did not come" in str(failures[waiting])
+    assert names == {"0", "2", "3"}
+
+
+def test_without_torchrun_the_store_is_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    store = HashStore()
+    assert _attempts.fresh(store, 0, 2, 1.0, "test") is store
