@@ -22,7 +22,7 @@ test-rdma: build
 
 # PyTorch's own distributed tests, on gloo and on hetcomm.
 torch-suite: build
-	$(BIN)/python tests/torch_suite/compare.py
+	$(BIN)/python tests/torch_suite/compare.py --report docs/torch-suite.md
 
 # torch comes first: what depends on it would otherwise pull a build of several GB.
 $(READY): pyproject.toml setup.py

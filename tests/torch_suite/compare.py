@@ -1,8 +1,10 @@
 """PyTorch's distributed suite on gloo and on hetcomm, side by side.
 
     python tests/torch_suite/compare.py [--world-size 2 --world-size 3 ...] [--test NAME ...]
+                                        [--report FILE]
 
-Exits with 1 if anything that passes on gloo does not pass on hetcomm and is not in known.toml.
+The report lists what was skipped, and why. Exits with 1 if anything that passes on gloo does not
+pass on hetcomm and is not in known.toml.
 """
 
 from __future__ import annotations
@@ -78,21 +80,61 @@ def compare(world_size: int, tests: list[str]) -> Comparison:
 
 def table(comparisons: list[Comparison]) -> Table:
     table = Table("ranks", "backend", "passed", "failed", "skipped")
+    for row in counts(comparisons):
+        table.add_row(*row)
+    return table
+
+
+def report(comparisons: list[Comparison]) -> str:
+    """Counts, what only passes on gloo, and what hetcomm skips by reason, as Markdown."""
+    import torch
+
+    lines = [
+        "# PyTorch's distributed suite", "",
+        f"torch {torch.__version__}, on one host. Written by `make torch-suite`, not by hand.", "",
+        "| ranks | backend | passed | failed | skipped |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    lines += [f"| {' | '.join(row)} |" for row in counts(comparisons)]
+    lines += ["", "Passed on gloo only:", ""]
+    behind = sorted({name for one in comparisons for name in one.behind})
+    lines += [f"- `{name}`: {known().get(name, 'unexpected')}" for name in behind]
+    reasons: dict[str, dict[str, list[int]]] = {}
+    for one in comparisons:
+        for name, (outcome, why) in one.hetcomm.items():
+            if outcome == "skipped":
+                reasons.setdefault(why, {}).setdefault(name, []).append(one.world_size)
+    lines += ["", "Skipped on hetcomm, by torch's reason (with the ranks, unless always):", ""]
+    everywhere = [one.world_size for one in comparisons]
+    for why, tests in sorted(reasons.items()):
+        names = (
+            f"`{name}`" + ("" if sizes == everywhere else f" ({', '.join(map(str, sizes))})")
+            for name, sizes in sorted(tests.items())
+        )
+        lines.append(f"- {why}: {', '.join(names)}")
+    return "\n".join(lines) + "\n"
+
+
+def counts(comparisons: list[Comparison]) -> list[tuple[str, ...]]:
+    """A row for each number of ranks and backend: both, passed, failed, skipped."""
+    rows = []
     for one in comparisons:
         for backend, outcomes in (("gloo", one.gloo), ("hetcomm", one.hetcomm)):
-            counts = Counter(outcome for outcome, _ in outcomes.values())
-            figures = (str(counts[kind]) for kind in ("passed", "failed", "skipped"))
-            table.add_row(str(one.world_size), backend, *figures)
-    return table
+            found = Counter(outcome for outcome, _ in outcomes.values())
+            figures = (str(found[kind]) for kind in ("passed", "failed", "skipped"))
+            rows.append((str(one.world_size), backend, *figures))
+    return rows
 
 
 def main(
     world_size: Annotated[list[int], typer.Option(help="ranks; may be repeated")] = [2, 3, 4],  # noqa: B006
     test: Annotated[list[str], typer.Option(help="a test's name; may be repeated")] = [],  # noqa: B006
+    report_to: Annotated[Path | None, typer.Option("--report", help="a file")] = None,
 ) -> None:
     console = Console()
     comparisons = [compare(size, test) for size in world_size]
     console.print(table(comparisons))
+    if report_to is not None:
+        report_to.write_text(report(comparisons))
     excused = known()
     unexpected = False
     for one in comparisons:
