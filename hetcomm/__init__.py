@@ -25,17 +25,26 @@ _ERRORS = (
     "PeerFailedError",
 )
 
-_BUFFERS = ("register_buffer", "deregister_buffer")
+# Where the other names are, loaded at first use.
+_HOMES = {
+    **dict.fromkeys(_ERRORS, "hetcomm._core"),
+    "Store": "hetcomm._core",
+    "Communicator": "hetcomm.communicator",
+    "Work": "hetcomm.communicator",
+    "PrefixStore": "hetcomm.rendezvous",
+    "TcpStore": "hetcomm.tcp_store",
+    "TcpStoreServer": "hetcomm.tcp_store",
+    "register_buffer": "hetcomm.backend",
+    "deregister_buffer": "hetcomm.backend",
+}
 
-__all__ = ["__version__", *_BUFFERS, *_ERRORS]
+__all__ = ["__version__", *_HOMES]
 
 if "torch" in sys.modules or not _autoload.installed():
     _autoload.register()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ERRORS:
-        return getattr(import_module("hetcomm._core"), name)
-    if name in _BUFFERS:
-        return getattr(import_module("hetcomm.backend"), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'hetcomm' has no attribute {name!r}")

@@ -1,14 +1,14 @@
 """`hetcomm topo`: what every rank found, how they group, which networks they use, and why.
 
-Run alone, it shows this machine. Run where RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set,
-as torchrun sets them, all ranks exchange their facts and rank 0 prints the whole cluster.
+Run alone, it shows this machine. Run as the command of a job, by torchrun, srun or mpiexec, all
+ranks exchange their facts and rank 0 prints the whole cluster.
 """
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from json import dumps, loads
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from hetcomm import _core
+from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
     count,
     fabrics,
@@ -26,9 +27,7 @@ from hetcomm.topo_page import (
     link_table,
     links_between_islands,
 )
-from hetcomm.topo_paths import TorchStore, connect, path_table
-
-PREFIX = "hetcomm/topo"
+from hetcomm.topo_paths import connect, path_table
 
 
 @dataclass(frozen=True)
@@ -51,74 +50,33 @@ def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) 
     Raises InvalidArgumentError for a broken environment, TimeoutError naming the ranks that did not
     report, and Error with what a rank said that could not probe its machine.
     """
-    if "WORLD_SIZE" not in environment:
+    job = job_of(environment)
+    if job is None:
         return assemble([report()])
-    rank, world, address, port = job_of(environment)
-    try:
-        from torch.distributed import TCPStore
-    except ImportError as error:
-        raise _core.Error(
-            "WORLD_SIZE is set, and the exchange between ranks needs torch.distributed's TCPStore; "
-            "install torch, or unset WORLD_SIZE to see this machine alone"
-        ) from error
-
-    # torchrun's agent already serves a store at that port; other launchers leave it to rank 0.
-    is_served = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    limit = timedelta(seconds=timeout)
-    try:
-        store = TCPStore(
-            address, port, world, rank == 0 and not is_served, limit, wait_for_workers=False
-        )
-    except (RuntimeError, ValueError) as error:
-        raise _core.TransportError(
-            f"rank {rank} found no store at {address}:{port} within {timeout:g} s; check "
-            f"MASTER_ADDR and MASTER_PORT, that rank 0 runs, and that no firewall is in between "
-            f"({str(error).splitlines()[0]})"
-        ) from error
-    prefix = f"{PREFIX}/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    keys = [f"{prefix}/{other}" for other in range(world)]
+    end = time.monotonic() + timeout
+    store = PrefixStore(open_store(job, environment, timeout), "topo/")
     try:
         mine = report()
         if paths:
-            mine["paths"] = connect(TorchStore(store, f"{prefix}/paths/"), rank, world, timeout)
+            mine["paths"] = connect(PrefixStore(store, "paths/"), job.rank, job.size, timeout)
     except _core.Error as error:
-        store.set(keys[rank], dumps({"error": str(error)}))
+        store.set(str(job.rank), dumps({"error": str(error)}).encode())
         raise
-    store.set(keys[rank], dumps(mine))
-    if rank != 0:
+    store.set(str(job.rank), dumps(mine).encode())
+    if job.rank != 0:
         return None
-    try:
-        store.wait(keys, limit)
-    except RuntimeError as error:
-        missing = [other for other, key in enumerate(keys) if not store.check([key])]
-        raise _core.TimeoutError(
-            f"expected the facts of {world} ranks, none came from {missing} within {timeout:g} s; "
-            "check that these ranks run `hetcomm topo` and see their output"
-        ) from error
-    return assemble([loads(store.get(key)) for key in keys])
-
-
-def job_of(environment: Mapping[str, str]) -> tuple[int, int, str, int]:
-    """Rank, world size, store address and port; raises InvalidArgumentError."""
-    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in environment]
+    reports, missing = [], []
+    for other in range(job.size):
+        try:
+            reports.append(store.get(str(other), seconds(max(end - time.monotonic(), 0.01))))
+        except TimeoutError:
+            missing.append(other)
     if missing:
-        raise _core.InvalidArgumentError(
-            f"WORLD_SIZE is set, but not {', '.join(missing)}; start with torchrun, set them, or "
-            "unset WORLD_SIZE to see this machine alone"
+        raise _core.TimeoutError(
+            f"expected the facts of {job.size} ranks, none came from {missing} within {timeout:g} "
+            "s; check that these ranks run `hetcomm topo` and see their output"
         )
-    numbers = {}
-    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
-        if not environment[name].isdecimal():
-            raise _core.InvalidArgumentError(
-                f'{name}: expected a number, got "{environment[name]}"'
-            )
-        numbers[name] = int(environment[name])
-    rank, world, port = numbers["RANK"], numbers["WORLD_SIZE"], numbers["MASTER_PORT"]
-    if not rank < world:
-        raise _core.InvalidArgumentError(f"expected RANK below WORLD_SIZE, got {rank} and {world}")
-    if not 0 < port < 65536:
-        raise _core.InvalidArgumentError(f"MASTER_PORT: expected 1 to 65535, got {port}")
-    return rank, world, environment["MASTER_ADDR"], port
+    return assemble([loads(each) for each in reports])
 
 
 def report() -> dict[str, Any]:

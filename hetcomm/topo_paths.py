@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
-
 from rich.markup import escape
 from rich.table import Table
 
@@ -12,24 +9,6 @@ from hetcomm import _core
 
 BOUND = 60.0  # seconds for a message; a path that takes longer is none
 SHOWN = 8  # pairs of ranks in a row
-
-
-class TorchStore(_core.Store):
-    """A store of torch's, for the set-up of a communicator."""
-
-    def __init__(self, store: Any, prefix: str) -> None:
-        super().__init__()
-        self.store, self.prefix = store, prefix
-
-    def set(self, key: str, value: bytes) -> None:
-        self.store.set(self.prefix + key, value)
-
-    def get(self, key: str, timeout: timedelta) -> bytes:
-        try:
-            self.store.wait([self.prefix + key], timeout)
-        except RuntimeError as error:
-            raise TimeoutError(str(error)) from error
-        return bytes(self.store.get(self.prefix + key))
 
 
 def connect(store: _core.Store, rank: int, size: int, timeout: float) -> list[str]:

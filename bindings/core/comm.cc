@@ -116,7 +116,17 @@ void bind(py::module_& module) {
                                  "bytes) and get(key, timeout: timedelta) -> bytes.")
       .def(py::init<>());
   py::class_<LocalStore, Store>(module, "LocalStore", "For ranks that are threads of one process.")
-      .def(py::init<>());
+      .def(py::init<>())
+      .def("set", [](LocalStore& self, const std::string& key,
+                     const py::bytes& value) { self.set(key, std::string(value)); })
+      .def("get", [](LocalStore& self, const std::string& key, std::chrono::nanoseconds timeout) {
+        std::string found;
+        {
+          const py::gil_scoped_release release;
+          found = self.get(key, Deadline(timeout_of(timeout)));
+        }
+        return py::bytes(found);
+      });
   py::class_<Numbers>(module, "Numbers", "Numbers below a limit, of which none is out twice.")
       .def(py::init<uint32_t>(), py::arg("limit"))
       .def("take", &Numbers::take)

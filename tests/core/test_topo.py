@@ -163,7 +163,7 @@ JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"MASTER_PORT": None, "RANK": None}, "not RANK, MASTER_PORT"),
+        ({"MASTER_PORT": None, "RANK": None}, "expected RANK"),
         ({"RANK": "-1"}, 'RANK: expected a number, got "-1"'),
         ({"RANK": "2"}, "RANK below WORLD_SIZE, got 2 and 2"),
         ({"MASTER_PORT": "70000"}, "1 to 65535, got 70000"),
@@ -195,7 +195,6 @@ def start(port: str, rank: int, *arguments: str, **settings: str) -> subprocess.
 
 
 def test_rank_0_prints_the_cluster(port: str) -> None:
-    pytest.importorskip("torch")
     first = start(port, 0, "--json", HETCOMM_HOST_ID="a")
     second = start(port, 1, "--json", HETCOMM_HOST_ID="b", HETCOMM_VENDOR="amd")
     output, errors = first.communicate(timeout=100)
@@ -208,7 +207,6 @@ def test_rank_0_prints_the_cluster(port: str) -> None:
 
 
 def test_the_paths_that_were_taken(port: str) -> None:
-    pytest.importorskip("torch")
     settings = {"HETCOMM_SOCKET_IFNAME": "lo"}
     first = start(port, 0, "--json", "--paths", HETCOMM_HOST_ID="a", **settings)
     second = start(port, 1, "--paths", HETCOMM_HOST_ID="b", **settings)
@@ -230,7 +228,6 @@ def test_paths_of_one_kind_share_a_row() -> None:
 
 
 def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
-    pytest.importorskip("torch")
     first, second = start(port, 0), start(port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")
     assert (
         "rank 1 could not probe its machine: HETCOMM_SOCKET_IFNAME"
@@ -241,12 +238,10 @@ def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
 
 
 def test_ranks_that_never_come_are_named(port: str) -> None:
-    pytest.importorskip("torch")
     with pytest.raises(_core.TimeoutError, match=r"facts of 3 ranks, none came from \[1, 2\]"):
         topo.gather(JOB | {"MASTER_PORT": port, "WORLD_SIZE": "3"}, 0.5)
 
 
 def test_a_store_that_is_not_there_is_named(port: str) -> None:
-    pytest.importorskip("torch")
-    with pytest.raises(_core.TransportError, match=f"rank 1 found no store at 127.0.0.1:{port}"):
+    with pytest.raises(_core.TransportError, match=f"found no store at 127.0.0.1:{port}"):
         topo.gather(JOB | {"MASTER_PORT": port, "RANK": "1"}, 0.5)

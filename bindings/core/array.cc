@@ -1,0 +1,226 @@
+#include "core/array.h"
+
+#include <cstring>
+
+#include "base/status.h"
+#include "core/dlpack.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+[[noreturn]] void refuse(const char* role, const std::string& expected, const std::string& got,
+                         const std::string& remedy) {
+  throw Error(Code::invalid_argument, std::string(role) + ": expected " + expected + ", got " +
+                                          got + (remedy.empty() ? "" : "; " + remedy));
+}
+
+std::string type_name(py::handle object) {
+  return py::str(py::type::of(object).attr("__name__"));
+}
+
+// NumPy's letters: f, i, u, b(oolean), c(omplex), V (bytes of no known meaning).
+char kind_of(const char* format, int64_t bytes) {
+  if (std::strchr("@=<|", *format) != nullptr && *format != '\0') ++format;
+  if (format[0] == 'Z') return 'c';
+  if (format[0] == '\0' || format[1] != '\0') return 'V';
+  if (std::strchr("efd", *format) != nullptr) return 'f';
+  if (std::strchr("bhilqn", *format) != nullptr) return 'i';
+  if (std::strchr("BHILQN", *format) != nullptr) return 'u';
+  return *format == '?' && bytes == 1 ? 'b' : 'V';
+}
+
+char kind_of(const dlpack::ElementType& type) {
+  switch (type.code) {
+    case dlpack::kInt:
+      return 'i';
+    case dlpack::kUint:
+      return 'u';
+    case dlpack::kFloat:
+      return 'f';
+    case dlpack::kComplex:
+      return 'c';
+    case dlpack::kBool:
+      return 'b';
+    default:
+      return 'V';
+  }
+}
+
+bool contiguous(const dlpack::Tensor& tensor) {
+  if (tensor.strides == nullptr) return true;
+  int64_t step = 1;
+  bool dense = true;
+  for (int i = tensor.dimensions - 1; i >= 0; --i) {
+    if (tensor.shape[i] == 0) return true;
+    dense = dense && (tensor.shape[i] == 1 || tensor.strides[i] == step);
+    step *= tensor.shape[i];
+  }
+  return dense;
+}
+
+template <typename Function>
+void with_interpreter(const Function& function) {
+  if (!Py_IsInitialized()) return;
+  const py::gil_scoped_acquire gil;
+  function();
+}
+
+template <typename Managed>
+std::shared_ptr<void> given_back(Managed* managed) {
+  return std::shared_ptr<void>(managed, [managed](void*) {
+    with_interpreter([managed] {
+      if (managed->deleter != nullptr) managed->deleter(managed);
+    });
+  });
+}
+
+py::object to_dlpack(py::handle object, py::handle stream) {
+  const py::object method = object.attr("__dlpack__");
+  const auto keywords = [&] {
+    py::dict made;
+    if (!stream.is_none()) made["stream"] = stream;
+    return made;
+  };
+  try {
+    py::dict newest = keywords();
+    newest["max_version"] = py::make_tuple(1, 0);
+    return method(**newest);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;  // of a library before DLPack 1.0
+  }
+  return method(**keywords());
+}
+
+}  // namespace
+
+Array::Array(py::handle object, const char* role, bool writable, py::handle stream) : role_(role) {
+  if (PyObject_CheckBuffer(object.ptr()) != 0) {
+    if (from_buffer(object, writable)) return;
+    // Element types that the buffer protocol does not know, such as bfloat16 of ml_dtypes.
+    if (py::hasattr(object, "dtype") && py::hasattr(object, "view")) {
+      const py::object dtype = object.attr("dtype");
+      const auto bytes = dtype.attr("itemsize").cast<int64_t>();
+      const py::object plain = object.attr("view")("u" + std::to_string(bytes));
+      if (from_buffer(plain, writable)) {
+        set_type('V', bytes, py::str(dtype));
+        return;
+      }
+    }
+    refuse(role, std::string("a C-contiguous ") + (writable ? "writable " : "") + "array",
+           type_name(object) + " that is not", "pass numpy.ascontiguousarray(...)");
+  }
+  if (!py::hasattr(object, "__dlpack__")) {
+    refuse(role, "an array with the buffer protocol or DLPack (NumPy, CuPy, torch, ...)",
+           type_name(object), "");
+  }
+  try {
+    from_dlpack(object, writable, stream);
+  } catch (py::error_already_set& error) {
+    refuse(role, "an array that can be shared by DLPack",
+           std::string("one that cannot: ") + error.what(), "");
+  }
+}
+
+std::string Array::describe() const {
+  std::string text = std::string(complex_ ? "complex " : "") + name(dtype_) + " array of shape (";
+  for (size_t i = 0; i < shape_.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(shape_[i]);
+  }
+  return text + (shape_.size() == 1 ? ",)" : ")");
+}
+
+bool Array::from_buffer(py::handle object, bool writable) {
+  auto* view = new Py_buffer{};
+  owner_ = std::shared_ptr<void>(view, [view](void*) {
+    with_interpreter([view] { PyBuffer_Release(view); });
+    delete view;
+  });
+  const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(object.ptr(), view, flags) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  data_ = view->buf;
+  count_ = view->itemsize > 0 ? view->len / view->itemsize : 0;
+  shape_.assign(view->shape, view->shape + view->ndim);
+  const std::string format = view->format == nullptr ? "B" : view->format;
+  const auto bytes = static_cast<int64_t>(view->itemsize);
+  const bool swapped = (format[0] == '>' || format[0] == '!') && bytes > 1;
+  if (swapped) refuse(role_, "elements in the byte order of the machine", format, "convert it");
+  set_type(kind_of(format.c_str(), bytes), bytes, format);
+  return true;
+}
+
+void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
+  const py::object made = to_dlpack(object, stream);
+  PyObject* capsule = made.ptr();
+  const dlpack::Tensor* tensor = nullptr;
+  bool read_only = false;
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned") != 0) {
+    auto* owner = static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+    PyCapsule_SetName(capsule, "used_dltensor_versioned");
+    owner_ = given_back(owner);
+    if (owner->major != 1) {
+      refuse(role_, "DLPack 1", std::to_string(owner->major), "update hetcomm");
+    }
+    tensor = &owner->tensor;
+    read_only = (owner->flags & dlpack::kReadOnly) != 0;
+  } else if (PyCapsule_IsValid(capsule, "dltensor") != 0) {
+    auto* owner = static_cast<dlpack::Unversioned*>(PyCapsule_GetPointer(capsule, "dltensor"));
+    PyCapsule_SetName(capsule, "used_dltensor");
+    owner_ = given_back(owner);
+    tensor = &owner->tensor;
+  } else {
+    refuse(role_, "a capsule of DLPack", type_name(made), "");
+  }
+  shape_.assign(tensor->shape, tensor->shape + tensor->dimensions);
+  count_ = 1;
+  for (const int64_t extent : shape_) count_ *= extent;
+  data_ = static_cast<char*>(tensor->data) + tensor->byte_offset;
+  const int32_t where = tensor->device.type;
+  on_device_ = where != dlpack::kCpu && where != dlpack::kCudaHost && where != dlpack::kRocmHost;
+  std::string shown = std::to_string(tensor->type.bits) + "-bit elements of DLPack's type " +
+                      std::to_string(tensor->type.code);
+  if (tensor->type.code == dlpack::kBfloat && tensor->type.bits == 16) shown = "bfloat16";
+  if (tensor->type.code == dlpack::kFloat8E4m3fn) shown = "float8_e4m3fn";
+  if (tensor->type.code == dlpack::kFloat8E5m2) shown = "float8_e5m2";
+  if (tensor->type.bits % 8 != 0 || tensor->type.lanes != 1) {
+    refuse(role_, "elements of whole bytes", shown, "view it as bytes");
+  }
+  set_type(kind_of(tensor->type), tensor->type.bits / 8, shown);
+  if (!contiguous(*tensor)) refuse(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
+  if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
+}
+
+// `shown`: the type's name, which tells what its kind and size do not.
+void Array::set_type(char kind, int64_t bytes, const std::string& shown) {
+  const auto fits = [&](std::initializer_list<Dtype> some) {
+    for (const Dtype dtype : some) {
+      if (static_cast<int64_t>(size_of(dtype)) != bytes) continue;
+      dtype_ = dtype;
+      return true;
+    }
+    return false;
+  };
+  if (kind == 'c' && (bytes == 8 || bytes == 16)) {
+    complex_ = true;
+    count_ *= 2;
+    dtype_ = bytes == 8 ? Dtype::float32 : Dtype::float64;
+    return;
+  }
+  if (kind == 'f' && fits({Dtype::float32, Dtype::float64, Dtype::float16})) return;
+  if (kind == 'i' && fits({Dtype::int8, Dtype::int16, Dtype::int32, Dtype::int64})) return;
+  if (kind == 'u' && fits({Dtype::uint8, Dtype::uint16, Dtype::uint32, Dtype::uint64})) return;
+  if (kind == 'b' && fits({Dtype::boolean})) return;
+  for (const Dtype dtype : {Dtype::bfloat16, Dtype::float8_e4m3fn, Dtype::float8_e5m2}) {
+    if (shown != name(dtype)) continue;
+    dtype_ = dtype;
+    return;
+  }
+  if (fits({Dtype::bytes1, Dtype::bytes2, Dtype::bytes4, Dtype::bytes8, Dtype::bytes16})) return;
+  refuse(role_, "elements of 1, 2, 4, 8 or 16 bytes", shown, "view it as bytes");
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace hetcomm {
+
+// The memory of a Python array, held for as long as this lives: of anything with the buffer protocol
+// (NumPy, array, bytearray) or with DLPack (CuPy, torch, JAX, ...). Made with the interpreter's lock.
+class Array {
+ public:
+  // `role` is what messages call it. `stream`: of a device's array, the stream that shall see its
+  // contents; none for host memory. Throws Error(invalid_argument) unless it is C-contiguous, of a
+  // known dtype and, where that is asked for, writable.
+  Array(pybind11::handle object, const char* role, bool writable, pybind11::handle stream);
+  Array(const Array&) = delete;
+
+  void* data() const { return data_; }
+  int64_t count() const { return count_; }  // elements of dtype(); a complex number is two
+  Dtype dtype() const { return dtype_; }
+  bool is_complex() const { return complex_; }
+  bool on_device() const { return on_device_; }
+  std::string describe() const;  // "float32 array of shape (2, 3)"
+
+ private:
+  bool from_buffer(pybind11::handle object, bool writable);
+  void from_dlpack(pybind11::handle object, bool writable, pybind11::handle stream);
+  void set_type(char kind, int64_t bytes, const std::string& shown);
+
+  const char* role_;
+  void* data_ = nullptr;
+  int64_t count_ = 0;
+  Dtype dtype_ = Dtype::bytes1;
+  bool complex_ = false, on_device_ = false;
+  std::vector<int64_t> shape_;
+  std::shared_ptr<void> owner_;  // gives the memory back
+};
+
+}  // namespace hetcomm

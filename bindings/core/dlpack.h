@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+// The structures of DLPack 0.8 and 1.x, in which array libraries hand their memory to each other
+// (https://dmlc.github.io/dlpack/latest/c_api.html).
+namespace hetcomm::dlpack {
+
+// Kinds of memory that a host reads and writes; all others belong to devices.
+inline constexpr int32_t kCpu = 1, kCudaHost = 3, kRocmHost = 11;
+// Kinds of elements.
+inline constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6,
+                         kFloat8E4m3fn = 10, kFloat8E5m2 = 12;
+inline constexpr uint64_t kReadOnly = 1;
+
+struct Device {
+  int32_t type, index;
+};
+
+struct ElementType {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
+
+struct Tensor {
+  void* data;
+  Device device;
+  int32_t dimensions;
+  ElementType type;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: C-contiguous
+  uint64_t byte_offset;
+};
+
+struct Unversioned {  // in a capsule "dltensor"
+  Tensor tensor;
+  void* context;
+  void (*deleter)(Unversioned* self);
+};
+
+struct Versioned {  // in a capsule "dltensor_versioned"
+  uint32_t major, minor;
+  void* context;
+  void (*deleter)(Versioned* self);
+  uint64_t flags;
+  Tensor tensor;
+};
+
+}  // namespace hetcomm::dlpack

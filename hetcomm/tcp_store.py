@@ -1,0 +1,188 @@
+"""Where ranks meet without torch: a key-value store over TCP, served by one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import struct
+import threading
+import time
+from datetime import timedelta
+
+from hetcomm import _core
+
+# A request is an operation, the lengths of key and value, a bound in seconds, key and value; an
+# answer is a sign and a value with its length.
+_REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
+_SET, _GET, _FOUND, _LATE = b"s", b"g", b"+", b"-"
+_LONGEST = 64 << 20  # bytes of a value; more is not from a rank of ours
+_RETRY = 0.05  # seconds between attempts to connect
+
+
+class TcpStore(_core.Store):
+    """The store at an address, or at the first of several that answers."""
+
+    def __init__(self, addresses: str | list[str], port: int, timeout: float = 60.0) -> None:
+        """Connects; waits for the server to start.
+
+        Raises:
+            TransportError: none answered within `timeout` seconds.
+        """
+        super().__init__()
+        self.addresses = [addresses] if isinstance(addresses, str) else addresses
+        self.port = port
+        self._lock = threading.Lock()
+        self._connection = self._connect(time.monotonic() + timeout, timeout)
+
+    def _connect(self, deadline: float, timeout: float) -> socket.socket:
+        why: list[str] = []
+        while True:
+            left = max(deadline - time.monotonic(), _RETRY)
+            why.clear()
+            for address in self.addresses:
+                try:
+                    found = socket.create_connection((address, self.port), min(left, 2.0))
+                except OSError as error:
+                    why.append(f"{address}: {error}")
+                    continue
+                # Where nobody listens yet, the kernel may give this end that very port.
+                if found.getsockname() == found.getpeername():
+                    found.close()
+                    why.append(f"{address}: nobody listens")
+                    continue
+                found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return found
+            if time.monotonic() > deadline:
+                raise _core.TransportError(
+                    f"found no store at {' or '.join(self.addresses)}:{self.port} within "
+                    f"{timeout:g} s; check MASTER_ADDR and MASTER_PORT, that rank 0 runs, and that "
+                    f"no firewall is in between ({'; '.join(why)})"
+                )
+            time.sleep(_RETRY)
+
+    def set(self, key: str, value: bytes) -> None:
+        self._ask(_SET, key, value, 60.0)
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        """Waits for the key; raises TimeoutError."""
+        bound = timeout.total_seconds()
+        sign, value = self._ask(_GET, key, b"", bound)
+        if sign == _LATE:
+            raise TimeoutError(f"nobody has set {key} within {bound:g} s")
+        return value
+
+    def _ask(self, operation: bytes, key: str, value: bytes, bound: float) -> tuple[bytes, bytes]:
+        name = key.encode()
+        with self._lock:
+            self._connection.settimeout(min(bound + 10.0, 1e9))
+            try:
+                self._connection.sendall(
+                    _REQUEST.pack(operation, len(name), len(value), bound) + name + value
+                )
+                sign, length = _ANSWER.unpack(_receive(self._connection, _ANSWER.size))
+                return sign, _receive(self._connection, length)
+            except OSError as error:
+                raise _core.TransportError(
+                    f"the store at port {self.port} is out of reach: {error}; see whether rank 0 "
+                    "still runs"
+                ) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class TcpStoreServer:
+    """Serves a store until it is closed or the process ends."""
+
+    def __init__(self, port: int = 0) -> None:
+        """Listens on `port`, any free one if 0, of all addresses of this host.
+
+        Raises:
+            TransportError: the port is taken.
+        """
+        try:
+            self._server = _Server(("", port), _Handler)
+        except OSError as error:
+            raise _core.TransportError(
+                f"a store cannot be served at port {port}: {error}; choose another MASTER_PORT"
+            ) from error
+        self.port: int = self._server.server_address[1]
+        serve = threading.Thread(target=self._server.serve_forever, name="store", daemon=True)
+        serve.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        for connection in list(self._server.connections):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 1024
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+        super().__init__(address, handler, bind_and_activate=False)
+        try:
+            if self.address_family == socket.AF_INET6:  # takes IPv4 as well
+                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            self.server_bind()
+            self.server_activate()
+        except OSError:
+            self.server_close()
+            raise
+        self.values: dict[bytes, bytes] = {}
+        self.changed = threading.Condition()
+        self.connections: set[socket.socket] = set()
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        connection = self.request
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.server.connections.add(connection)
+        with contextlib.suppress(OSError):
+            while True:
+                operation, key_length, length, bound = _REQUEST.unpack(
+                    _receive(connection, _REQUEST.size)
+                )
+                if operation not in (_SET, _GET) or max(key_length, length) > _LONGEST:
+                    return  # not one of ours
+                key = _receive(connection, key_length)
+                value = _receive(connection, length)
+                sign, answer = self.put(key, value) if operation == _SET else self.find(key, bound)
+                connection.sendall(_ANSWER.pack(sign, len(answer)) + answer)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.request)
+
+    def put(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
+        with self.server.changed:
+            self.server.values[key] = value
+            self.server.changed.notify_all()
+        return _FOUND, b""
+
+    def find(self, key: bytes, bound: float) -> tuple[bytes, bytes]:
+        values = self.server.values
+        with self.server.changed:
+            if not self.server.changed.wait_for(lambda: key in values, min(bound, 1e6)):
+                return _LATE, b""
+            return _FOUND, values[key]
+
+
+def _receive(connection: socket.socket, length: int) -> bytes:
+    """Raises ConnectionError when the other side is gone."""
+    parts = []
+    while length > 0:
+        part = connection.recv(min(length, 1 << 20))
+        if not part:
+            raise ConnectionError("the store's server is gone")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)

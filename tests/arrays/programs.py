@@ -1,0 +1,297 @@
+"""What ranks of an array communicator do; each checks its own results against NumPy."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import hetcomm
+from hetcomm import Communicator
+
+DTYPES = [
+    "float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+    "uint64", "bool", "complex64", "complex128",
+]  # fmt: skip
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
+    "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def values(dtype: str, shape: tuple[int, ...], *key: int) -> np.ndarray:
+    """Small numbers, whose sums and products no dtype rounds."""
+    random = np.random.default_rng(key)
+    if dtype == "bool":
+        return random.integers(0, 2, shape).astype(bool)
+    low = 0 if dtype.startswith("u") else -2
+    found = random.integers(low, 3, shape).astype(dtype)
+    if dtype.startswith("complex"):
+        found += 1j * random.integers(-2, 3, shape)
+    return found
+
+
+def legal(dtype: str, op: str) -> bool:
+    if dtype.startswith("complex"):
+        return op == "sum"
+    return not (dtype.startswith("float") and op.startswith("b"))
+
+
+def reduced(op: str, arrays: list[np.ndarray]) -> np.ndarray:
+    return functools.reduce(OPERATIONS[op], arrays).astype(arrays[0].dtype)
+
+
+def same(got: Any, expected: np.ndarray, what: object) -> None:
+    np.testing.assert_array_equal(np.asarray(got), expected, err_msg=str(what), strict=True)
+
+
+def collectives(comm: Communicator, seed: int) -> None:
+    """Every collective, dtype and operation, with and without `out`, of odd shapes."""
+    size, rank = comm.size, comm.rank
+    random = np.random.default_rng(seed)
+    for dtype in DTYPES:
+        for op in OPERATIONS:
+            if not legal(dtype, op):
+                continue
+            shape = (int(random.integers(0, 40)), 3)
+            root = int(random.integers(size))
+            key = (seed, *dtype.encode(), *op.encode())
+            mine = [values(dtype, shape, *key, r) for r in range(size)]
+            total = reduced(op, mine)
+            where = (dtype, op, shape, root, seed)
+            same(comm.all_reduce(mine[rank], op=op), total, where)
+            inside = mine[rank].copy()
+            # Some in place, others not: each rank's own matter.
+            out = inside if rank % 2 else np.empty_like(inside)
+            assert comm.all_reduce(inside, out, op=op) is out
+            same(out, total, where)
+            found = comm.reduce(mine[rank], root=root, op=op)
+            assert (found is None) == (rank != root)
+            if found is not None:
+                same(found, total, where)
+            parts = [values(dtype, (size * shape[0], 2), *key, r, 1) for r in range(size)]
+            cut = slice(rank * shape[0], (rank + 1) * shape[0])
+            same(comm.reduce_scatter(parts[rank], op=op), reduced(op, parts)[cut], where)
+        mine = [values(dtype, (5, 7), seed, r, 2) for r in range(size)]
+        same(comm.all_gather(mine[rank]), np.stack(mine), dtype)
+        same(comm.broadcast(mine[rank].copy(), root=root), mine[root], dtype)
+        found = comm.gather(mine[rank], root=root)
+        if rank == root:
+            same(found, np.stack(mine), dtype)
+        whole = np.stack(mine)
+        given = whole if rank == root else None
+        same(comm.scatter(given, np.empty_like(whole[0]), root=root), whole[rank], dtype)
+        blocks = [values(dtype, (size, 3), seed, r, 3) for r in range(size)]
+        same(comm.all_to_all(blocks[rank]), np.stack([b[rank] for b in blocks]), dtype)
+        comm.barrier()
+
+
+def scales(comm: Communicator, seed: int) -> None:
+    for dtype in ("float32", "complex64"):
+        mine = [values(dtype, (64,), seed, r) for r in range(comm.size)]
+        average = comm.all_reduce(mine[comm.rank], op="avg")
+        np.testing.assert_allclose(average, sum(mine) / comm.size, rtol=1e-6)
+        scaled = comm.all_reduce(mine[comm.rank], op="premul_sum", factor=0.5)
+        np.testing.assert_allclose(scaled, sum(mine) * 0.5, rtol=1e-6)
+
+
+def libraries(comm: Communicator, seed: int) -> None:
+    """Arrays of torch, of the standard library, and of ones that only know DLPack."""
+    import array
+
+    import torch
+
+    class Dlpack:
+        """Of a library that is older than DLPack 1.0."""
+
+        def __init__(self, tensor: torch.Tensor) -> None:
+            self.tensor = tensor
+
+        def __dlpack__(self, stream: object = None) -> object:
+            return torch.utils.dlpack.to_dlpack(self.tensor)
+
+    random = torch.Generator().manual_seed(seed)
+    given = torch.randint(-3, 4, (comm.size, 33), generator=random)
+    dtypes = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
+    for dtype in dtypes:
+        mine = given.to(dtype)
+        total = mine.sum(0, dtype=dtype)
+        assert torch.equal(comm.all_reduce(mine[comm.rank]), total), dtype
+        assert torch.equal(comm.all_gather(mine[comm.rank]), mine), dtype
+        out = torch.empty(33, dtype=dtype)
+        comm.all_reduce(Dlpack(mine[comm.rank]), Dlpack(out))
+        assert torch.equal(out, total), dtype
+    plain = array.array("d", [comm.rank + 1.0] * 5)
+    comm.all_reduce(plain, plain)
+    assert list(plain) == [sum(range(1, comm.size + 1))] * 5
+    half = torch.zeros(4, requires_grad=True)
+    refused(lambda: comm.all_reduce(half), "shared by DLPack", "grad")
+
+
+def messages(comm: Communicator, seed: int) -> None:
+    """Around the ring, in both directions at once, several tags, any source, large and empty."""
+    size, rank = comm.size, comm.rank
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 1, 1000, 300_001):
+        works = []
+        for tag in (7, 65535):
+            works.append(comm.send(values("float32", (count,), seed, rank, tag), after, tag=tag,
+                                   async_op=True))  # fmt: skip
+        for tag in (65535, 7):
+            got = comm.recv(np.empty(count, np.float32), before, tag=tag)
+            same(got, values("float32", (count,), seed, before, tag), (count, tag))
+        for work in works:
+            work.wait(60)
+            assert work.done()
+    if rank == 0:
+        got = [comm.recv(np.empty(3, np.int64), tag=1) for _ in range(size - 1)]
+        assert sorted(int(one[0]) for one in got) == list(range(1, size))
+    else:
+        comm.send(np.full(3, rank), 0, tag=1)
+
+
+def asynchronous(comm: Communicator, seed: int) -> None:
+    """Many under way; the arrays are not kept by the caller."""
+    works = [
+        comm.all_reduce(values("float64", (1000,), seed, comm.rank, i), async_op=True)
+        for i in range(50)
+    ]
+    for i, work in reversed(list(enumerate(works))):
+        expected = sum(values("float64", (1000,), seed, r, i) for r in range(comm.size))
+        same(work.wait(), expected, i)
+        assert work.done()
+
+
+def splits(comm: Communicator, seed: int) -> None:
+    rank, size = comm.rank, comm.size
+    half = comm.split(rank % 2, key=-rank)
+    assert half is not None
+    members = [r for r in reversed(range(size)) if r % 2 == rank % 2]
+    assert (half.rank, half.size) == (members.index(rank), len(members))
+    same(half.all_gather(np.array([rank])), np.array([[r] for r in members]), seed)
+    same(comm.all_reduce(np.array([1])), np.array([size]), seed)
+    nested = half.split(None if half.rank == 0 else 5)
+    assert (nested is None) == (half.rank == 0)
+    if nested is not None:
+        assert nested.size == len(members) - 1
+        nested.close()
+    half.close()
+    comm.barrier()
+
+
+def threads(comm: Communicator, seed: int) -> None:
+    """Each with a group of its own, at the same time."""
+    groups = [comm.split(0) for _ in range(4)]
+    failures: list[BaseException] = []
+
+    def play(number: int, group: Any) -> None:
+        try:
+            for turn in range(200):
+                total = group.all_reduce(np.array([turn * number + comm.rank]))
+                same(total, np.array([sum(turn * number + r for r in range(comm.size))]), turn)
+        except BaseException as error:
+            failures.append(error)
+
+    players = [threading.Thread(target=play, args=one) for one in enumerate(groups)]
+    for player in players:
+        player.start()
+    for player in players:
+        player.join(60)
+        assert not player.is_alive()
+    assert not failures, failures
+
+
+def refused(call: Callable[[], object], *words: str) -> None:
+    try:
+        call()
+    except hetcomm.InvalidArgumentError as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def bad_input(comm: Communicator, seed: int) -> None:
+    """Each is refused on every rank, and the group goes on."""
+    size = comm.size
+    x = np.zeros((4, 4), np.float32)
+    read_only = np.zeros(4)
+    read_only.flags.writeable = False
+    refused(lambda: comm.all_reduce(x[:, ::2]), "C-contiguous", "ascontiguousarray")
+    refused(lambda: comm.all_reduce(x, read_only), "writable")
+    refused(lambda: comm.all_reduce(x, op="mean"), '"mean"', "avg")
+    refused(lambda: comm.all_reduce(x, np.zeros(16)), "one dtype", "float32", "float64")
+    refused(lambda: comm.all_reduce(x, np.zeros(3, np.float32)), "16 elements", "3 in a")
+    refused(lambda: comm.all_reduce(x.reshape(16)[:8], x.reshape(16)[4:12]), "overlaps")
+    refused(lambda: comm.all_reduce(x.astype(">f4")), "byte order")
+    refused(lambda: comm.all_reduce([1.0, 2.0]), "NumPy", "list")
+    refused(lambda: comm.all_reduce([1.0, 2.0], x), "DLPack", "list")
+    refused(lambda: comm.all_reduce(x.astype(complex), op="max"), "complex", "max")
+    refused(lambda: comm.all_reduce(x, op="band"), "band", "float32")
+    refused(lambda: comm.all_reduce(x, factor=2.0), "factor")
+    refused(lambda: comm.broadcast(x, root=size), "root from 0", str(size))
+    refused(lambda: comm.reduce_scatter(np.zeros(size + 1)), "equal parts", str(size + 1))
+    refused(lambda: comm.all_gather(x, np.zeros((size, 4, 3), np.float32)), str(16 * size))
+    refused(lambda: comm.scatter(None), "`out`")
+    refused(lambda: comm.send(x, comm.rank), "other than this rank")
+    refused(lambda: comm.send(x, size), "expected a rank", str(size))
+    refused(lambda: comm.send(x, (comm.rank + 1) % size, tag=70_000), "65535", "70000")
+    refused(lambda: comm.recv(x, -1), "None for any")
+    refused(lambda: comm.recv(np.zeros(4)[::2], 0), "C-contiguous")
+    same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
+
+
+def one_leaves_with_an_error(comm: Communicator, seed: int) -> None:
+    """The `with` of one rank ends by an exception, of which the others hear."""
+    try:
+        with comm:
+            if comm.rank == 0:
+                raise RuntimeError("lost the data")
+            comm.all_reduce(np.ones(3))
+    except hetcomm.Error as error:
+        assert "lost the data" in str(error), error
+        print("heard", type(error).__name__)
+    except RuntimeError as error:
+        print("raised", error)
+
+
+def loads(comm: Communicator, seed: int) -> None:
+    comm.barrier()
+    print([name for name in ("torch", "mpi4py", "cupy") if name in sys.modules])
+
+
+def from_mpi(comm: Communicator, seed: int) -> None:
+    """A communicator of some ranks of MPI, in another order; MPI goes on beside it."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    assert (comm.rank, comm.size) == (world.rank, world.size)
+    turned = world.Split(world.rank % 2, -world.rank)
+    with Communicator.from_mpi(turned, timeout=60) as half:
+        assert (half.rank, half.size) == (turned.rank, turned.size)
+        same(
+            half.all_gather(np.array([world.rank])).ravel(),
+            np.array(turned.allgather(world.rank)),
+            seed,
+        )
+    print("done")
+
+
+def too_few(comm: Communicator, seed: int) -> None:
+    """A group of one rank more than there are."""
+    try:
+        Communicator(comm._store, comm.rank, comm.size + 1, name="more", timeout=2.0)
+    except hetcomm.TimeoutError as error:
+        print(error)
+
+
+def main(name: str, *arguments: str) -> None:
+    with Communicator.from_env(timeout=60) as comm:
+        globals()[name](comm, *map(int, arguments))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,68 @@
+"""Runs a program of this folder's programs.py as every rank of a job, without torch's launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PROGRAMS = Path(__file__).with_name("programs.py")
+BOUND = 90.0  # seconds; far above what any of them takes
+
+
+def free_port() -> int:
+    """Below those that the kernel gives to connections."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("", port))
+            return port
+    raise RuntimeError("no port is free")
+
+
+def run(
+    folder: Path,
+    size: int,
+    program: str,
+    *arguments: object,
+    hosts: str = "",
+    environment: Mapping[str, str] | None = None,
+    may_fail: Sequence[int] = (),
+) -> list[str]:
+    """What each rank has printed, once all have ended with 0. hosts: a letter for each rank's;
+    one host by default."""
+    port = str(free_port())
+    ranks = []
+    for rank in range(size):
+        settings = {
+            "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port, "HETCOMM_HOST_ID": hosts[rank] if hosts else "a",
+        }  # fmt: skip
+        with (folder / f"{rank}.log").open("w") as log:
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, str(PROGRAMS), program, *map(str, arguments)],
+                    env=os.environ | settings | dict(environment or {}),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    deadline = time.monotonic() + BOUND
+    codes = []
+    for process in ranks:
+        try:
+            codes.append(process.wait(max(deadline - time.monotonic(), 0.1)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            codes.append(process.wait())
+    printed = [(folder / f"{rank}.log").read_text() for rank in range(size)]
+    assert all(code == 0 or rank in may_fail for rank, code in enumerate(codes)), "\n".join(
+        f"--- rank {rank} ended with {code}\n{printed[rank]}" for rank, code in enumerate(codes)
+    )
+    return printed

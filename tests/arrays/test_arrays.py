@@ -1,0 +1,47 @@
+"""The array API against NumPy, ranks as processes on one host and on several."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from ranks_of_arrays import run
+
+HOSTS = ["aa", "aaa", "ab", "abab", "aabcc"]
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = random.randrange(2**31)
+    print("seed", chosen)
+    return chosen
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
+    run(tmp_path, len(hosts), "collectives", seed, hosts=hosts)
+
+
+@pytest.mark.parametrize(
+    "program", ["scales", "messages", "asynchronous", "splits", "threads", "bad_input"]
+)
+@pytest.mark.parametrize("hosts", ["aa", "abab"])
+def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
+    run(tmp_path, len(hosts), program, seed, hosts=hosts)
+
+
+def test_arrays_of_other_libraries(tmp_path: Path, seed: int) -> None:
+    pytest.importorskip("torch")
+    run(tmp_path, 2, "libraries", seed)
+
+
+def test_torch_is_not_loaded(tmp_path: Path) -> None:
+    for printed in run(tmp_path, 2, "loads", 0):
+        assert printed.strip() == "[]"
+
+
+def test_an_exception_in_with(tmp_path: Path) -> None:
+    printed = run(tmp_path, 3, "one_leaves_with_an_error", 0, may_fail=[0])
+    assert "raised lost the data" in printed[0]
+    assert all("heard" in one for one in printed[1:])

@@ -1,0 +1,160 @@
+"""Where ranks meet: what launchers tell, the TCP store, torchrun and mpiexec themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from ranks_of_arrays import BOUND, PROGRAMS, free_port, run
+
+import hetcomm
+from hetcomm import rendezvous
+from hetcomm.rendezvous import Job, job_of
+
+MASTER = {"MASTER_ADDR": "node1", "MASTER_PORT": "1234"}
+SLURM = {
+    "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "2",
+    "SLURM_STEP_NODELIST": "gpu[07-09,12],login",
+}  # fmt: skip
+
+
+def test_what_launchers_tell() -> None:
+    torchrun = {"RANK": "1", "WORLD_SIZE": "2"} | MASTER
+    openmpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    assert job_of({}) is None
+    assert job_of(torchrun) == Job(1, 2, "node1", 1234)
+    assert job_of(openmpi) == Job(1, 2)
+    assert job_of({"PMI_RANK": "0", "PMI_SIZE": "1"} | MASTER) == Job(0, 1, "node1", 1234)
+    assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
+    assert job_of(SLURM | MASTER) == Job(3, 8, "node1", 1234)
+    assert job_of(SLURM | openmpi) == Job(1, 2)  # mpiexec inside an allocation
+    assert job_of(SLURM | openmpi | torchrun) == Job(1, 2, "node1", 1234)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"WORLD_SIZE": "2"} | MASTER, "expected RANK"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "expected MASTER_PORT"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "expected MASTER_ADDR"),
+        ({"RANK": "2", "WORLD_SIZE": "2"} | MASTER, "RANK below WORLD_SIZE, got 2 and 2"),
+        ({"RANK": "x", "WORLD_SIZE": "2"} | MASTER, 'RANK: expected a number, got "x"'),
+        ({"RANK": "0", "WORLD_SIZE": "2"} | MASTER | {"MASTER_PORT": "70000"}, "got 70000"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, "expected SLURM_JOB_ID"),
+    ],
+)
+def test_a_broken_environment(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(hetcomm.InvalidArgumentError, match=words):
+        job_of(environment)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("a", "a"), ("a,b", "a"), ("n[1-3]", "n1"), ("n[007,9]-ib,x", "n007-ib"), ("n1,n[2-3]", "n1")],
+)
+def test_the_first_of_slurms_hosts(nodes: str, first: str) -> None:
+    assert rendezvous.first_host(nodes) == first
+
+
+def test_nobody_launched_it() -> None:
+    with hetcomm.Communicator.from_env({}) as alone:
+        assert (alone.rank, alone.size) == (0, 1)
+        data = bytearray(b"abc")
+        assert alone.all_reduce(data, data) == b"abc"
+        again = alone.split(4)
+        assert again is not None and again.size == 1
+
+
+@pytest.fixture
+def server() -> Iterator[hetcomm.TcpStoreServer]:
+    with contextlib.closing(hetcomm.TcpStoreServer()) as found:
+        yield found
+
+
+def test_a_value_that_comes_later(server: hetcomm.TcpStoreServer) -> None:
+    store = hetcomm.TcpStore("127.0.0.1", server.port)
+    other = hetcomm.PrefixStore(hetcomm.TcpStore("localhost", server.port), "a/")
+    large = os.urandom(3_000_000)
+    timer = threading.Timer(0.05, store.set, ("a/key", large))
+    timer.start()
+    assert other.get("key", timedelta(seconds=BOUND)) == large
+    other.set("key", b"")
+    assert store.get("a/key", timedelta(seconds=1)) == b""
+    with pytest.raises(TimeoutError, match="nobody has set missing"):
+        store.get("missing", timedelta(milliseconds=1))
+    store.set("missing", b"x")  # its connection goes on
+    assert store.get("missing", timedelta(seconds=1)) == b"x"
+
+
+def test_a_stranger_harms_nobody(server: hetcomm.TcpStoreServer) -> None:
+    for sent in (b"GET / HTTP/1.0\r\n\r\n" * 10, b"s" + b"\xff" * 30, b"s"):
+        with socket.create_connection(("127.0.0.1", server.port), BOUND) as stranger:
+            stranger.sendall(sent)
+            stranger.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                assert stranger.recv(1) == b""
+    store = hetcomm.TcpStore("127.0.0.1", server.port)
+    store.set("a", b"b")
+
+
+def test_no_server_and_one_too_many(server: hetcomm.TcpStoreServer) -> None:
+    with pytest.raises(hetcomm.TransportError, match="found no store at"):
+        hetcomm.TcpStore("127.0.0.1", free_port(), timeout=0.1)
+    with pytest.raises(hetcomm.TransportError, match="choose another MASTER_PORT"):
+        hetcomm.TcpStoreServer(server.port)
+
+
+def test_a_server_that_ends() -> None:
+    server = hetcomm.TcpStoreServer()
+    store = hetcomm.TcpStore("127.0.0.1", server.port)
+    store.set("a", b"b")
+    server.close()
+    with pytest.raises(hetcomm.TransportError, match="see whether rank 0 still runs"):
+        for _ in range(100):
+            store.get("a", timedelta(seconds=0.1))
+
+
+def test_torchruns_own_store(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    launched(
+        [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2",
+         f"--master-port={free_port()}", str(PROGRAMS), "collectives", "5"],
+        tmp_path,
+    )  # fmt: skip
+
+
+def test_mpiexec(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    mpiexec = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
+    if mpiexec is None:
+        pytest.skip("no mpiexec beside Python: pip install mpich")
+    command = [mpiexec, "-n", "4", sys.executable, str(PROGRAMS), "from_mpi", "5"]
+    assert launched(command, tmp_path).count("done") == 4
+
+
+def launched(command: list[str], folder: Path) -> str:
+    cleared = {
+        name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")
+    }
+    with (folder / "log").open("w") as log:
+        code = subprocess.run(
+            command, env=cleared, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            timeout=BOUND,
+        ).returncode  # fmt: skip
+    printed = (folder / "log").read_text()
+    assert code == 0, printed
+    return printed
+
+
+def test_a_rank_that_never_comes(tmp_path: Path) -> None:
+    printed = run(tmp_path, 2, "too_few", 0)
+    assert all("rank 2 of 3 did not come" in one for one in printed), printed
