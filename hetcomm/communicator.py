@@ -269,7 +269,7 @@ class Communicator:
         return self._collective(_C.scatter, given, out, "sum", 1.0, root, stream, async_op, timeout)
 
     def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Any:
-        """Returns when all ranks have come to it."""
+        """Returns when all ranks have come to it, whatever streams still have to do."""
         return self._collective(_C.barrier, None, None, "sum", 1.0, 0, None, async_op, timeout)
 
     # Messages: in order for each pair of ranks and tag, from 0 to 65535.
@@ -428,8 +428,9 @@ class Communicator:
         return result
 
     def _streams(self, array: Array, stream: Any) -> tuple[int | None, int | None]:
-        """The stream of the call, and how DLPack names it; neither in host memory."""
-        if not self._on_device:
+        """The stream of the call, and how DLPack names it; neither in host memory, nor
+        without an array."""
+        if not self._on_device or array is None:
             return None, None
         pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)
         default = 1 if self._core.topology.rank(self.rank).vendor == "nvidia" else 0

@@ -16,9 +16,7 @@ namespace {
                                           got + (remedy.empty() ? "" : "; " + remedy));
 }
 
-std::string type_name(py::handle object) {
-  return py::str(py::type::of(object).attr("__name__"));
-}
+std::string type_name(py::handle object) { return py::str(py::type::of(object).attr("__name__")); }
 
 // NumPy's letters: f, i, u, b(oolean), c(omplex), V (bytes of no known meaning).
 char kind_of(const char* format, int64_t bytes) {
@@ -159,7 +157,8 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   const dlpack::Tensor* tensor = nullptr;
   bool read_only = false;
   if (PyCapsule_IsValid(capsule, "dltensor_versioned") != 0) {
-    auto* owner = static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+    auto* owner =
+        static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
     PyCapsule_SetName(capsule, "used_dltensor_versioned");
     owner_ = given_back(owner);
     if (owner->major != 1) {
@@ -190,7 +189,8 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
     refuse(role_, "elements of whole bytes", shown, "view it as bytes");
   }
   set_type(kind_of(tensor->type), tensor->type.bits / 8, shown);
-  if (!contiguous(*tensor)) refuse(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
+  if (!contiguous(*tensor))
+    refuse(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
   if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
 }
 

@@ -11,8 +11,9 @@
 
 namespace hetcomm {
 
-// The memory of a Python array, held for as long as this lives: of anything with the buffer protocol
-// (NumPy, array, bytearray) or with DLPack (CuPy, torch, JAX, ...). Made with the interpreter's lock.
+// The memory of a Python array, held for as long as this lives: of anything with the buffer
+// protocol (NumPy, array, bytearray) or with DLPack (CuPy, torch, JAX, ...). Made with the
+// interpreter's lock.
 class Array {
  public:
   // `role` is what messages call it. `stream`: of a device's array, the stream that shall see its

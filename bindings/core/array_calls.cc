@@ -19,8 +19,8 @@ using SharedArray = std::shared_ptr<const Array>;
 
 [[noreturn]] void refuse(Collective collective, const std::string& expected, const std::string& got,
                          const std::string& remedy) {
-  throw Error(Code::invalid_argument,
-              std::string(name(collective)) + ": expected " + expected + ", got " + got + "; " + remedy);
+  throw Error(Code::invalid_argument, std::string(name(collective)) + ": expected " + expected +
+                                          ", got " + got + "; " + remedy);
 }
 
 // The memory must be what the communicator works on.
@@ -152,15 +152,18 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
   const auto options = options_of(will_wait, timeout, stream);
   const py::gil_scoped_release release;
   if (sends) {
-    return holding(communicator.send(array->data(), array->dtype(), array->count(), peer, tag, options),
-                   array, nullptr);
+    return holding(
+        communicator.send(array->data(), array->dtype(), array->count(), peer, tag, options), array,
+        nullptr);
   }
   if (peer < 0) {
-    return holding(communicator.recv_any(array->data(), array->dtype(), array->count(), tag, options),
-                   array, nullptr);
+    return holding(
+        communicator.recv_any(array->data(), array->dtype(), array->count(), tag, options), array,
+        nullptr);
   }
-  return holding(communicator.recv(array->data(), array->dtype(), array->count(), peer, tag, options),
-                 array, nullptr);
+  return holding(
+      communicator.recv(array->data(), array->dtype(), array->count(), peer, tag, options), array,
+      nullptr);
 }
 
 void bind(py::module_& module) {

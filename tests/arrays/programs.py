@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import hetcomm
-from hetcomm import Communicator
+from hetcomm import Communicator, _core
 
 DTYPES = [
     "float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
@@ -256,6 +258,87 @@ def one_leaves_with_an_error(comm: Communicator, seed: int) -> None:
         print("heard", type(error).__name__)
     except RuntimeError as error:
         print("raised", error)
+
+
+class DeviceArray:
+    """float32 in memory of an (emulated) device, which other libraries see by DLPack alone."""
+
+    class Capsule(ctypes.Structure):
+        _fields_ = (
+            ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("axes", ctypes.c_int32),
+            ("type", ctypes.c_uint8 * 4), ("shape", ctypes.POINTER(ctypes.c_int64)),
+            ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
+            ("deleter", ctypes.c_void_p),
+        )  # fmt: skip
+
+    def __init__(self, device: _core.Device, values: np.ndarray) -> None:
+        self.device, self.shape = device, values.shape
+        self.stream, self.event = device.make_stream(), device.make_event()
+        self.address = device.allocate(values.nbytes)
+        self.copy(self.address, values.ctypes.data, values.nbytes)
+        self.streams: list[object] = []  # that were asked for
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        stream, event = self.stream, self.event
+        self.device.copy(target, source, size, stream)
+        self.device.record(event, stream)
+        while not self.device.passed(event):
+            pass
+
+    def numpy(self) -> np.ndarray:
+        found = np.empty(self.shape, np.float32)
+        self.copy(found.ctypes.data, self.address, found.nbytes)
+        return found
+
+    def __dlpack__(self, stream: object = None) -> object:
+        self.streams.append(stream)
+        kind = {"nvidia": 2, "amd": 10}[self.device.vendor]
+        shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
+        self.capsule = self.Capsule(
+            self.address, (kind, 0), len(self.shape), (2, 32, 1, 0), shape, None, 0, None, None
+        )
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self.capsule), b"dltensor", None)
+
+
+def devices(comm: Communicator, seed: int) -> None:
+    """Ranks of unlike vendors, whose arrays are in memory of devices where they have one."""
+    vendor, rank, size = os.environ["HETCOMM_VENDOR"], comm.rank, comm.size
+    mine = [values("float32", (10, 3), seed, r) for r in range(size)]
+    if vendor == "cpu":
+        same(comm.all_reduce(mine[rank]), sum(mine), seed)
+        same(comm.broadcast(mine[rank].copy(), root=0), mine[0], seed)
+        comm.send(mine[rank], 0)
+        elsewhere = DeviceArray(_core.Device.open("nvidia", 0), mine[rank])
+        refused(lambda: comm.send(elsewhere, 0), "in host memory", "one on a device")
+        comm.barrier()
+        return
+    device = _core.Device.open(vendor, rank)
+    given, out = DeviceArray(device, mine[rank]), DeviceArray(device, np.zeros_like(mine[rank]))
+    stream = device.make_stream()
+    assert comm.all_reduce(given, out, stream=stream) is out
+    assert given.streams == [stream]
+    event = device.make_event()
+    device.record(event, stream)
+    while not device.passed(event):
+        pass
+    same(out.numpy(), sum(mine), seed)
+    work = comm.broadcast(given, root=0, async_op=True)
+    assert given.streams[-1] == (1 if vendor == "nvidia" else 0)  # the default stream
+    assert work.wait(60) is given
+    same(given.numpy(), mine[0], seed)
+    if rank == 0:
+        for sender in range(1, size):
+            comm.recv(out, sender, async_op=True).wait(60)
+            same(out.numpy(), mine[0] if sender < size - 1 else mine[sender], sender)
+        other = DeviceArray(_core.Device.open(vendor, 1), mine[0])
+        refused(lambda: comm.send(other, 1), "expected an array on", "GPU 0", "one on a device")
+        refused(lambda: comm.recv(out), "name the sender")
+    else:
+        comm.send(given, 0, async_op=True).wait(60)
+    comm.barrier(async_op=True).wait(60)
 
 
 def loads(comm: Communicator, seed: int) -> None:

@@ -31,11 +31,11 @@ def run(
     program: str,
     *arguments: object,
     hosts: str = "",
-    environment: Mapping[str, str] | None = None,
+    environments: Sequence[Mapping[str, str]] = (),
     may_fail: Sequence[int] = (),
 ) -> list[str]:
     """What each rank has printed, once all have ended with 0. hosts: a letter for each rank's;
-    one host by default."""
+    one host by default. environments: what each has beside this process's."""
     port = str(free_port())
     ranks = []
     for rank in range(size):
@@ -47,7 +47,7 @@ def run(
             ranks.append(
                 subprocess.Popen(
                     [sys.executable, str(PROGRAMS), program, *map(str, arguments)],
-                    env=os.environ | settings | dict(environment or {}),
+                    env=os.environ | settings | dict(environments[rank] if environments else {}),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

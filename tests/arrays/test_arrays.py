@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ranks_of_arrays import run
+from vendors import environments
 
 HOSTS = ["aa", "aaa", "ab", "abab", "aabcc"]
 
@@ -34,6 +35,15 @@ def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
 def test_arrays_of_other_libraries(tmp_path: Path, seed: int) -> None:
     pytest.importorskip("torch")
     run(tmp_path, 2, "libraries", seed)
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), [("aaa", "nnc"), ("abaca", "nanac")])
+def test_arrays_on_devices(tmp_path: Path, hosts: str, vendors: str, seed: int) -> None:
+    settings = environments(vendors)
+    for rank, vendor in enumerate(vendors):
+        if vendor == "c":  # nobody gives it such a device but the test
+            settings[rank] = environments("n")[0] | settings[rank]
+    run(tmp_path, len(hosts), "devices", seed, hosts=hosts, environments=settings)
 
 
 def test_torch_is_not_loaded(tmp_path: Path) -> None:
