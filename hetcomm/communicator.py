@@ -209,7 +209,7 @@ class Communicator:
         """Rank r gets the r-th of n equal parts, along the first axis, of the reduction of all
         arrays: (array.shape[0] / n, *array.shape[1:])."""
         if out is None:
-            out = arrays.empty(array, self._part(array, "reduce_scatter"))
+            out = arrays.empty(array, self._block_shape(array, "reduce_scatter"))
         return self._collective(
             _C.reduce_scatter, array, out, op, factor, 0, stream, async_op, timeout
         )
@@ -226,7 +226,7 @@ class Communicator:
         """The r-th of n equal parts of each array, along the first axis, goes to rank r, which gets
         them in the order of ranks: array.shape."""
         if out is None:
-            self._part(array, "all_to_all")
+            self._block_shape(array, "all_to_all")
             out = arrays.empty(array, arrays.shape(array))
         return self._collective(_C.all_to_all, array, out, "sum", 1.0, 0, stream, async_op, timeout)
 
@@ -314,14 +314,19 @@ class Communicator:
         number, self._splits = self._splits, self._splits + 1
         mine = "none" if color is None else f"{color:d} {key:d}"
         self._store.set(f"split/{number}/{self.rank}", mine.encode())
+        self.barrier()  # which tells of a rank that is gone, as the store does not
         chosen = []
         for rank in range(self.size):
             value = self._store.get(f"split/{number}/{rank}", rendezvous.seconds(self._timeout))
             if value != b"none":
                 theirs, at = map(int, value.split())
                 chosen.append((theirs, at, rank))
-        if color is None:
-            return None
+        made = None if color is None else self._group_of(chosen, color, number)
+        self.barrier()  # nobody ends the store's server while others still read it
+        return made
+
+    def _group_of(self, chosen: list[tuple[int, int, int]], color: int, number: int) -> Self:
+        """The group of a color, of (color, key, rank) of all."""
         ranks = [rank for theirs, _, rank in sorted(chosen) if theirs == color]
         store = rendezvous.PrefixStore(self._store, f"split/{number}/color/{color}/")
         name = f"{self._name}/{number}:{color}"
@@ -369,7 +374,7 @@ class Communicator:
         place = f"rank {self.rank} of {self.size}, {len(self.topology.islands)} islands"
         return f"<hetcomm.Communicator {self._name}: {place}>"
 
-    def _part(self, array: Array, operation: str) -> tuple[int, ...]:
+    def _block_shape(self, array: Array, operation: str) -> tuple[int, ...]:
         shape = arrays.shape(array)
         if shape and shape[0] % self.size == 0:
             return (shape[0] // self.size, *shape[1:])

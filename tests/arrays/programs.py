@@ -346,6 +346,21 @@ def loads(comm: Communicator, seed: int) -> None:
     print([name for name in ("torch", "mpi4py", "cupy") if name in sys.modules])
 
 
+def ends_after_split(comm: Communicator, seed: int) -> None:
+    """Nobody waits in the end, though rank 0 serves the store; nothing but the world is closed."""
+    parts = [comm.split(comm.rank % 2) for _ in range(5)]
+    print(len(parts), "made")
+
+
+def dies_before_split(comm: Communicator, seed: int) -> None:
+    if comm.rank == 1:
+        os._exit(0)
+    try:
+        comm.split(0)
+    except hetcomm.PeerFailedError as error:
+        print(error)
+
+
 def from_mpi(comm: Communicator, seed: int) -> None:
     """A communicator of some ranks of MPI, in another order; MPI goes on beside it."""
     from mpi4py import MPI

@@ -25,7 +25,8 @@ def test_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["scales", "messages", "asynchronous", "splits", "threads", "bad_input"]
+    "program",
+    ["scales", "messages", "asynchronous", "splits", "ends_after_split", "threads", "bad_input"],
 )
 @pytest.mark.parametrize("hosts", ["aa", "abab"])
 def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
@@ -55,3 +56,8 @@ def test_an_exception_in_with(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "one_leaves_with_an_error", 0, may_fail=[0])
     assert "raised lost the data" in printed[0]
     assert all("heard" in one for one in printed[1:])
+
+
+def test_a_rank_that_dies_before_a_split(tmp_path: Path) -> None:
+    printed = run(tmp_path, 3, "dies_before_split", 0)
+    assert all("rank 1" in printed[rank] for rank in (0, 2)), printed

@@ -137,8 +137,9 @@ def test_mpiexec(tmp_path: Path) -> None:
     mpiexec = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
     if mpiexec is None:
         pytest.skip("no mpiexec beside Python: pip install mpich")
-    command = [mpiexec, "-n", "4", sys.executable, str(PROGRAMS), "from_mpi", "5"]
-    assert launched(command, tmp_path).count("done") == 4
+    for program, printed in (("from_mpi", "done"), ("ends_after_split", "5 made")):
+        command = [mpiexec, "-n", "4", sys.executable, str(PROGRAMS), program, "5"]
+        assert launched(command, tmp_path).count(printed) == 4
 
 
 def launched(command: list[str], folder: Path) -> str:
