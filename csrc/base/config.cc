@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -7,15 +8,39 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 #include "base/status.h"
 
 namespace hetcomm {
+namespace {
+
+// Held across fork(), so that the child can read its settings.
+std::mutex& environment_mutex() {
+  static auto* mutex = [] {
+    static auto* made = new std::mutex;
+    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock(); });
+    return made;
+  }();
+  return *mutex;
+}
+
+}  // namespace
+
+std::optional<std::string> environment_variable(const char* name) {
+  std::lock_guard lock(environment_mutex());
+  const char* text = std::getenv(name);
+  return text ? std::optional<std::string>(text) : std::nullopt;
+}
+
+void set_environment_variable(const char* name, const std::optional<std::string>& value) {
+  std::lock_guard lock(environment_mutex());
+  value ? setenv(name, value->c_str(), 1) : unsetenv(name);
+}
 
 std::optional<std::string> setting(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  return std::string(text);
+  std::optional<std::string> text = environment_variable(variable);
+  return text && !text->empty() ? text : std::nullopt;
 }
 
 std::string setting(const char* variable, const std::string& otherwise) {

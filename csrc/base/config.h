@@ -15,6 +15,11 @@ int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t
 // HETCOMM_DETERMINISTIC: results shall have the same bits in every run, not only on every rank.
 bool deterministic();
 
+// The environment, for variables that hetcomm itself sets for a library: getenv() and setenv() may
+// not run at once, and ranks or groups may be set up by several threads. What is unset is nothing.
+std::optional<std::string> environment_variable(const char* name);
+void set_environment_variable(const char* name, const std::optional<std::string>& value);
+
 // "256k", "16M", "1G" or plain bytes (powers of 1024).
 int64_t parse_bytes(const std::string& text);
 std::string format_bytes(int64_t bytes);

@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <iterator>
+
+#include "base/config.h"
 
 namespace hetcomm {
 namespace {
@@ -11,13 +12,13 @@ namespace {
 constexpr const char* kLevels[] = {"error", "warning", "info", "debug"};
 
 LogLevel chosen_level() {
-  const char* text = std::getenv("HETCOMM_LOG_LEVEL");
+  const auto text = setting("HETCOMM_LOG_LEVEL");
   for (size_t i = 0; text && i < std::size(kLevels); ++i) {
-    if (std::strcmp(text, kLevels[i]) == 0) return static_cast<LogLevel>(i);
+    if (*text == kLevels[i]) return static_cast<LogLevel>(i);
   }
-  if (text && *text) {
+  if (text) {
     const std::string line = std::string("hetcomm warning: HETCOMM_LOG_LEVEL: expected error, ") +
-                             "warning, info or debug, got \"" + text + "\"; warning is used\n";
+                             "warning, info or debug, got \"" + *text + "\"; warning is used\n";
     [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   }
   return LogLevel::warning;

@@ -56,12 +56,12 @@ std::shared_ptr<Device> Device::open(const std::string& vendor, int index) {
   const Runtime& runtime = runtime_of(vendor);
   const int count = count_devices(runtime);
   if (index < 0 || index >= count) {
-    const char* visible = std::getenv(runtime.vendor->visible_variable);
+    const auto visible = environment_variable(runtime.vendor->visible_variable);
     throw Error(Code::vendor, "expected the index of a device below " + std::to_string(count) +
                                   ", which is how many " + vendor + " devices this process sees (" +
                                   runtime.vendor->visible_variable +
-                                  (visible ? "=\"" + std::string(visible) + "\"" : " is not set") +
-                                  "); got " + std::to_string(index) +
+                                  (visible ? "=\"" + *visible + "\"" : " is not set") + "); got " +
+                                  std::to_string(index) +
                                   "; correct HETCOMM_DEVICE or show it more devices");
   }
   static std::mutex mutex;

@@ -13,9 +13,8 @@ namespace hetcomm {
 namespace {
 
 std::string visible(const Vendor& vendor) {
-  const char* value = std::getenv(vendor.visible_variable);
-  return std::string(vendor.visible_variable) +
-         (value == nullptr ? " is not set" : "=\"" + std::string(value) + "\"");
+  const auto value = environment_variable(vendor.visible_variable);
+  return std::string(vendor.visible_variable) + (value ? "=\"" + *value + "\"" : " is not set");
 }
 
 std::string spelled(const Vendor& vendor, const Library& library, const char* function) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <mutex>
 
 #include "base/config.h"
@@ -31,11 +30,11 @@ void set(const CclEnvironment& environment, const Vendor& vendor) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   for (const auto& [variable, value] : environment) {
-    const char* present = std::getenv(variable.c_str());
-    if (present == nullptr) {
-      setenv(variable.c_str(), value.c_str(), 0);
-    } else if (present != value) {
-      log(LogLevel::warning, std::string(vendor.ccl) + ": " + variable + "=" + present +
+    const auto present = environment_variable(variable.c_str());
+    if (!present) {
+      set_environment_variable(variable.c_str(), value);
+    } else if (*present != value) {
+      log(LogLevel::warning, std::string(vendor.ccl) + ": " + variable + "=" + *present +
                                  " is set and stays; the facts of all ranks suggest " + value);
     }
   }
@@ -385,7 +384,9 @@ std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline dead
   validate(options);
   set(options.environment, options.device->vendor());
   // Connections are made now: the first collective would wait for them under the engine's lock.
-  if (options.blocking) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+  if (options.blocking && !environment_variable("NCCL_RUNTIME_CONNECT")) {
+    set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
+  }
   LibraryLog listening;
   auto communicator = CclCommunicator::open(options, deadline);
   CclOptions kept = options;

@@ -92,10 +92,9 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
 
 void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline) {
   if (!options.blocking) {
-    const char* connect = std::getenv("NCCL_RUNTIME_CONNECT");
-    without_blocking_ = connect != nullptr && std::string(connect) != "0"
-                            ? "NCCL_RUNTIME_CONNECT=" + std::string(connect)
-                            : "HETCOMM_CCL_BLOCKING=0";
+    const std::string connect = environment_variable("NCCL_RUNTIME_CONNECT").value_or("0");
+    without_blocking_ =
+        connect != "0" ? "NCCL_RUNTIME_CONNECT=" + connect : "HETCOMM_CCL_BLOCKING=0";
   } else if (library_.CommSplit == nullptr) {
     without_blocking_ = "the library has no ncclCommSplit";
   } else {

@@ -6,15 +6,17 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <sstream>
+
+#include "base/config.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr off_t kMostRead = 16 << 20;
+constexpr const char* kVariables[] = {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"};
 
 // What follows the last `mark`, up to `end` or the end of its line, without spaces around it.
 std::string after_last(const std::string& text, const std::string& mark, const char* end) {
@@ -91,21 +93,21 @@ std::string LibraryLog::Network::lacks(const std::string& wanted,
 LibraryLog::LibraryLog() {
   std::lock_guard lock(memory().mutex);
   if (memory().listeners++ > 0) return;
-  const bool wanted = std::getenv("NCCL_DEBUG") != nullptr ||
-                      std::getenv("NCCL_DEBUG_FILE") != nullptr ||
-                      std::getenv("NCCL_DEBUG_SUBSYS") != nullptr;
+  const bool wanted =
+      std::any_of(std::begin(kVariables), std::end(kVariables),
+                  [](const char* name) { return environment_variable(name).has_value(); });
   memory().ours = !wanted && memory().ready();
   if (!memory().ours) return;
-  setenv("NCCL_DEBUG_FILE", memory().path().c_str(), 1);
-  setenv("NCCL_DEBUG_SUBSYS", "INIT,NET", 1);
-  setenv("NCCL_DEBUG", "INFO", 1);
+  set_environment_variable("NCCL_DEBUG_FILE", memory().path());
+  set_environment_variable("NCCL_DEBUG_SUBSYS", "INIT,NET");
+  set_environment_variable("NCCL_DEBUG", "INFO");
 }
 
 LibraryLog::~LibraryLog() {
   std::lock_guard lock(memory().mutex);
   if (--memory().listeners > 0 || !memory().ours) return;
   // Processes that this one starts have not asked for it.
-  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}) unsetenv(name);
+  for (const char* name : kVariables) set_environment_variable(name, std::nullopt);
 }
 
 LibraryLog::Network LibraryLog::network() {

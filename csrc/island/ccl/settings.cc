@@ -1,5 +1,3 @@
-#include <cstdlib>
-
 #include "base/config.h"
 #include "island/ccl/ccl.h"
 
@@ -22,8 +20,7 @@ void read_ccl_settings(CclOptions& options) {
   options.split_share = chosen("HETCOMM_CCL_SPLIT_SHARE", options.split_share);
   options.blocking = chosen("HETCOMM_CCL_BLOCKING", options.blocking);
   // Without it the first collectives connect as they are called, which must not hold up the host.
-  const char* connect = std::getenv("NCCL_RUNTIME_CONNECT");
-  if (connect != nullptr && std::string(connect) != "0") options.blocking = false;
+  if (environment_variable("NCCL_RUNTIME_CONNECT").value_or("0") != "0") options.blocking = false;
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     throw Error(Code::invalid_argument,
                 "HETCOMM_CCL_MIN_CTAS: expected at most HETCOMM_CCL_MAX_CTAS, which is " +

@@ -4,7 +4,6 @@
 #include <net/if.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/config.h"
@@ -96,14 +95,14 @@ LoadEnvironment::LoadEnvironment() {
   // Hooks on the program's memory calls serve only the cache of RDMA registrations.
   if (rdma_devices().empty()) wanted.push_back({"UCX_MEM_EVENTS", "n"});
   for (const Setting& setting : wanted) {
-    if (std::getenv(setting.key) != nullptr) continue;
-    setenv(setting.key, setting.value, 0);
+    if (environment_variable(setting.key)) continue;
+    set_environment_variable(setting.key, setting.value);
     set_.push_back(setting.key);
   }
 }
 
 LoadEnvironment::~LoadEnvironment() {
-  for (const char* key : set_) unsetenv(key);
+  for (const char* key : set_) set_environment_variable(key, std::nullopt);
 }
 
 std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"); }
@@ -162,7 +161,7 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
   // Only RDMA devices have a port: "mlx5_0:1".
   if (devices.find(':') == std::string::npos) wanted.push_back(kTcpOnly);
   for (const Setting& setting : wanted) {
-    const bool is_set = std::getenv((std::string("UCX_") + setting.key).c_str()) != nullptr;
+    const auto is_set = environment_variable((std::string("UCX_") + setting.key).c_str());
     if (is_set && !setting.over_environment) continue;
     status = ucx.ucp_config_modify(configuration, setting.key, setting.value);
     if (status != UCS_OK && setting.older_value != nullptr) {
