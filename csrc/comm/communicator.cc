@@ -22,7 +22,8 @@ CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
 
 }  // namespace
 
-Communicator::Communicator(Store& store, Options options) : options_(std::move(options)) {
+Communicator::Communicator(Store& store, Options options)
+    : options_(std::move(options)), timeout_(options_.timeout) {
   if (options_.size < 1 || options_.size > Paths::kMaxRanks || options_.rank < 0 ||
       options_.rank >= options_.size) {
     throw Error(Code::invalid_argument, "expected a rank from 0 to size - 1 and a size from 1 to " +
@@ -45,7 +46,7 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
                                             const CallDescriptor& call, uint32_t tag,
                                             const CallOptions& options, bool recorded) const {
   auto run = std::make_shared<Run>(std::move(plan), buffers, call, tag,
-                                   options.timeout.value_or(options_.timeout), device_);
+                                   options.timeout.value_or(timeout_), device_);
   if (device_) run->prepare(queue_->paths->streams()->kernels());
   if (device_ && options.stream) check(run->follow(*options.stream, recorded));
   return run;
@@ -170,7 +171,7 @@ bool Communicator::await_message(int from, uint32_t tag, const Deadline& deadlin
 
 Status Work::wait(std::chrono::nanoseconds timeout) const {
   if (!executor_->wait(*run_, Deadline(timeout))) {
-    return Status(Code::timeout, run_->describe() + " is not complete after " +
+    return Status(Code::timeout, describe() + " is not complete after " +
                                      format_seconds(1e-9 * static_cast<double>(timeout.count())) +
                                      "; it goes on");
   }
@@ -187,6 +188,12 @@ void Communicator::abort(const std::string& reason) {
       *queue_,
       Status(Code::aborted, "rank " + std::to_string(rank()) + " aborted the group: " + reason,
              rank(), rank()));
+}
+
+// Of a receive from any rank it changes when somebody has sent.
+std::string Work::describe() const {
+  const auto held = executor_->lock();
+  return run_->describe();
 }
 
 std::string Work::where() const {

@@ -39,7 +39,7 @@ class Work {
   // On a device: `stream` waits until the operation is over, and the host goes on at once. If the
   // operation fails, the stream goes on too; status() and later calls tell.
   Status order(Stream stream) const;
-  std::string describe() const { return run_->describe(); }
+  std::string describe() const;
   // What it waits for, in words.
   std::string where() const;
   // Of a receive, once it is done: the rank that sent.
@@ -81,8 +81,8 @@ class Communicator {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const Topology& topology() const { return *topology_; }
-  std::chrono::nanoseconds timeout() const { return options_.timeout; }
-  void set_timeout(std::chrono::nanoseconds timeout) { options_.timeout = timeout; }
+  std::chrono::nanoseconds timeout() const { return timeout_; }
+  void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
 
   // The device whose memory the buffers are; null if they are host memory.
   const std::shared_ptr<Device>& device() const { return device_; }
@@ -144,7 +144,8 @@ class Communicator {
                                 const CallOptions& options, bool recorded) const;
   bool recorded(const Plan& plan, const CallOptions& options) const;
 
-  Options options_;
+  const Options options_;
+  std::atomic<std::chrono::nanoseconds> timeout_;
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<Device> device_;
   std::shared_ptr<const Topology> topology_;

@@ -112,6 +112,7 @@ void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
     const auto held = lock();
     std::erase(queues_, queue);
     stranded = queue->active;
+    for (auto& run : stranded) run->finish();
     runs_ -= static_cast<int>(stranded.size());
   }
   announce(stranded);

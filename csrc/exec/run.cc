@@ -81,7 +81,7 @@ void Run::start(Paths& paths, int lane) {
   }
   if (unposted_ > 0) requests_ = std::make_unique<Request[]>(steps.size());
   std::reverse(ready_.begin(), ready_.end());  // started from the back: in plan order
-  if (left_ == 0) finished_ = true;
+  if (left_ == 0) finish();
 }
 
 std::byte* Run::address(const Range& range) const {
@@ -127,7 +127,7 @@ bool Run::progress() {
   network_ = !in_flight_.empty();
   if (!status_.ok()) look_at_island();
   if (status_.ok() ? left_ == 0 : settled() || Clock::now() - failed_at_ > kSettleBound) {
-    finished_ = true;
+    finish();
   }
   return moved || finished_;
 }
@@ -260,10 +260,7 @@ void Run::fail(const Status& status) {
   if (finished_ || !status_.ok()) return;
   status_ = status;
   failed_at_ = Clock::now();
-  if (!started()) {
-    finished_ = true;
-    return;
-  }
+  if (!started()) return finish();
   if (active_island_ >= 0) {
     paths_->island()->abandon(lane_);
     active_island_ = -1;
@@ -279,13 +276,19 @@ void Run::fail(const Status& status) {
     }
   }
   look_at_island();
-  if (settled()) finished_ = true;
+  if (settled()) finish();
+}
+
+void Run::finish() {
+  finished_ = true;
+  let_go_ = settled();
 }
 
 void Run::settle() {
   poll_messages();
   if (device_steps_) poll_device();
   look_at_island();
+  let_go_ = settled();
 }
 
 void Run::look_at_island() {
@@ -327,7 +330,7 @@ void Run::announce() {
   {
     std::lock_guard lock(listener_mutex_);
     listeners.swap(listeners_);
-    if (settled()) {
+    if (let_go_) {
       released.swap(held_);
       device_scratch_ = DeviceBlock();
       staging_ = DeviceBlock();
@@ -338,7 +341,7 @@ void Run::announce() {
 
 void Run::hold(std::shared_ptr<void> memory) {
   std::lock_guard lock(listener_mutex_);
-  if (!done() || !settled()) held_.push_back(std::move(memory));
+  if (!done() || !let_go_) held_.push_back(std::move(memory));
 }
 
 void Run::when_done(std::function<void(const Status&)> listener) {

@@ -53,7 +53,9 @@ class Run {
   void fail(const Status& status);
 
   bool started() const { return paths_ != nullptr; }
-  bool finished() const { return finished_; }     // under the lock
+  bool finished() const { return finished_; }  // under the lock
+  // Under the lock: it ends as it stands, and nothing moves it any more.
+  void finish();
   bool uses_network() const { return network_; }  // under the lock: messages are in flight
   // Under the lock: what it does inside the island is in the engine's stream, so that later runs
   // may follow.
@@ -151,6 +153,7 @@ class Run {
   bool awaits_caller_ = false;      // messages from or to home wait for the caller's stream
   std::vector<int> held_messages_;  // which of a collective
   bool finished_ = false;
+  std::atomic<bool> let_go_{false};  // finished, and nothing refers to the buffers any more
 
   Status status_;
   std::atomic<bool> done_{false};

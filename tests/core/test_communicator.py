@@ -120,6 +120,54 @@ def test_threads_of_one_rank_share_a_communicator() -> None:
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
+    """Collectives of some threads and questions of another, until one aborts a group of each."""
+    groups, calls = 3, 30
+    stores = [_core.LocalStore() for _ in range(groups)]
+
+    def program(watched: Communicator) -> None:
+        rank, size = watched.rank, watched.size
+        others = [
+            Communicator(store, rank, size, BOUND, f"{i}", executor(rank), hosts[rank])
+            for i, store in enumerate(stores)
+        ]
+        failures: list[BaseException] = []
+        shown: list[_core.Work] = []
+
+        def collectives(number: int) -> None:
+            try:
+                rng = random.Random(number)
+                for seed in range(calls):
+                    call = Call(others[number], random_spec(rng, size), seed, rng.random() < 0.5)
+                    shown.append(call.work)
+                    call.check()
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=collectives, args=(i,)) for i in range(groups)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                assert all(work.where() for work in shown[-groups:])
+                assert all(other.path_to(1 - rank) for other in others)
+                thread.join(0.002)
+        assert not failures, failures
+        all_reduce(watched)  # the other rank is through, too
+        waiting = others[0].recv(np.zeros(1), Dtype.float64, 1 - rank)
+        ending = threading.Thread(target=others[0].abort)
+        ending.start()
+        with pytest.raises(_core.AbortedError):
+            waiting.wait()
+        ending.join()
+        all_reduce(watched)
+        for other in others:
+            other.leave()
+
+    agree(play(hosts, program))
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
 @pytest.mark.parametrize("count", [0, 1, 1000, 300_000])
 def test_messages_are_matched_by_tag_and_keep_their_order(hosts: str, count: int) -> None:
     def program(communicator: Communicator) -> None:
