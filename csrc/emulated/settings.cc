@@ -60,7 +60,7 @@ struct Read {
     try {
       settings.devices = static_cast<int>(setting("HETCOMM_EMULATED_DEVICES", 8, 0, 128));
       settings.copy_rate = setting("HETCOMM_EMULATED_COPY_RATE", 0, 0, kFastest);
-      settings.latency_us = setting("HETCOMM_EMULATED_LATENCY", 0, 0, 10'000'000);
+      settings.latency_us = setting("HETCOMM_EMULATED_LATENCY", 0, 0, 60'000'000);
       settings.direct = setting("HETCOMM_EMULATED_DIRECT", 0, 0, 1) != 0;
       settings.networks = setting("HETCOMM_EMULATED_NETWORKS", "Socket");
       if (auto text = setting("HETCOMM_EMULATED_FAULT")) parse_fault(*text, settings);

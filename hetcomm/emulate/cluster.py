@@ -250,9 +250,9 @@ def _check_gpus(host: Host, at: str) -> None:
                 host.vendor,
                 f"delete {key} or change vendor",
             )
-    if not 0 <= host.copy_latency <= 10_000_000:
+    if not 0 <= host.copy_latency <= 60_000_000:
         _refuse(
-            at + "copy_latency", "microseconds, at most 10000000", host.copy_latency, "correct it"
+            at + "copy_latency", "microseconds, at most 60000000", host.copy_latency, "correct it"
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from emulated_vendor import (
@@ -169,17 +171,32 @@ print(enqueued, time.monotonic() - start)
 """
 
 
+def copies(vendor: str, directions: int, **environment: str) -> list[float]:
+    """Seconds until all copies were enqueued, and until they were over."""
+    return [float(word) for word in run(COPY, vendor, str(directions), **environment).split()]
+
+
+def undisturbed(measure: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
+    """The first measurement that is good: a busy machine delays some, but not all of them."""
+    for _ in range(8):
+        if good(measured := measure()):
+            return measured
+    pytest.fail(f"the last of 8 measurements: {measured}")
+
+
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_copies_take_the_rate_of_their_engine(vendor: str, directions: int) -> None:
-    text = run(COPY, vendor, str(directions), HETCOMM_EMULATED_COPY_RATE="64M")
-    enqueued, total = map(float, text.split())
-    assert enqueued < 0.25  # the host does not wait
-    assert 0.49 < total < 0.9  # 0.5 s at this rate, and the engines work at the same time
+    # The host does not wait. 0.5 s at this rate, and the engines work at the same time.
+    quickest = undisturbed(
+        lambda: copies(vendor, directions, HETCOMM_EMULATED_COPY_RATE="64M"),
+        lambda took: took[0] < 0.25 and took[1] < 0.9,
+    )
+    assert quickest[1] > 0.49
 
 
 def test_without_a_rate_copies_are_not_held() -> None:
-    assert float(run(COPY, "nvidia", "1").split()[1]) < 0.25
+    undisturbed(lambda: copies("nvidia", 1), lambda took: took[1] < 0.25)
 
 
 def test_latency_is_added_to_every_copy() -> None:
@@ -194,7 +211,8 @@ for _ in range(10):
 runtime("StreamSynchronize", stream)
 print(time.monotonic() - start)
 """
-    assert 0.1 <= float(run(program, HETCOMM_EMULATED_LATENCY="10000")) < 1
+    measure = lambda: float(run(program, HETCOMM_EMULATED_LATENCY="10000"))  # noqa: E731
+    assert undisturbed(measure, lambda seconds: seconds < 1) >= 0.1
 
 
 @pytest.mark.parametrize(

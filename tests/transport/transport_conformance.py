@@ -172,17 +172,18 @@ class TransportConformance:
 
     def test_sleeps_until_something_arrives(self, start: Callable) -> None:
         transport, link, _, _ = start(child_echo)
-        into = bytearray(8)
-        receive = transport.recv(12, into)
-        send = link.send(11, b"wake me!")
         deadline = time.monotonic() + BOUND
         slept = 0
-        while not (receive.done and send.done):
-            assert time.monotonic() < deadline
-            if not transport.progress() and transport.prepare_to_sleep():
-                slept += 1
-                assert select.select([transport.event_fd], [], [], BOUND)[0], "never woken"
-        assert into == b"wake me!" and slept > 0
+        while slept == 0:  # where the answer was there first, once more
+            into = bytearray(8)
+            receive = transport.recv(12, into)
+            send = link.send(11, b"wake me!")
+            while not (receive.done and send.done):
+                assert time.monotonic() < deadline
+                if not transport.progress() and transport.prepare_to_sleep():
+                    slept += 1
+                    assert select.select([transport.event_fd], [], [], BOUND)[0], "never woken"
+            assert into == b"wake me!"
 
     def test_another_process_echoes(self, start: Callable) -> None:
         transport, link, child, _ = start(child_echo)
