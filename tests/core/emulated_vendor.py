@@ -79,7 +79,7 @@ class Runtime:
 def run(program: str, *arguments: str, timeout: float = 60, **environment: str) -> str:
     """What the Python text `program` prints in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-P", "-c", program, *arguments],
         env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{PACKAGE.parent}"} | environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -364,7 +364,7 @@ def test_a_small_dev_shm_is_an_error_and_no_crash() -> None:
         import os
         assert os.listdir("/dev/shm") == []
     """)
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode == 77:
         pytest.skip("no private mount can be made here")
