@@ -26,7 +26,6 @@ from islands import (
 
 from hetcomm import _core
 
-pytestmark = pytest.mark.timeout(120)
 SHARED_MEMORY = Path("/dev/shm")
 
 
