@@ -13,8 +13,10 @@ demo: build
 test: lint build
 	$(BIN)/pytest
 
+# Something of every layer, without what is marked slow.
 test-fast: build
-	$(BIN)/pytest tests/plan tests/core
+	$(BIN)/pytest -m "not slow" tests/plan tests/core tests/transport/test_ucx_library.py \
+	  tests/faults/test_killed.py::test_killed_while_idle tests/torch/test_invalid.py
 
 # RDMA in an emulated machine: downloads its kernel at first use.
 test-rdma: build

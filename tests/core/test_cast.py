@@ -111,6 +111,7 @@ def test_refuses_buffers_that_do_not_fit() -> None:
             _core.cast(*arguments)
 
 
+@pytest.mark.slow
 @instruction_sets.inside
 @pytest.mark.parametrize("name", instruction_sets.NAMES)
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:

@@ -267,6 +267,7 @@ def test_dequantise_has_the_bits_of_the_host(run: Run, dtype: str, bits: int, gr
             np.testing.assert_array_equal(target, want, f"seed {SEED}: {count} from {used} {first}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_nvcc_compiles_every_kernel(tmp_path: Path, architecture: str) -> None:
     nvcc = shutil.which("nvcc")

@@ -299,6 +299,7 @@ def fork(body: object, *arguments: object) -> int:
     return child
 
 
+@pytest.mark.slow
 def test_members_as_processes() -> None:
     members = 4
     name = _core.create_shm_segment(members, 4, 0)

@@ -178,6 +178,7 @@ def test_refuses_what_it_cannot_do() -> None:
             _core.dequantise(*arguments)
 
 
+@pytest.mark.slow
 @instruction_sets.inside
 @pytest.mark.parametrize("name", instruction_sets.NAMES)
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:

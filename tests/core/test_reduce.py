@@ -319,6 +319,7 @@ def test_an_unknown_instruction_set_is_an_error() -> None:
     assert not usable("avx3")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("HETCOMM_ISA" in os.environ, reason="runs inside the test below")
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:

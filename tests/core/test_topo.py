@@ -206,6 +206,7 @@ def test_rank_0_prints_the_cluster(port: str) -> None:
     assert all(host["explanations"] for host in facts["hosts"])
 
 
+@pytest.mark.slow
 def test_the_paths_that_were_taken(port: str) -> None:
     settings = {"HETCOMM_SOCKET_IFNAME": "lo"}
     first = start(port, 0, "--json", "--paths", HETCOMM_HOST_ID="a", **settings)
@@ -227,6 +228,7 @@ def test_paths_of_one_kind_share_a_row() -> None:
     assert "Paths taken" not in page(Topology(ranks), [[]] * 3)
 
 
+@pytest.mark.slow
 def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
     first, second = start(port, 0), start(port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")
     assert (
