@@ -128,5 +128,14 @@ def _backend_of(group: Any, tensor: Any) -> Any:
     return chosen._get_backend(tensor.device)
 
 
-# Without it, the others could not tell a process that ends in good order from one that died.
-atexit.register(_core.shut_down)
+def _shut_down() -> None:
+    """Without it, the others could not tell a process that ends in good order from one that died.
+
+    Every operation ends then; what waits for its future needs the interpreter once more.
+    """
+    _core.shut_down()
+    if "hetcomm._torch" in sys.modules:
+        _torch_module().finish_callbacks()
+
+
+atexit.register(_shut_down)

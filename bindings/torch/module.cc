@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "torch/backend.h"
+#include "torch/callbacks.h"
 
 namespace py = pybind11;
 
@@ -32,6 +33,10 @@ PYBIND11_MODULE(_torch, module) {
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
       py::arg("vendor"), py::arg("device"),
       "A c10d Backend over a new communicator; timeout in seconds.");
+  module.def(
+      "finish_callbacks", [] { hetcomm::finish_callbacks(std::chrono::seconds(5)); },
+      py::call_guard<py::gil_scoped_release>(),
+      "Waits up to 5 s for what users have attached to futures.");
   module.def(
       "register_buffer",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {

@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "torch/callbacks.h"
+
 namespace py = pybind11;
 
 namespace hetcomm {
@@ -109,6 +111,7 @@ std::exception_ptr TorchWork::exception() const {
 bool TorchWork::wait(std::chrono::milliseconds timeout) {
   const Status waited = timeout == kNoTimeout ? work_.wait() : work_.wait(timeout_of(timeout));
   const Status status = work_.done() ? shared_->complete(work_.status()) : waited;
+  if (work_.done()) complete_future();
   if (!status.ok()) throw_python(status);
   return true;
 }
@@ -122,15 +125,34 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   if (shared_->future) return shared_->future;
   shared_->future =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  if (work_.done()) {
+    shared_->complete(work_.status());
+    shared_->tell();  // nobody has attached anything yet
+    return shared_->future;
+  }
   work_.when_done([shared = shared_](const Status& status) {
-    const Status& outcome = shared->complete(status);
-    if (outcome.ok()) {
-      shared->future->markCompleted(c10::IValue(shared->outputs));
-    } else {
-      shared->future->setError(python_exception(outcome));
-    }
+    shared->complete(status);
+    run_callback([shared] { shared->tell(); });
   });
   return shared_->future;
+}
+
+void TorchWork::Shared::tell() {
+  if (outcome.ok()) {
+    future->markCompleted(c10::IValue(outputs));
+  } else {
+    future->setError(python_exception(outcome));
+  }
+}
+
+// Who has waited for the operation finds its future complete as well.
+void TorchWork::complete_future() {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    std::lock_guard lock(mutex_);
+    future = shared_->future;
+  }
+  if (future) future->wait();
 }
 
 }  // namespace hetcomm

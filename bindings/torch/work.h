@@ -42,7 +42,10 @@ class TorchWork : public c10d::Work {
 
     // Does once what remains after the operation; returns how it ended in all.
     const Status& complete(const Status& status);
+    void tell();  // the future, after that
   };
+
+  void complete_future();
 
   hetcomm::Work work_;
   uint64_t sequence_;

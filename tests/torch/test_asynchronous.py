@@ -68,6 +68,19 @@ def futures(rank: int, size: int, seed: int) -> None:
         assert torch.equal(outputs[peer], _input(peer, 0, 50))
 
 
+def waiting_callbacks(rank: int, size: int, seed: int) -> None:
+    """What is attached to a future waits for a further operation, and so on, four deep."""
+
+    def begin(call: int) -> Any:
+        future = dist.all_reduce(_input(rank, call, 3000), async_op=True).get_future()
+        if call == 4:
+            return future
+        return future.then(lambda done: [*done.value(), *begin(call + 1).wait()])
+
+    for call, tensor in enumerate(begin(0).wait()):
+        assert torch.equal(tensor, _sum(list(range(size)), call, 3000)), f"call {call}"
+
+
 def dropped(rank: int, size: int, seed: int) -> None:
     """Nobody keeps the work or the tensor; later calls are right all the same."""
     for call in range(30):
@@ -163,8 +176,10 @@ def objects(rank: int, size: int, seed: int) -> None:
     assert gathered is None or [one["rank"] for one in gathered] == list(range(size))
 
 
-PROGRAMS = [many_in_flight, futures, dropped, overlapping_groups, two_threads, ring_of_messages,
-            objects]  # fmt: skip
+PROGRAMS = [
+    many_in_flight, futures, waiting_callbacks, dropped, overlapping_groups, two_threads,
+    ring_of_messages, objects,
+]  # fmt: skip
 
 
 def _run_all(rank: int, size: int, seed: int) -> dict[str, float]:
