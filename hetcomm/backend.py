@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +18,11 @@ def create(options: Any, backend_options: Any) -> Any:
 
     Args:
         options: torch's DistributedBackendOptions (store, rank, size, timeout, name of the group).
-        backend_options: pg_options of the caller; hetcomm has none.
+        backend_options: pg_options of the caller: none, or those of another group of hetcomm, which
+            say nothing that the caller's timeout does not.
 
     Raises:
+        hetcomm.InvalidArgumentError: the options are of another backend.
         hetcomm.VendorError: hetcomm was installed without torch, or against another torch.
         hetcomm.Error: a rank cannot take part; on every rank.
     """
@@ -35,6 +38,7 @@ def create(options: Any, backend_options: Any) -> Any:
         ) from error
 
     timeout = options.timeout
+    _check_options(backend_options, timeout)
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
     vendor, device = _detect()
     store = _attempts.fresh(
@@ -72,12 +76,37 @@ def _detect() -> tuple[str, int]:
     return vendor, torch.cuda.current_device() or -1
 
 
-def _served() -> set[str]:
-    """The types of the devices whose tensors the new group gives to hetcomm; empty if unknown.
+def _check_options(given: Any, timeout: Any) -> None:
+    """Refuses options of another backend, unless such a one serves the group as well."""
+    if given is None:
+        return
+    of = getattr(given, "backend", None)
+    if of == "hetcomm":
+        if given._timeout != timeout:
+            warnings.warn(
+                f"hetcomm: the timeout of pg_options, {given._timeout}, is not used: the group's "
+                f"is that of the call, {timeout}; pass timeout=",
+                stacklevel=2,
+            )
+    elif set(_backends().values()) <= {"hetcomm"}:
+        raise _core.InvalidArgumentError(
+            "pg_options: expected None, or a copy of the options of another hetcomm group; got "
+            f"{type(given).__qualname__}{f' of {of}' if of else ''}; leave pg_options out: a group "
+            "of hetcomm has only timeout="
+        )
 
-    torch calls create() once for all of them and does not say which they are, so this looks where
-    torch's own function has them. Should a later torch keep them elsewhere, a group of CPU tensors
-    is what it is without this: correct, through the GPU.
+
+def _served() -> set[str]:
+    """The types of the devices whose tensors the new group gives to hetcomm; empty if unknown."""
+    return {device for device, backend in _backends().items() if backend == "hetcomm"}
+
+
+def _backends() -> dict[str, str]:
+    """The new group's backends by type of device; empty if unknown.
+
+    torch calls create() once for all types that hetcomm serves and does not say which they are, so
+    this looks where torch's own function has them. Should a later torch keep them elsewhere, a
+    group of CPU tensors is what it is without this: correct, through the GPU.
     """
     from torch.distributed.distributed_c10d import BackendConfig
 
@@ -86,9 +115,8 @@ def _served() -> set[str]:
         frame = frame.f_back
     config = frame.f_locals.get("backend_config")
     if not isinstance(config, BackendConfig):
-        return set()
-    served = config.get_device_backend_map().items()
-    return {device for device, backend in served if backend == "hetcomm"}
+        return {}
+    return dict(config.get_device_backend_map())
 
 
 def register_buffer(tensor: Any, group: Any = None) -> None:

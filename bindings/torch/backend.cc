@@ -11,7 +11,11 @@ namespace hetcomm {
 TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            std::chrono::nanoseconds timeout, const std::string& name,
                            const std::string& vendor, int device)
-    : c10d::Backend(rank, size), store_(store), name_(name), vendor_(vendor) {
+    : c10d::Backend(rank, size),
+      store_(store),
+      name_(name),
+      vendor_(vendor),
+      answer_(c10::intrusive_ptr<c10d::Backend>()) {
   TorchStore torch_store(store);
   Communicator::Options options;
   options.rank = rank;
@@ -25,13 +29,16 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   home_ = std::make_shared<const Home>(communicator_->device(), rank, info.vendor, info.host_name);
 }
 
+TorchBackend::~TorchBackend() { release_resources(); }
+
 // Python may drop the last reference with the interpreter's lock held, which the progress thread
 // may need to complete a future.
-TorchBackend::~TorchBackend() {
-  if (Py_IsInitialized() && PyGILState_Check()) {
-    pybind11::gil_scoped_release release;
-    communicator_.reset();
-  }
+void TorchBackend::release_resources() {
+  std::optional<pybind11::gil_scoped_release> release;
+  if (Py_IsInitialized() && PyGILState_Check()) release.emplace();
+  communicator_.reset();
+  store_.reset();
+  asked_.reset();
 }
 
 TorchBackend::WorkPointer TorchBackend::start(Call call) {
@@ -55,7 +62,9 @@ TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, con
                     ": expected tensors on the device while a graph is being recorded, got CPU "
                     "tensors, which are copied now; move them there first");
   }
+  if (timed_ || observer_->has_hook()) call.timing = std::make_shared<Timing>();
   hetcomm::Work work = submit(call, options);
+  if (call.timing) observer_->watch(work, call.timing, call.type, sequence);
   if (streamed) {
     return batched(
         c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_, sequence));
@@ -206,6 +215,16 @@ void TorchBackend::register_buffer(const at::Tensor& tensor) {
 
 void TorchBackend::deregister_buffer(const at::Tensor& tensor) {
   with_python_errors([&] { communicator_->deregister_buffer(tensor.data_ptr()); });
+}
+
+ErrorType TorchBackend::getError() {
+  // In torch's order: success, timeout, error of the communicator, error of another rank.
+  const Code code = communicator_->failure().code();
+  const int error = code == Code::ok            ? 0
+                    : code == Code::timeout     ? 1
+                    : code == Code::peer_failed ? 3
+                                                : 2;
+  return static_cast<ErrorType>(error);
 }
 
 void TorchBackend::abort() { communicator_->abort("torch asked for it"); }

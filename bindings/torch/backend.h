@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "torch/call.h"
+#include "torch/observer.h"
 #include "torch/options.h"
 #include "torch/work.h"
 
@@ -20,6 +21,8 @@ class TorchBackend : public c10d::Backend {
                std::chrono::nanoseconds timeout, const std::string& name, const std::string& vendor,
                int device);
   ~TorchBackend() override;
+  // When nobody holds this any more, though its parent may remember it.
+  void release_resources() override;
 
   const std::string getBackendName() const override { return "hetcomm"; }
 
@@ -72,9 +75,29 @@ class TorchBackend : public c10d::Backend {
   bool supportsShrinking() const { return true; }
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
                                            const c10::intrusive_ptr<Options>& options);
+  bool supportsSplitting() const { return true; }
+  // A group of these ranks, in this order; null on a rank that is not one of them.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options);
+  // A group of all who meet in the store, of whatever groups they are now.
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<Options>& options,
+                                          const int& rank, const int& size);
+  c10::intrusive_ptr<Options> getBackendOptions();
+  int children() const { return children_; }  // made so far
   void setTimeout(std::chrono::milliseconds timeout);
+  ErrorType getError();
   void abort();
   void shutdown();
+
+  // The hook is called once for every operation that succeeds, on the thread that completed it.
+  void registerOnCompletionHook(
+      std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  // Until no operation is under way and the hook has been called for all.
+  void waitForPendingWorks();
+  // Works started from now on know how long they took.
+  void enableCollectivesTiming() override { timed_ = true; }
 
   // Memory that collectives use again and again; all ranks of an island register theirs.
   void register_buffer(const at::Tensor& tensor);
@@ -109,12 +132,29 @@ class TorchBackend : public c10d::Backend {
   template <typename Submit>
   WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  // A group whose members meet in a place of the store. One thread at a time, as all ranks make
+  // them in one order.
+  c10::intrusive_ptr<c10d::Backend> child(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::string& place, int rank, int size,
+                                          const c10::intrusive_ptr<Options>& options,
+                                          const std::string& name);
+  template <typename Make>
+  c10::intrusive_ptr<c10d::Backend> once(const c10::intrusive_ptr<c10d::Store>& asked,
+                                         const Make& make);
+
+  c10::intrusive_ptr<c10d::Store> store_;
   const std::string name_, vendor_;
   std::unique_ptr<Communicator> communicator_;
   std::shared_ptr<const Home> home_;
   std::atomic<uint64_t> sequence_{0};
   uint32_t monitored_ = 0;  // barriers so far
+  std::atomic<int> children_{0};
+  std::map<std::string, int> splits_;  // by members
+  // The last child that was asked for with a store, while somebody holds it.
+  c10::intrusive_ptr<c10d::Store> asked_;
+  c10::weak_intrusive_ptr<c10d::Backend> answer_;
+  std::atomic<bool> timed_{false};
+  const std::shared_ptr<Observer> observer_ = std::make_shared<Observer>();
 };
 
 }  // namespace hetcomm

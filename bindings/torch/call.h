@@ -9,6 +9,7 @@
 
 #include "plan/plan.h"
 #include "torch/home.h"
+#include "torch/observer.h"
 #include "torch/tensors.h"
 
 namespace hetcomm {
@@ -40,6 +41,7 @@ struct Call {
   bool will_wait = false;
   Tensors keep, inputs, outputs;  // what it uses, was given, and gives
   std::function<void()> finish;
+  std::shared_ptr<Timing> timing;  // null unless somebody wants to know
 
   // How the tensors take part; that of all, fixed by the first.
   Home::Access access() const { return access_.value_or(Home::Access::direct); }

@@ -77,6 +77,12 @@ uint64_t CombinedWork::getSequencenumber() const {
   return parts_.empty() ? 0 : parts_.back()->getSequencenumber();
 }
 
+float CombinedWork::getDuration() const {
+  float longest = 0;
+  for (const auto& part : parts_) longest = std::max(longest, part->getDuration());
+  return longest;
+}
+
 c10::intrusive_ptr<c10d::Work> combined(CombinedWork::Parts parts, int rank) {
   if (parts.size() == 1) return parts[0];
   return c10::make_intrusive<CombinedWork>(std::move(parts), rank);

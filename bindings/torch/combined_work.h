@@ -22,6 +22,7 @@ class CombinedWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override;
+  float getDuration() const override;  // of the longest
 
  private:
   const Parts parts_;

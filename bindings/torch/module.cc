@@ -19,6 +19,27 @@ hetcomm::TorchBackend& ours(c10d::Backend& backend) {
 
 PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetcomm as a torch.distributed backend.";
+  py::class_<hetcomm::GroupOptions, c10d::Backend::Options,
+             c10::intrusive_ptr<hetcomm::GroupOptions>>(
+      module, "GroupOptions", "What a group was made with; torch copies it to split the group.")
+      .def(
+          "__deepcopy__",
+          [](const hetcomm::GroupOptions& self, const py::dict&) {
+            return c10::make_intrusive<hetcomm::GroupOptions>(self);
+          },
+          py::arg("memo"));
+  py::class_<hetcomm::TorchBackend, c10d::Backend, c10::intrusive_ptr<hetcomm::TorchBackend>>(
+      module, "TorchBackend", "A c10d Backend over a communicator.")
+      .def(
+          "perform_nocolor_split", [](hetcomm::TorchBackend&, const py::object&) {},
+          py::arg("device"),
+          "What torch calls on ranks that a new group leaves out: they have no part in it.")
+      .def_property_readonly("options", &hetcomm::TorchBackend::getBackendOptions,
+                             "A copy of what the group was made with.")
+      .def("get_error", &hetcomm::TorchBackend::getError, py::call_guard<py::gil_scoped_release>(),
+           "Why the group is unusable; SUCCESS while it is not.")
+      .def("comm_split_count", &hetcomm::TorchBackend::children,
+           "How many groups were made of this one.");
   module.def(
       "create_backend",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "torch/backend.h"
 
@@ -30,10 +29,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
     constexpr int kAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
     if (flags == kAbort) abort();
     const std::string name = name_ + " without " + left_out;
-    return c10::make_intrusive<TorchBackend>(
-        c10::make_intrusive<c10d::PrefixStore>("shrunk/" + left_out, store_), before, survivors,
-        options ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
-        communicator_->device() ? communicator_->device()->index() : -1);
+    return child(store_, "shrunk/" + left_out, before, survivors, options, name);
   });
 }
 

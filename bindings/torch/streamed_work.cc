@@ -12,6 +12,7 @@ StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t seq
     : c10d::Work(rank, call.type, call.title(), call.shown()),
       work_(std::move(work)),
       sequence_(sequence),
+      timing_(std::move(call.timing)),
       home_(std::move(call.home)),
       outputs_(std::move(call.outputs)) {
   call.keep.insert(call.keep.end(), outputs_.begin(), outputs_.end());

@@ -28,12 +28,14 @@ class StreamedWork : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
+  float getDuration() const override { return duration(work_, timing_); }
 
  private:
   void order(const c10::Stream& stream);
 
   hetcomm::Work work_;
   uint64_t sequence_;
+  std::shared_ptr<const Timing> timing_;
   std::shared_ptr<const Home> home_;
   std::vector<at::Tensor> outputs_, kept_;
   std::optional<c10::Event> finished_;  // that what remained is done

@@ -82,7 +82,8 @@ const Status& TorchWork::Shared::complete(const Status& status) {
 TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence)
     : c10d::Work(rank, call.type, call.title(), call.shown()),
       work_(std::move(work)),
-      sequence_(sequence) {
+      sequence_(sequence),
+      timing_(std::move(call.timing)) {
   shared_ = std::make_shared<Shared>();
   work_.hold(std::make_shared<Call::Tensors>(std::move(call.keep)));
   shared_->outputs = std::move(call.outputs);

@@ -29,6 +29,7 @@ class TorchWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
+  float getDuration() const override { return duration(work_, timing_); }
 
  private:
   // What outlives this handle when the user drops it before the operation is complete.
@@ -49,6 +50,7 @@ class TorchWork : public c10d::Work {
 
   hetcomm::Work work_;
   uint64_t sequence_;
+  std::shared_ptr<const Timing> timing_;
   std::shared_ptr<Shared> shared_;
 };
 

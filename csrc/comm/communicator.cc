@@ -169,6 +169,15 @@ bool Communicator::await_message(int from, uint32_t tag, const Deadline& deadlin
   return queue_->paths->arrived(from, body);
 }
 
+bool Communicator::wait_until_idle(const Deadline& deadline) {
+  return executor_->drain([&] { return !queue_->busy(); }, deadline);
+}
+
+Status Communicator::failure() const {
+  const auto held = executor_->lock();
+  return queue_->failure;
+}
+
 Status Work::wait(std::chrono::nanoseconds timeout) const {
   if (!executor_->wait(*run_, Deadline(timeout))) {
     return Status(Code::timeout, describe() + " is not complete after " +

@@ -109,6 +109,11 @@ class Communicator {
   // that takes longer. Throws the group's failure.
   bool await_message(int from, uint32_t tag, const Deadline& deadline);
 
+  // Waits until no operation is under way; false if that takes longer.
+  bool wait_until_idle(const Deadline& deadline);
+  // Why the group is unusable; ok while it is not.
+  Status failure() const;
+
   // Ends every operation on every rank with Code::aborted. Never blocks for long.
   void abort(const std::string& reason);
   // What leaving does, callable early (at process exit); later operations fail.

@@ -43,7 +43,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Job:
     """The ranks' hosts by name (one memory system each), bounds in seconds, a folder, what each
-    rank's environment has beyond this process's, and what it does before there is a group."""
+    rank's environment has beyond this process's, and what it does before there is a group, which
+    is bound to the device that this returns, if any."""
 
     hosts: Sequence[str]
     folder: Path
@@ -51,7 +52,7 @@ class Job:
     group_timeout: float = 60.0
     backend: str = "hetcomm"
     environments: Sequence[Mapping[str, str]] = ()
-    prepare: Callable[[], object] | None = None
+    prepare: Callable[[], Any] | None = None
     may_die: Sequence[int] = ()  # ranks that need not exit with 0
 
 
@@ -82,8 +83,7 @@ def _main(
     torch.set_num_threads(1)
     outcome = Outcome(rank)
     try:
-        if job.prepare is not None:
-            job.prepare()
+        device = job.prepare() if job.prepare is not None else None
         store = dist.FileStore(str(job.folder / "store"), len(job.hosts))
         dist.init_process_group(
             job.backend,
@@ -91,6 +91,7 @@ def _main(
             rank=rank,
             world_size=len(job.hosts),
             timeout=timedelta(seconds=job.group_timeout),
+            device_id=device,
         )
         outcome.value = function(rank, len(job.hosts), *arguments)
     except BaseException as error:

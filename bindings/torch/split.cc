@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "torch/backend.h"
+
+namespace hetcomm {
+namespace {
+
+std::string joined(const std::vector<int>& ranks, const char* separator) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : separator) + std::to_string(rank);
+  return text;
+}
+
+void check_ranks(const std::vector<int>& ranks, int size) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  const bool valid = !sorted.empty() && sorted.front() >= 0 && sorted.back() < size &&
+                     std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  if (valid) return;
+  throw Error(Code::invalid_argument, "split: expected ranks of the group, each once, from 0 to " +
+                                          std::to_string(size - 1) + "; got [" +
+                                          joined(ranks, ", ") +
+                                          "]; ranks count within the group that is split");
+}
+
+}  // namespace
+
+// A communicator of its own rather than one split off the parent's: its members may share a better
+// network than all members of an island do, and need nobody else to make it.
+c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::string& place, int rank, int size,
+                                                      const c10::intrusive_ptr<Options>& options,
+                                                      const std::string& name) {
+  const auto made = c10::make_intrusive<TorchBackend>(
+      c10::make_intrusive<c10d::PrefixStore>(place, store), rank, size,
+      options ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
+      communicator_->device() ? communicator_->device()->index() : -1);
+  ++children_;
+  return made;
+}
+
+// Torch may ask once for each type of device that this backend serves, and keeps the first answer.
+template <typename Make>
+c10::intrusive_ptr<c10d::Backend> TorchBackend::once(const c10::intrusive_ptr<c10d::Store>& asked,
+                                                     const Make& make) {
+  if (asked_ == asked) {
+    if (auto made = answer_.lock()) return made;
+  }
+  auto made = make();
+  asked_ = asked;
+  answer_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
+  return made;
+}
+
+c10::intrusive_ptr<c10d::Backend> TorchBackend::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  return with_python_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
+    check_ranks(ranks, size_);
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+    if (mine == ranks.end()) return nullptr;
+    return once(store, [&] {
+      // Not in the store that torch gives: in its name torch counts the groups of this process,
+      // which need not be as many on the other members.
+      const std::string members = joined(ranks, "-");
+      const std::string place = "split/" + members + "/" + std::to_string(splits_[members]++);
+      return child(store_, place, static_cast<int>(mine - ranks.begin()),
+                   static_cast<int>(ranks.size()), options, name_ + " ranks " + members);
+    });
+  });
+}
+
+c10::intrusive_ptr<c10d::Backend> TorchBackend::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank, const int& size) {
+  return with_python_errors([&] {
+    return once(store,
+                [&] { return child(store, "hetcomm", rank, size, options, name_ + " merged"); });
+  });
+}
+
+c10::intrusive_ptr<c10d::Backend::Options> TorchBackend::getBackendOptions() {
+  return c10::make_intrusive<GroupOptions>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(communicator_->timeout()));
+}
+
+}  // namespace hetcomm
