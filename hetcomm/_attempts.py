@@ -72,4 +72,4 @@ def _pause_until(end: float, missing: list[int], group: str, size: int, timeout:
             f'rank {missing[0]} of {size} did not come to group "{group}" within {timeout:g} s; '
             "see that it runs, or raise the timeout"
         )
-    time.sleep(_PAUSE if missing else 0)
+    time.sleep(_PAUSE * max(1, size / 32) if missing else 0)

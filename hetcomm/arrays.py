@@ -11,7 +11,11 @@ Array = Any  # with the buffer protocol, such as NumPy's, or with DLPack
 
 
 def _library(array: Array) -> Any:
-    return sys.modules.get(type(array).__module__.partition(".")[0])
+    for kind in type(array).__mro__:  # the array may be of a class of the user's
+        found = sys.modules.get(kind.__module__.partition(".")[0])
+        if hasattr(found, "empty"):
+            return found
+    return None
 
 
 def shape(array: Array) -> tuple[int, ...]:

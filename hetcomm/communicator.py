@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,9 +82,9 @@ class Communicator:
                 one; HETCOMM_VENDOR if empty, else "cpu".
         """
         vendor, _, index = device.partition(":")
-        if index and not index.isdecimal():
+        if not re.fullmatch(r"|cpu|(nvidia|amd)(:\d+)?", device):
             raise _core.InvalidArgumentError(
-                f'device: expected a vendor and an index such as "nvidia:0"; got "{device}"'
+                f'device: expected "cpu", "nvidia" or "amd", or which one, "amd:1"; got "{device}"'
             )
         self._store, self._name, self._timeout, self._device = store, name, timeout, device
         self._splits = 0
@@ -111,13 +114,22 @@ class Communicator:
         if job is None:
             return cls(_core.LocalStore(), 0, 1, timeout=timeout, device=device)
         store = rendezvous.open_store(job, environment, timeout)
-        return cls(store, job.rank, job.size, timeout=timeout, device=device)
+        return cls._served(store, job.rank, job.size, timeout, device)
 
     @classmethod
     def from_mpi(cls, comm: Any, *, timeout: float = 1800.0, device: str = "") -> Self:
         """Of the processes of an mpi4py communicator, in its order."""
         store = rendezvous.store_of_mpi(comm, timeout)
-        return cls(store, comm.Get_rank(), comm.Get_size(), timeout=timeout, device=device)
+        return cls._served(store, comm.Get_rank(), comm.Get_size(), timeout, device)
+
+    @classmethod
+    def _served(cls, store: _core.Store, rank: int, size: int, timeout: float, device: str) -> Self:
+        """Whose store is perhaps served by this process, which may end if this fails."""
+        try:
+            return cls(store, rank, size, timeout=timeout, device=device)
+        except _core.Error:
+            rendezvous.let_others_read()
+            raise
 
     @classmethod
     def from_store(
@@ -146,7 +158,8 @@ class Communicator:
     ) -> Any:
         """Every rank gets the reduction of all arrays, of one shape; `out` may be `array`."""
         if out is None:
-            out = arrays.empty(array, arrays.shape(array))
+            with self._telling():
+                out = arrays.empty(array, arrays.shape(array))
         return self._collective(_C.all_reduce, array, out, op, factor, 0, stream, async_op, timeout)
 
     def reduce(
@@ -163,7 +176,8 @@ class Communicator:
     ) -> Any:
         """The root gets the reduction of all arrays, which have one shape; the others None."""
         if out is None and self.rank == root:
-            out = arrays.empty(array, arrays.shape(array))
+            with self._telling():
+                out = arrays.empty(array, arrays.shape(array))
         out = out if self.rank == root else None
         return self._collective(_C.reduce, array, out, op, factor, root, stream, async_op, timeout)
 
@@ -192,7 +206,8 @@ class Communicator:
     ) -> Any:
         """Every rank gets all arrays, of one shape, in the order of ranks: (n, *array.shape)."""
         if out is None:
-            out = arrays.empty(array, (self.size, *arrays.shape(array)))
+            with self._telling():
+                out = arrays.empty(array, (self.size, *arrays.shape(array)))
         return self._collective(_C.all_gather, array, out, "sum", 1.0, 0, stream, async_op, timeout)
 
     def reduce_scatter(
@@ -209,7 +224,8 @@ class Communicator:
         """Rank r gets the r-th of n equal parts, along the first axis, of the reduction of all
         arrays: (array.shape[0] / n, *array.shape[1:])."""
         if out is None:
-            out = arrays.empty(array, self._block_shape(array, "reduce_scatter"))
+            with self._telling():
+                out = arrays.empty(array, self._block_shape(array, "reduce_scatter"))
         return self._collective(
             _C.reduce_scatter, array, out, op, factor, 0, stream, async_op, timeout
         )
@@ -226,8 +242,9 @@ class Communicator:
         """The r-th of n equal parts of each array, along the first axis, goes to rank r, which gets
         them in the order of ranks: array.shape."""
         if out is None:
-            self._block_shape(array, "all_to_all")
-            out = arrays.empty(array, arrays.shape(array))
+            with self._telling():
+                self._block_shape(array, "all_to_all")
+                out = arrays.empty(array, arrays.shape(array))
         return self._collective(_C.all_to_all, array, out, "sum", 1.0, 0, stream, async_op, timeout)
 
     def gather(
@@ -242,7 +259,8 @@ class Communicator:
     ) -> Any:
         """The root gets all arrays, of one shape: (n, *array.shape); the others None."""
         if out is None and self.rank == root:
-            out = arrays.empty(array, (self.size, *arrays.shape(array)))
+            with self._telling():
+                out = arrays.empty(array, (self.size, *arrays.shape(array)))
         out = out if self.rank == root else None
         return self._collective(_C.gather, array, out, "sum", 1.0, root, stream, async_op, timeout)
 
@@ -261,10 +279,11 @@ class Communicator:
         if out is None and self.rank == root and array is not None:
             out = arrays.empty(array, arrays.shape(array)[1:])
         if out is None:
-            raise _core.InvalidArgumentError(
-                "scatter: expected `out`, an array for this rank's part; got None; only the root "
-                "knows its shape without it"
-            )
+            with self._telling():
+                raise _core.InvalidArgumentError(
+                    "scatter: expected `out`, an array for this rank's part; got None; only the "
+                    "root knows its shape without it"
+                )
         given = array if self.rank == root else None
         return self._collective(_C.scatter, given, out, "sum", 1.0, root, stream, async_op, timeout)
 
@@ -311,8 +330,8 @@ class Communicator:
     def split(self, color: int | None, key: int = 0) -> Self | None:
         """One new communicator for each color, of the ranks that give it, ordered by `key`, then by
         rank. Called by all ranks; those that give None get None."""
+        mine = "none" if color is None else f"{operator.index(color)} {operator.index(key)}"
         number, self._splits = self._splits, self._splits + 1
-        mine = "none" if color is None else f"{color:d} {key:d}"
         self._store.set(f"split/{number}/{self.rank}", mine.encode())
         self.barrier()  # which tells of a rank that is gone, as the store does not
         chosen = []
@@ -366,13 +385,25 @@ class Communicator:
         traceback: TracebackType | None,
     ) -> None:
         """Leaves; after an exception the others are told of it, whatever they wait for."""
-        if error is not None and not isinstance(error, _core.Error):
+        in_order = isinstance(error, _core.Error | GeneratorExit) or (
+            isinstance(error, SystemExit) and error.code in (None, 0)
+        )
+        if error is not None and not in_order:
             self.abort(f"{type(error).__name__}: {error}")
         self.close()
 
     def __repr__(self) -> str:
         place = f"rank {self.rank} of {self.size}, {len(self.topology.islands)} islands"
         return f"<hetcomm.Communicator {self._name}: {place}>"
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """The others, who may wait for this rank in a collective, hear why it has refused it."""
+        try:
+            yield
+        except _core.InvalidArgumentError as error:
+            self._core.refused(str(error))
+            raise
 
     def _block_shape(self, array: Array, operation: str) -> tuple[int, ...]:
         shape = arrays.shape(array)
@@ -397,7 +428,10 @@ class Communicator:
     ) -> Any:
         chosen = _OPS.get(op)
         if chosen is None:
-            raise _core.InvalidArgumentError(f'op: expected one of {", ".join(_OPS)}; got "{op}"')
+            with self._telling():
+                raise _core.InvalidArgumentError(
+                    f'op: expected one of {", ".join(_OPS)}; got "{op}"'
+                )
         order, dlpack = self._streams(out if array is None else array, stream)
         work = _core.start_collective(
             self._core, collective, array, out, chosen, factor, root, not async_op, timeout, order,

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
-from hetcomm import _core
+from hetcomm import _attempts, _core
 from hetcomm.tcp_store import TcpStore, TcpStoreServer
 
 # How launchers name rank and size, those first that may run inside others.
@@ -35,7 +36,10 @@ class Job:
 def job_of(environment: Mapping[str, str]) -> Job | None:
     """What the launcher says; None if there is none. Raises InvalidArgumentError."""
     for names in _LAUNCHERS:
-        if names[1] in environment:
+        # In a script of sbatch there are Slurm's variables, but only srun makes a step of a job.
+        if names[1] in environment and (
+            names[0] != "SLURM_PROCID" or "SLURM_STEP_ID" in environment
+        ):
             break
     else:
         return None
@@ -112,41 +116,55 @@ class TorchStore(_core.Store):
         try:
             self.store.wait([key], timeout)
         except RuntimeError as error:
-            raise TimeoutError(str(error)) from error
+            raise _core.TimeoutError(str(error).splitlines()[0]) from error
         return bytes(self.store.get(key))
 
 
-class ServedStore(PrefixStore):
-    """A part of a store, on the rank that serves it."""
-
-    def __init__(self, server: TcpStoreServer, store: _core.Store, prefix: str) -> None:
-        super().__init__(store, prefix)
-        self.server = server
+# What this process serves, by the port that was asked for; until it ends, as others may need it.
+_servers: dict[int, TcpStoreServer] = {}
+_stores: dict[int, TcpStore] = {}  # that this process has reached, by port
+_groups = count()  # of groups of this process that met by what a launcher says; alike on all ranks
 
 
 def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _core.Store:
-    """Where all ranks of the job meet, for this attempt of an elastic one.
+    """Where all ranks of the job meet, in a place that no earlier call has used.
 
     Raises:
         TransportError: it is not there within `timeout` seconds, or its port is taken.
-        InvalidArgumentError: only MPI knows where, and there is no mpi4py.
+        InvalidArgumentError: only MPI knows where, and mpi4py cannot tell.
     """
     if not job.address:
-        try:
-            from mpi4py import MPI
-        except ImportError as error:
-            raise _core.InvalidArgumentError(
-                "mpiexec tells ranks nothing about where to meet: install mpi4py, or give all of "
-                "them MASTER_ADDR and MASTER_PORT"
-            ) from error
-        return store_of_mpi(MPI.COMM_WORLD, timeout)
-    prefix = f"hetcomm/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}/"
+        return store_of_mpi(_world_of(job), timeout)
+    prefix = f"hetcomm/{next(_groups)}/"
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun serves one there
-        return PrefixStore(TorchStore(_torch_store(job, timeout)), prefix)
-    if job.rank > 0:
-        return PrefixStore(TcpStore(job.address, job.port, timeout), prefix)
-    server = TcpStoreServer(job.port)
-    return ServedStore(server, TcpStore("localhost", server.port, timeout), prefix)
+        from torch.distributed import PrefixStore as PartOfStore
+
+        store = PartOfStore(prefix, _torch_store(job, timeout))
+        return TorchStore(_attempts.fresh(store, job.rank, job.size, timeout, "world"))
+    address = job.address
+    if job.rank == 0:
+        _serve(job.port)
+        address = "localhost"
+    return PrefixStore(_reach([address], job.port, timeout), prefix)
+
+
+def let_others_read() -> None:
+    """After a set-up that failed: until the other ranks, who also have to know why, have left."""
+    for server in _servers.values():
+        server.wait_until_left(1, 5.0)
+
+
+def _serve(port: int) -> TcpStoreServer:
+    if port not in _servers:
+        _servers[port] = TcpStoreServer(port)
+    return _servers[port]
+
+
+def _reach(addresses: list[str], port: int, timeout: float) -> TcpStore:
+    known = _stores.get(port)
+    if known is None or known.addresses != addresses:
+        known = _stores[port] = TcpStore(addresses, port, timeout)
+    return known
 
 
 def _torch_store(job: Job, timeout: float) -> Any:
@@ -164,14 +182,33 @@ def _torch_store(job: Job, timeout: float) -> Any:
         ) from error
 
 
+def _world_of(job: Job) -> Any:
+    """MPI's, which must be that of the launcher."""
+    remedy = "or give all ranks MASTER_ADDR and MASTER_PORT"
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise _core.InvalidArgumentError(
+            "mpiexec tells ranks nothing about where to meet, and mpi4py cannot be asked: "
+            f"{str(error).splitlines()[0]}; install mpi4py and the MPI of that mpiexec, {remedy}"
+        ) from error
+    world = MPI.COMM_WORLD
+    if (world.rank, world.size) != (job.rank, job.size):
+        raise _core.InvalidArgumentError(
+            f"expected mpi4py to find rank {job.rank} of {job.size}, as mpiexec says, got "
+            f"{world.rank} of {world.size}: its MPI is another one; install mpi4py for the MPI of "
+            f"that mpiexec, {remedy}"
+        )
+    return world
+
+
 def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
     """Where the processes of an mpi4py communicator meet: its first serves a store."""
     if comm.Get_rank() > 0:
-        addresses, port = comm.bcast(None)
-        return PrefixStore(TcpStore(addresses, port, timeout), "hetcomm/")
-    server = TcpStoreServer()
+        addresses, port, prefix = comm.bcast(None)
+        return PrefixStore(_reach(addresses, port, timeout), prefix)
+    server = _serve(0)
     nics = _core.probe_rank().nics
-    comm.bcast(
-        ([*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"], server.port)
-    )
-    return ServedStore(server, TcpStore("127.0.0.1", server.port, timeout), "hetcomm/")
+    addresses = [*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"]
+    _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups)}/"))
+    return PrefixStore(_reach(["127.0.0.1"], port, timeout), prefix)

@@ -31,12 +31,13 @@ class TcpStore(_core.Store):
         """
         super().__init__()
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
-        self.port = port
-        self._lock = threading.Lock()
-        self._connection = self._connect(time.monotonic() + timeout, timeout)
+        self.port, self.timeout = port, timeout
+        self._own = threading.local()  # a connection for each thread: a get() may take long
+        self._own.connection = self._connect()
 
-    def _connect(self, deadline: float, timeout: float) -> socket.socket:
+    def _connect(self) -> socket.socket:
         why: list[str] = []
+        deadline = time.monotonic() + self.timeout
         while True:
             left = max(deadline - time.monotonic(), _RETRY)
             why.clear()
@@ -56,8 +57,9 @@ class TcpStore(_core.Store):
             if time.monotonic() > deadline:
                 raise _core.TransportError(
                     f"found no store at {' or '.join(self.addresses)}:{self.port} within "
-                    f"{timeout:g} s; check MASTER_ADDR and MASTER_PORT, that rank 0 runs, and that "
-                    f"no firewall is in between ({'; '.join(why)})"
+                    f"{self.timeout:g} s; check the address and port (MASTER_ADDR, MASTER_PORT), "
+                    "that rank 0 runs, and that no firewall is in between "
+                    f" ({'; '.join(why)})"
                 )
             time.sleep(_RETRY)
 
@@ -65,31 +67,35 @@ class TcpStore(_core.Store):
         self._ask(_SET, key, value, 60.0)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        """Waits for the key; raises TimeoutError."""
+        """Waits for the key; raises hetcomm.TimeoutError."""
         bound = timeout.total_seconds()
         sign, value = self._ask(_GET, key, b"", bound)
         if sign == _LATE:
-            raise TimeoutError(f"nobody has set {key} within {bound:g} s")
+            raise _core.TimeoutError(f"nobody has set {key} within {bound:g} s")
         return value
 
     def _ask(self, operation: bytes, key: str, value: bytes, bound: float) -> tuple[bytes, bytes]:
         name = key.encode()
-        with self._lock:
-            self._connection.settimeout(min(bound + 10.0, 1e9))
-            try:
-                self._connection.sendall(
-                    _REQUEST.pack(operation, len(name), len(value), bound) + name + value
-                )
-                sign, length = _ANSWER.unpack(_receive(self._connection, _ANSWER.size))
-                return sign, _receive(self._connection, length)
-            except OSError as error:
-                raise _core.TransportError(
-                    f"the store at port {self.port} is out of reach: {error}; see whether rank 0 "
-                    "still runs"
-                ) from error
-
-    def close(self) -> None:
-        self._connection.close()
+        connection = getattr(self._own, "connection", None) or self._connect()
+        self._own.connection = None  # an answer that nobody reads would be taken for the next one
+        connection.settimeout(min(bound + 10.0, 1e9))
+        try:
+            connection.sendall(
+                _REQUEST.pack(operation, len(name), len(value), bound) + name + value
+            )
+            sign, length = _ANSWER.unpack(_receive(connection, _ANSWER.size))
+            answer = _receive(connection, length)
+        except OSError as error:
+            connection.close()
+            raise _core.TransportError(
+                f"the store at port {self.port} is out of reach: {error}; see whether rank 0 "
+                "still runs"
+            ) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._own.connection = connection
+        return sign, answer
 
 
 class TcpStoreServer:
@@ -117,6 +123,12 @@ class TcpStoreServer:
         for connection in list(self._server.connections):
             with contextlib.suppress(OSError):  # closed meanwhile
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def wait_until_left(self, others: int, bound: float) -> None:
+        """Until no more connections than these are open, at most `bound` seconds."""
+        deadline = time.monotonic() + bound
+        while len(self._server.connections) > others and time.monotonic() < deadline:
+            time.sleep(_RETRY)
 
 
 class _Server(socketserver.ThreadingTCPServer):

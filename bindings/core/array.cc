@@ -46,6 +46,11 @@ char kind_of(const dlpack::ElementType& type) {
   }
 }
 
+bool has_objects(py::handle array) {
+  return py::hasattr(array, "dtype") && py::hasattr(array.attr("dtype"), "hasobject") &&
+         array.attr("dtype").attr("hasobject").cast<bool>();
+}
+
 bool contiguous(const dlpack::Tensor& tensor) {
   if (tensor.strides == nullptr) return true;
   int64_t step = 1;
@@ -147,7 +152,12 @@ bool Array::from_buffer(py::handle object, bool writable) {
   const auto bytes = static_cast<int64_t>(view->itemsize);
   const bool swapped = (format[0] == '>' || format[0] == '!') && bytes > 1;
   if (swapped) refuse(role_, "elements in the byte order of the machine", format, "convert it");
-  set_type(kind_of(format.c_str(), bytes), bytes, format);
+  const char kind = kind_of(format.c_str(), bytes);
+  // References mean nothing to another process.
+  if (kind == 'V' && (format == "O" || format == "P" || has_objects(object))) {
+    refuse(role_, "an array of numbers", "one of Python objects", "pickle them into bytes");
+  }
+  set_type(kind, bytes, format);
   return true;
 }
 

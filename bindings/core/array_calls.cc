@@ -33,6 +33,15 @@ void check_place(const Communicator& communicator, Collective collective, const 
          "move it there, or make the communicator with that device");
 }
 
+bool has_input(Collective collective, bool at_root) {
+  return collective == Collective::scatter ? at_root : collective != Collective::barrier;
+}
+
+bool has_output(Collective collective, bool at_root) {
+  const bool only_root = collective == Collective::reduce || collective == Collective::gather;
+  return only_root ? at_root : collective != Collective::barrier;
+}
+
 // Elements of one rank's block, or of the whole where there are no blocks.
 int64_t count_of(Collective collective, const Array* input, const Array* output, int size) {
   switch (collective) {
@@ -48,8 +57,10 @@ int64_t count_of(Collective collective, const Array* input, const Array* output,
   }
 }
 
-void check_count(Collective collective, const char* role, const Array* array, int64_t expected) {
-  if (expected == 0 || (array != nullptr && array->count() == expected)) return;
+// `needed`: this rank has such an array.
+void check_count(Collective collective, const char* role, const Array* array, bool needed,
+                 int64_t expected) {
+  if (!needed || (array != nullptr && array->count() == expected)) return;
   refuse(collective, std::string("an ") + role + " of " + std::to_string(expected) + " elements",
          array == nullptr ? "none" : std::to_string(array->count()) + " in a " + array->describe(),
          "see the shapes in the method's documentation");
@@ -72,7 +83,12 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
   spec.factor = factor;
   spec.root = root;
   const Array* first = input != nullptr ? input : output;
-  if (first == nullptr) return spec;
+  if (first == nullptr && collective == Collective::barrier) return spec;
+  const bool at_root = communicator.rank() == root;
+  if ((input == nullptr && has_input(collective, at_root)) ||
+      (output == nullptr && has_output(collective, at_root))) {
+    refuse(collective, input == nullptr ? "an input" : "an output", "None", "pass an array");
+  }
   spec.dtype = first->dtype();
   spec.count = count_of(collective, input, output, communicator.size());
   for (const Array* array : {input, output}) {
@@ -93,15 +109,17 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
     }
   }
   const int rank = communicator.rank(), size = communicator.size();
-  check_count(collective, "input", input, input_count(spec, rank, size));
-  check_count(collective, "output", output, output_count(spec, rank, size));
+  check_count(collective, "input", input, has_input(collective, at_root),
+              input_count(spec, rank, size));
+  check_count(collective, "output", output, has_output(collective, at_root),
+              output_count(spec, rank, size));
   return spec;
 }
 
 Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
                                      const std::optional<uintptr_t>& stream) {
   Communicator::CallOptions options;
-  options.will_wait = will_wait;
+  options.will_wait = will_wait && !stream;  // else the stream waits, and the host goes on
   if (timeout) options.timeout = timeout_of(Seconds(*timeout));
   if (stream) options.stream = reinterpret_cast<Stream>(*stream);
   return options;
@@ -134,6 +152,9 @@ Work start_collective(Communicator& communicator, Collective collective, const p
     spec = spec_of(communicator, collective, in.get(), out.get(), op, factor, root);
   } catch (const Error& error) {
     communicator.refused(error.status());  // the others may wait for it
+    throw;
+  } catch (const py::error_already_set& error) {
+    communicator.refused(Status(Code::invalid_argument, error.what(), communicator.rank()));
     throw;
   }
   const py::gil_scoped_release release;

@@ -21,19 +21,34 @@ class PythonStore : public Store {
   void set(const std::string& key, const std::string& value) override {
     py::gil_scoped_acquire gil;
     try {
-      py::get_override(this, "set")(key, py::bytes(value));
+      method("set")(key, py::bytes(value));
     } catch (py::error_already_set& error) {
-      throw Error(Code::transport, error.what());
+      throw Error(Code::transport, text_of(error));
     }
   }
   std::string get(const std::string& key, const Deadline& deadline) override {
     py::gil_scoped_acquire gil;
     try {
-      return py::get_override(this, "get")(key, std::chrono::duration<double>(deadline.left()))
-          .cast<std::string>();
+      return method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
     } catch (py::error_already_set& error) {
-      throw Error(deadline.passed() ? Code::timeout : Code::transport, error.what());
+      throw Error(deadline.passed() ? Code::timeout : Code::transport, text_of(error));
+    } catch (py::cast_error&) {
+      throw Error(Code::invalid_argument,
+                  "store: expected bytes from get(), got something else; correct the class");
     }
+  }
+
+ private:
+  py::function method(const char* name) const {
+    if (auto found = py::get_override(static_cast<const Store*>(this), name)) return found;
+    throw Error(Code::invalid_argument, std::string("store: expected a class with set(key, value) "
+                                                    "and get(key, timeout), got one without ") +
+                                            name + "; define it");
+  }
+  // Without the traceback, which would end in the messages of all ranks.
+  static std::string text_of(const py::error_already_set& error) {
+    return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
+           py::str(error.value()).cast<std::string>();
   }
 };
 
@@ -217,6 +232,13 @@ void bind(py::module_& module) {
           },
           py::arg("data"), py::arg("dtype"), py::arg("from_"), py::arg("tag") = 0,
           py::arg("stream") = py::none())
+      .def(
+          "refused",
+          [](Communicator& self, const std::string& why) {
+            self.refused(Status(Code::invalid_argument, why, self.rank()));
+          },
+          py::arg("why"), py::call_guard<py::gil_scoped_release>(),
+          "Tells the others, who may wait for it, that this rank's next collective cannot be.")
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())

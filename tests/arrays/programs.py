@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -229,6 +230,13 @@ def bad_input(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.all_reduce(x, np.zeros(3, np.float32)), "16 elements", "3 in a")
     refused(lambda: comm.all_reduce(x.reshape(16)[:8], x.reshape(16)[4:12]), "overlaps")
     refused(lambda: comm.all_reduce(x.astype(">f4")), "byte order")
+    refused(lambda: comm.all_reduce(np.array(["a", None], object)), "numbers", "objects")
+    record = np.zeros(2, [("number", int), ("text", object)])
+    refused(lambda: comm.send(record, (comm.rank + 1) % size), "numbers", "objects")
+    refused(lambda: comm.all_to_all(None, x), "an input", "None")
+    refused(lambda: comm.all_reduce(None, x), "an input", "None")
+    refused(lambda: comm.all_reduce(x[:0], x), "0 elements", "16 in a")
+    refused(lambda: comm.broadcast(None), "None")
     refused(lambda: comm.all_reduce([1.0, 2.0]), "NumPy", "list")
     refused(lambda: comm.all_reduce([1.0, 2.0], x), "DLPack", "list")
     refused(lambda: comm.all_reduce(x.astype(complex), op="max"), "complex", "max")
@@ -244,6 +252,66 @@ def bad_input(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.recv(x, -1), "None for any")
     refused(lambda: comm.recv(np.zeros(4)[::2], 0), "C-contiguous")
     same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
+
+
+def refused_by_one(comm: Communicator, seed: int) -> None:
+    """The others are told why, wherever it was found, before their time is over."""
+    x = np.zeros(4)
+    calls: list[tuple[str, Callable[[Communicator], object]]] = [
+        ("mean", lambda group: group.all_reduce(x, op="mean")),
+        ("C-contiguous", lambda group: group.all_reduce(np.zeros((4, 2))[:, 0], x)),
+        ("first axis", lambda group: group.reduce_scatter(np.zeros(group.size + 1))),
+        ("`out`", lambda group: group.all_gather([1.0])),
+    ]
+    for number, (word, call) in enumerate(calls):
+        group = comm.split(0)
+        assert group is not None
+        if comm.rank == 0:
+            refused(functools.partial(call, group), word)
+        else:
+            try:
+                group.all_reduce(x, timeout=3.0)
+            except hetcomm.Error as error:
+                assert word in str(error), error
+                print("told", number)
+        comm.barrier()
+        group.close()
+
+
+def twice(comm: Communicator, seed: int) -> None:
+    """from_env() while the first group is open, and after all are closed."""
+    with Communicator.from_env(timeout=60) as second:
+        same(second.all_reduce(np.ones(2)), np.full(2, float(comm.size)), seed)
+    comm.close()
+    with Communicator.from_env(timeout=60) as third:
+        same(third.all_reduce(np.ones(2)), np.full(2, float(comm.size)), seed)
+    print("thrice")
+
+
+def exits(comm: Communicator, seed: int) -> None:
+    """A rank that has done its part may exit, while others still work."""
+    with comm:
+        if comm.rank == 0:
+            comm.send(np.ones(3), 1)
+            sys.exit(0)
+        if comm.rank == 1:
+            same(comm.recv(np.empty(3), 0), np.ones(3), seed)
+        if comm.rank > 0:
+            rest = np.ones(2)
+            (comm.send if comm.rank == 1 else comm.recv)(rest, 3 - comm.rank)
+    print("in order")
+
+
+def set_up_fails(comm: Communicator, seed: int) -> None:
+    """The others hear why, though the rank that serves the store ends at once."""
+    if comm.rank == 1:
+        os.environ["HETCOMM_SELECT"] = "all_reduce=ring"
+    try:
+        Communicator.from_env(timeout=20)
+    except hetcomm.Error as error:
+        assert "selection table" in str(error), error
+        print("heard")
+    os._exit(0)
 
 
 def one_leaves_with_an_error(comm: Communicator, seed: int) -> None:
@@ -277,6 +345,7 @@ class DeviceArray:
         self.address = device.allocate(values.nbytes)
         self.copy(self.address, values.ctypes.data, values.nbytes)
         self.streams: list[object] = []  # that were asked for
+        self.capsules: list[object] = []
 
     def copy(self, target: int, source: int, size: int) -> None:
         stream, event = self.stream, self.event
@@ -294,13 +363,14 @@ class DeviceArray:
         self.streams.append(stream)
         kind = {"nvidia": 2, "amd": 10}[self.device.vendor]
         shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
-        self.capsule = self.Capsule(
+        capsule = self.Capsule(
             self.address, (kind, 0), len(self.shape), (2, 32, 1, 0), shape, None, 0, None, None
         )
+        self.capsules.append(capsule)  # whoever has it may look at it for as long as it lives
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-        return new(ctypes.addressof(self.capsule), b"dltensor", None)
+        return new(ctypes.addressof(capsule), b"dltensor", None)
 
 
 def devices(comm: Communicator, seed: int) -> None:
@@ -309,6 +379,8 @@ def devices(comm: Communicator, seed: int) -> None:
     mine = [values("float32", (10, 3), seed, r) for r in range(size)]
     if vendor == "cpu":
         same(comm.all_reduce(mine[rank]), sum(mine), seed)
+        for _ in range(30):
+            comm.all_reduce(mine[rank])
         same(comm.broadcast(mine[rank].copy(), root=0), mine[0], seed)
         comm.send(mine[rank], 0)
         elsewhere = DeviceArray(_core.Device.open("nvidia", 0), mine[rank])
@@ -325,6 +397,14 @@ def devices(comm: Communicator, seed: int) -> None:
     while not device.passed(event):
         pass
     same(out.numpy(), sum(mine), seed)
+    # The host goes on, so somebody else has to see to what is under way.
+    begun = time.monotonic()
+    for _ in range(30):
+        comm.all_reduce(given, out, stream=stream)
+        device.record(event, stream)
+        while not device.passed(event):
+            pass
+    assert time.monotonic() - begun < 10
     work = comm.broadcast(given, root=0, async_op=True)
     assert given.streams[-1] == (1 if vendor == "nvidia" else 0)  # the default stream
     assert work.wait(60) is given

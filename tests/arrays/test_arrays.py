@@ -9,6 +9,8 @@ import pytest
 from ranks_of_arrays import run
 from vendors import environments
 
+import hetcomm
+
 HOSTS = ["aa", "aaa", "ab", "abab", "aabcc"]
 
 
@@ -56,6 +58,25 @@ def test_an_exception_in_with(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "one_leaves_with_an_error", 0, may_fail=[0])
     assert "raised lost the data" in printed[0]
     assert all("heard" in one for one in printed[1:])
+
+
+@pytest.mark.parametrize(
+    ("program", "word"),
+    [("refused_by_one", "told 3"), ("twice", "thrice"), ("set_up_fails", "heard")],
+)
+def test_all_say(tmp_path: Path, program: str, word: str) -> None:
+    printed = run(tmp_path, 3, program, 0)
+    assert all(word in one for one in printed[1:]), printed
+
+
+def test_exit_in_with(tmp_path: Path) -> None:
+    assert "in order" in run(tmp_path, 3, "exits", 0)[2]
+
+
+def test_devices_that_are_none() -> None:
+    for device in ("cuda:0", "cpu:3", "nvidia:", "gpu"):
+        with pytest.raises(hetcomm.InvalidArgumentError, match=f'"amd:1"; got "{device}"'):
+            hetcomm.Communicator.from_env({}, device=device)
 
 
 def test_a_rank_that_dies_before_a_split(tmp_path: Path) -> None:

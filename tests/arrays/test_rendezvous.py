@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def test_what_launchers_tell() -> None:
     assert job_of(openmpi) == Job(1, 2)
     assert job_of({"PMI_RANK": "0", "PMI_SIZE": "1"} | MASTER) == Job(0, 1, "node1", 1234)
     assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
+    assert job_of({name: SLURM[name] for name in SLURM if name != "SLURM_STEP_ID"}) is None
     assert job_of(SLURM | MASTER) == Job(3, 8, "node1", 1234)
     assert job_of(SLURM | openmpi) == Job(1, 2)  # mpiexec inside an allocation
     assert job_of(SLURM | openmpi | torchrun) == Job(1, 2, "node1", 1234)
@@ -49,7 +51,7 @@ def test_what_launchers_tell() -> None:
         ({"RANK": "2", "WORLD_SIZE": "2"} | MASTER, "RANK below WORLD_SIZE, got 2 and 2"),
         ({"RANK": "x", "WORLD_SIZE": "2"} | MASTER, 'RANK: expected a number, got "x"'),
         ({"RANK": "0", "WORLD_SIZE": "2"} | MASTER | {"MASTER_PORT": "70000"}, "got 70000"),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, "expected SLURM_JOB_ID"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}, "expected SLURM_JOB_ID"),
     ],
 )
 def test_a_broken_environment(environment: dict[str, str], words: str) -> None:
@@ -93,6 +95,57 @@ def test_a_value_that_comes_later(server: hetcomm.TcpStoreServer) -> None:
         store.get("missing", timedelta(milliseconds=1))
     store.set("missing", b"x")  # its connection goes on
     assert store.get("missing", timedelta(seconds=1)) == b"x"
+
+
+def test_threads_do_not_wait_for_each_other(server: hetcomm.TcpStoreServer) -> None:
+    store = hetcomm.TcpStore("127.0.0.1", server.port)
+    found = []
+    waiting = threading.Thread(
+        target=lambda: found.append(store.get("late", timedelta(seconds=BOUND)))
+    )
+    waiting.start()
+    store.set("other", b"1")
+    assert store.get("other", timedelta(seconds=1)) == b"1"
+    store.set("late", b"2")
+    waiting.join(BOUND)
+    assert found == [b"2"]
+
+
+def test_an_answer_that_nobody_read(server: hetcomm.TcpStoreServer) -> None:
+    """A wait that an interrupt ends leaves nothing behind that the next one could take."""
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    store = hetcomm.TcpStore("127.0.0.1", server.port)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Interrupt):
+            store.get("late", timedelta(seconds=BOUND))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    store.set("late", b"late")
+    store.set("x", b"x")
+    assert store.get("x", timedelta(seconds=1)) == b"x"
+
+
+@pytest.mark.parametrize("missing", ["set", "get", "bytes"])
+def test_a_store_that_is_none(missing: str) -> None:
+    def put(self: hetcomm.Store, key: str, value: bytes) -> None:
+        pass
+
+    def get(self: hetcomm.Store, key: str, timeout: timedelta) -> None:
+        return None
+
+    methods = {"set": put, "get": get}
+    methods.pop(missing, None)
+    store = type("Mine", (hetcomm.Store,), methods)()
+    with pytest.raises(hetcomm.Error, match=f"store: expected .*{missing}"):
+        hetcomm.Communicator.from_store(store, 0, 2, timeout=2.0)
 
 
 def test_a_stranger_harms_nobody(server: hetcomm.TcpStoreServer) -> None:
