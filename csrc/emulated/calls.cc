@@ -123,7 +123,8 @@ class Collective {  // of one member
   }
 
   void all_gather() {
-    std::memmove(at(call_.target, rank() * call_.count * size_), call_.source, call_.count * size_);
+    void* own = at(call_.target, rank() * call_.count * size_);
+    if (own != call_.source) std::memmove(own, call_.source, call_.count * size_);
     spread_parts([&](size_t member) { return member * call_.count; });
   }
 
@@ -133,7 +134,9 @@ class Collective {  // of one member
     if (rank() != root) {
       receives.push_back(message(root, call_.target, call_.count));
     } else {
-      std::memmove(call_.target, call_.source, call_.count * size_);
+      // In place, NCCL's root writes nothing either.
+      if (call_.target != call_.source)
+        std::memmove(call_.target, call_.source, call_.count * size_);
       for (size_t member = 0; member < static_cast<size_t>(mesh_.size()); ++member) {
         if (member != root) sends.push_back(message(member, call_.target, call_.count));
       }

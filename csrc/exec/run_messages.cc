@@ -28,13 +28,13 @@ void Run::post(int index) {
   request.done = false;
   --unposted_;
   Status status;
-  Link* link = nullptr;
-  if (step.kind == StepKind::send || paths_->transport(step.peer) == nullptr) {
-    link = paths_->link(step.peer, status);
-    // Why a peer cannot be reached may be on its way: it died, or has left.
-    if (status.code() == Code::transport) return give_up(at_step(index, status));
-    if (!status.ok()) return fail(status);
-  }
+  // To receive needs one as well: UCX pairs the n-th endpoint that a process makes for another with
+  // the n-th of that one for it. If only one made one now, the next group's would be paired with
+  // what is left of this group's.
+  Link* link = paths_->link(step.peer, status);
+  // Why a peer cannot be reached may be on its way: it died, or has left.
+  if (status.code() == Code::transport) return give_up(at_step(index, status));
+  if (!status.ok()) return fail(status);
   in_flight_.push_back(index);
   network_ = true;
   const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;

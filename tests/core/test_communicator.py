@@ -362,3 +362,28 @@ def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
         all_reduce(communicator)
 
     agree(play("aa", program))
+
+
+@pytest.mark.parametrize("hosts", ["ab", "aa"])
+def test_groups_after_one_whose_messages_went_one_way(hosts: str) -> None:
+    """What the transport keeps of an earlier group must not be taken for the next one's."""
+
+    def one_way(communicator: Communicator) -> None:
+        data = bytearray(8)
+        if communicator.rank == 0:
+            communicator.recv(data, Dtype.uint8, 1).wait()
+        else:
+            communicator.send(data, Dtype.uint8, 0).wait()
+
+    def both_ways(communicator: Communicator) -> None:
+        peer = 1 - communicator.rank
+        for size in (8, 500_000):
+            got, data = bytearray(size), bytes([communicator.rank + 1]) * size
+            receiving = communicator.recv(got, Dtype.uint8, peer)
+            communicator.send(data, Dtype.uint8, peer).wait()
+            receiving.wait()
+            assert got == bytes([peer + 1]) * size
+
+    for _ in range(3):
+        agree(play(hosts, one_way))
+        agree(play(hosts, both_ways))

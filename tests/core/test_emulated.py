@@ -157,12 +157,12 @@ from emulated_vendor import Runtime
 runtime, size = Runtime(sys.argv[1]), 32 << 20
 streams = [runtime.stream(), runtime.stream()]
 device, pinned = runtime.block(size), runtime.block(size, pinned=True)
-other = runtime.block(size, pinned=True)
-for block in (device, pinned, other):
+second, other = runtime.block(size), runtime.block(size, pinned=True)
+for block in (device, pinned, second, other):
     runtime("Memset", block, 1, ctypes.c_size_t(size))
 start = time.monotonic()
 for part in range(int(sys.argv[2])):  # every direction carries `size` bytes
-    target, source = ((device, pinned), (other, device))[part]
+    target, source = ((device, pinned), (other, second))[part]
     runtime.copy(target, source, size, streams[part])
 enqueued = time.monotonic() - start
 for stream in streams:
