@@ -191,6 +191,33 @@ def test_without_the_blocking_communicator_a_call_takes_a_thread() -> None:
 
 
 @emulated
+@pytest.mark.parametrize(
+    ("vendor", "again", "settings"),
+    [
+        ("nvidia", "", {}),
+        ("amd", "twice", {}),
+        ("nvidia", "twice", {"HETCOMM_CCL_SPLIT_SHARE": "1"}),
+        ("nvidia", "", {"HETCOMM_CCL_BLOCKING": "0"}),
+    ],
+)
+def test_islands_split_off_an_island(vendor: str, again: str, settings: dict[str, str]) -> None:
+    done = run("divided", vendor, again, **settings)
+    parts = [[101.0, 2.0], [1010.0, 4.0]] if again else [[101.0], [1010.0]]
+    assert done["found"] == [
+        [parts[0], 5.0], [parts[1], 5.0], [parts[0], 5.0], [parts[1], 5.0], [None, 5.0],
+    ]  # fmt: skip
+    assert ", 2 ranks" in done["describe"]
+
+
+@emulated
+def test_a_list_that_cannot_be_split_off_is_refused() -> None:
+    done = run("split_refused", "nvidia")
+    for text in done["texts"]:
+        assert "expected a list of its members with this one, 0" in text
+    assert done["works"] == 3
+
+
+@emulated
 def test_a_split_that_hangs_is_a_timeout() -> None:
     for end in run("split_fault", "nvidia", 3, fault="split_hang@1"):
         assert end["error"] == "TimeoutError"
@@ -242,7 +269,7 @@ def test_memory_freed_while_registered_is_an_error() -> None:
     [
         ({"MIN_CTAS": "0"}, "HETCOMM_CCL_MIN_CTAS: expected a number from 1 to 256"),
         ({"MAX_CTAS": "many"}, 'HETCOMM_CCL_MAX_CTAS: expected a number from 1 to 256; got "many"'),
-        ({"BLOCKING": "yes"}, "HETCOMM_CCL_BLOCKING: expected a number from 0 to 1"),
+        ({"SPLIT_SHARE": "yes"}, "HETCOMM_CCL_SPLIT_SHARE: expected a number from 0 to 1"),
         ({"MIN_CTAS": "8", "MAX_CTAS": "4"}, "at most HETCOMM_CCL_MAX_CTAS, which is 4; got 8"),
     ],
 )
@@ -257,7 +284,7 @@ def test_settings_are_checked(settings: dict[str, str], words: str) -> None:
 def test_ctas_reach_the_library(tmp_path: Path) -> None:
     told = tmp_path / "log"
     run(
-        "freed_early", "nvidia", HETCOMM_CCL_MIN_CTAS="2", HETCOMM_CCL_MAX_CTAS="7",
+        "split_refused", "nvidia", HETCOMM_CCL_MIN_CTAS="2", HETCOMM_CCL_MAX_CTAS="7",
         NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(told),
     )  # fmt: skip
     assert told.read_text().count("Comm config minCTAs set to 2, maxCTAs set to 7") == 2

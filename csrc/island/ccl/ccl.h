@@ -28,7 +28,8 @@ struct CclOptions {
   CclEnvironment environment;  // such as NCCL_IB_HCA
   int min_ctas = 0;            // 0: the library's choice
   int max_ctas = 0;
-  bool blocking = true;  // collectives take the shorter way, see CclCommunicator
+  bool split_share = false;  // islands split off share this one's resources, and end with it
+  bool blocking = true;      // collectives take the shorter way, see CclCommunicator
   std::chrono::nanoseconds call_bound = std::chrono::seconds(30);  // of a call into the library
   // Puts a call in words, "all_reduce sum float32 x 100".
   std::function<std::string(const CallDescriptor&)> describe_call;
@@ -36,7 +37,7 @@ struct CclOptions {
   std::function<Status(const Deadline&)> failure;
 };
 
-// HETCOMM_CCL_MIN_CTAS, _MAX_CTAS and _BLOCKING. Throws Error(invalid_argument).
+// HETCOMM_CCL_MIN_CTAS, _MAX_CTAS, _SPLIT_SHARE and _BLOCKING. Throws Error(invalid_argument).
 void read_ccl_settings(CclOptions& options);
 // What all members must have set alike, for comparison.
 std::string describe_ccl_settings(const CclOptions& options);

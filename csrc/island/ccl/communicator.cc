@@ -70,8 +70,8 @@ nccl::Config CclCommunicator::config(const CclOptions& options) const {
 nccl::Result CclCommunicator::begin(const CclOptions& options) {
   nccl::Config asked = config(options);
   // The two sides of this object share: memory and the library's threads are there once, and one
-  // abort reaches both.
-  asked.split_share = options.blocking;
+  // abort reaches both. What is split off later is split off the blocking side.
+  asked.split_share = options.blocking || options.split_share;
   nccl::UniqueId id;
   std::memcpy(id.bytes, options.unique_id.data(), sizeof id.bytes);
   stream_ = device_->make_stream();  // also makes the device current, which the library takes
@@ -101,6 +101,7 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
     const auto begin = [self = shared_from_this(), options] {
       nccl::Config asked = self->config(options);
       asked.blocking = 1;
+      asked.split_share = options.split_share;
       return self->library_.CommSplit(self->first_.handle, 0, options.member,
                                       &self->blocking_.handle, &asked);
     };
@@ -118,6 +119,35 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
         held->rank_);
     held->end(held->first_);  // the abort reaches the blocking side, which the call is still using
   });
+}
+
+std::shared_ptr<CclCommunicator> CclCommunicator::split(const CclOptions& options, int color,
+                                                        Deadline deadline) {
+  std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
+  const Side& parent = guard_ ? blocking_ : first_;
+  const auto begin = [self = shared_from_this(), made, options, color, &parent] {
+    nccl::Config asked = made->config(options);
+    asked.split_share = options.blocking || options.split_share;
+    made->stream_ = made->device_->make_stream();
+    return self->library_.CommSplit(parent.handle, color, options.member, &made->first_.handle,
+                                    &asked);
+  };
+  try {
+    if (perform("ncclCommSplit", begin, parent, options, deadline) == Outcome::refused) {
+      abort();
+      throw Error(Code::vendor, failure("ncclCommSplit", nccl::invalid_argument) +
+                                    "; make a process group of those ranks");
+    }
+  } catch (const Error&) {
+    if (aborted(Deadline(kAbortBound))) made->abort();  // else the library may be at work on it
+    throw;
+  }
+  if (color == nccl::kNoColor) {
+    made->release_stream();
+    return nullptr;
+  }
+  made->add_blocking(options, deadline);
+  return made;
 }
 
 CclCommunicator::Outcome CclCommunicator::perform(const char* function,

@@ -32,6 +32,9 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
  public:
   // Waits until all members have come; throws Error(timeout) and Error(vendor).
   static std::shared_ptr<CclCommunicator> open(const CclOptions& options, Deadline deadline);
+  // All members, with no call under way; those of one color make a communicator, in the order of
+  // options.member. Null for nccl::kNoColor. On failure this communicator is lost, too.
+  std::shared_ptr<CclCommunicator> split(const CclOptions& options, int color, Deadline deadline);
 
   const CclLibrary& library() const { return library_; }
   Device& device() const { return *device_; }

@@ -17,6 +17,7 @@ bool chosen(const char* variable, bool otherwise) {
 void read_ccl_settings(CclOptions& options) {
   options.min_ctas = ctas("HETCOMM_CCL_MIN_CTAS");
   options.max_ctas = ctas("HETCOMM_CCL_MAX_CTAS");
+  options.split_share = chosen("HETCOMM_CCL_SPLIT_SHARE", options.split_share);
   options.blocking = chosen("HETCOMM_CCL_BLOCKING", options.blocking);
   // Without it the first collectives connect as they are called, which must not hold up the host.
   if (environment_variable("NCCL_RUNTIME_CONNECT").value_or("0") != "0") options.blocking = false;
@@ -32,6 +33,7 @@ std::string describe_ccl_settings(const CclOptions& options) {
   auto number = [](int value) { return value > 0 ? std::to_string(value) : "unset"; };
   return "HETCOMM_CCL_MIN_CTAS=" + number(options.min_ctas) +
          " HETCOMM_CCL_MAX_CTAS=" + number(options.max_ctas) +
+         " HETCOMM_CCL_SPLIT_SHARE=" + (options.split_share ? "1" : "0") +
          " HETCOMM_CCL_BLOCKING=" + (options.blocking ? "1" : "0");
 }
 
