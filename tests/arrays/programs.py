@@ -429,7 +429,8 @@ def loads(comm: Communicator, seed: int) -> None:
 def ends_after_split(comm: Communicator, seed: int) -> None:
     """Nobody waits in the end, though rank 0 serves the store; nothing but the world is closed."""
     parts = [comm.split(comm.rank % 2) for _ in range(5)]
-    print(len(parts), "made")
+    assert all(parts)
+    print("made")  # in one piece: mpiexec mixes what ranks print
 
 
 def dies_before_split(comm: Communicator, seed: int) -> None:
