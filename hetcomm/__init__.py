@@ -30,7 +30,7 @@ _HOMES = {
     **dict.fromkeys(_ERRORS, "hetcomm._core"),
     "Store": "hetcomm._core",
     "Communicator": "hetcomm.communicator",
-    "Work": "hetcomm.communicator",
+    "Work": "hetcomm.work",
     "PrefixStore": "hetcomm.rendezvous",
     "TcpStore": "hetcomm.tcp_store",
     "TcpStoreServer": "hetcomm.tcp_store",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from device_arrays import DeviceArray
 
 import hetcomm
 from hetcomm import Communicator, _core
@@ -326,51 +326,6 @@ def one_leaves_with_an_error(comm: Communicator, seed: int) -> None:
         print("heard", type(error).__name__)
     except RuntimeError as error:
         print("raised", error)
-
-
-class DeviceArray:
-    """float32 in memory of an (emulated) device, which other libraries see by DLPack alone."""
-
-    class Capsule(ctypes.Structure):
-        _fields_ = (
-            ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("axes", ctypes.c_int32),
-            ("type", ctypes.c_uint8 * 4), ("shape", ctypes.POINTER(ctypes.c_int64)),
-            ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
-            ("deleter", ctypes.c_void_p),
-        )  # fmt: skip
-
-    def __init__(self, device: _core.Device, values: np.ndarray) -> None:
-        self.device, self.shape = device, values.shape
-        self.stream, self.event = device.make_stream(), device.make_event()
-        self.address = device.allocate(values.nbytes)
-        self.copy(self.address, values.ctypes.data, values.nbytes)
-        self.streams: list[object] = []  # that were asked for
-        self.capsules: list[object] = []
-
-    def copy(self, target: int, source: int, size: int) -> None:
-        stream, event = self.stream, self.event
-        self.device.copy(target, source, size, stream)
-        self.device.record(event, stream)
-        while not self.device.passed(event):
-            pass
-
-    def numpy(self) -> np.ndarray:
-        found = np.empty(self.shape, np.float32)
-        self.copy(found.ctypes.data, self.address, found.nbytes)
-        return found
-
-    def __dlpack__(self, stream: object = None) -> object:
-        self.streams.append(stream)
-        kind = {"nvidia": 2, "amd": 10}[self.device.vendor]
-        shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
-        capsule = self.Capsule(
-            self.address, (kind, 0), len(self.shape), (2, 32, 1, 0), shape, None, 0, None, None
-        )
-        self.capsules.append(capsule)  # whoever has it may look at it for as long as it lives
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype = ctypes.py_object
-        new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-        return new(ctypes.addressof(capsule), b"dltensor", None)
 
 
 def devices(comm: Communicator, seed: int) -> None:
