@@ -124,6 +124,7 @@ class TorchStore(_core.Store):
 _servers: dict[int, TcpStoreServer] = {}
 _stores: dict[int, TcpStore] = {}  # that this process has reached, by port
 _groups = count()  # of groups of this process that met by what a launcher says; alike on all ranks
+_groups_of_mpi = count()  # that this process has named, as the first rank of each
 
 
 def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _core.Store:
@@ -210,5 +211,5 @@ def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
     server = _serve(0)
     nics = _core.probe_rank().nics
     addresses = [*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"]
-    _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups)}/"))
+    _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups_of_mpi)}/"))
     return PrefixStore(_reach(["127.0.0.1"], port, timeout), prefix)

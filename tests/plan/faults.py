@@ -167,12 +167,16 @@ def crossed_rendezvous(rng: random.Random, plans: list[Plan]) -> bool:
     return False
 
 
+def _every_rank_adds(plan: Plan) -> bool:
+    """Numbers whose sum depends on how it is done."""
+    spec = plan.spec
+    adds = spec.collective.name == "all_reduce" and "scatter" not in plan.algorithm
+    return adds and spec.dtype.name != "int8"
+
+
 def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
     """One rank adds three values in another order than the others."""
-    spec = plans[0].spec
-    if spec.collective.name != "all_reduce" or "scatter" in plans[0].algorithm:
-        return False
-    if spec.dtype.name == "int8":
+    if not _every_rank_adds(plans[0]):
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
         sources = plan.steps[index].sources
@@ -183,10 +187,7 @@ def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
 
 def rounded_in_between(rng: random.Random, plans: list[Plan]) -> bool:
     """One rank adds three values in two steps instead of one: 16-bit floats are rounded twice."""
-    spec = plans[0].spec
-    if spec.collective.name != "all_reduce" or "scatter" in plans[0].algorithm:
-        return False
-    if spec.dtype.name == "int8":
+    if not _every_rank_adds(plans[0]):
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
         step = plan.steps[index]
