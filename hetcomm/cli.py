@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from hetcomm.bench.command import bench
 from hetcomm.demo.command import demo
 from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
@@ -21,6 +22,7 @@ app.command()(topo)
 app.command()(explain)
 app.command()(emulate)
 app.command()(demo)
+app.command()(bench)
 
 
 def main() -> None:

@@ -1,0 +1,118 @@
+"""hetcomm's array API on NumPy."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from hetcomm import _core
+from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.case import Case
+from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.values import ELEMENTS, Array
+from hetcomm.communicator import Communicator
+from hetcomm.demo.machine import version
+from hetcomm.explain import spec_of
+
+
+class HetcommBackend(Backend):
+    """Calls as a user writes them. What each should cost is what `hetcomm explain` says."""
+
+    def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
+        super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip())
+        vendor = os.environ.get("HETCOMM_VENDOR", "")
+        if vendor in ("nvidia", "amd") or device not in ("", "cpu"):
+            raise _core.InvalidArgumentError(
+                f"--backend hetcomm measures NumPy's arrays in host memory, got "
+                f"{vendor or device}; use --backend torch:hetcomm"
+            )
+        self._comm = Communicator(
+            meeting.part(name), meeting.rank, meeting.size, name="bench", timeout=meeting.timeout
+        )
+
+    def prepare(self, case: Case, given: Array, got: Array) -> Operation:
+        comm, rank, root = self._comm, self._comm.rank, case.root
+        source, target = _typed(case.dtype, given), _typed(case.dtype, got)
+        mine = target if case.in_place else source
+        name = case.collective
+        if name == "broadcast":
+            return Operation(partial(comm.broadcast, target, root=root))
+        if name in ("all_reduce", "reduce_scatter"):
+            return Operation(partial(getattr(comm, name), mine, target, op=case.op))
+        if name in ("all_gather", "all_to_all"):
+            if case.in_place:
+                raise _core.InvalidArgumentError("its output is apart from its input")
+            return Operation(partial(getattr(comm, name), source, target))
+        if name == "reduce":
+            if case.in_place:
+                raise _core.InvalidArgumentError("its output is apart from its input")
+            out = target if rank == root else None
+            return Operation(partial(comm.reduce, source, out, root=root, op=case.op))
+        if name == "gather":
+            out = target if rank == root else None
+            return Operation(partial(comm.gather, source, out, root=root))
+        if name == "scatter":
+            held = source if rank == root else None
+            return Operation(partial(comm.scatter, held, target, root=root))
+        if name == "send_recv":
+            return Operation(partial(self._exchange, source, target))
+        if name == "ping_pong":
+            return Operation(self._ping_pong(source, target))
+        return Operation(comm.barrier)
+
+    def _exchange(self, source: Any, target: Any) -> None:
+        comm = self._comm
+        coming = comm.recv(target, (comm.rank - 1) % comm.size, async_op=True)
+        comm.send(source, (comm.rank + 1) % comm.size)
+        coming.wait()
+
+    def _ping_pong(self, source: Any, target: Any) -> Any:
+        comm = self._comm
+        other = comm.size - 1 - comm.rank
+
+        def first() -> None:
+            comm.send(source, other)
+            comm.recv(target, other)
+
+        def last() -> None:
+            comm.recv(target, other)
+            comm.send(source, other)
+
+        return first if comm.rank == 0 else last if other == 0 else _absent
+
+    def barrier(self) -> None:
+        self._comm.barrier()
+
+    def predicted(self, case: Case) -> dict[str, float] | None:
+        if case.collective not in _core.Collective.__members__:
+            return None
+        op = case.op.replace("avg", "average") or "sum"
+        spec = spec_of(case.collective, case.bytes, case.ranks, case.dtype, op, case.root)
+        topology = self._comm.topology
+        planned = topology.without_speeds() if _core.deterministic() else topology
+        planner = _core.Planner(planned, _core.SelectionTable(os.environ.get("HETCOMM_SELECT", "")))
+        cost = _core.predict(topology, planner.plan_all(spec))
+        legs = ("total", "island", "bridge", "staging")
+        return {leg: getattr(cost, leg) * 1e-9 for leg in legs}
+
+    def close(self) -> None:
+        self._comm.close()
+
+
+def _absent() -> None:
+    """What a rank does in the messages of others."""
+
+
+def _typed(dtype: str, kept: Array) -> Any:
+    """NumPy's array, or torch's over the same memory where NumPy has no such dtype."""
+    if ELEMENTS[dtype].decode is None:
+        return kept
+    try:
+        import torch
+    except ImportError:
+        raise _core.InvalidArgumentError(
+            f"--dtype: NumPy has no {dtype}, and torch, which has, is not installed; "
+            "pip install torch"
+        ) from None
+    return torch.from_numpy(kept).view(getattr(torch, dtype))

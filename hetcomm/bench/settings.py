@@ -1,0 +1,94 @@
+"""What is to be measured, as the command line says it and every rank is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+from hetcomm import _core
+from hetcomm.bench.case import Case, case_of
+from hetcomm.bench.measure import Effort
+
+FACTOR = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """sizes: bytes. places: in place or not; None for what is usual. device: whose memory
+    torch's backends use. timeout: seconds that any rank waits for the others."""
+
+    collectives: tuple[str, ...]
+    backends: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dtypes: tuple[str, ...] = ("float32",)
+    ops: tuple[str, ...] = ("sum",)
+    places: tuple[bool | None, ...] = (None,)
+    root: int = 0
+    effort: Effort = field(default_factory=Effort)
+    device: str = ""
+    timeout: float = 60.0
+    seed: int = 0
+
+    def cases(self, ranks: int) -> list[Case]:
+        """In the order in which they are measured; each once.
+
+        Raises InvalidArgumentError for what there is not.
+        """
+        if ranks < 2:
+            raise _core.InvalidArgumentError(
+                f"expected at least 2 ranks, got {ranks}; there is nothing to measure in one"
+            )
+        found = (
+            case_of(collective, size, ranks, dtype=dtype, op=op, root=self.root, in_place=in_place)
+            for collective in self.collectives
+            for dtype in self.dtypes
+            for op in self.ops
+            for in_place in self.places
+            for size in self.sizes
+        )
+        return list(dict.fromkeys(found))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        told = json.loads(text)
+        told = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
+        return cls(**(told | {"effort": Effort(**told["effort"])}))
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """ "8:64M" -> 8, 16, ... 64M; "8:64M:4" -> by a factor of 4; "8,4k,1M" -> these."""
+    if ":" not in text:
+        return tuple(_bytes(part) for part in text.split(","))
+    first, last, *factor = text.split(":")
+    smallest, largest = _bytes(first), _bytes(last)
+    step = int(factor[0]) if len(factor) == 1 and factor[0].isdecimal() else FACTOR
+    if len(factor) > 1 or (factor and not factor[0].isdecimal()) or step < 2 or largest < smallest:
+        raise _core.InvalidArgumentError(
+            '--sizes: expected "8:64M", from the smallest to the largest by a factor of 2, '
+            f'"8:64M:4" by another, or a list "8,4k,1M"; got "{text}"'
+        )
+    sizes = [smallest]
+    while sizes[-1] * step <= largest:
+        sizes.append(sizes[-1] * step)
+    return tuple(sizes)
+
+
+def _bytes(text: str) -> int:
+    try:
+        size = int(_core.parse_bytes(text))
+    except _core.Error as error:
+        raise _core.InvalidArgumentError(f"--sizes: {error}") from None
+    if size < 1:
+        raise _core.InvalidArgumentError(
+            f'--sizes: expected at least 1 byte, got "{text}"; leave it out, or measure barrier'
+        )
+    return size
+
+
+def distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """In the order given."""
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,139 @@
+"""The page for people, and the files for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hetcomm import _core
+from hetcomm.bench.row import Row
+
+COLUMNS = ("min", "median", "p99", "algbw", "busbw")
+# Of a row in CSV; times in seconds, bandwidths in bytes per second.
+CSV_COLUMNS = (
+    "collective", "dtype", "op", "in_place", "root", "ranks", "bytes", "count", "backend",
+    "library", "min", "median", "p99", "algbw", "busbw", "checked", "predicted",
+    "calls_per_sample", "samples",
+)  # fmt: skip
+
+
+def title_of(row: Row) -> str:
+    """What the rows of one table have in common."""
+    case = row.case
+    words = [case.collective]
+    words += [case.dtype] if case.count else []
+    words += [case.op] if case.op else []
+    if case.kind.rooted:
+        words.append(f"root {case.root}")
+    if len(case.kind.places) > 1:
+        words.append("in place" if case.in_place else "out of place")
+    return ", ".join(words)
+
+
+def render(rows: Sequence[Row]) -> RenderableType:
+    """A table for each collective, dtype, operation and place. A backend's ratio is its median by
+    that of the first one."""
+    tables = [_table(title, list(group)) for title, group in groupby(rows, title_of)]
+    return Group(*tables)
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    predicts = any(row.predicted for row in rows)
+    several = len({row.backend for row in rows}) > 1
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("backend", no_wrap=True)
+    names = [
+        *COLUMNS,
+        *(["ratio"] if several else []),
+        *(["predicted", "of that"] if predicts else []),
+    ]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for _, group in groupby(rows, lambda row: row.case):
+        same = list(group)
+        for index, row in enumerate(same):
+            cells = [_core.format_seconds(t) for t in (row.minimum, row.median, row.p99)]
+            cells += [_rate(row.algbw), _rate(row.busbw)]
+            if several:
+                cells.append(f"{row.median / same[0].median:.2f}" if index else "1")
+            if predicts:
+                cells += _predicted(row)
+            size = _core.format_bytes(row.case.bytes) if index == 0 else ""
+            table.add_row(size, row.backend, *cells)
+    return table
+
+
+_UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
+
+
+def _rate(bytes_per_second: float) -> str:
+    if not bytes_per_second:
+        return "-"
+    unit, name = next((each for each in _UNITS if bytes_per_second >= each[0]), _UNITS[-1])
+    return f"{bytes_per_second / unit:.3g} {name}"
+
+
+def _predicted(row: Row) -> tuple[str, str]:
+    """And what was measured by it: above 1, the collective is slower than its plan."""
+    total = row.predicted["total"] if row.predicted else 0
+    return (_core.format_seconds(total), f"{row.median / total:.2f}") if total else ("-", "-")
+
+
+def header(facts: dict[str, Any]) -> str:
+    """Who was measured and where, in a line or two."""
+    machine, hosts = facts["machine"], facts["hosts"]
+    count = max(hosts) + 1
+    where = f"{len(hosts)} ranks on {count} host{'s' if count > 1 else ''}"
+    backends = ", ".join(f"{each['name']} = {each['library']}" for each in facts["backends"])
+    checked = "checked" if facts["settings"]["effort"]["check"] else "NOT CHECKED"
+    return (
+        f"{where}; {machine['cores']} cores of {machine['processor']}\n"
+        f"{backends}; results {checked}"
+    )
+
+
+def show(console: Console, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    console.print(Text(header(facts)), soft_wrap=True)
+    console.print(render(rows))
+
+
+def json_text(facts: dict[str, Any], rows: Sequence[Row]) -> str:
+    return json.dumps({**facts, "rows": [row.as_json() for row in rows]}, indent=1) + "\n"
+
+
+def csv_text(facts: dict[str, Any], rows: Sequence[Row]) -> str:
+    """A line for each row; the samples as their number."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        line = row.as_json()
+        line["samples"] = len(row.samples)
+        line["predicted"] = row.predicted["total"] if row.predicted else None
+        writer.writerow(line)
+    return text.getvalue()
+
+
+def write(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    """In the format that the name ends with, which is one of FORMATS."""
+    if path.suffix == ".png":
+        # Loading matplotlib takes half a second, which every command would pay.
+        from hetcomm.bench.plot import write_plot
+
+        write_plot(path, facts, rows)
+    else:
+        path.write_text({".json": json_text, ".csv": csv_text}[path.suffix](facts, rows))
+
+
+FORMATS = (".json", ".csv", ".png")

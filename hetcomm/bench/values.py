@@ -1,0 +1,125 @@
+"""Random elements of every dtype, and what reductions of them come to.
+
+Elements that NumPy has no dtype for are kept as their bits, in unsigned integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetcomm import _core
+
+Array = Any  # of NumPy
+CHUNK = 1 << 16  # elements that one generator makes, so that any part of an input can be made alone
+
+
+@dataclass(frozen=True)
+class Element:
+    """A dtype. kept: what NumPy keeps it as. epsilon: from 1 to the next number, 0 of integers."""
+
+    kept: Any
+    epsilon: float = 0.0
+    decode: Callable[[Array], Array] | None = None  # from bits to float64
+
+    @property
+    def size(self) -> int:
+        return int(np.dtype(self.kept).itemsize)
+
+    @property
+    def floating(self) -> bool:
+        return self.epsilon > 0
+
+    def numbers(self, kept: Array) -> Array:
+        """What reductions of it are computed in."""
+        if self.decode is not None:
+            return self.decode(kept)
+        return kept.astype(np.float64) if self.floating else kept
+
+
+def _decode_bfloat16(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def _small_floats(mantissa: int, bias: int) -> Array:
+    """All numbers of a float of 8 bits, by their bits; infinities and NaNs as if they were none."""
+    codes = np.arange(256)
+    exponent, fraction = (codes & 127) >> mantissa, codes & ((1 << mantissa) - 1)
+    normal = (1 + fraction / (1 << mantissa)) * 2.0 ** (exponent - bias)
+    subnormal = fraction / (1 << mantissa) * 2.0 ** (1 - bias)
+    return np.where(exponent > 0, normal, subnormal) * np.where(codes < 128, 1, -1)
+
+
+_E4M3, _E5M2 = _small_floats(3, 7), _small_floats(2, 15)
+
+ELEMENTS = {
+    "float32": Element(np.float32, 2.0**-23),
+    "float64": Element(np.float64, 2.0**-52),
+    "float16": Element(np.float16, 2.0**-10),
+    "bfloat16": Element(np.uint16, 2.0**-7, _decode_bfloat16),
+    "float8_e4m3fn": Element(np.uint8, 2.0**-3, lambda bits: _E4M3[bits]),
+    "float8_e5m2": Element(np.uint8, 2.0**-2, lambda bits: _E5M2[bits]),
+    **{
+        f"{sign}int{bits}": Element(np.dtype(f"{sign}int{bits}"))
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+@dataclass(frozen=True)
+class Op:
+    """A reduction. exact: never rounds."""
+
+    combine: Any  # of two arrays of numbers
+    exact: bool = False
+    integers: bool = True
+    floats: bool = True
+
+    def check(self, dtype: str) -> None:
+        """Raises InvalidArgumentError for a dtype that it does not have."""
+        floating = ELEMENTS[dtype].floating
+        if not (self.floats if floating else self.integers):
+            kinds = "floating dtypes" if self.floats else "integers"
+            name = next(name for name, op in OPS.items() if op is self)
+            raise _core.InvalidArgumentError(f"--op: {name} is for {kinds}, got {dtype}")
+
+
+OPS = {
+    "sum": Op(np.add),
+    "product": Op(np.multiply),
+    "min": Op(np.minimum, exact=True),
+    "max": Op(np.maximum, exact=True),
+    "avg": Op(np.add, integers=False),
+    "band": Op(np.bitwise_and, exact=True, floats=False),
+    "bor": Op(np.bitwise_or, exact=True, floats=False),
+    "bxor": Op(np.bitwise_xor, exact=True, floats=False),
+}
+
+
+def elements_of(dtype: str, seed: int, rank: int, start: int, count: int) -> Array:
+    """Elements [start, start + count) of the random input of a rank. Floats are in [0.5, 1.5), so
+    that no reduction of them comes near to 0 and none that is missing goes unnoticed."""
+    first, last = start // CHUNK, -(-(start + count) // CHUNK)
+    chunks = [_chunk(dtype, seed, rank, index) for index in range(first, last)]
+    joined = np.concatenate(chunks) if len(chunks) != 1 else chunks[0]
+    return joined[start - first * CHUNK :][:count]
+
+
+def _chunk(dtype: str, seed: int, rank: int, index: int) -> Array:
+    generator = np.random.Generator(np.random.SFC64([seed, rank, index]))
+    element = ELEMENTS[dtype]
+    if not element.floating:
+        return np.frombuffer(generator.bytes(CHUNK * element.size), element.kept)
+    if element.size == 1:
+        numbers = element.numbers(np.arange(256, dtype=np.uint8))
+        codes = np.flatnonzero((numbers >= 0.5) & (numbers < 1.5)).astype(np.uint8)
+        return codes[generator.integers(len(codes), size=CHUNK)]
+    wide = np.float64 if element.kept is np.float64 else np.float32
+    numbers = generator.random(CHUNK, wide) + wide(0.5)
+    if element.decode is not None:  # bfloat16: cut off
+        return (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    return numbers.astype(element.kept, copy=False)

@@ -1,0 +1,109 @@
+"""`hetcomm bench` with ranks on this host: what it prints and writes, wrong results, bad input."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from benching import COMMAND, QUICK, backends_of, bench, measured
+
+import hetcomm.bench.table
+from hetcomm.bench.case import KINDS
+
+LIAR = Path(__file__).with_name("lying_backend.py")
+
+
+def test_table(tmp_path: Path) -> None:
+    files = [tmp_path / f"result.{suffix}" for suffix in ("json", "csv", "png")]
+    outputs = [word for file in files for word in ("--output", file)]
+    done = bench("--ranks", 2, *QUICK, "all_reduce", "barrier", *outputs)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks on 1 host" in done.stdout and "results checked" in done.stdout
+    assert "all_reduce, float32, sum, in place" in done.stdout
+    number = r"+([\d.]+) [mun]?s"
+    lines = re.findall(rf"(\S+ (?:Ki)?B) +hetcomm {number} {number} {number}", done.stdout)
+    assert [line[0] for line in lines] == ["8 B", "1 KiB", "0 B"]
+    assert files[2].read_bytes().startswith(b"\x89PNG")
+    with files[1].open() as text:
+        rows = list(csv.DictReader(text))
+    assert [(row["collective"], row["bytes"]) for row in rows] == [
+        ("all_reduce", "8"), ("all_reduce", "1024"), ("barrier", "0"),
+    ]  # fmt: skip
+    assert tuple(rows[0]) == hetcomm.bench.table.CSV_COLUMNS
+    assert float(rows[0]["min"]) <= float(rows[0]["median"]) <= float(rows[0]["p99"])
+
+
+def test_json_of_every_collective() -> None:
+    found = measured(*KINDS, "--ranks", 2)
+    assert found["ranks"] == 2 and found["hosts"] == [0, 0]
+    assert found["backends"][0]["name"] == "hetcomm" and found["machine"]["cores"] >= 1
+    assert {row["collective"] for row in found["rows"]} == set(KINDS)
+    for row in found["rows"]:
+        assert 0 < row["min"] <= row["median"] <= row["p99"]
+        assert row["checked"] and len(row["median_by_rank"]) == 2
+        assert len(row["samples"]) * row["calls_per_sample"] >= 6
+        predicted = row["predicted"]
+        if row["collective"] in ("send_recv", "ping_pong"):
+            assert predicted is None
+        else:
+            assert predicted["total"] > 0 and predicted["bridge"] == 0
+    assert found["settings"]["effort"]["iterations"] == 6
+
+
+def test_backends_in_turn_and_places() -> None:
+    pytest.importorskip("torch")
+    found = measured(
+        "all_reduce", "reduce", "--ranks", 2, "--backend", "hetcomm", "--backend", "gloo",
+        "--backend", "torch:hetcomm", "--out-of-place", "--dtype", "bfloat16", "--op", "max",
+    )  # fmt: skip
+    names = ["hetcomm", "gloo", "torch:hetcomm"]
+    assert backends_of(found) == [(name, size) for size in (8, 1024) for name in names] * 2
+    assert {row["dtype"] for row in found["rows"]} == {"bfloat16"}
+    assert not any(row["in_place"] for row in found["rows"])
+
+
+def test_a_wrong_result_ends_the_run() -> None:
+    command = (COMMAND[0], "-P", str(LIAR))
+    done = bench(*QUICK, "--ranks", 2, "--backend", "hetcomm", "--backend", "liar", command=command)
+    assert done.returncode == 1
+    assert "liar gives a wrong result for all_reduce sum float32, 1 KiB" in done.stderr
+    assert "on rank 1 element 7 is" in done.stderr
+    assert done.stderr.count("wrong") == 1 and "GB/s" not in done.stdout
+    unchecked = bench(
+        *QUICK, "--ranks", 2, "--backend", "liar", "--no-check", "--json", command=command
+    )
+    assert unchecked.returncode == 0
+    assert '"checked": false' in unchecked.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["all_reduse"], 'collective: expected one of all_reduce, .*; got "all_reduse"'),
+        (["--backend", "torch:glu"], "this torch has no glu, only"),
+        (["--backend", "glu:glu"], "--backend: expected hetcomm, mpi, torch:NAME"),
+        (["--backend", "torch"], "--backend: expected hetcomm, mpi, torch:NAME"),
+        (["--sizes", "0"], "--sizes: expected at least 1 byte"),
+        (["--sizes", "8:4"], "--sizes: expected"),
+        (["--sizes", "1024G"], "--sizes: 2 ranks of a host need .* but .* available"),
+        (["--dtype", "float31"], "--dtype: expected one of float32"),
+        (["--op", "mean"], "--op: expected one of sum"),
+        (["--op", "avg", "--dtype", "int32"], "--op: avg is for floating dtypes, got int32"),
+        (["broadcast", "--root", "2"], "--root: expected 0 to 1, got 2"),
+        (["all_to_all", "--in-place"], "--in-place: all_to_all has no such form"),
+        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output is apart"),
+        (["--ranks", "1"], "at least 2 ranks, got 1"),
+        (["--output", "result.txt"], "--output: expected a name with .json, .csv, .png"),
+        (["--output", "/no/such/folder/r.json"], "there is none; make it"),
+        (["--order", "block"], "--order needs --cluster"),
+        (["--device", "cuda"], "host memory, got cuda"),
+    ],
+)
+def test_bad_input(options: list[str], words: str) -> None:
+    ranks = [] if "--ranks" in options else ["--ranks", "2"]
+    done = bench("--iterations", "2", "--sizes", "8", *ranks, *options)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert re.search(words, done.stderr), done.stderr
