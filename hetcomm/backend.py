@@ -157,10 +157,8 @@ def _backend_of(group: Any, tensor: Any) -> Any:
 
 
 def _shut_down() -> None:
-    """Without it, the others could not tell a process that ends in good order from one that died.
-
-    Every operation ends then; what waits for its future needs the interpreter once more.
-    """
+    """Ends every operation, as _core does at exit; what waits for its future needs the interpreter
+    once more."""
     _core.shut_down()
     if "hetcomm._torch" in sys.modules:
         _torch_module().finish_callbacks()

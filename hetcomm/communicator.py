@@ -405,11 +405,13 @@ class Communicator:
                 raise _core.InvalidArgumentError(
                     f'op: expected one of {", ".join(_OPS)}; got "{op}"'
                 )
+        if not (async_op or self._on_device):
+            _core.run_collective(self._core, collective, array, out, chosen, factor, root, timeout)
+            return out
         order, dlpack = self._streams(out if array is None else array, stream)
         work = _core.start_collective(
-            self._core, collective, array, out, chosen, factor, root, not async_op, timeout, order,
-            dlpack,
-        )  # fmt: skip
+            self._core, collective, array, out, chosen, factor, root, timeout, order, dlpack
+        )
         return self._finish(work, out, order, async_op)
 
     def _message(

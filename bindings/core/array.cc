@@ -63,13 +63,6 @@ bool contiguous(const dlpack::Tensor& tensor) {
   return dense;
 }
 
-template <typename Function>
-void with_interpreter(const Function& function) {
-  if (!Py_IsInitialized()) return;
-  const py::gil_scoped_acquire gil;
-  function();
-}
-
 template <typename Managed>
 std::shared_ptr<void> given_back(Managed* managed) {
   return std::shared_ptr<void>(managed, [managed](void*) {
@@ -135,21 +128,18 @@ std::string Array::describe() const {
 }
 
 bool Array::from_buffer(py::handle object, bool writable) {
-  auto* view = new Py_buffer{};
-  owner_ = std::shared_ptr<void>(view, [view](void*) {
-    with_interpreter([view] { PyBuffer_Release(view); });
-    delete view;
-  });
   const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-  if (PyObject_GetBuffer(object.ptr(), view, flags) != 0) {
+  if (!buffer_.take(object, flags)) {
     PyErr_Clear();
     return false;
   }
-  data_ = view->buf;
-  count_ = view->itemsize > 0 ? view->len / view->itemsize : 0;
-  shape_.assign(view->shape, view->shape + view->ndim);
-  const std::string format = view->format == nullptr ? "B" : view->format;
-  const auto bytes = static_cast<int64_t>(view->itemsize);
+  const Py_buffer& view = *buffer_;
+  data_ = view.buf;
+  count_ = view.itemsize > 0 ? view.len / view.itemsize : 0;
+  static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+  shape_ = {reinterpret_cast<const int64_t*>(view.shape), static_cast<size_t>(view.ndim)};
+  const std::string format = view.format == nullptr ? "B" : view.format;
+  const auto bytes = static_cast<int64_t>(view.itemsize);
   const bool swapped = (format[0] == '>' || format[0] == '!') && bytes > 1;
   if (swapped) refuse(role_, "elements in the byte order of the machine", format, "convert it");
   const char kind = kind_of(format.c_str(), bytes);
@@ -184,7 +174,7 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   } else {
     refuse(role_, "a capsule of DLPack", type_name(made), "");
   }
-  shape_.assign(tensor->shape, tensor->shape + tensor->dimensions);
+  shape_ = {tensor->shape, static_cast<size_t>(tensor->dimensions)};
   count_ = 1;
   for (const int64_t extent : shape_) count_ *= extent;
   data_ = static_cast<char*>(tensor->data) + tensor->byte_offset;

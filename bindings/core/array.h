@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "base/dtype.h"
+#include "core/buffer.h"
 
 namespace hetcomm {
 
@@ -39,8 +40,9 @@ class Array {
   int64_t count_ = 0;
   Dtype dtype_ = Dtype::bytes1;
   bool complex_ = false, on_device_ = false;
-  std::vector<int64_t> shape_;
-  std::shared_ptr<void> owner_;  // gives the memory back
+  std::span<const int64_t> shape_;  // within what the array has given
+  HeldBuffer buffer_;               // by the buffer protocol,
+  std::shared_ptr<void> owner_;     // or by DLPack: gives the memory back
 };
 
 }  // namespace hetcomm

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "core/array.h"
 #include "core/binding.h"
+#include "core/waiting.h"
 
 namespace py = pybind11;
 
@@ -139,17 +140,27 @@ Work holding(Work work, const SharedArray& a, const SharedArray& b) {
   return work;
 }
 
-Work start_collective(Communicator& communicator, Collective collective, const py::object& input,
-                      const py::object& output, ReduceOp op, double factor, int root,
-                      bool will_wait, std::optional<double> timeout,
-                      std::optional<uintptr_t> stream, const py::object& dlpack_stream) {
-  SharedArray in, out;
+// A collective that can be submitted.
+struct Prepared {
+  SharedArray input, output;
   Spec spec;
+
+  Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
+    return communicator.submit(spec, input ? input->data() : nullptr,
+                               output ? output->data() : nullptr, options);
+  }
+};
+
+Prepared prepare(Communicator& communicator, Collective collective, const py::object& input,
+                 const py::object& output, ReduceOp op, double factor, int root,
+                 const py::object& dlpack_stream) {
+  Prepared call;
   try {
     const bool same = input.ptr() == output.ptr();
-    in = array_of(input, "input", same, dlpack_stream);
-    out = same ? in : array_of(output, "output", true, dlpack_stream);
-    spec = spec_of(communicator, collective, in.get(), out.get(), op, factor, root);
+    call.input = array_of(input, "input", same, dlpack_stream);
+    call.output = same ? call.input : array_of(output, "output", true, dlpack_stream);
+    call.spec =
+        spec_of(communicator, collective, call.input.get(), call.output.get(), op, factor, root);
   } catch (const Error& error) {
     communicator.refused(error.status());  // the others may wait for it
     throw;
@@ -157,10 +168,34 @@ Work start_collective(Communicator& communicator, Collective collective, const p
     communicator.refused(Status(Code::invalid_argument, error.what(), communicator.rank()));
     throw;
   }
+  return call;
+}
+
+Work start_collective(Communicator& communicator, Collective collective, const py::object& input,
+                      const py::object& output, ReduceOp op, double factor, int root,
+                      std::optional<double> timeout, std::optional<uintptr_t> stream,
+                      const py::object& dlpack_stream) {
+  const Prepared call =
+      prepare(communicator, collective, input, output, op, factor, root, dlpack_stream);
   const py::gil_scoped_release release;
-  return holding(communicator.submit(spec, in ? in->data() : nullptr, out ? out->data() : nullptr,
-                                     options_of(will_wait, timeout, stream)),
-                 in, out);
+  return holding(call.submit(communicator, options_of(false, timeout, stream)), call.input,
+                 call.output);
+}
+
+void run_collective(Communicator& communicator, Collective collective, const py::object& input,
+                    const py::object& output, ReduceOp op, double factor, int root,
+                    std::optional<double> timeout) {
+  const Prepared call =
+      prepare(communicator, collective, input, output, op, factor, root, py::none());
+  std::optional<Work> work;
+  {
+    const py::gil_scoped_release release;
+    work = call.submit(communicator, options_of(true, timeout, std::nullopt));
+    if (!work->done_within(kSignalInterval) || !work->status().ok()) {
+      holding(*work, call.input, call.output);  // which may outlast this call
+    }
+  }
+  wait_released(*work, std::nullopt);
 }
 
 Work start_message(Communicator& communicator, Collective direction, const py::object& object,
@@ -190,8 +225,11 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
 void bind(py::module_& module) {
   module.def("start_collective", &start_collective, py::arg("communicator"), py::arg("collective"),
              py::arg("input"), py::arg("output"), py::arg("op"), py::arg("factor"), py::arg("root"),
-             py::arg("will_wait"), py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
+             py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
              "Starts a collective of arrays, of which a rank's may be None where it has none.");
+  module.def("run_collective", &run_collective, py::arg("communicator"), py::arg("collective"),
+             py::arg("input"), py::arg("output"), py::arg("op"), py::arg("factor"), py::arg("root"),
+             py::arg("timeout"), "A collective of arrays in host memory, from start to end.");
   module.def("start_message", &start_message, py::arg("communicator"), py::arg("direction"),
              py::arg("array"), py::arg("peer"), py::arg("tag"), py::arg("will_wait"),
              py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),

@@ -8,11 +8,28 @@
 #include "comm/communicator.h"
 #include "comm/process.h"
 #include "core/binding.h"
+#include "core/buffer.h"
+#include "core/waiting.h"
 #include "transport/ucx/ucx.h"
 
 namespace py = pybind11;
 
 namespace hetcomm {
+
+void wait_released(const Work& work, std::optional<double> seconds) {
+  if (work.done()) return check(work.status());
+  const auto timeout = seconds ? timeout_of(Seconds(*seconds)) : work.timeout();
+  for (const Deadline deadline(timeout); !work.done();) {
+    {
+      const py::gil_scoped_release release;
+      if (work.done_within(std::min(deadline.left(), kSignalInterval))) break;
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (deadline.passed()) throw Error(work.late(timeout));
+  }
+  check(work.status());
+}
+
 namespace {
 
 // A store written in Python: anything with set(key, value) and get(key, timeout) of bytes.
@@ -52,27 +69,16 @@ class PythonStore : public Store {
   }
 };
 
-// A view of a Python object's memory, held until the operation is done.
+// The memory of one call, held until the operation is done.
 struct Buffer {
-  Py_buffer view{};
-  bool held = false;
+  HeldBuffer held;
 
-  Buffer() = default;
   Buffer(const py::object& object, bool writable) {
-    if (object.is_none()) return;
     const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object.ptr(), &view, flags) != 0) throw py::error_already_set();
-    held = true;
+    if (!object.is_none() && !held.take(object, flags)) throw py::error_already_set();
   }
-  ~Buffer() {
-    if (!held || !Py_IsInitialized()) return;
-    py::gil_scoped_acquire gil;
-    PyBuffer_Release(&view);
-  }
-  Buffer(const Buffer&) = delete;
-
-  void* data() const { return view.buf; }
-  int64_t bytes() const { return view.len; }
+  void* data() const { return held->buf; }
+  int64_t bytes() const { return held->len; }
 };
 using SharedBuffer = std::shared_ptr<Buffer>;
 
@@ -99,15 +105,6 @@ void require(const char* which, const Buffer& given, int64_t elements, Dtype dty
               std::string("the ") + which + " buffer: expected " + std::to_string(bytes) +
                   " bytes (" + std::to_string(elements) + " x " + name(dtype) + "), got " +
                   std::to_string(given.bytes()) + "; see Spec.input_count() and output_count()");
-}
-
-void check_released(const Work& work, std::optional<double> seconds) {
-  Status status;
-  {
-    py::gil_scoped_release release;
-    status = seconds ? work.wait(timeout_of(Seconds(*seconds))) : work.wait();
-  }
-  check(status);
 }
 
 Communicator::CallOptions call_options(bool will_wait, std::optional<uintptr_t> stream) {
@@ -157,8 +154,9 @@ void bind(py::module_& module) {
       });
   py::class_<Work>(module, "Work")
       .def("done", &Work::done)
-      .def("wait", &check_released, py::arg("timeout") = py::none(),
-           "Waits until done, at most `timeout` seconds; raises hetcomm.Error if it failed.")
+      .def("wait", &wait_released, py::arg("timeout") = py::none(),
+           "Waits until done, at most `timeout` seconds; raises hetcomm.Error if it failed. Ctrl-C "
+           "ends the wait.")
       .def(
           "order",
           [](const Work& self, uintptr_t stream) {
@@ -259,6 +257,9 @@ void bind(py::module_& module) {
            py::call_guard<py::gil_scoped_release>());
   module.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>(),
              "Lets every communicator of this process leave; for process exit.");
+  // Else others take a process that ends in good order for a dead one, and its progress thread
+  // still uses UCX while that is taken down.
+  py::module_::import("atexit").attr("register")(module.attr("shut_down"));
 }
 
 const Binding binding(40, bind);

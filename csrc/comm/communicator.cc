@@ -178,13 +178,14 @@ Status Communicator::failure() const {
   return queue_->failure;
 }
 
-Status Work::wait(std::chrono::nanoseconds timeout) const {
-  if (!executor_->wait(*run_, Deadline(timeout))) {
-    return Status(Code::timeout, describe() + " is not complete after " +
-                                     format_seconds(1e-9 * static_cast<double>(timeout.count())) +
-                                     "; it goes on");
-  }
-  return run_->status();
+bool Work::done_within(std::chrono::nanoseconds time) const {
+  return run_->done() || executor_->wait(*run_, Deadline(time));
+}
+
+Status Work::late(std::chrono::nanoseconds after) const {
+  return Status(Code::timeout, describe() + " is not complete after " +
+                                   format_seconds(1e-9 * static_cast<double>(after.count())) +
+                                   "; it goes on");
 }
 
 Status Work::order(Stream stream) const {

@@ -28,9 +28,18 @@ class Work {
 
   bool done() const { return run_->done(); }
   const Status& status() const { return run_->status(); }  // valid once done()
-  // Waits until done; Code::timeout if that takes longer than `timeout` (the operation goes on).
-  Status wait(std::chrono::nanoseconds timeout) const;
-  Status wait() const { return wait(run_->deadline().timeout() + std::chrono::seconds(5)); }
+  // Waits until done, at most so long; whether it is. The operation goes on.
+  bool done_within(std::chrono::nanoseconds time) const;
+  // Waits until done; Code::timeout if that takes longer than `timeout`.
+  Status wait(std::chrono::nanoseconds timeout) const {
+    return done_within(timeout) ? status() : late(timeout);
+  }
+  Status wait() const { return wait(timeout()); }
+  // How long wait() waits: until the operation has surely given up by itself.
+  std::chrono::nanoseconds timeout() const {
+    return run_->deadline().timeout() + std::chrono::seconds(5);
+  }
+  Status late(std::chrono::nanoseconds after) const;  // that it is not done after so long
   void when_done(std::function<void(const Status&)> listener) const {
     run_->when_done(std::move(listener));
   }

@@ -60,27 +60,18 @@ Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call,
 void Run::start(Paths& paths, int lane) {
   paths_ = &paths;
   lane_ = lane;
-  const std::vector<Step>& steps = plan_->steps;
-  left_ = static_cast<int>(steps.size());
+  const Schedule& schedule = plan_->schedule;
+  left_ = static_cast<int>(plan_->steps.size());
   const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
   if (device_) {
     device_steps_.emplace(*paths.streams(), filled_);
   } else if (scratch > 0) {
     scratch_.reset(new std::byte[scratch]);
   }
-  waiting_.resize(steps.size());
-  followers_.resize(steps.size());
-  for (int i = 0; i < left_; ++i) {
-    const Step& step = steps[i];
-    waiting_[i] = static_cast<int>(step.after.size());
-    for (int before : step.after) followers_[before].push_back(i);
-    if (step.after.empty()) ready_.push_back(i);
-    if (is_island(step.kind)) island_steps_.push_back(i);
-    if (!is_message(step.kind)) continue;
-    ++unposted_;
-  }
-  if (unposted_ > 0) requests_ = std::make_unique<Request[]>(steps.size());
-  std::reverse(ready_.begin(), ready_.end());  // started from the back: in plan order
+  waiting_ = schedule.waiting;
+  ready_ = schedule.ready;
+  unposted_ = schedule.messages;
+  if (unposted_ > 0) requests_ = std::make_unique<Request[]>(plan_->steps.size());
   if (left_ == 0) finish();
 }
 
@@ -118,7 +109,8 @@ bool Run::progress() {
     moved = true;
   }
   if (going && unposted_ > 0 && is_message(plan_->spec.collective)) moved |= post_in_order();
-  if (going && status_.ok() && next_island_ < island_steps_.size()) moved |= progress_island();
+  if (going && status_.ok() && next_island_ < plan_->schedule.island_steps.size())
+    moved |= progress_island();
   if (!in_flight_.empty()) moved |= poll_messages();
   if (device_steps_ && !device_steps_->idle()) moved |= poll_device();
   if (status_.ok() && !given_up_.ok() && Clock::now() - given_up_at_ > kReasonBound) {
@@ -134,7 +126,6 @@ bool Run::progress() {
 
 void Run::start_step(int index) {
   const Step& step = plan_->steps[index];
-  if (is_island(step.kind)) return;  // progress_island() finds it by its count of zero
   switch (step.kind) {
     case StepKind::send:
     case StepKind::recv:
@@ -146,7 +137,7 @@ void Run::start_step(int index) {
     case StepKind::reduce:
       return start_reduce(index);
     default:
-      return;
+      return;  // an island step: progress_island() finds it by its count of zero
   }
 }
 
@@ -178,7 +169,7 @@ void Run::start_reduce(int index) {
 
 void Run::complete(int index) {
   --left_;
-  for (int follower : followers_[index]) {
+  for (int follower : plan_->schedule.followers[index]) {
     if (--waiting_[follower] == 0) ready_.push_back(follower);
   }
 }
@@ -186,7 +177,7 @@ void Run::complete(int index) {
 bool Run::progress_island() {
   Island& island = *paths_->island();
   if (active_island_ < 0) {
-    int index = island_steps_[next_island_];
+    const int index = plan_->schedule.island_steps[next_island_];
     if (waiting_[index] != 0) return false;
     const Step& step = plan_->steps[index];
     island_call_.kind = island_kind(step.kind);
@@ -340,6 +331,7 @@ void Run::announce() {
 }
 
 void Run::hold(std::shared_ptr<void> memory) {
+  if (done() && let_go_) return;
   std::lock_guard lock(listener_mutex_);
   if (!done() || !let_go_) held_.push_back(std::move(memory));
 }

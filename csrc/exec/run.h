@@ -133,10 +133,8 @@ class Run {
   std::unique_ptr<std::byte[]> scratch_;
   DeviceBlock device_scratch_, staging_;
   std::optional<DeviceSteps> device_steps_;
-  std::vector<int> waiting_;                 // per step: dependencies not yet complete
-  std::vector<std::vector<int>> followers_;  // per step: steps that wait for it
-  std::vector<int> ready_;                   // steps to start
-  std::vector<int> island_steps_;            // in plan order
+  std::vector<int> waiting_;  // per step: dependencies not yet complete
+  std::vector<int> ready_;    // steps to start, the last first
   size_t next_island_ = 0;
   int active_island_ = -1;
   bool in_island_ = false;  // the engine has a call of it, over or not, that did not succeed

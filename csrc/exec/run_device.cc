@@ -43,7 +43,7 @@ Event Run::island_event() const {
 }
 
 bool Run::begun() const {
-  const size_t left = island_steps_.size() - next_island_;
+  const size_t left = plan_->schedule.island_steps.size() - next_island_;
   return left == 0 || (left == 1 && active_island_ >= 0 && paths_->island()->event(lane_));
 }
 

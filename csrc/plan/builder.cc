@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "plan/lowering.h"
+#include "plan/schedule.h"
 
 namespace hetcomm {
 namespace {
@@ -244,6 +245,7 @@ Plan PlanBuilder::take(int rank, std::string algorithm) {
   plan.size = topology_.size();
   plan.algorithm = std::move(algorithm);
   plan.members = topology_.island(topology_.island_of(rank));
+  plan.schedule = schedule_of(plan.steps);
   return plan;
 }
 

@@ -121,6 +121,15 @@ struct Step {
 
 std::string describe(const Step& step);  // "send output[0, 64) to rank 3, message 0, after 2"
 
+// The order of a plan's steps, as whoever runs it needs it.
+struct Schedule {
+  std::vector<int> waiting;                 // per step: how many it waits for
+  std::vector<std::vector<int>> followers;  // per step: those that wait for it
+  std::vector<int> ready;                   // that wait for none, the last first; no island steps
+  std::vector<int> island_steps;            // in plan order
+  int messages = 0;                         // sends and recvs
+};
+
 // What one rank does for one collective. Immutable once built; executed any number of times.
 struct Plan {
   Spec spec;
@@ -131,6 +140,7 @@ struct Plan {
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of scratch
   int64_t staging_count = 0;  // elements of staging
+  Schedule schedule = {};     // of `steps`; only plans that run have one
 };
 
 // Elements of the input and output that a rank must supply: with in_place, the one buffer is both.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -300,6 +301,19 @@ def exits(comm: Communicator, seed: int) -> None:
             rest = np.ones(2)
             (comm.send if comm.rank == 1 else comm.recv)(rest, 3 - comm.rank)
     print("in order")
+
+
+def interrupted(comm: Communicator, seed: int) -> None:
+    """Ctrl-C ends a wait; the others hear of it."""
+    try:
+        with comm:
+            if comm.rank == 0:
+                threading.Timer(1, signal.raise_signal, [signal.SIGINT]).start()
+                comm.recv(np.empty(1), 1)
+            else:
+                comm.barrier()
+    except (KeyboardInterrupt, hetcomm.AbortedError) as error:
+        print(type(error).__name__, error)
 
 
 def set_up_fails(comm: Communicator, seed: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,12 @@ def test_all_say(tmp_path: Path, program: str, word: str) -> None:
     assert all(word in one for one in printed[1:]), printed
 
 
+def test_interrupt(tmp_path: Path) -> None:
+    printed = run(tmp_path, 3, "interrupted", 0)
+    assert "KeyboardInterrupt" in printed[0]
+    assert all("AbortedError rank 0 aborted the group: KeyboardInterrupt" in p for p in printed[1:])
+
+
 def test_exit_in_with(tmp_path: Path) -> None:
     assert "in order" in run(tmp_path, 3, "exits", 0)[2]
 
@@ -82,3 +90,21 @@ def test_devices_that_are_none() -> None:
 def test_a_rank_that_dies_before_a_split(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "dies_before_split", 0)
     assert all("rank 1" in printed[rank] for rank in (0, 2)), printed
+
+
+def test_the_progress_thread_ends_with_the_process() -> None:
+    """Before libraries are taken down, which it would still use."""
+    program = """
+import atexit, pathlib, time
+def threads():
+    return [file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")]
+atexit.register(lambda: print("hetcomm" in threads()))  # runs after those registered later
+import hetcomm
+kept = hetcomm.Communicator.from_env({})
+while "hetcomm" not in threads():
+    time.sleep(0.001)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["False"]
