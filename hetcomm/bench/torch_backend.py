@@ -33,17 +33,18 @@ class TorchBackend(Backend):
                 "or choose one of these"
             )
         self._device = _device(name, which, device)
+        # With an accelerator, a backend that has both would serve the host's tensors through it.
+        beside = self._device.type == "cpu" and torch.accelerator.is_available()
+        backend = f"cpu:{which}" if beside else which
         if not dist.is_initialized():
             dist.init_process_group(
-                f"{self._device.type}:{which}",
+                backend,
                 store=_store(meeting),
                 rank=meeting.rank,
                 world_size=meeting.size,
                 timeout=timedelta(seconds=meeting.timeout),
             )
-        self._group = dist.new_group(
-            backend=f"{self._device.type}:{which}", timeout=timedelta(seconds=meeting.timeout)
-        )
+        self._group = dist.new_group(backend=backend, timeout=timedelta(seconds=meeting.timeout))
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         source, target = self._tensor(case, given), self._tensor(case, got)
