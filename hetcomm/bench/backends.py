@@ -52,7 +52,8 @@ class Backend(ABC):
     def barrier(self) -> None: ...
 
     def predicted(self, case: Case) -> dict[str, float] | None:
-        """Seconds by leg, "total" among them, of a backend that can tell."""
+        """Of a backend that can tell: seconds of "total", "island", "bridge" and "staging", and the
+        "bridge_bytes" that the host which sends most sends to others."""
         return None
 
     @abstractmethod

@@ -69,6 +69,9 @@ def bench(
     ] = 0.3,
     turns: Annotated[int, typer.Option(min=1, help="Of each backend, per size.")] = 7,
     check: Annotated[bool, typer.Option(help="Compare results of random data.")] = True,
+    legs: Annotated[
+        bool, typer.Option("--legs", help="Also: who waits for whom, and bytes over the bridge.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the random data.")] = 0,
     ranks: Annotated[
         int | None, typer.Option(help="To start on this host (default: a rank per core).")
@@ -106,7 +109,7 @@ def bench(
         distinct(op or ["sum"]),
         (True,) * in_place + (False,) * out_of_place or (None,),
         root,
-        Effort(seconds, iterations, warmup, turns, check),
+        Effort(seconds, iterations, warmup, turns, check, legs),
         device,
         timeout,
         seed,
@@ -171,9 +174,11 @@ def run_here(settings: Settings, page: Page) -> None:
     try:
         rank.run(settings, meeting, page.tell if meeting.rank == 0 else lambda event: None)
     except (_core.Error, BenchError) as error:
-        if meeting.rank > 0 and meeting.told:
-            sys.exit(rank.status_of(error))
-        raise
+        status = rank.status_of(error)
+        if meeting.rank == 0 or not meeting.told:
+            print(f"hetcomm bench: {error}", file=sys.stderr, flush=True)
+        meeting.leave() if meeting.told else meeting.abandon(status)
+        raise typer.Exit(status) from None
 
 
 def on_cluster(settings: Settings, file: Path, order: str | None, page: Page) -> None:

@@ -94,7 +94,8 @@ class HetcommBackend(Backend):
         planner = _core.Planner(planned, _core.SelectionTable(os.environ.get("HETCOMM_SELECT", "")))
         cost = _core.predict(topology, planner.plan_all(spec))
         legs = ("total", "island", "bridge", "staging")
-        return {leg: getattr(cost, leg) * 1e-9 for leg in legs}
+        seconds = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
+        return {**seconds, "bridge_bytes": cost.bridge_bytes}
 
     def close(self) -> None:
         self._comm.close()

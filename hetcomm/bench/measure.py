@@ -23,6 +23,7 @@ from hetcomm.bench.backends import Backend
 from hetcomm.bench.case import Case
 from hetcomm.bench.check import fill_input, wrong_element
 from hetcomm.bench.error import BenchError
+from hetcomm.bench.legs import look
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.row import Row
 from hetcomm.bench.values import ELEMENTS, Array
@@ -37,13 +38,15 @@ LONG_CALL = 0.1  # seconds; a turn of such calls begins with none that is not ti
 @dataclass(frozen=True)
 class Effort:
     """seconds: of timed calls for each backend and case. iterations: so many calls instead.
-    warmup: calls that come first; turns: how often each backend has its turn, if time allows."""
+    warmup: calls that come first; turns: how often each backend has its turn, if time allows.
+    check: compares results; legs: also looks where the time goes."""
 
     seconds: float = 0.3
     iterations: int | None = None
     warmup: int = 5
     turns: int = 7
     check: bool = True
+    legs: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def measure(
                 continue
             left[index] -= one.turn(schedule)
             if turn + 1 == schedule.turns or (turn + 1 >= FEWEST_TURNS and left[index] < 0):
-                rows[index] = one.row(schedule, effort.check)
+                rows[index] = one.row(schedule, effort)
     return [row for row in rows if row is not None]
 
 
@@ -102,25 +105,29 @@ class _Measured:
         self._meeting, self._backend, self._case, self._seed = meeting, backend, case, seed
         self._given, self._got = given, got
         self._by_rank: list[list[float]] = [[] for _ in range(meeting.size)]
-        self._operation = self._try(lambda: backend.prepare(case, given, got))
+        self._together(self._prepare)
+
+    def _prepare(self) -> None:
+        self._operation = self._backend.prepare(self._case, self._given, self._got)
 
     def begin(self, effort: Effort) -> Schedule:
         """The first calls: checks one, and finds out how long one takes."""
+        self._got.view(np.uint8)[:] = 0xA5  # what no right result is, whatever was there
         if effort.check:
-            self._got.view(np.uint8)[:] = 0xA5  # what no right result is, whatever was there
             fill_input(self._case, self._meeting.rank, self._seed, self._given)
-            self._operation.load()
-        self._try(lambda: self._run(1))
+        else:
+            self._given[:] = 1  # what was never written is not in memory
+        self._operation.load()
+        self._together(lambda: self._run(1))
         if effort.check:
             self._check()
         if self._case.in_place and self._case.kind.reduces:
             self._given[:] = 0  # what grows from call to call would soon be infinite
             self._operation.load()
-        self._try(lambda: self._run(effort.warmup))
+        self._together(lambda: self._run(effort.warmup))
         calls = 1
         while True:
-            self._backend.barrier()
-            tries = self._meeting.gather([self._run(calls) for _ in range(PROBES)])
+            tries = self._samples(0, PROBES, calls)
             taken = min(max(ranks) for ranks in zip(*tries, strict=True))
             if taken > SHORTEST_SAMPLE or calls >= MOST_CALLS:
                 return schedule_of(taken / calls, effort)
@@ -128,30 +135,43 @@ class _Measured:
 
     def turn(self, schedule: Schedule) -> float:
         """Seconds that it took the slowest rank."""
-        self._backend.barrier()
-        with _no_collection():
-            self._run(schedule.lead)
-            taken = [self._run(schedule.calls) for _ in range(schedule.samples)]
+        everything = self._samples(schedule.lead, schedule.samples, schedule.calls)
         legs = schedule.calls * (2 if self._case.collective == "ping_pong" else 1)
-        everything = self._meeting.gather(taken)
         for of_all, mine in zip(self._by_rank, everything, strict=True):
             of_all += [seconds / legs for seconds in mine]
         return max(map(sum, everything))
 
-    def row(self, schedule: Schedule, check: bool) -> Row:
-        """check: compares what the last call has left, where the input is still there."""
-        if check and not self._case.in_place:
-            self._check()
+    def row(self, schedule: Schedule, effort: Effort) -> Row:
+        """Once its turns are over."""
+        if effort.check and not self._case.in_place:
+            self._check()  # what the last call has left, as the input is still there
+        samples = [max(sample) for sample in zip(*self._by_rank, strict=True)]
+        legs = None
+        if effort.legs:
+            end = self._backend.barrier
+            legs = look(self._meeting, lambda: self._run(1), end, median(samples))
         return Row(
             self._backend.name,
             self._backend.library,
             self._case,
             schedule.calls,
-            [max(sample) for sample in zip(*self._by_rank, strict=True)],
-            [median(samples) for samples in self._by_rank],
-            check,
+            samples,
+            [median(own) for own in self._by_rank],
+            effort.check,
             self._backend.predicted(self._case),
+            legs,
         )
+
+    def _samples(self, lead: int, samples: int, calls: int) -> list[list[float]]:
+        """Seconds of each sample of `calls` calls, by rank; `lead` calls come first."""
+
+        def take() -> list[float]:
+            self._backend.barrier()
+            with _no_collection():
+                self._run(lead)
+                return [self._run(calls) for _ in range(samples)]
+
+        return self._together(take)
 
     def _run(self, calls: int) -> float:
         """Seconds that so many calls take here."""
@@ -174,13 +194,12 @@ class _Measured:
                     f"on rank {rank} {what}"
                 )
 
-    def _try(self, action: Callable[[], Any]) -> Any:
-        """Does what a backend may refuse or fail in, and tells all ranks if it does."""
-        found: list[Any] = []
+    def _together(self, action: Callable[[], Any]) -> list[Any]:
+        """Does on all ranks what a backend may refuse or fail in; what each returned."""
 
-        def act() -> None:
+        def act() -> Any:
             try:
-                found.append(action())
+                return action()
             except Exception as error:  # whatever a foreign backend raises
                 why = (str(error).splitlines() or [""])[0]
                 if isinstance(error, _core.InvalidArgumentError):
@@ -190,8 +209,7 @@ class _Measured:
                     f"{type(error).__name__}: {why}"
                 ) from error
 
-        self._meeting.together(act)
-        return found[0]
+        return self._meeting.together(act)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What one rank does: opens the backends and measures case after case.
 
 As a program, `python -m hetcomm.bench.rank FOLDER`, it reads settings.json there; rank 0 writes
-events.jsonl, a rank that fails error-N.json.
+events.jsonl, a rank that fails error-*.json.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
         tell({"rows": [row.as_json() for row in rows]})
     for backend in backends:
         backend.close()
-    meeting.gather(None)  # nobody ends a store that others still read
+    meeting.gather(None)
+    meeting.leave()
 
 
 def facts(settings: Settings, meeting: Meeting, backends: list[list[str]]) -> dict[str, Any]:
@@ -65,32 +66,37 @@ def status_of(error: Exception) -> int:
 
 def main(folder: Path) -> int:
     settings = Settings.from_json((folder / "settings.json").read_text())
-    environment = os.environ
-    rank = 0
+    meeting: Meeting | None = None
     try:
-        if STORE in environment:
-            rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-            store = TcpStore("127.0.0.1", int(environment[STORE]), settings.timeout)
-            meeting = Meeting(store, rank, size, settings.timeout, "127.0.0.1")
-        else:
-            found = Meeting.of_job(environment, settings.timeout)
-            if found is None:
-                raise BenchError("expected to be started as a rank of a job, which this is not")
-            meeting = found
-            rank = meeting.rank
+        meeting = _meeting(os.environ, settings.timeout)
         with (folder / "events.jsonl").open("a") as events:
 
             def tell(event: dict[str, Any]) -> None:
-                if rank == 0:
+                if meeting is not None and meeting.rank == 0:
                     events.write(json.dumps(event) + "\n")
                     events.flush()
 
             run(settings, meeting, tell)
     except (_core.Error, BenchError) as error:
-        told = {"error": str(error), "status": status_of(error), "time": time.monotonic()}
-        (folder / f"error-{rank}.json").write_text(json.dumps(told))
-        return status_of(error)
+        status = status_of(error)
+        told = {"error": str(error), "status": status, "time": time.monotonic()}
+        (folder / f"error-{os.getpid()}.json").write_text(json.dumps(told))
+        if meeting is not None:
+            meeting.leave() if meeting.told else meeting.abandon(status)
+        return status
     return 0
+
+
+def _meeting(environment: Mapping[str, str], timeout: float) -> Meeting:
+    """Of ranks that the command has started, or has had started."""
+    if STORE in environment:
+        store = TcpStore("127.0.0.1", int(environment[STORE]), timeout)
+        rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+        return Meeting(store, rank, size, timeout, "127.0.0.1")
+    found = Meeting.of_job(environment, timeout)
+    if found is None:
+        raise BenchError("expected to be started as a rank of a job, which this is not")
+    return found
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from hetcomm.bench.case import Case
+from hetcomm.bench.legs import Legs
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
@@ -22,7 +23,7 @@ class Row:
     """Times in seconds, of one call. A sample is the mean of `calls` calls in a row, on the rank
     that took longest; ranks: the median of each rank's own samples.
 
-    checked: whether results were compared. predicted: by leg, where the backend can tell.
+    checked: whether results were compared. predicted: see Backend; legs: where they were looked at.
     """
 
     backend: str
@@ -33,7 +34,7 @@ class Row:
     ranks: list[float]
     checked: bool
     predicted: dict[str, float] | None = None
-    notes: list[str] = field(default_factory=list)
+    legs: Legs | None = None
 
     @property
     def minimum(self) -> float:
@@ -73,7 +74,7 @@ class Row:
             "calls_per_sample": self.calls,
             "samples": self.samples,
             "median_by_rank": self.ranks,
-            "notes": self.notes,
+            "legs": asdict(self.legs) if self.legs is not None else None,
         }
 
 
@@ -89,5 +90,5 @@ def row_of(line: dict[str, Any]) -> Row:
         line["median_by_rank"],
         line["checked"],
         line["predicted"],
-        line["notes"],
+        Legs(**line["legs"]) if line["legs"] is not None else None,
     )

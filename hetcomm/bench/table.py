@@ -43,23 +43,29 @@ def title_of(row: Row) -> str:
 def render(rows: Sequence[Row]) -> RenderableType:
     """A table for each collective, dtype, operation and place. A backend's ratio is its median by
     that of the first one."""
-    tables = [_table(title, list(group)) for title, group in groupby(rows, title_of)]
+    tables = []
+    for title, group in groupby(rows, title_of):
+        same = list(group)
+        tables.append(_table(title, same))
+        if any(row.legs for row in same):
+            tables.append(_legs_table(f"Legs of {title}", same))
     return Group(*tables)
+
+
+def _empty_table(title: str, names: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("backend", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _table(title: str, rows: list[Row]) -> Table:
     predicts = any(row.predicted for row in rows)
     several = len({row.backend for row in rows}) > 1
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("backend", no_wrap=True)
-    names = [
-        *COLUMNS,
-        *(["ratio"] if several else []),
-        *(["predicted", "of that"] if predicts else []),
-    ]
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    names = [*COLUMNS, *(["ratio"] if several else [])]
+    table = _empty_table(title, [*names, *(["predicted", "of that"] if predicts else [])])
     for _, group in groupby(rows, lambda row: row.case):
         same = list(group)
         for index, row in enumerate(same):
@@ -71,6 +77,27 @@ def _table(title: str, rows: list[Row]) -> Table:
                 cells += _predicted(row)
             size = _core.format_bytes(row.case.bytes) if index == 0 else ""
             table.add_row(size, row.backend, *cells)
+    return table
+
+
+def _legs_table(title: str, rows: list[Row]) -> Table:
+    """What was seen from outside, and what was predicted of each leg."""
+    names = ("waits", "mostly for", "over the bridge")
+    predicted = ("island", "bridge", "over the bridge")
+    predicts = any(row.predicted for row in rows)
+    table = _empty_table(title, [*names, *(f"{name}, predicted" for name in predicted * predicts)])
+    for row in rows:
+        if row.legs is None:
+            continue
+        waits, last = "-", "-"
+        if row.legs.waits is not None and row.legs.last is not None:
+            waits = _core.format_seconds(sum(row.legs.waits) / len(row.legs.waits))
+            last = f"rank {row.legs.waited_for}, {max(row.legs.last):.0%}"
+        cells = [waits, last, _core.format_bytes(row.legs.bridge_bytes)]
+        if row.predicted:
+            cells += [_core.format_seconds(row.predicted[leg]) for leg in ("island", "bridge")]
+            cells.append(_core.format_bytes(row.predicted["bridge_bytes"]))
+        table.add_row(_core.format_bytes(row.case.bytes), row.backend, *cells)
     return table
 
 
@@ -105,6 +132,14 @@ def header(facts: dict[str, Any]) -> str:
 
 def show(console: Console, facts: dict[str, Any], rows: Sequence[Row]) -> None:
     console.print(Text(header(facts)), soft_wrap=True)
+    machine = facts["machine"]
+    if machine["load"] > machine["cores"] / 2:
+        console.print(
+            f"Other work ran on this machine before (load {machine['load']} on {machine['cores']} "
+            "cores): expect noise.",
+            style="yellow",
+            highlight=False,
+        )
     console.print(render(rows))
 
 

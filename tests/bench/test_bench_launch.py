@@ -1,0 +1,130 @@
+"""`hetcomm bench` as the command of a job, by mpiexec, and on emulated clusters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benching import BOUND, COMMAND, QUICK, backends_of, bench, environment, measured
+
+import hetcomm.bench.backends
+from hetcomm.emulate import ClusterError, load, run
+
+CLUSTER = Path(__file__).parents[2] / "examples/clusters/two-islands-interleaved.toml"
+BESIDE = os.path.dirname(sys.executable)
+
+
+@pytest.fixture(scope="module")
+def mpiexec() -> str:
+    """MPICH's; skips where MPI does not run by itself."""
+    pytest.importorskip("mpi4py")
+    found = shutil.which("mpiexec", path=BESIDE)
+    if found is None:
+        pytest.skip("no mpiexec beside Python: pip install mpich")
+    alone = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
+    command = [found, "-launcher", "fork", "-iface", "lo", "-n", "2", sys.executable, "-c", alone]
+    if subprocess.run(command, timeout=BOUND, env=environment()).returncode != 0:
+        pytest.skip("MPI itself does not run here")
+    return found
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> None:
+    """Skips where the kernel forbids namespaces, and only there."""
+    try:
+        with open(os.devnull, "w") as nowhere:
+            run(load(CLUSTER), ["true"], stdout=nowhere, timeout=30)
+    except ClusterError as error:
+        if "EPERM" not in error.got:
+            raise
+        pytest.skip(f"this machine forbids namespaces: {error}")
+
+
+def test_mpi_starts_by_itself(mpiexec: str) -> None:
+    found = measured("all_gather", "--backend", "hetcomm", "--backend", "mpi", "--ranks", 2)
+    assert backends_of(found) == [(name, size) for size in (8, 1024) for name in ("hetcomm", "mpi")]
+    assert found["backends"][1]["library"].startswith("MPICH ")
+
+
+def test_under_mpiexec(mpiexec: str) -> None:
+    command = (mpiexec, "-launcher", "fork", "-iface", "lo", "-n", "2", *COMMAND)
+    done = bench("--backend", "mpi", "--backend", "hetcomm", *QUICK, command=command)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("2 ranks on 1 host") == 1  # rank 0's alone
+    assert done.stdout.count("  mpi ") == 2 and done.stdout.count("  hetcomm ") == 2
+    refused = bench("--backend", "mpi", "--op", "avg", *QUICK, command=command)
+    assert refused.returncode != 0
+    assert refused.stderr.count("mpi cannot do all_reduce avg") == 1
+    assert "MPI has no avg" in refused.stderr
+
+
+def test_under_torchrun() -> None:
+    pytest.importorskip("torch")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone")
+    command = (*torchrun, "--nproc-per-node", "2", *COMMAND)
+    done = bench("--backend", "gloo", "--backend", "hetcomm", *QUICK, command=command)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("2 ranks on 1 host") == 1
+    assert "gloo = gloo of torch" in done.stdout
+    of_one = bench("--backend", "mpi", *QUICK, command=command)
+    if hetcomm.bench.backends.find_spec("mpi4py") is not None:
+        assert of_one.returncode != 0 and "start the job with mpiexec" in of_one.stderr
+
+
+def test_on_an_emulated_cluster(namespaces: None) -> None:
+    found = measured("all_reduce", "--cluster", CLUSTER, "--legs", "--order", "block")
+    assert found["hosts"] == [0, 0, 1, 1]
+    for row in found["rows"]:
+        legs, predicted = row["legs"], row["predicted"]
+        assert predicted["bridge_bytes"] == row["bytes"] and predicted["bridge"] > 0
+        assert legs["bridge_bytes"] >= row["bytes"]
+        assert sum(legs["last"]) == pytest.approx(1) and min(legs["waits"]) >= 0
+
+
+def test_as_a_command_of_an_emulated_cluster(namespaces: None) -> None:
+    emulate = (*COMMAND[:-1], "emulate", str(CLUSTER), "--")
+    done = bench("broadcast", *QUICK, command=(*emulate, *COMMAND))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("[0 red0] 4 ranks on 2 hosts") == 1
+
+
+def test_clusters_that_cannot_be(tmp_path: Path) -> None:
+    broken = tmp_path / "cluster.toml"
+    broken.write_text("[[host]]\n")
+    done = bench("--cluster", broken, *QUICK)
+    assert done.returncode == 2 and "host[0]." in done.stderr
+    both = bench("--cluster", CLUSTER, "--ranks", 2)
+    assert both.returncode == 2 and "--ranks and --cluster, got both" in both.stderr
+    mpi = bench("--cluster", CLUSTER, "--backend", "mpi")
+    assert mpi.returncode == 2 and "mpi" in mpi.stderr
+
+
+def test_a_launcher_has_started_ranks() -> None:
+    settings = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    done = bench("--ranks", 2, **settings)
+    assert done.returncode == 2 and "a launcher has started them" in done.stderr
+
+
+def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hetcomm.bench.backends, "find_spec", lambda name: None)
+    for backend, package in (("mpi", "mpi4py"), ("gloo", "torch")):
+        with pytest.raises(hetcomm.InvalidArgumentError, match=f"{package} is not installed; pip"):
+            hetcomm.bench.backends.family_of(backend)
+
+
+def test_no_mpiexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py")
+    alone = tmp_path / "python"
+    alone.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(alone))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    from hetcomm.bench import launch
+    from hetcomm.bench.settings import Settings
+
+    settings = Settings(("all_reduce",), ("mpi",), (8,))
+    with pytest.raises(hetcomm.InvalidArgumentError, match="found no mpiexec"):
+        launch.by_mpiexec(settings, 2, lambda event: None)
