@@ -22,7 +22,7 @@ from hetcomm.bench.settings import Settings
 from hetcomm.emulate import Cluster
 from hetcomm.emulate import run as run_emulated
 
-LOOK_EVERY, GRACE, LAST_LINES = 0.2, 5.0, 12
+LOOK_EVERY, GRACE, LAST_LINES = 0.2, 15.0, 12
 # MPICH's mpiexec else looks for ssh and for the address of this host's name, Open MPI's refuses
 # more ranks than cores.
 OF_MPIEXEC = {
@@ -142,8 +142,8 @@ def _run(
 def _wait(
     folder: Folder, processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float
 ) -> None:
-    """Until all have ended, GRACE seconds after the first has failed, or nothing has happened for
-    longer than ranks wait for each other."""
+    """Until all have ended, GRACE seconds after the first has failed so that each can say why, or
+    nothing has happened for longer than ranks wait for each other."""
     failed: float | None = None
     while True:
         codes = [process.poll() for process in processes]
@@ -151,6 +151,9 @@ def _wait(
         now = time.monotonic()
         if any(codes) and failed is None:
             failed = now
+        for index, code in enumerate(codes):
+            if code is not None and code < 0 and len(codes) > 1:  # it cannot say why
+                raise BenchError(f"rank {index} was ended by signal {-code}")
         if all(code is not None for code in codes) or (failed and now > failed + GRACE):
             break
         if now > folder.changed + timeout * 2:
@@ -158,9 +161,8 @@ def _wait(
         time.sleep(LOOK_EVERY)
     for index, code in enumerate(codes):
         if code:
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
             who = f"rank {index}" if len(codes) > 1 else "mpiexec"
-            raise folder.failure(f"{who} {how}", [logs[index]])
+            raise folder.failure(f"{who} ended with status {code}", [logs[index]])
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -1,7 +1,9 @@
-"""The command `hetcomm` with one more backend, whose results are wrong on rank 1."""
+"""The command `hetcomm` with two more backends: on rank 1 one gives wrong results, and one ends."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,17 @@ class LyingBackend(Backend):
         self._true.close()
 
 
+class EndingBackend(LyingBackend):
+    def prepare(self, case: Case, given: Any, got: Any) -> Operation:
+        def call() -> None:
+            if self._rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._true.barrier()
+
+        return Operation(call)
+
+
+FAMILIES["ends"] = (f"{__name__}:EndingBackend", "numpy")
 FAMILIES["liar"] = (f"{__name__}:LyingBackend", "numpy")
 
 if __name__ == "__main__":

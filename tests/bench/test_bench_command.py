@@ -78,6 +78,13 @@ def test_a_wrong_result_ends_the_run() -> None:
     assert '"checked": false' in unchecked.stdout
 
 
+def test_a_rank_that_dies_ends_the_run() -> None:
+    command = (COMMAND[0], "-P", str(LIAR))
+    done = bench(*QUICK, "--ranks", 2, "--backend", "ends", command=command)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == "hetcomm bench: rank 1 was ended by signal 9\n"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
