@@ -1,5 +1,5 @@
-"""Every collective, dtype and operation, against a float64 oracle and gloo: with up to four ranks of
-every dtype, with more of the common ones."""
+"""Every collective, dtype and operation, against a float64 oracle and gloo: with up to four ranks
+of every dtype, with more of the common ones."""
 
 from __future__ import annotations
 
