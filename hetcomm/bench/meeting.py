@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -24,7 +25,6 @@ class Meeting:
         self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
         self.address = address
         self.told = False  # a failure was told to all ranks
-        self._world: Any = None  # MPI's, if the ranks met there
         self._number = 0
 
     @classmethod
@@ -35,28 +35,28 @@ class Meeting:
             return None
         store = rendezvous.open_store(job, environment, timeout)
         part = rendezvous.PrefixStore(store, "bench/")
-        meeting = cls(part, job.rank, job.size, timeout, job.address)
-        if not job.address:
-            from mpi4py import MPI
-
-            meeting._world = MPI.COMM_WORLD
-        return meeting
+        return cls(part, job.rank, job.size, timeout, job.address)
 
     def leave(self) -> None:
         """Once all ranks have come to their end, in whatever way they know: rank 0, whose process
         may serve the store, stays until the others have read what was last told."""
-        if self._world is not None:
-            self._world.Barrier()  # while MPI ends, no thread of Python's serves anything
+        if self._world() is not None:
+            self._world().Barrier()  # while MPI ends, no thread of Python's serves anything
         elif self.rank == 0:
             rendezvous.let_others_read()
 
     def abandon(self, status: int) -> None:
         """After a failure that the others may not hear of. Where MPI would have this rank wait for
         them forever, it ends them all."""
-        if self._world is not None:
-            self._world.Abort(status)
+        if self._world() is not None:
+            self._world().Abort(status)
         else:
             self.leave()
+
+    def _world(self) -> Any:
+        """MPI's communicator of these ranks, if they have started MPI."""
+        MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
+        return MPI.COMM_WORLD if MPI is not None and MPI.COMM_WORLD.size == self.size else None
 
     def part(self, name: str) -> rendezvous.PrefixStore:
         """A store of its own for a backend."""

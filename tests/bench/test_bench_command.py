@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from benching import COMMAND, QUICK, backends_of, bench, measured
+from benching import COMMAND, LAUNCHERS, QUICK, backends_of, bench, measured
+from typer.testing import CliRunner
 
 import hetcomm.bench.table
+from hetcomm import cli
 from hetcomm.bench.case import KINDS
 
 LIAR = Path(__file__).with_name("lying_backend.py")
@@ -85,32 +87,43 @@ def test_a_rank_that_dies_ends_the_run() -> None:
     assert done.stderr == "hetcomm bench: rank 1 was ended by signal 9\n"
 
 
+def test_what_an_error_looks_like() -> None:
+    for wrong in (["--sizes", "0"], ["--sizes", "1024G"]):  # found by the command, and by a rank
+        done = bench("--ranks", 2, *wrong)
+        assert done.returncode == 2 and done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("hetcomm: --sizes")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["all_reduse"], 'collective: expected one of all_reduce, .*; got "all_reduse"'),
-        (["--backend", "torch:glu"], "this torch has no glu, only"),
         (["--backend", "glu:glu"], "--backend: expected hetcomm, mpi, torch:NAME"),
         (["--backend", "torch"], "--backend: expected hetcomm, mpi, torch:NAME"),
-        (["--sizes", "0"], "--sizes: expected at least 1 byte"),
         (["--sizes", "8:4"], "--sizes: expected"),
-        (["--sizes", "1024G"], "--sizes: 2 ranks of a host need .* but .* available"),
         (["--dtype", "float31"], "--dtype: expected one of float32"),
         (["--op", "mean"], "--op: expected one of sum"),
         (["--op", "avg", "--dtype", "int32"], "--op: avg is for floating dtypes, got int32"),
         (["broadcast", "--root", "2"], "--root: expected 0 to 1, got 2"),
         (["all_to_all", "--in-place"], "--in-place: all_to_all has no such form"),
-        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output is apart"),
         (["--ranks", "1"], "at least 2 ranks, got 1"),
         (["--output", "result.txt"], "--output: expected a name with .json, .csv, .png"),
         (["--output", "/no/such/folder/r.json"], "there is none; make it"),
         (["--order", "block"], "--order needs --cluster"),
+        (["--cluster", "c.toml"], "one of --ranks and --cluster, got both"),
+        # What only the ranks find out.
+        (["--backend", "torch:glu"], "this torch has no glu, only"),
+        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output is apart"),
+        (["--sizes", "1024G"], "--sizes: 2 ranks of a host need .* but .* available"),
         (["--device", "cuda"], "host memory, got cuda"),
     ],
 )
-def test_bad_input(options: list[str], words: str) -> None:
+def test_bad_input(options: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
     ranks = [] if "--ranks" in options else ["--ranks", "2"]
-    done = bench("--iterations", "2", "--sizes", "8", *ranks, *options)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert re.search(words, done.stderr), done.stderr
+    command = ["bench", "--iterations", "2", "--sizes", "8", *ranks, *options]
+    done = CliRunner().invoke(cli.app, command)
+    assert isinstance(done.exception, hetcomm.InvalidArgumentError), done.output
+    assert re.search(words, str(done.exception)), str(done.exception)
+    assert len(str(done.exception).splitlines()) == 1 and done.stdout == ""

@@ -70,9 +70,6 @@ def test_under_torchrun() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 ranks on 1 host") == 1
     assert "gloo = gloo of torch" in done.stdout
-    of_one = bench("--backend", "mpi", *QUICK, command=command)
-    if hetcomm.bench.backends.find_spec("mpi4py") is not None:
-        assert of_one.returncode != 0 and "start the job with mpiexec" in of_one.stderr
 
 
 def test_on_an_emulated_cluster(namespaces: None) -> None:
@@ -92,15 +89,21 @@ def test_as_a_command_of_an_emulated_cluster(namespaces: None) -> None:
     assert done.stdout.count("[0 red0] 4 ranks on 2 hosts") == 1
 
 
+def test_mpi_on_an_emulated_cluster(mpiexec: str, namespaces: None) -> None:
+    found = measured(
+        "all_gather", "--cluster", CLUSTER, "--legs", "--backend", "mpi", "--backend", "hetcomm"
+    )
+    assert found["hosts"] == [0, 1, 0, 1]  # MPI starts them in another order
+    assert backends_of(found) == [(b, size) for size in (16, 1024) for b in ("mpi", "hetcomm")]
+    for row in found["rows"]:  # MPI has taken the bridge, and no memory that both hosts share
+        assert row["legs"]["bridge_bytes"] >= row["bytes"] / 2
+
+
 def test_clusters_that_cannot_be(tmp_path: Path) -> None:
     broken = tmp_path / "cluster.toml"
     broken.write_text("[[host]]\n")
     done = bench("--cluster", broken, *QUICK)
     assert done.returncode == 2 and "host[0]." in done.stderr
-    both = bench("--cluster", CLUSTER, "--ranks", 2)
-    assert both.returncode == 2 and "--ranks and --cluster, got both" in both.stderr
-    mpi = bench("--cluster", CLUSTER, "--backend", "mpi")
-    assert mpi.returncode == 2 and "mpi" in mpi.stderr
 
 
 def test_a_launcher_has_started_ranks() -> None:
