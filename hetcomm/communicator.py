@@ -14,7 +14,16 @@ from hetcomm import _core, arrays, rendezvous
 from hetcomm.arrays import Array
 from hetcomm.work import Work
 
-_C = _core.Collective
+# Numbers, which cost less to pass than members of Collective.
+_ALL_REDUCE = int(_core.Collective.all_reduce)
+_BROADCAST = int(_core.Collective.broadcast)
+_REDUCE = int(_core.Collective.reduce)
+_ALL_GATHER = int(_core.Collective.all_gather)
+_REDUCE_SCATTER = int(_core.Collective.reduce_scatter)
+_ALL_TO_ALL = int(_core.Collective.all_to_all)
+_GATHER = int(_core.Collective.gather)
+_SCATTER = int(_core.Collective.scatter)
+_BARRIER = int(_core.Collective.barrier)
 _OPS = {name.replace("average", "avg"): op for name, op in _core.ReduceOp.__members__.items()}
 
 
@@ -67,6 +76,8 @@ class Communicator:
         self.rank: int = rank
         self.size: int = size
         self._on_device = self._core.topology.rank(rank).memory == _core.Memory.device
+        # The first argument is what it calls _start() of, for all but synchronous calls on hosts.
+        self._collective = _core.collective_call(self._core)
         self.barrier()  # the store's server may end once nobody reads it any more
 
     @classmethod
@@ -133,7 +144,9 @@ class Communicator:
         if out is None:
             with self._telling():
                 out = arrays.empty(array, arrays.shape(array))
-        return self._collective(_C.all_reduce, array, out, op, factor, 0, stream, async_op, timeout)
+        return self._collective(
+            self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout
+        )
 
     def reduce(
         self,
@@ -152,7 +165,9 @@ class Communicator:
             with self._telling():
                 out = arrays.empty(array, arrays.shape(array))
         out = out if self.rank == root else None
-        return self._collective(_C.reduce, array, out, op, factor, root, stream, async_op, timeout)
+        return self._collective(
+            self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout
+        )
 
     def broadcast(
         self,
@@ -165,7 +180,7 @@ class Communicator:
     ) -> Any:
         """Every rank's array becomes that of the root; all have one shape."""
         return self._collective(
-            _C.broadcast, array, array, "sum", 1.0, root, stream, async_op, timeout
+            self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout
         )
 
     def all_gather(
@@ -181,7 +196,9 @@ class Communicator:
         if out is None:
             with self._telling():
                 out = arrays.empty(array, (self.size, *arrays.shape(array)))
-        return self._collective(_C.all_gather, array, out, "sum", 1.0, 0, stream, async_op, timeout)
+        return self._collective(
+            self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout
+        )
 
     def reduce_scatter(
         self,
@@ -200,7 +217,7 @@ class Communicator:
             with self._telling():
                 out = arrays.empty(array, self._block_shape(array, "reduce_scatter"))
         return self._collective(
-            _C.reduce_scatter, array, out, op, factor, 0, stream, async_op, timeout
+            self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout
         )
 
     def all_to_all(
@@ -218,7 +235,9 @@ class Communicator:
             with self._telling():
                 self._block_shape(array, "all_to_all")
                 out = arrays.empty(array, arrays.shape(array))
-        return self._collective(_C.all_to_all, array, out, "sum", 1.0, 0, stream, async_op, timeout)
+        return self._collective(
+            self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout
+        )
 
     def gather(
         self,
@@ -235,7 +254,9 @@ class Communicator:
             with self._telling():
                 out = arrays.empty(array, (self.size, *arrays.shape(array)))
         out = out if self.rank == root else None
-        return self._collective(_C.gather, array, out, "sum", 1.0, root, stream, async_op, timeout)
+        return self._collective(
+            self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout
+        )
 
     def scatter(
         self,
@@ -258,11 +279,13 @@ class Communicator:
                     "root knows its shape without it"
                 )
         given = array if self.rank == root else None
-        return self._collective(_C.scatter, given, out, "sum", 1.0, root, stream, async_op, timeout)
+        return self._collective(
+            self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout
+        )
 
     def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Any:
         """Returns when all ranks have come to it, whatever streams still have to do."""
-        return self._collective(_C.barrier, None, None, "sum", 1.0, 0, None, async_op, timeout)
+        return self._collective(self, _BARRIER, None, None, "sum", 1.0, 0, None, async_op, timeout)
 
     # Messages: in order for each pair of ranks and tag, from 0 to 65535.
 
@@ -277,7 +300,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Any:
         """Returns `array`, which may be used again. Large arrays wait for the receiver."""
-        return self._message(_C.send, array, to, tag, stream, async_op, timeout)
+        return self._message(_core.Collective.send, array, to, tag, stream, async_op, timeout)
 
     def recv(
         self,
@@ -296,7 +319,7 @@ class Communicator:
                 f"recv: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
             )
         peer = -1 if source is None else source
-        return self._message(_C.recv, out, peer, tag, stream, async_op, timeout)
+        return self._message(_core.Collective.recv, out, peer, tag, stream, async_op, timeout)
 
     # The group.
 
@@ -387,9 +410,9 @@ class Communicator:
             "pad the array, or give `out` to cut it as it lies in memory"
         )
 
-    def _collective(
+    def _start(
         self,
-        collective: _core.Collective,
+        collective: int,
         array: Array,
         out: Array,
         op: str,
@@ -405,13 +428,11 @@ class Communicator:
                 raise _core.InvalidArgumentError(
                     f'op: expected one of {", ".join(_OPS)}; got "{op}"'
                 )
-        if not (async_op or self._on_device):
-            _core.run_collective(self._core, collective, array, out, chosen, factor, root, timeout)
-            return out
         order, dlpack = self._streams(out if array is None else array, stream)
         work = _core.start_collective(
-            self._core, collective, array, out, chosen, factor, root, timeout, order, dlpack
-        )
+            self._core, _core.Collective(collective), array, out, chosen, factor, root, timeout,
+            order, dlpack,
+        )  # fmt: skip
         return self._finish(work, out, order, async_op)
 
     def _message(

@@ -1,5 +1,7 @@
 #include "core/array.h"
 
+#include <pybind11/numpy.h>
+
 #include <cstring>
 
 #include "base/status.h"
@@ -92,6 +94,7 @@ py::object to_dlpack(py::handle object, py::handle stream) {
 }  // namespace
 
 Array::Array(py::handle object, const char* role, bool writable, py::handle stream) : role_(role) {
+  if (from_numpy(object, writable)) return;
   if (PyObject_CheckBuffer(object.ptr()) != 0) {
     if (from_buffer(object, writable)) return;
     // Element types that the buffer protocol does not know, such as bfloat16 of ml_dtypes.
@@ -125,6 +128,32 @@ std::string Array::describe() const {
     text += (i > 0 ? ", " : "") + std::to_string(shape_[i]);
   }
   return text + (shape_.size() == 1 ? ",)" : ")");
+}
+
+// The usual arrays, whose fields are read faster than the buffer protocol describes them. False for
+// all others, and for what cannot be taken.
+bool Array::from_numpy(py::handle object, bool writable) {
+  static const PyTypeObject* ndarray = nullptr;
+  if (Py_TYPE(object.ptr()) != ndarray) {
+    if (std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") != 0) return false;
+    ndarray = Py_TYPE(object.ptr());
+  }
+  using Api = py::detail::npy_api;
+  const auto* array = py::detail::array_proxy(object.ptr());
+  const int needed = Api::NPY_ARRAY_C_CONTIGUOUS_ | (writable ? Api::NPY_ARRAY_WRITEABLE_ : 0);
+  const auto type = py::reinterpret_borrow<py::dtype>(array->descr);
+  const char kind = type.kind(), order = type.byteorder();
+  const auto bytes = static_cast<int64_t>(type.itemsize());
+  if ((array->flags & needed) != needed || (order != '=' && order != '|')) return false;
+  if (std::strchr("fiubc", kind) == nullptr || bytes > (kind == 'c' ? 16 : 8)) return false;
+  data_ = array->data;
+  static_assert(sizeof(ssize_t) == sizeof(int64_t));
+  shape_ = {reinterpret_cast<const int64_t*>(array->dimensions), static_cast<size_t>(array->nd)};
+  count_ = 1;
+  for (const int64_t extent : shape_) count_ *= extent;
+  set_type(kind, bytes, "");
+  object_.take(object);
+  return true;
 }
 
 bool Array::from_buffer(py::handle object, bool writable) {

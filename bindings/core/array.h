@@ -31,6 +31,7 @@ class Array {
   std::string describe() const;  // "float32 array of shape (2, 3)"
 
  private:
+  bool from_numpy(pybind11::handle object, bool writable);
   bool from_buffer(pybind11::handle object, bool writable);
   void from_dlpack(pybind11::handle object, bool writable, pybind11::handle stream);
   void set_type(char kind, int64_t bytes, const std::string& shown);
@@ -41,8 +42,9 @@ class Array {
   Dtype dtype_ = Dtype::bytes1;
   bool complex_ = false, on_device_ = false;
   std::span<const int64_t> shape_;  // within what the array has given
-  HeldBuffer buffer_;               // by the buffer protocol,
-  std::shared_ptr<void> owner_;     // or by DLPack: gives the memory back
+  HeldObject object_;               // who gives the memory back: an array of NumPy's,
+  HeldBuffer buffer_;               // or the buffer protocol,
+  std::shared_ptr<void> owner_;     // or DLPack
 };
 
 }  // namespace hetcomm

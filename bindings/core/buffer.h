@@ -14,6 +14,20 @@ void with_interpreter(const Function& function) {
   PyGILState_Release(state);
 }
 
+// A Python object, let go when this ends, on whatever thread.
+class HeldObject {
+ public:
+  HeldObject() = default;
+  HeldObject(const HeldObject&) = delete;
+  ~HeldObject() {
+    if (object_ != nullptr) with_interpreter([this] { Py_DECREF(object_); });
+  }
+  void take(pybind11::handle object) { object_ = Py_NewRef(object.ptr()); }  // once
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
 // A Python object's memory by the buffer protocol, given back when this ends, on whatever thread.
 class HeldBuffer {
  public:

@@ -71,15 +71,6 @@ bool Communicator::recorded(const Plan& plan, const CallOptions& options) const 
 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
-  std::shared_ptr<const Plan> plan;
-  bool into_graph = false;
-  try {
-    plan = planner_->plan(spec, options_.rank);
-    into_graph = recorded(*plan, options);
-  } catch (const Error& error) {
-    refused(error.status());
-    throw;
-  }
   CallDescriptor call = descriptor(spec.collective, spec.dtype, spec.count);
   call.root = static_cast<uint32_t>(spec.root);
   call.op = static_cast<uint8_t>(spec.op);
@@ -91,8 +82,10 @@ Work Communicator::submit(const Spec& spec, const void* input, void* output,
     call.sequence = sequence_;
     call.history = history_;
     try {
-      run = make_run(std::move(plan), {input, output}, call, 0, options, into_graph);
-    } catch (const Error& error) {  // no memory for it, for instance; it has no number yet
+      if (!last_plan_ || last_plan_->spec != spec) last_plan_ = planner_->plan(spec, rank());
+      const bool into_graph = recorded(*last_plan_, options);
+      run = make_run(last_plan_, {input, output}, call, 0, options, into_graph);
+    } catch (const Error& error) {  // it has no number yet
       refused(error.status());
       throw;
     }

@@ -36,9 +36,7 @@ class Work {
   }
   Status wait() const { return wait(timeout()); }
   // How long wait() waits: until the operation has surely given up by itself.
-  std::chrono::nanoseconds timeout() const {
-    return run_->deadline().timeout() + std::chrono::seconds(5);
-  }
+  std::chrono::nanoseconds timeout() const { return run_->timeout() + std::chrono::seconds(5); }
   Status late(std::chrono::nanoseconds after) const;  // that it is not done after so long
   void when_done(std::function<void(const Status&)> listener) const {
     run_->when_done(std::move(listener));
@@ -166,7 +164,8 @@ class Communicator {
   std::unique_ptr<Planner> planner_;
   std::shared_ptr<RunQueue> queue_ = std::make_shared<RunQueue>();
   std::shared_ptr<Health> health_;
-  std::mutex submit_mutex_;  // sequence numbers follow submission order
+  std::mutex submit_mutex_;                // sequence numbers follow submission order
+  std::shared_ptr<const Plan> last_plan_;  // mostly the next call is like the last
   uint64_t sequence_ = 0;
   uint64_t history_ = 0;  // hash of all collectives so far
   std::mutex leave_mutex_;

@@ -119,6 +119,7 @@ void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
 }
 
 std::unique_lock<std::mutex> Executor::lock() {
+  if (std::unique_lock held(mutex_, std::try_to_lock); held) return held;
   ++contenders_;
   std::unique_lock held(mutex_);
   --contenders_;
@@ -142,6 +143,7 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
       queue.pending.push_back(run);
     }
     progress_queue(queue, completed);
+    if (!run->finished()) run->begin_timeout();
     // What is recorded must be in the stream when the caller goes on.
     const Deadline begins(kBeginBound);
     while (run->recorded() && !run->started() && queue.failure.ok() && !begins.passed()) {
@@ -195,7 +197,7 @@ void Executor::activate(RunQueue& queue) {
     queue.lane_busy[lane] = true;
     start(queue, next, lane);
     if (island && island->stream()) next.progress();  // puts its calls into the stream
-    queue.active.push_back(queue.pending.front());
+    queue.active.push_back(std::move(queue.pending.front()));
     queue.pending.pop_front();
   }
 }
@@ -294,12 +296,11 @@ void Executor::check_deadlines(Completed& completed) {
       details.code = Code::timeout;
       details.rank = queue->paths->rank();
       details.op = run->describe();
-      details.message =
-          "no completion within " +
-          format_seconds(1e-9 * static_cast<double>(run->deadline().timeout().count())) +
-          ", waiting at " + run->where() +
-          "; a rank is late, gone, or made another call: look at the ranks named, or "
-          "raise the timeout";
+      details.message = "no completion within " +
+                        format_seconds(1e-9 * static_cast<double>(run->timeout().count())) +
+                        ", waiting at " + run->where() +
+                        "; a rank is late, gone, or made another call: look at the ranks named, or "
+                        "raise the timeout";
       queue->failure = Status(details);
     }
     if (!queue->failure.ok()) {

@@ -53,7 +53,7 @@ Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call,
       call_(call),
       hash_(hash(call)),
       user_tag_(user_tag),
-      deadline_(timeout),
+      timeout_(timeout),
       element_(size_of(plan_->spec.dtype)),
       device_(std::move(device)) {}
 

@@ -68,8 +68,11 @@ class Run {
   }
   bool done() const { return done_.load(); }
   const Status& status() const { return status_; }  // valid once done()
-  const Deadline& deadline() const { return deadline_; }
-  std::chrono::nanoseconds age() const { return deadline_.timeout() - deadline_.left(); }
+  std::chrono::nanoseconds timeout() const { return timeout_; }
+  // Under the lock, of a run that is not over as soon as it is submitted (few need the clock).
+  void begin_timeout() { deadline_.emplace(timeout_); }
+  const Deadline& deadline() const { return *deadline_; }  // after begin_timeout(), as is age()
+  std::chrono::nanoseconds age() const { return timeout_ - deadline_->left(); }
   const CallDescriptor& call() const { return call_; }
   const Plan& plan() const { return *plan_; }
   int lane() const { return lane_; }
@@ -120,7 +123,8 @@ class Run {
   CallDescriptor call_;
   uint64_t hash_;
   uint32_t user_tag_;
-  Deadline deadline_;
+  std::chrono::nanoseconds timeout_;
+  std::optional<Deadline> deadline_;
   Paths* paths_ = nullptr;
   int lane_ = 0;
   size_t element_;

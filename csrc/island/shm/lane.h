@@ -30,6 +30,7 @@ class Lane {
   bool read(Status& status);
   bool has_room(uint64_t round);
   bool has_arrived(uint64_t round, Status& status);
+  bool linger(Status& status);
   Status validate(const IslandCall& call) const;
   Status aborted() const;
   Status mismatch(int peer, const CallDescriptor& theirs) const;
@@ -51,8 +52,9 @@ class Lane {
   uint64_t base_ = 0;      // rounds before this call
   int64_t published_ = 0;  // rounds of this call
   int64_t read_ = 0;
-  int arrived_ = 0;  // members before this one have published the round to be read
-  int roomy_ = 0;    // members before this one left room for the round to be published
+  int arrived_ = 0;   // members before this one have published the round to be read
+  int roomy_ = 0;     // members before this one left room for the round to be published
+  int patience_ = 0;  // looks that linger() takes
   std::vector<uint64_t> finished_;       // by member: rounds known to be finished
   std::vector<const std::byte*> slots_;  // scratch of read()
 };

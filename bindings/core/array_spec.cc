@@ -1,0 +1,140 @@
+#include "core/array_spec.h"
+
+#include <string>
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+[[noreturn]] void refuse(Collective collective, const std::string& expected, const std::string& got,
+                         const std::string& remedy) {
+  throw Error(Code::invalid_argument, std::string(name(collective)) + ": expected " + expected +
+                                          ", got " + got + "; " + remedy);
+}
+
+bool has_input(Collective collective, bool at_root) {
+  return collective == Collective::scatter ? at_root : collective != Collective::barrier;
+}
+
+bool has_output(Collective collective, bool at_root) {
+  const bool only_root = collective == Collective::reduce || collective == Collective::gather;
+  return only_root ? at_root : collective != Collective::barrier;
+}
+
+// Elements of one rank's block, or of the whole where there are no blocks.
+int64_t count_of(Collective collective, const Array* input, const Array* output, int size) {
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      return output->count();
+    case Collective::all_to_all:
+      if (input->count() % size == 0) return input->count() / size;
+      refuse(collective, "one block of equal size for each of " + std::to_string(size) + " ranks",
+             input->describe(), "pad it");
+    default:
+      return input != nullptr ? input->count() : 0;
+  }
+}
+
+// `needed`: this rank has such an array.
+void check_count(Collective collective, const char* role, const Array* array, bool needed,
+                 int64_t expected) {
+  if (!needed || (array != nullptr && array->count() == expected)) return;
+  refuse(collective, std::string("an ") + role + " of " + std::to_string(expected) + " elements",
+         array == nullptr ? "none" : std::to_string(array->count()) + " in a " + array->describe(),
+         "see the shapes in the method's documentation");
+}
+
+void check_apart(Collective collective, const Array& input, const Array& output) {
+  const auto* a = static_cast<const char*>(input.data());
+  const auto* b = static_cast<const char*>(output.data());
+  const auto bytes = static_cast<int64_t>(size_of(input.dtype()));
+  if (a == b || a + input.count() * bytes <= b || b + output.count() * bytes <= a) return;
+  refuse(collective, "an output that is the input or apart from it", "one that overlaps it in part",
+         "copy one of them");
+}
+
+Spec spec_of(const Communicator& communicator, Collective collective, const Array* input,
+             const Array* output, ReduceOp op, double factor, int root) {
+  Spec spec;
+  spec.collective = collective;
+  spec.op = op;
+  spec.factor = factor;
+  spec.root = root;
+  const Array* first = input != nullptr ? input : output;
+  if (first == nullptr && collective == Collective::barrier) return spec;
+  const bool at_root = communicator.rank() == root;
+  if ((input == nullptr && has_input(collective, at_root)) ||
+      (output == nullptr && has_output(collective, at_root))) {
+    refuse(collective, input == nullptr ? "an input" : "an output", "None", "pass an array");
+  }
+  spec.dtype = first->dtype();
+  spec.count = count_of(collective, input, output, communicator.size());
+  for (const Array* array : {input, output}) {
+    if (array == nullptr) continue;
+    check_place(communicator, collective, *array);
+    if (array->dtype() == first->dtype() && array->is_complex() == first->is_complex()) continue;
+    refuse(collective, "arrays of one dtype", first->describe() + " and " + array->describe(),
+           "convert one of them");
+  }
+  if (has_reduction(collective) && first->is_complex() && combining(op) != ReduceOp::sum) {
+    refuse(collective, "sum or average of complex numbers", name(op), "reduce their parts apart");
+  }
+  if (input != nullptr && output != nullptr) {
+    check_apart(collective, *input, *output);
+    spec.in_place = spec.count > 0 && input->data() == output->data();
+    if (spec.in_place && collective == Collective::reduce) {
+      refuse(collective, "an output apart from the input", "the input", "leave `out` away");
+    }
+  }
+  const int rank = communicator.rank(), size = communicator.size();
+  check_count(collective, "input", input, has_input(collective, at_root),
+              input_count(spec, rank, size));
+  check_count(collective, "output", output, has_output(collective, at_root),
+              output_count(spec, rank, size));
+  return spec;
+}
+
+}  // namespace
+
+SharedArray array_of(py::handle object, const char* role, bool writable, py::handle dlpack_stream) {
+  if (object.is_none()) return nullptr;
+  return std::make_shared<const Array>(object, role, writable, dlpack_stream);
+}
+
+void check_place(const Communicator& communicator, Collective collective, const Array& array) {
+  const auto& device = communicator.device();
+  if (array.count() == 0) return;
+  if (device ? device->holds(array.data()) : !array.on_device()) return;
+  refuse(collective, device ? "an array on " + device->describe() : "an array in host memory",
+         array.on_device() ? "one on a device" : "one in host memory",
+         "move it there, or make the communicator with that device");
+}
+
+ArrayCollective::ArrayCollective(Communicator& communicator, Collective collective,
+                                 py::handle input, py::handle output, ReduceOp op, double factor,
+                                 int root, py::handle dlpack_stream) {
+  try {
+    const bool same = input.ptr() == output.ptr();
+    this->input = array_of(input, "input", same, dlpack_stream);
+    this->output = same ? this->input : array_of(output, "output", true, dlpack_stream);
+    spec =
+        spec_of(communicator, collective, this->input.get(), this->output.get(), op, factor, root);
+  } catch (const Error& error) {
+    communicator.refused(error.status());  // the others may wait for it
+    throw;
+  } catch (const py::error_already_set& error) {
+    communicator.refused(Status(Code::invalid_argument, error.what(), communicator.rank()));
+    throw;
+  }
+}
+
+Work holding(Work work, const SharedArray& a, const SharedArray& b) {
+  for (const SharedArray& array : {a, b}) {
+    if (array) work.hold(std::const_pointer_cast<Array>(array));
+  }
+  return work;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "core/array.h"
+
+namespace hetcomm {
+
+using SharedArray = std::shared_ptr<const Array>;
+
+// Null for None. See Array.
+SharedArray array_of(pybind11::handle object, const char* role, bool writable,
+                     pybind11::handle dlpack_stream);
+
+// Throws Error(invalid_argument) unless the memory is what the communicator works on.
+void check_place(const Communicator& communicator, Collective collective, const Array& array);
+
+// A collective of Python arrays. Made with the interpreter's lock.
+struct ArrayCollective {
+  SharedArray input, output;  // null where this rank has none, or gives none
+  Spec spec;
+
+  // Throws Error(invalid_argument) for arrays that do not fit the collective or each other, and has
+  // the others told, who may wait for it.
+  ArrayCollective(Communicator& communicator, Collective collective, pybind11::handle input,
+                  pybind11::handle output, ReduceOp op, double factor, int root,
+                  pybind11::handle dlpack_stream);
+
+  Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
+    return communicator.submit(spec, input ? input->data() : nullptr,
+                               output ? output->data() : nullptr, options);
+  }
+};
+
+// Lets the arrays go when the operation is done, whether or not anybody keeps the work.
+Work holding(Work work, const SharedArray& a, const SharedArray& b = nullptr);
+
+}  // namespace hetcomm

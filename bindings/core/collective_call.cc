@@ -1,0 +1,116 @@
+// Synchronous collectives of arrays in host memory, the ones that are called most and take least. A
+// plain function of CPython's: to convert arguments costs pybind11 more than a small one takes.
+
+#include <array>
+#include <exception>
+#include <optional>
+
+#include "core/array_spec.h"
+#include "core/binding.h"
+#include "core/waiting.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+// Whose collectives a function starts.
+struct Target {
+  py::object owner;
+  Communicator& communicator;
+};
+
+enum Argument { self, collective, input, output, op, factor, root, stream, async_op, timeout, all };
+
+std::optional<ReduceOp> op_of(PyObject* given) {
+  static const auto names = [] {
+    std::array<PyObject*, kReduceOps> made{};
+    for (size_t i = 0; i < made.size(); ++i) {
+      const auto one = static_cast<ReduceOp>(i);
+      made[i] = PyUnicode_InternFromString(one == ReduceOp::average ? "avg" : name(one));
+    }
+    return made;
+  }();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (given == names[i]) return static_cast<ReduceOp>(i);  // literals are
+  }
+  if (!PyUnicode_Check(given)) return std::nullopt;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (PyUnicode_Compare(given, names[i]) == 0) return static_cast<ReduceOp>(i);
+  }
+  return std::nullopt;
+}
+
+void run(Communicator& communicator, const ArrayCollective& call,
+         const Communicator::CallOptions& options) {
+  std::optional<Work> work;
+  {
+    const py::gil_scoped_release release;
+    work = call.submit(communicator, options);
+    if (!work->done_within(kSignalInterval) || !work->status().ok()) {
+      holding(*work, call.input, call.output);  // which may outlast this call
+    }
+  }
+  wait_released(*work, std::nullopt);
+}
+
+// As pybind11 does it for functions of its own.
+PyObject* raise_current() {
+  try {
+    py::cpp_function([error = std::current_exception()] { std::rethrow_exception(error); })();
+  } catch (py::error_already_set& error) {
+    error.restore();
+  }
+  return nullptr;
+}
+
+PyObject* call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
+  if (count != all) {
+    PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", int{all}, count);
+    return nullptr;
+  }
+  auto& target = *static_cast<Target*>(PyCapsule_GetPointer(capsule, nullptr));
+  Communicator& communicator = target.communicator;
+  const std::optional<ReduceOp> chosen = op_of(given[op]);
+  if (given[async_op] != Py_False || communicator.device() || !chosen) {
+    static PyObject* const start = PyUnicode_InternFromString("_start");
+    return PyObject_VectorcallMethod(start, given, all, nullptr);
+  }
+  const double scale = PyFloat_AsDouble(given[factor]);
+  const long which = PyLong_AsLong(given[collective]), at = PyLong_AsLong(given[root]);
+  Communicator::CallOptions options{.will_wait = true};
+  if (given[timeout] != Py_None) {
+    options.timeout = timeout_of(Seconds(PyFloat_AsDouble(given[timeout])));
+  }
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  try {
+    const ArrayCollective made(communicator, static_cast<Collective>(which), given[input],
+                               given[output], *chosen, scale, static_cast<int>(at), py::none());
+    run(communicator, made, options);
+  } catch (...) {
+    return raise_current();
+  }
+  return Py_NewRef(given[output]);
+}
+
+PyMethodDef method = {"collective", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&call)),
+                      METH_FASTCALL, nullptr};
+
+py::object collective_call(const py::object& communicator) {
+  auto* target = new Target{communicator, communicator.cast<Communicator&>()};
+  const py::capsule capsule(target, [](void* made) { delete static_cast<Target*>(made); });
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&method, capsule.ptr()));
+}
+
+void bind(py::module_& module) {
+  module.def("collective_call", &collective_call, py::arg("communicator"),
+             "A function (self, collective: int, input, output, op: str, factor, root, stream, "
+             "async_op, timeout) that returns `output` when the collective is over. What it does "
+             "not do, asynchronous ones and those of devices, it leaves to self._start(), which "
+             "takes the arguments that follow.");
+}
+
+const Binding binding(50, bind);
+
+}  // namespace
+}  // namespace hetcomm
