@@ -13,7 +13,6 @@ from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.communicator import Communicator
 from hetcomm.demo.machine import version
-from hetcomm.explain import spec_of
 
 
 class HetcommBackend(Backend):
@@ -85,20 +84,52 @@ class HetcommBackend(Backend):
         self._comm.barrier()
 
     def predicted(self, case: Case) -> dict[str, float] | None:
-        if case.collective not in _core.Collective.__members__:
-            return None
-        op = case.op.replace("avg", "average") or "sum"
-        spec = spec_of(case.collective, case.bytes, case.ranks, case.dtype, op, case.root)
         topology = self._comm.topology
-        planned = topology.without_speeds() if _core.deterministic() else topology
-        planner = _core.Planner(planned, _core.SelectionTable(os.environ.get("HETCOMM_SELECT", "")))
-        cost = _core.predict(topology, planner.plan_all(spec))
+        cost = _core.predict(topology, plans_of(case, topology))
         legs = ("total", "island", "bridge", "staging")
         seconds = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
         return {**seconds, "bridge_bytes": cost.bridge_bytes}
 
     def close(self) -> None:
         self._comm.close()
+
+
+def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
+    """What each rank does in one call; of ping_pong, one way."""
+    if case.collective in ("send_recv", "ping_pong"):
+        return [_messages(case, topology, rank) for rank in range(case.ranks)]
+    spec = _core.Spec(
+        _core.Collective.__members__[case.collective],
+        _core.Dtype.__members__[case.dtype],
+        _core.ReduceOp.__members__[case.op.replace("avg", "average") or "sum"],
+        root=case.root,
+        count=case.count,
+        in_place=case.in_place,
+    )
+    planned = topology.without_speeds() if _core.deterministic() else topology
+    table = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
+    plans: list[_core.Plan] = _core.Planner(planned, table).plan_all(spec)
+    return plans
+
+
+def _messages(case: Case, topology: _core.Topology, rank: int) -> _core.Plan:
+    """The message that a rank sends and the one that it receives, as one plan."""
+    last, directions = case.ranks - 1, _core.Collective
+    if case.collective == "send_recv":
+        peers = [(directions.send, (rank + 1) % case.ranks)]
+        peers.append((directions.recv, (rank - 1) % case.ranks))
+    else:
+        peers = {0: [(directions.send, last)], last: [(directions.recv, 0)]}.get(rank, [])
+    dtype = _core.Dtype.__members__[case.dtype]
+    steps: list[_core.Step] = []
+    for direction, peer in peers:
+        own = _core.message_plan(topology, rank, direction, peer, dtype, case.count).steps
+        for step in own:
+            step.after = [index + len(steps) for index in step.after]
+        steps += own
+    spec = _core.Spec(directions.send, dtype, count=case.count)
+    members = next(island for island in topology.islands if rank in island)
+    return _core.Plan(spec, rank, case.ranks, members=members, steps=steps)
 
 
 def _absent() -> None:

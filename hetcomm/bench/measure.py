@@ -32,7 +32,7 @@ SHORTEST_SAMPLE = 100e-6  # seconds; reading the clock is then less than a thous
 MOST_CALLS, MOST_SAMPLES = 4096, 1000
 PROBES = 3  # of how long a call takes; the best counts, since a busy machine disturbs single ones
 FEWEST_TURNS, OVERTIME = 3, 2  # after so many turns and times the intended seconds it ends early
-LONG_CALL = 0.1  # seconds; a turn of such calls begins with none that is not timed
+LONG_CALL = 0.1  # seconds; of such calls few are made that are not timed
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Schedule:
     lead: int
 
 
-def schedule_of(seconds: float, effort: Effort) -> Schedule:
-    """seconds: what a call takes."""
+def schedule_of(seconds: float, effort: Effort, whole: bool = False) -> Schedule:
+    """seconds: what a call takes; whole: a turn is one sample, from barrier to end."""
     calls = min(max(math.ceil(SHORTEST_SAMPLE / seconds), 1), MOST_CALLS)
     if effort.iterations is not None:
         calls = min(calls, effort.iterations)
@@ -70,20 +70,32 @@ def schedule_of(seconds: float, effort: Effort) -> Schedule:
         samples = min(max(affordable, effort.turns, 3), MOST_SAMPLES)
     turns = min(effort.turns, samples)
     lead = 0 if seconds > LONG_CALL else 1 if seconds > SHORTEST_SAMPLE else min(calls, 20)
-    return Schedule(calls, math.ceil(samples / turns), turns, lead)
+    in_turn = math.ceil(samples / turns)
+    if whole:
+        return Schedule(calls * in_turn, 1, turns, lead=0)
+    return Schedule(calls, in_turn, turns, lead)
 
 
 def measure(
-    meeting: Meeting, backends: Sequence[Backend], case: Case, effort: Effort, seed: int = 0
+    meeting: Meeting,
+    backends: Sequence[Backend],
+    case: Case,
+    effort: Effort,
+    seed: int = 0,
+    goes_on: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for each backend, alike on all ranks. seed: of the random elements.
+    """A row for each backend, alike on all ranks. seed: of the random elements; goes_on: is called
+    now and then.
 
     Raises InvalidArgumentError for a case that a backend does not have, BenchError for a wrong
     result or a backend that fails.
     """
     given, got = _buffers(case, meeting.rank)
     measured = [_Measured(meeting, backend, case, given, got, seed) for backend in backends]
-    schedules = [one.begin(effort) for one in measured]
+    schedules = []
+    for one in measured:
+        schedules.append(one.begin(effort))
+        goes_on()
     rows: list[Row | None] = [None] * len(measured)
     left = [effort.seconds * OVERTIME if effort.iterations is None else math.inf] * len(measured)
     for turn in range(max(schedule.turns for schedule in schedules)):
@@ -91,6 +103,7 @@ def measure(
             if rows[index] is not None:
                 continue
             left[index] -= one.turn(schedule)
+            goes_on()
             if turn + 1 == schedule.turns or (turn + 1 >= FEWEST_TURNS and left[index] < 0):
                 rows[index] = one.row(schedule, effort)
     return [row for row in rows if row is not None]
@@ -118,19 +131,21 @@ class _Measured:
         else:
             self._given[:] = 1  # what was never written is not in memory
         self._operation.load()
-        self._together(lambda: self._run(1))
+        long = max(self._together(lambda: self._run(1))) > LONG_CALL
         if effort.check:
             self._check()
         if self._case.in_place and self._case.kind.reduces:
             self._given[:] = 0  # what grows from call to call would soon be infinite
             self._operation.load()
-        self._together(lambda: self._run(effort.warmup))
+        self._together(lambda: self._run(min(effort.warmup, 1) if long else effort.warmup))
         calls = 1
         while True:
-            tries = self._samples(0, PROBES, calls)
+            tries = self._samples(0, 1 if long else PROBES, calls)
             taken = min(max(ranks) for ranks in zip(*tries, strict=True))
             if taken > SHORTEST_SAMPLE or calls >= MOST_CALLS:
-                return schedule_of(taken / calls, effort)
+                # Ranks that only send run ahead: what is on its way at the start of a sample, or
+                # at its end, would be counted wrongly.
+                return schedule_of(taken / calls, effort, whole=self._case.kind.rooted)
             calls *= 4
 
     def turn(self, schedule: Schedule) -> float:

@@ -37,7 +37,7 @@ class Page:
             self.facts = event["facts"]
         elif "rows" in event:
             self.rows += [row_of(line) for line in event["rows"]]
-        else:
+        elif "case" in event:
             self._bar.update(
                 self._task,
                 description=event["case"],

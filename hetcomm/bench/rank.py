@@ -30,14 +30,16 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
-    """Calls `tell` with what goes on: "facts" once, "case" before and "rows" after each case."""
+    """Calls `tell` with what goes on: "facts" once, "case" before and "rows" after each case, and
+    in between with nothing, as a sign of life."""
     cases = settings.cases(meeting.size)
     check_memory(meeting, cases)
     backends = open_backends(settings.backends, meeting, settings.device)
     tell({"facts": facts(settings, meeting, [[each.name, each.library] for each in backends])})
     for number, case in enumerate(cases):
         tell({"case": case.describe(), "number": number, "of": len(cases)})
-        rows = measure(meeting, backends, case, settings.effort, settings.seed + number)
+        seed = settings.seed + number
+        rows = measure(meeting, backends, case, settings.effort, seed, lambda: tell({}))
         tell({"rows": [row.as_json() for row in rows]})
     for backend in backends:
         backend.close()
