@@ -1,7 +1,9 @@
 // Synchronous collectives of arrays in host memory, the ones that are called most and take least. A
 // plain function of CPython's: to convert arguments costs pybind11 more than a small one takes.
 
+#include <algorithm>
 #include <array>
+#include <climits>
 #include <exception>
 #include <optional>
 
@@ -77,7 +79,8 @@ PyObject* call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
     return PyObject_VectorcallMethod(start, given, all, nullptr);
   }
   const double scale = PyFloat_AsDouble(given[factor]);
-  const long which = PyLong_AsLong(given[collective]), at = PyLong_AsLong(given[root]);
+  const long which = PyLong_AsLong(given[collective]);
+  const long at = std::clamp<long>(PyLong_AsLong(given[root]), -1, INT_MAX);  // no rank beyond
   Communicator::CallOptions options{.will_wait = true};
   if (given[timeout] != Py_None) {
     options.timeout = timeout_of(Seconds(PyFloat_AsDouble(given[timeout])));

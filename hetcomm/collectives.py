@@ -1,0 +1,306 @@
+"""The collectives and messages of a communicator of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hetcomm import _core, arrays
+from hetcomm.arrays import Array
+from hetcomm.work import Work
+
+# Numbers, which cost less to pass than members of Collective.
+_ALL_REDUCE = int(_core.Collective.all_reduce)
+_BROADCAST = int(_core.Collective.broadcast)
+_REDUCE = int(_core.Collective.reduce)
+_ALL_GATHER = int(_core.Collective.all_gather)
+_REDUCE_SCATTER = int(_core.Collective.reduce_scatter)
+_ALL_TO_ALL = int(_core.Collective.all_to_all)
+_GATHER = int(_core.Collective.gather)
+_SCATTER = int(_core.Collective.scatter)
+_BARRIER = int(_core.Collective.barrier)
+_OPS = {name.replace("average", "avg"): op for name, op in _core.ReduceOp.__members__.items()}
+
+
+class Collectives:
+    """What the ranks of a communicator do together; see Communicator."""
+
+    _core: _core.Communicator
+    _collective: Any
+    _on_device: bool
+    rank: int
+    size: int
+
+    # Collectives. "n" is the number of ranks.
+
+    def all_reduce(
+        self,
+        array: Array,
+        out: Array = None,
+        *,
+        op: str = "sum",
+        factor: float = 1.0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Every rank gets the reduction of all arrays, of one shape; `out` may be `array`."""
+        if out is None:
+            with self._telling():
+                out = arrays.empty(array, arrays.shape(array))
+        return self._collective(
+            self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout
+        )
+
+    def reduce(
+        self,
+        array: Array,
+        out: Array = None,
+        *,
+        root: int = 0,
+        op: str = "sum",
+        factor: float = 1.0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """The root gets the reduction of all arrays, which have one shape; the others None."""
+        if out is None and self.rank == root:
+            with self._telling():
+                out = arrays.empty(array, arrays.shape(array))
+        out = out if self.rank == root else None
+        return self._collective(
+            self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout
+        )
+
+    def broadcast(
+        self,
+        array: Array,
+        *,
+        root: int = 0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Every rank's array becomes that of the root; all have one shape."""
+        return self._collective(
+            self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout
+        )
+
+    def all_gather(
+        self,
+        array: Array,
+        out: Array = None,
+        *,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Every rank gets all arrays, of one shape, in the order of ranks: (n, *array.shape)."""
+        if out is None:
+            with self._telling():
+                out = arrays.empty(array, (self.size, *arrays.shape(array)))
+        return self._collective(
+            self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout
+        )
+
+    def reduce_scatter(
+        self,
+        array: Array,
+        out: Array = None,
+        *,
+        op: str = "sum",
+        factor: float = 1.0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Rank r gets the r-th of n equal parts, along the first axis, of the reduction of all
+        arrays: (array.shape[0] / n, *array.shape[1:])."""
+        if out is None:
+            with self._telling():
+                out = arrays.empty(array, self._block_shape(array, "reduce_scatter"))
+        return self._collective(
+            self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout
+        )
+
+    def all_to_all(
+        self,
+        array: Array,
+        out: Array = None,
+        *,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """The r-th of n equal parts of each array, along the first axis, goes to rank r, which gets
+        them in the order of ranks: array.shape."""
+        if out is None:
+            with self._telling():
+                self._block_shape(array, "all_to_all")
+                out = arrays.empty(array, arrays.shape(array))
+        return self._collective(
+            self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout
+        )
+
+    def gather(
+        self,
+        array: Array,
+        out: Array = None,
+        *,
+        root: int = 0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """The root gets all arrays, of one shape: (n, *array.shape); the others None."""
+        if out is None and self.rank == root:
+            with self._telling():
+                out = arrays.empty(array, (self.size, *arrays.shape(array)))
+        out = out if self.rank == root else None
+        return self._collective(
+            self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout
+        )
+
+    def scatter(
+        self,
+        array: Array | None,
+        out: Array = None,
+        *,
+        root: int = 0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Every rank gets its part of the root's array, which is (n, *out.shape); the others give
+        None. `out` may be left away on the root only, which alone knows the shape."""
+        if out is None and self.rank == root and array is not None:
+            out = arrays.empty(array, arrays.shape(array)[1:])
+        if out is None:
+            with self._telling():
+                raise _core.InvalidArgumentError(
+                    "scatter: expected `out`, an array for this rank's part; got None; only the "
+                    "root knows its shape without it"
+                )
+        given = array if self.rank == root else None
+        return self._collective(
+            self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout
+        )
+
+    def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Any:
+        """Returns when all ranks have come to it, whatever streams still have to do."""
+        return self._collective(self, _BARRIER, None, None, "sum", 1.0, 0, None, async_op, timeout)
+
+    # Messages: in order for each pair of ranks and tag, from 0 to 65535.
+
+    def send(
+        self,
+        array: Array,
+        to: int,
+        *,
+        tag: int = 0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Returns `array`, which may be used again. Large arrays wait for the receiver."""
+        return self._message(_core.Collective.send, array, to, tag, stream, async_op, timeout)
+
+    def recv(
+        self,
+        out: Array,
+        source: int | None = None,
+        *,
+        tag: int = 0,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Returns `out`, with the elements of a message as long as it. source: a rank, or None for
+        whoever sends first (host memory only)."""
+        if source is not None and source < 0:
+            raise _core.InvalidArgumentError(
+                f"recv: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
+            )
+        peer = -1 if source is None else source
+        return self._message(_core.Collective.recv, out, peer, tag, stream, async_op, timeout)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """The others, who may wait for this rank in a collective, hear why it has refused it."""
+        try:
+            yield
+        except _core.InvalidArgumentError as error:
+            self._core.refused(str(error))
+            raise
+
+    def _block_shape(self, array: Array, operation: str) -> tuple[int, ...]:
+        shape = arrays.shape(array)
+        if shape and shape[0] % self.size == 0:
+            return (shape[0] // self.size, *shape[1:])
+        raise _core.InvalidArgumentError(
+            f"{operation}: expected a first axis of {self.size} equal parts, got shape {shape}; "
+            "pad the array, or give `out` to cut it as it lies in memory"
+        )
+
+    def _start(
+        self,
+        collective: int,
+        array: Array,
+        out: Array,
+        op: str,
+        factor: float,
+        root: int,
+        stream: Any,
+        async_op: bool,
+        timeout: float | None,
+    ) -> Any:
+        chosen = _OPS.get(op)
+        if chosen is None:
+            with self._telling():
+                raise _core.InvalidArgumentError(
+                    f'op: expected one of {", ".join(_OPS)}; got "{op}"'
+                )
+        order, dlpack = self._streams(out if array is None else array, stream)
+        work = _core.start_collective(
+            self._core, _core.Collective(collective), array, out, chosen, factor, root, timeout,
+            order, dlpack,
+        )  # fmt: skip
+        return self._finish(work, out, order, async_op)
+
+    def _message(
+        self,
+        direction: _core.Collective,
+        array: Array,
+        peer: int,
+        tag: int,
+        stream: Any,
+        async_op: bool,
+        timeout: float | None,
+    ) -> Any:
+        if not 0 <= tag < 65536:
+            raise _core.InvalidArgumentError(f"tag: expected 0 to 65535, got {tag}")
+        order, dlpack = self._streams(array, stream)
+        work = _core.start_message(
+            self._core, direction, array, peer, tag, not async_op, timeout, order, dlpack
+        )
+        return self._finish(work, array, order, async_op)
+
+    def _finish(self, work: _core.Work, result: Array, order: int | None, async_op: bool) -> Any:
+        if async_op:
+            return Work(work, result, order)
+        if order is None:
+            work.wait()
+        else:
+            work.order(order)
+        return result
+
+    def _streams(self, array: Array, stream: Any) -> tuple[int | None, int | None]:
+        """The stream of the call, and how DLPack names it; neither in host memory, nor
+        without an array."""
+        if not self._on_device or array is None:
+            return None, None
+        pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)
+        default = 1 if self._core.topology.rank(self.rank).vendor == "nvidia" else 0
+        return pointer, pointer or default
