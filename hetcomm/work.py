@@ -16,6 +16,10 @@ class Work:
         """Whether it is over, also by a failure, which wait() raises."""
         return bool(self._work.done())
 
+    def where(self) -> str:
+        """What it waits for at the moment: the steps under way, in words."""
+        return str(self._work.where())
+
     def wait(self, timeout: float | None = None) -> Array:
         """The array with the result, once it is there.
 

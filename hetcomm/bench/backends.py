@@ -56,6 +56,11 @@ class Backend(ABC):
         "bridge_bytes" that the host which sends most sends to others."""
         return None
 
+    def inside(self, operation: Operation, seconds: float) -> dict[str, float] | None:
+        """Of a backend that can tell: seconds of this rank in a call that takes about so many, by
+        leg: "island", "bridge", and "from 3" for messages of rank 3. Legs may overlap."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Leaves the others in order."""

@@ -6,12 +6,11 @@ Who came last and how long the others waited, and what went through the hosts' N
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hetcomm import _core
+from hetcomm.bench.backends import Backend, Operation
 from hetcomm.bench.meeting import Meeting
 
 SECONDS, FEWEST, MOST = 0.05, 3, 32  # that calls may take, and how many there are
@@ -21,11 +20,18 @@ SECONDS, FEWEST, MOST = 0.05, 3, 32  # that calls may take, and how many there a
 class Legs:
     """Of calls one after another. waits: mean seconds by rank, from its own call to the last one's;
     last: in which share of the calls a rank came last; both None where the ranks' clocks differ.
-    bridge_bytes: that one call sends from the host that sends most."""
+    bridge_bytes: that one call sends from the host that sends most; inside: what Backend.inside()
+    says on each rank."""
 
     waits: list[float] | None
     last: list[float] | None
     bridge_bytes: int
+    inside: list[dict[str, float] | None]
+
+    def longest(self, leg: str) -> float | None:
+        """Seconds of a leg on the rank that is longest in it."""
+        told = [of_rank.get(leg, 0.0) for of_rank in self.inside if of_rank is not None]
+        return max(told, default=None)
 
     @property
     def waited_for(self) -> int | None:
@@ -33,8 +39,9 @@ class Legs:
         return None if self.last is None else max(range(len(self.last)), key=self.last.__getitem__)
 
 
-def look(meeting: Meeting, call: Callable[[], Any], end: Callable[[], Any], seconds: float) -> Legs:
-    """call: does it once, taking about so many seconds; end: returns when all ranks have come."""
+def look(meeting: Meeting, backend: Backend, operation: Operation, seconds: float) -> Legs:
+    """seconds: what a call takes, about."""
+    call, end = operation.call, backend.barrier
     calls = min(max(int(SECONDS / seconds), FEWEST), MOST)
     began = time.perf_counter()
     meeting.gather(None)
@@ -43,6 +50,8 @@ def look(meeting: Meeting, call: Callable[[], Any], end: Callable[[], Any], seco
     for _ in range(calls):
         arrivals.append(time.perf_counter())
         call()
+    if operation.finish is not None:
+        operation.finish()
     end()
     sent = sent_bytes() - before
     told = [began, arrivals, sent, _core.probe_rank().host]
@@ -50,7 +59,8 @@ def look(meeting: Meeting, call: Callable[[], Any], end: Callable[[], Any], seco
     sent = max(of_rank[2] for of_rank in everything)
     hosts = {of_rank[3] for of_rank in everything}
     waits, last = _waits([of_rank[:2] for of_rank in everything])
-    return Legs(waits, last, sent // calls if len(hosts) > 1 else 0)
+    inside = meeting.gather(backend.inside(operation, seconds))
+    return Legs(waits, last, sent // calls if len(hosts) > 1 else 0, inside)
 
 
 def _waits(

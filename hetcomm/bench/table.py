@@ -82,10 +82,10 @@ def _table(title: str, rows: list[Row]) -> Table:
 
 def _legs_table(title: str, rows: list[Row]) -> Table:
     """What was seen from outside, and what was predicted of each leg."""
-    names = ("waits", "mostly for", "over the bridge")
-    predicted = ("island", "bridge", "over the bridge")
+    names = ["waits", "mostly for", "over the bridge"]
     predicts = any(row.predicted for row in rows)
-    table = _empty_table(title, [*names, *(f"{name}, predicted" for name in predicted * predicts)])
+    names += ["predicted", "island", "predicted", "bridge", "predicted"] if predicts else []
+    table = _empty_table(title, names)
     for row in rows:
         if row.legs is None:
             continue
@@ -95,8 +95,11 @@ def _legs_table(title: str, rows: list[Row]) -> Table:
             last = f"rank {row.legs.waited_for}, {max(row.legs.last):.0%}"
         cells = [waits, last, _core.format_bytes(row.legs.bridge_bytes)]
         if row.predicted:
-            cells += [_core.format_seconds(row.predicted[leg]) for leg in ("island", "bridge")]
             cells.append(_core.format_bytes(row.predicted["bridge_bytes"]))
+            for leg in ("island", "bridge"):
+                seen = row.legs.longest(leg)
+                cells.append("-" if seen is None else _core.format_seconds(seen))
+                cells.append(_core.format_seconds(row.predicted[leg]))
         table.add_row(_core.format_bytes(row.case.bytes), row.backend, *cells)
     return table
 

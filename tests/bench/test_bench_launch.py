@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -80,6 +81,18 @@ def test_on_an_emulated_cluster(namespaces: None) -> None:
         assert predicted["bridge_bytes"] == row["bytes"] and predicted["bridge"] > 0
         assert legs["bridge_bytes"] >= row["bytes"]
         assert sum(legs["last"]) == pytest.approx(1) and min(legs["waits"]) >= 0
+
+
+def test_what_a_call_waits_for(namespaces: None) -> None:
+    options = ("--sizes", "512k", "--iterations", 3, "--legs", "--json", "--cluster", CLUSTER)
+    done = bench(*options)  # 4 ms on the wire
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    inside = row["legs"]["inside"]
+    assert len(inside) == 4 and all(seconds > 0 for legs in inside for seconds in legs.values())
+    assert any("bridge" in legs for legs in inside)
+    # Interleaved: ranks 0 and 2 are one host, whose owners of segments face those of the other.
+    assert "from 2" not in inside[0] and "from 0" not in inside[2]
 
 
 def test_as_a_command_of_an_emulated_cluster(namespaces: None) -> None:
