@@ -15,8 +15,9 @@ at::Tensor layout(const at::Tensor& tensor) {
   return at::tensor(layout, at::kLong);
 }
 
+// Cloned, because torch calls a tensor contiguous whatever the stride of a dimension of size 1.
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  return tensor.contiguous().view(-1).view(at::kByte);
+  return tensor.clone(at::MemoryFormat::Contiguous).view(-1).view(at::kByte);
 }
 
 }  // namespace
@@ -66,14 +67,14 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
   const at::Tensor values = mine._values();
   const int64_t value_bytes =
       c10::multiply_integers(values.sizes().slice(1)) * static_cast<int64_t>(values.element_size());
-  const at::Tensor row = at::zeros({most * (index_bytes + value_bytes)}, at::kByte);
-  const int64_t filled = mine._nnz() * index_bytes;
-  row.narrow(0, 0, filled).copy_(bytes_of(mine._indices().t()));
-  row.narrow(0, most * index_bytes, mine._nnz() * value_bytes).copy_(bytes_of(values));
-  const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
   return run(
       "all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, Collective::all_gather, options,
       [&](Call& call) {
+        const at::Tensor row = at::zeros({most * (index_bytes + value_bytes)}, at::kByte);
+        const int64_t filled = mine._nnz() * index_bytes;
+        row.narrow(0, 0, filled).copy_(bytes_of(mine._indices().t()));
+        row.narrow(0, most * index_bytes, mine._nnz() * value_bytes).copy_(bytes_of(values));
+        const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
         call.read_part(row);
         call.write_all(rows);
         call.results({tensor}, [=] {

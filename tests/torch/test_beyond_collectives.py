@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from ranks import Job, values
 from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.nn.parallel import DistributedDataParallel
 
 DTYPES = [torch.float32, torch.int64, torch.bfloat16]
 SIZES = [1, 0, 7, 1000, 33]
@@ -168,3 +169,30 @@ def sum_sparse(rank: int, size: int) -> list[bool]:
 @pytest.mark.parametrize("layout", ["a", "aa", "abb"])
 def test_sparse_tensors_are_summed(job: Callable[..., Job], layout: str) -> None:
     assert values(job(layout), sum_sparse) == [[True] * 20] * len(layout)
+
+
+def sum_repeated(rank: int, size: int) -> list[bool]:
+    """One index again and again: what is left after coalescing is one entry of odd strides."""
+    right = []
+    for indices, values in [
+        ([[3, 3]], [1.0, 2.0]),
+        ([[3, 3], [1, 1]], [1.0, 2.0]),
+        ([[3, 3, 3]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),  # hybrid: rows of a dense dimension
+    ]:
+        shape = (10,) * len(indices) + torch.tensor(values).shape[1:]
+        repeated = torch.sparse_coo_tensor(indices, values, shape)
+        once = torch.sparse_coo_tensor([[1]] * len(indices), values[:1], shape)
+        mine = repeated if rank == 0 else once
+        total = mine.to_dense()
+        dist.all_reduce(total)
+        dist.all_reduce(mine)
+        right.append(torch.equal(mine.to_dense(), total))
+    network = DistributedDataParallel(torch.nn.Embedding(10, 4, sparse=True))
+    network(torch.tensor([3, 3] if rank == 0 else [1, 2])).sum().backward()
+    right.append(network.module.weight.grad.to_dense().sum().item() == 8.0)
+    return right
+
+
+@pytest.mark.parametrize("layout", ["aa", "ab"])
+def test_sparse_tensors_of_one_repeated_index(job: Callable[..., Job], layout: str) -> None:
+    assert values(job(layout, group_timeout=20.0), sum_repeated) == [[True] * 4] * 2
