@@ -8,6 +8,11 @@
 
 namespace hetcomm {
 
+uint64_t TorchBackend::next_id() {
+  static std::atomic<uint64_t> made{0};
+  return made++;
+}
+
 TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            std::chrono::nanoseconds timeout, const std::string& name,
                            const std::string& vendor, int device)
@@ -164,7 +169,7 @@ TorchBackend::WorkPointer TorchBackend::barrier(const c10d::BarrierOptions& opti
 }
 
 TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) {
-  return with_python_errors([&] {
+  return message([&]() -> WorkPointer {
     Call call("send", c10d::OpType::SEND, Collective::send, home_, rank_, size_);
     call.read_part(only(tensors, call.operation));
     call.outputs = tensors;
@@ -176,7 +181,7 @@ TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) 
 }
 
 TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag) {
-  return with_python_errors([&] {
+  return message([&]() -> WorkPointer {
     Call call("recv", c10d::OpType::RECV, Collective::recv, home_, rank_, size_);
     call.write_part(only(tensors, call.operation));
     return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
@@ -187,7 +192,7 @@ TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag
 }
 
 TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag) {
-  return with_python_errors([&] {
+  return message([&]() -> WorkPointer {
     Call call("recvAnySource", c10d::OpType::RECVANYSOURCE, Collective::recv, home_, rank_, size_);
     call.write_part(only(tensors, call.operation));
     return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {

@@ -128,6 +128,8 @@ class TorchBackend : public c10d::Backend {
   template <typename Prepare>
   WorkPointer together(const Tensors& tensors, const Prepare& prepare);
   WorkPointer batched(WorkPointer work) const;  // noted in the open batch, if there is one
+  // Starts a message by `start`.
+  WorkPointer message(const std::function<WorkPointer()>& start);
   // Submits by `submit(call, options)` and makes torch's handle.
   template <typename Submit>
   WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
@@ -142,6 +144,9 @@ class TorchBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> once(const c10::intrusive_ptr<c10d::Store>& asked,
                                          const Make& make);
 
+  static uint64_t next_id();
+
+  const uint64_t id_ = next_id();  // unlike an address never used again
   c10::intrusive_ptr<c10d::Store> store_;
   const std::string name_, vendor_;
   std::unique_ptr<Communicator> communicator_;

@@ -13,8 +13,18 @@ namespace {
 
 using Tensors = TorchBackend::Tensors;
 
-// The batches that calls between startCoalescing() and endCoalescing() of a thread belong to.
-thread_local std::map<const TorchBackend*, CombinedWork::Parts> open_batches;
+// What a thread has started since startCoalescing(), by group. Torch does not end a batch in which
+// something raised, so that the next one may find what it left.
+struct Batch {
+  CombinedWork::Parts works;
+  std::exception_ptr refused;  // by the first message that could not be sent or received
+};
+thread_local std::map<uint64_t, Batch> open_batches;
+
+// A message that was not sent or received.
+struct RefusedWork : c10d::Work {
+  RefusedWork(int rank, const std::exception_ptr& why) : c10d::Work(rank) { finish(why); }
+};
 
 // Indices of tensors of one dtype, in the order in which the dtypes appear.
 std::vector<std::vector<size_t>> by_dtype(const Tensors& tensors) {
@@ -192,31 +202,41 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
   });
 }
 
-void TorchBackend::startCoalescing() {
-  with_python_errors([&] {
-    if (open_batches.contains(this)) {
-      throw Error(Code::invalid_argument,
-                  "startCoalescing: expected endCoalescing() of this thread's batch first");
-    }
-    open_batches[this];
-  });
-}
+void TorchBackend::startCoalescing() { open_batches[id_] = {}; }
 
 TorchBackend::WorkPointer TorchBackend::endCoalescing() {
+  auto batch = open_batches.extract(id_);
+  if (!batch.empty() && batch.mapped().refused) std::rethrow_exception(batch.mapped().refused);
   return with_python_errors([&] {
-    auto batch = open_batches.extract(this);
     if (batch.empty()) {
       throw Error(Code::invalid_argument,
-                  "endCoalescing: expected startCoalescing() of this thread first");
+                  "endCoalescing: expected startCoalescing() of this thread first, got none; call "
+                  "it before the batch");
     }
-    return combined(std::move(batch.mapped()), rank_);
+    return combined(std::move(batch.mapped().works), rank_);
   });
 }
 
 TorchBackend::WorkPointer TorchBackend::batched(WorkPointer work) const {
-  const auto batch = open_batches.find(this);
-  if (batch != open_batches.end()) batch->second.push_back(work);
+  const auto batch = open_batches.find(id_);
+  if (batch != open_batches.end()) batch->second.works.push_back(work);
   return work;
+}
+
+// What is refused in a batch is told at its end, and what follows it is not started: if anything
+// raised before, torch would go on to collect calls of the group without making them.
+TorchBackend::WorkPointer TorchBackend::message(const std::function<WorkPointer()>& start) {
+  const auto batch = open_batches.find(id_);
+  if (batch == open_batches.end()) return with_python_errors(start);
+  Batch& open = batch->second;
+  if (!open.refused) {
+    try {
+      return with_python_errors(start);
+    } catch (...) {
+      open = {{}, std::current_exception()};
+    }
+  }
+  return c10::make_intrusive<RefusedWork>(rank_, open.refused);
 }
 
 }  // namespace hetcomm

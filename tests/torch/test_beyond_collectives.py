@@ -3,6 +3,7 @@ say who is missing, profiles."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,7 +12,10 @@ import torch
 import torch.distributed as dist
 from ranks import Job, values
 from torch.distributed.distributed_c10d import _coalescing_manager
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
+
+import hetcomm
 
 DTYPES = [torch.float32, torch.int64, torch.bfloat16]
 SIZES = [1, 0, 7, 1000, 33]
@@ -68,6 +72,50 @@ def batch(rank: int, size: int, seed: int) -> list[str]:
 @pytest.mark.parametrize("layout", ["a", "aa", "aab", "abab"])
 def test_batches(job: Callable[..., Job], layout: str, seed: int) -> None:
     assert values(job(layout), batch, seed) == [[]] * len(layout)
+
+
+def after_bad_batches(rank: int, size: int) -> None:
+    """Later calls of the thread go on, and what a bad batch had started is let go."""
+    peer = 1 - rank
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+
+    def exchange(*first: dist.P2POp) -> float:
+        got, mine = torch.zeros(6), torch.full((6,), 1.0 + rank)
+        pairs = [dist.P2POp(dist.isend, mine, peer), dist.P2POp(dist.irecv, got, peer)]
+        for work in dist.batch_isend_irecv([*first, *pairs]):
+            work.wait()
+        return got[0].item()
+
+    def freed(storage: StorageWeakRef) -> bool:
+        end = time.monotonic() + 30  # the thread that completed it may have it a moment longer
+        while not storage.expired() and time.monotonic() < end:
+            time.sleep(0.001)
+        return storage.expired()
+
+    for _ in range(2):
+        with pytest.raises(hetcomm.InvalidArgumentError, match="expected a dense tensor"):
+            exchange(dist.P2POp(dist.isend, torch.eye(6).to_sparse(), peer))
+        kept = torch.full((5,), float(rank))
+        dist.all_reduce(kept)
+        assert kept[0] == 1, "torch has made no call, because it takes the batch for open"
+        storage = StorageWeakRef(kept.untyped_storage())
+        del kept
+        assert freed(storage)
+        assert exchange() == 1.0 + peer
+    backend._start_coalescing()  # of a batch that nobody ends, since something else raised
+    lost = torch.ones(5)
+    dist.broadcast(lost, 0)
+    storage = StorageWeakRef(lost.untyped_storage())
+    del lost
+    assert exchange() == 1.0 + peer
+    assert freed(storage)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="startCoalescing"):
+        backend._end_coalescing()
+
+
+@pytest.mark.parametrize("layout", ["aa", "ab"])
+def test_a_bad_batch_spoils_no_other(job: Callable[..., Job], layout: str) -> None:
+    values(job(layout), after_bad_batches)
 
 
 def from_anybody(rank: int, size: int, count: int) -> list[int]:
