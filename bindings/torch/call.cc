@@ -51,8 +51,13 @@ double factor(const c10d::ReduceOp& op, const char* operation) {
                                             ": expected PREMUL_SUM with a factor; make it with "
                                             "torch.distributed._make_nccl_premul_sum(factor)");
   }
-  return given->tensor_factor.defined() ? given->tensor_factor.item<double>()
-                                        : given->double_factor;
+  if (!given->tensor_factor.defined()) return given->double_factor;
+  if (given->tensor_factor.is_complex()) {
+    throw Error(Code::invalid_argument,
+                std::string(operation) + ": expected a real factor of PREMUL_SUM, got a " +
+                    describe(given->tensor_factor) + "; multiply the tensors before a SUM");
+  }
+  return given->tensor_factor.item<double>();
 }
 
 }  // namespace
@@ -65,9 +70,20 @@ const char* Call::title() const {
   return titles.insert("hetcomm:" + std::string(operation)).first->c_str();
 }
 
+// The sum of complex numbers, and what is a multiple of it, is that of twice as many real ones.
 void Call::reduce_by(const c10d::ReduceOp& op) {
   spec.op = reduce_op(op, operation);
   spec.factor = factor(op, operation);
+  if (!part_.is_complex()) return;
+  if (combining(spec.op) != ReduceOp::sum) {
+    throw Error(Code::invalid_argument,
+                std::string(operation) +
+                    ": expected SUM, AVG or PREMUL_SUM of complex numbers, got " + name(spec.op) +
+                    " of a " + describe(part_) +
+                    "; reduce torch.view_as_real() of it, if that is what you mean");
+  }
+  spec.dtype = dtype_of(at::real(part_));
+  spec.count *= 2;
 }
 
 void Call::rooted(int64_t root) {

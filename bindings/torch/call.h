@@ -47,7 +47,7 @@ struct Call {
   Home::Access access() const { return access_.value_or(Home::Access::direct); }
   void check(const at::Tensor& tensor);
 
-  void reduce_by(const c10d::ReduceOp& op);
+  void reduce_by(const c10d::ReduceOp& op);  // after what fixes dtype and count
   void rooted(int64_t root);
 
   // The only tensor, replaced by the result.

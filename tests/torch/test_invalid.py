@@ -29,6 +29,7 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
     """By name. Every rank makes the same, so that none waits for another."""
     good = torch.ones(6)
     halves = torch.ones(6, 2)[:, 0]
+    complex_ones = torch.ones(3, dtype=torch.complex64)
     sparse = torch.eye(3).to_sparse()
     meta = torch.ones(6, device="meta")
     backend = _backend()
@@ -50,7 +51,12 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
         "no number as factor": lambda: dist.all_reduce(
             good, dist._make_nccl_premul_sum(float("nan"))
         ),
-        "sum of complex": lambda: backend.allreduce([torch.ones(3, dtype=torch.complex64)]),
+        "product of complex": lambda: backend.allreduce([complex_ones], dist.ReduceOp.PRODUCT),
+        "MAX of complex": lambda: dist.reduce(complex_ones, 0, dist.ReduceOp.MAX),
+        "BOR of complex": lambda: dist.reduce(complex_ones, 0, dist.ReduceOp.BOR),
+        "complex factor": lambda: dist.all_reduce(
+            good, dist._make_nccl_premul_sum(torch.tensor([1j]))
+        ),
         "no tensor": lambda: backend.allreduce([]),
         "two tensors": lambda: backend.allreduce([good, good]),
         "list too short": lambda: dist.all_gather(list_of(size - 1), good),

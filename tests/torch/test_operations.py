@@ -1,4 +1,5 @@
-"""AVG and PREMUL_SUM, 8-bit floats and unsigned integers, against a float64 oracle and gloo."""
+"""AVG and PREMUL_SUM, 8-bit floats, unsigned integers and complex numbers, against a float64 oracle
+and gloo."""
 
 from __future__ import annotations
 
@@ -157,6 +158,59 @@ def test_unsigned_integers(job: Callable[..., Job], layout: str) -> None:
 @pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
 def test_unsigned_integers_between_vendors(job: Callable[..., Job]) -> None:
     values(job("aabb", environments=environments("nnaa")), unsigned, True)
+
+
+def complex_numbers(rank: int, size: int) -> list[str]:
+    """As pairs of floats, by torch in all_reduce(), by the backend itself in all others."""
+    failures = []
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+
+    def coalesced(x: Tensor, op: Any) -> Tensor:
+        options = dist.AllreduceCoalescedOptions()
+        options.reduceOp = op
+        first, last = x[: x.numel() // 2].clone(), x[x.numel() // 2 :].clone()
+        backend.allreduce_coalesced([first, last], options).wait()
+        return torch.cat([first, last])
+
+    def direct(x: Tensor, op: Any) -> Tensor:
+        backend.allreduce([x], op).wait()
+        return x
+
+    ways = calls(rank, size) | {"all_reduce direct": direct, "all_reduce coalesced": coalesced}
+    for dtype in (torch.complex64, torch.complex128, torch.complex32):
+        for count in (0, 6, 1001):
+            # Small integers: every sum is exact, also of complex32, whose arithmetic torch lacks.
+            inputs = [
+                torch.randint(-8, 8, (2, count), generator=generator(count, each)).double()
+                for each in range(size)
+            ]
+            total = torch.stack(inputs).sum(0)
+            for name in ("SUM", "AVG", "PREMUL_SUM", "PREMUL_SUM by a tensor"):
+                factor = FACTOR if "PREMUL" in name else 1 / size if name == "AVG" else 1
+                for collective, call in ways.items():
+                    got = call(torch.complex(*inputs[rank]).to(dtype), operation(name))
+                    kind = collective.split()[0]
+                    want = [wanted(kind, factor * one, rank, size) for one in total]
+                    parts = torch.view_as_real(got).double().unbind(-1)
+                    if got.dtype != dtype or not all(
+                        torch.allclose(a, b, rtol=4e-3, atol=4e-3)
+                        for a, b in zip(parts, want, strict=True)
+                    ):
+                        failures.append(f"rank {rank}: {collective} {name} {dtype} x {count}")
+    return failures
+
+
+@pytest.mark.parametrize("layout", ["a", "aa", "abb"])
+def test_complex_numbers(job: Callable[..., Job], layout: str) -> None:
+    failures = [one for found in values(job(layout), complex_numbers) for one in found]
+    assert not failures, "\n".join(failures[:40])
+
+
+@pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
+def test_complex_numbers_between_vendors(job: Callable[..., Job]) -> None:
+    ranks = job("aab", environments=environments("nnc"))
+    failures = [one for found in values(ranks, complex_numbers) for one in found]
+    assert not failures, "\n".join(failures[:40])
 
 
 def old_library(rank: int, size: int) -> list[str]:
