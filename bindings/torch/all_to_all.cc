@@ -84,21 +84,19 @@ TorchBackend::WorkPointer TorchBackend::alltoall(Tensors& outputs, Tensors& inpu
                                                   std::to_string(inputs.size()) + " and " +
                                                   std::to_string(outputs.size()));
         }
-        Tensors parts;
         std::vector<int64_t> sends, receives;
         for (int peer = 0; peer < size_; ++peer) {
           call.check(inputs[peer]);
           call.check(outputs[peer]);
           check_same_dtype(inputs[peer], inputs[0], call.operation);
           check_same_dtype(outputs[peer], inputs[0], call.operation);
-          parts.push_back(inputs[peer].view(-1));
           sends.push_back(inputs[peer].numel());
           receives.push_back(outputs[peer].numel());
         }
         check_size(outputs[rank_], inputs[rank_].numel(), "all_to_all: output from this rank");
         call.spec.dtype = dtype_of(inputs[0]);
         set_splits(call, sends, receives);
-        call.read(at::cat(parts));  // copied: inputs and outputs may be the same list
+        call.read(joined(inputs));  // copied: inputs and outputs may be the same list
         call.write_flat(outputs);
       });
 }

@@ -121,17 +121,29 @@ at::Device Call::memory() const {
 }
 
 at::Tensor Call::inside(const at::Tensor& tensor, bool with_contents) const {
-  if (access() != Home::Access::copied) return tensor;
-  return with_contents ? tensor.to(memory()) : at::empty_like(tensor, memory());
+  if (access() != Home::Access::copied && is_row_major(tensor)) return tensor;
+  if (with_contents) return row_major_copy(tensor, memory());
+  return at::empty(tensor.sizes(), tensor.options().device(memory()));
+}
+
+Copy Call::returning() const {
+  if (access() != Home::Access::copied) return copy_elements;
+  return [home = home](const at::Tensor& to, const at::Tensor& from) {
+    if (is_row_major(to)) return home->copy_to_host(to, from);
+    const at::Tensor here = at::empty(to.sizes(), to.options());
+    home->copy_to_host(here, from);
+    copy_elements(to, here);
+  };
 }
 
 void Call::give_back(const at::Tensor& from, const at::Tensor& to) {
-  if (!from.is_same(to)) finish = [home = home, from, to] { home->copy_to_host(to, from); };
+  if (!from.is_same(to)) finish = [copy = returning(), from, to] { copy(to, from); };
 }
 
 void Call::in_place(const Tensors& tensors) {
   const at::Tensor& tensor = only(tensors, operation);
   check(tensor);
+  check_output(tensor, operation);
   const at::Tensor used = inside(tensor, true);
   set_part(tensor);
   input = output = used.data_ptr();
@@ -142,7 +154,10 @@ void Call::in_place(const Tensors& tensors) {
 }
 
 void Call::in_place_together(const Tensors& tensors) {
-  for (const at::Tensor& tensor : tensors) check(tensor);
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor);
+    check_output(tensor, operation);
+  }
   const Flat flat = flatten(tensors, memory());
   copy_in(flat, tensors);
   set_part(tensors[0]);
@@ -157,6 +172,7 @@ void Call::in_place_together(const Tensors& tensors) {
 }
 
 void Call::results(Tensors tensors, std::function<void()> copy) {
+  for (const at::Tensor& tensor : tensors) check_output(tensor, operation);
   finish = [before = std::move(finish), copy = std::move(copy)] {
     if (before) before();
     copy();
@@ -174,6 +190,7 @@ void Call::read(const at::Tensor& tensor) {
 
 void Call::write(const at::Tensor& tensor) {
   check(tensor);
+  check_output(tensor, operation);
   keep.push_back(inside(tensor, false));
   output = keep.back().data_ptr();
   outputs = {tensor};
@@ -228,6 +245,7 @@ void Call::write_list(const std::vector<Tensors>& lists) {
 }
 
 void Call::write_flat(const Tensors& list) {
+  for (const at::Tensor& tensor : list) check_output(tensor, operation);
   const Flat flat = flatten(list, memory());
   output = flat.tensor.data_ptr();
   keep.push_back(flat.tensor);
@@ -236,12 +254,7 @@ void Call::write_flat(const Tensors& list) {
 }
 
 void Call::give_back(const Flat& flat, const Tensors& list) {
-  if (flat.direct) return;
-  finish = [flat, list, home = home, copied = access() == Home::Access::copied] {
-    copy_out(flat, list, [&](const at::Tensor& to, const at::Tensor& from) {
-      copied ? home->copy_to_host(to, from) : static_cast<void>(to.copy_(from));
-    });
-  };
+  if (!flat.direct) finish = [flat, list, copy = returning()] { copy_out(flat, list, copy); };
 }
 
 const Call::Tensors* Call::only_list(const std::vector<Tensors>& lists, const char* what) const {

@@ -74,8 +74,9 @@ struct Call {
 
   void check_list(const Tensors& list);
   at::Device memory() const;  // that the operation works on
-  // What stands for the tensor there.
+  // What stands for the tensor there, row-major.
   at::Tensor inside(const at::Tensor& tensor, bool with_contents) const;
+  Copy returning() const;  // from there to where the caller wants it
   void give_back(const at::Tensor& from, const at::Tensor& to);
   void give_back(const Flat& from, const Tensors& to);
   void set_part(const at::Tensor& tensor);

@@ -46,31 +46,26 @@ Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices) {
   return picked;
 }
 
-// One after the other, as one tensor.
-at::Tensor joined(const Tensors& tensors) {
-  const at::NoGradGuard no_grad;
-  Tensors flat;
-  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.view(-1));
-  return at::cat(flat);
-}
-
-void hand_out(const at::Tensor& joined, const Tensors& tensors) {
-  int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    tensor.view(-1).copy_(joined.narrow(0, offset, tensor.numel()));
-    offset += tensor.numel();
-  }
-}
-
-// Tensors of which each holds a block for every rank, against one with a row for every rank.
+// Tensors of which each holds a block for every rank, against one with a row for every rank: `copy`
+// gets the same part of both.
 template <typename Copy>
 void for_each_block(const at::Tensor& rows, const Tensors& wholes, const Copy& copy) {
   int64_t offset = 0;
   for (const at::Tensor& whole : wholes) {
     const int64_t width = whole.numel() / rows.size(0);
-    copy(rows.narrow(1, offset, width), whole.view({rows.size(0), width}));
+    copy(rows.narrow(1, offset, width), whole);
     offset += width;
   }
+}
+
+void copy_block_in(const at::Tensor& row, const at::Tensor& whole) {
+  const at::Tensor block = is_row_major(whole) ? whole : row_major_copy(whole, whole.device());
+  copy_elements(row, block.view(row.sizes()));
+}
+
+void copy_block_out(const at::Tensor& row, const at::Tensor& whole) {
+  if (is_row_major(whole)) return copy_elements(whole.view(row.sizes()), row);
+  copy_elements(whole, row_major_copy(row, row.device()).view(whole.sizes()));
 }
 
 at::Tensor empty_rows(const at::Tensor& row, int rows) {
@@ -129,11 +124,7 @@ TorchBackend::WorkPointer TorchBackend::allgather_into_tensor_coalesced(
                  call.read_part(part);
                  call.write_all(rows);
                  call.inputs = parts;
-                 call.results(wholes, [=] {
-                   for_each_block(rows, wholes, [](const at::Tensor& row, const at::Tensor& block) {
-                     block.copy_(row);
-                   });
-                 });
+                 call.results(wholes, [=] { for_each_block(rows, wholes, copy_block_out); });
                });
   });
 }
@@ -143,20 +134,18 @@ TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
   constexpr const char* operation = "reduce_scatter_tensor_coalesced";
   with_python_errors([&] { check_counts(inputs.size(), outputs.size(), operation); });
   return together(outputs, [&](const std::vector<size_t>& batch) {
-    return run(
-        operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options, [&](Call& call) {
-          const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
-          check_pairs(call, parts, wholes);
-          const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-          const at::NoGradGuard no_grad;
-          for_each_block(rows, wholes,
-                         [](const at::Tensor& row, const at::Tensor& block) { row.copy_(block); });
-          call.write_part(part);
-          call.read_all(rows);
-          call.reduce_by(options.reduceOp);
-          call.inputs = wholes;
-          call.results(parts, [=] { hand_out(part, parts); });
-        });
+    return run(operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options,
+               [&](Call& call) {
+                 const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
+                 check_pairs(call, parts, wholes);
+                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                 for_each_block(rows, wholes, copy_block_in);
+                 call.write_part(part);
+                 call.read_all(rows);
+                 call.reduce_by(options.reduceOp);
+                 call.inputs = wholes;
+                 call.results(parts, [=] { copy_out({part}, parts, copy_elements); });
+               });
   });
 }
 
@@ -195,7 +184,7 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
                  call.inputs = parts;
                  call.results(all, [=] {
                    for (size_t rank = 0; rank < lists.size(); ++rank) {
-                     hand_out(rows[static_cast<int64_t>(rank)], lists[rank]);
+                     copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank], copy_elements);
                    }
                  });
                });

@@ -15,9 +15,9 @@ at::Tensor layout(const at::Tensor& tensor) {
   return at::tensor(layout, at::kLong);
 }
 
-// Cloned, because torch calls a tensor contiguous whatever the stride of a dimension of size 1.
+// Copied, because torch calls a tensor contiguous whatever the stride of a dimension of size 1.
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  return tensor.clone(at::MemoryFormat::Contiguous).view(-1).view(at::kByte);
+  return row_major_copy(tensor, tensor.device()).view(-1).view(at::kByte);
 }
 
 }  // namespace

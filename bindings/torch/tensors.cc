@@ -1,5 +1,7 @@
 #include "torch/tensors.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 
 namespace hetcomm {
@@ -9,6 +11,12 @@ namespace {
                          const std::string& remedy) {
   throw Error(Code::invalid_argument,
               std::string(operation) + ": expected " + expected + ", got " + got + "; " + remedy);
+}
+
+int64_t count_of(const std::vector<at::Tensor>& list) {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : list) count += tensor.numel();
+  return count;
 }
 
 }  // namespace
@@ -78,8 +86,22 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
   if (tensor.is_sparse() || tensor.layout() != at::kStrided) {
     refuse(operation, "a dense tensor", "a sparse one", "call to_dense() first");
   }
-  if (!tensor.is_contiguous()) {
-    refuse(operation, "a contiguous tensor", "a " + describe(tensor), "call .contiguous() first");
+}
+
+void check_output(const at::Tensor& tensor, const char* operation) {
+  if (tensor.is_contiguous()) return;
+  std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, size
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1) dimensions.emplace_back(tensor.stride(i), tensor.size(i));
+  }
+  std::sort(dimensions.begin(), dimensions.end());
+  int64_t last = 0;  // offset of the last element in the dimensions so far
+  for (const auto& [stride, size] : dimensions) {
+    if (stride <= last) {
+      refuse(operation, "a tensor to write to whose elements have memory of their own",
+             "a " + describe(tensor), "call .contiguous() first");
+    }
+    last += stride * (size - 1);
   }
 }
 
@@ -120,24 +142,43 @@ void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* oper
                   c10::toString(a.scalar_type()) + " and " + c10::toString(b.scalar_type()));
 }
 
+bool is_row_major(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_neg() && !tensor.is_conj();
+}
+
+at::Tensor row_major_copy(const at::Tensor& tensor, at::Device device) {
+  const at::Tensor copy = at::empty(tensor.sizes(), tensor.options().device(device));
+  copy_elements(copy, tensor);
+  return copy;
+}
+
+void copy_elements(const at::Tensor& to, const at::Tensor& from) {
+  const at::NoGradGuard no_grad;
+  to.copy_(from);
+}
+
 Flat flatten(const std::vector<at::Tensor>& list, at::Device device) {
   const char* next = static_cast<const char*>(list[0].const_data_ptr());
-  int64_t count = 0;
   bool direct = list[0].device() == device;
   for (const at::Tensor& tensor : list) {
-    direct &= tensor.const_data_ptr() == next;
+    direct &= is_row_major(tensor) && tensor.const_data_ptr() == next;
     next += tensor.nbytes();
-    count += tensor.numel();
   }
   if (direct) return {list[0], true};
-  return {at::empty({count}, list[0].options().device(device)), false};
+  return {at::empty({count_of(list)}, list[0].options().device(device)), false};
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& list) {
+  const Flat flat{at::empty({count_of(list)}, list[0].options()), false};
+  copy_in(flat, list);
+  return flat.tensor;
 }
 
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {
   if (flat.direct) return;
   int64_t offset = 0;
   for (const at::Tensor& tensor : list) {
-    flat.tensor.narrow(0, offset, tensor.numel()).copy_(tensor.view(-1));
+    copy_elements(flat.tensor.narrow(0, offset, tensor.numel()).view(tensor.sizes()), tensor);
     offset += tensor.numel();
   }
 }
@@ -146,7 +187,7 @@ void copy_out(const Flat& flat, const std::vector<at::Tensor>& list, const Copy&
   if (flat.direct) return;
   int64_t offset = 0;
   for (const at::Tensor& tensor : list) {
-    copy(tensor.view(-1), flat.tensor.narrow(0, offset, tensor.numel()));
+    copy(tensor, flat.tensor.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
     offset += tensor.numel();
   }
 }

@@ -222,14 +222,14 @@ def test_sparse_tensors_are_summed(job: Callable[..., Job], layout: str) -> None
 def sum_repeated(rank: int, size: int) -> list[bool]:
     """One index again and again: what is left after coalescing is one entry of odd strides."""
     right = []
-    for indices, values in [
+    for indices, entries in [
         ([[3, 3]], [1.0, 2.0]),
         ([[3, 3], [1, 1]], [1.0, 2.0]),
         ([[3, 3, 3]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),  # hybrid: rows of a dense dimension
     ]:
-        shape = (10,) * len(indices) + torch.tensor(values).shape[1:]
-        repeated = torch.sparse_coo_tensor(indices, values, shape)
-        once = torch.sparse_coo_tensor([[1]] * len(indices), values[:1], shape)
+        shape = (10,) * len(indices) + torch.tensor(entries).shape[1:]
+        repeated = torch.sparse_coo_tensor(indices, entries, shape)
+        once = torch.sparse_coo_tensor([[1]] * len(indices), entries[:1], shape)
         mine = repeated if rank == 0 else once
         total = mine.to_dense()
         dist.all_reduce(total)

@@ -28,7 +28,7 @@ def _rooted(options: type, root: int) -> Any:
 def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
     """By name. Every rank makes the same, so that none waits for another."""
     good = torch.ones(6)
-    halves = torch.ones(6, 2)[:, 0]
+    shared = torch.ones(1).expand(6)  # all elements are one word
     complex_ones = torch.ones(3, dtype=torch.complex64)
     sparse = torch.eye(3).to_sparse()
     meta = torch.ones(6, device="meta")
@@ -38,8 +38,12 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
     ]
     peer = (rank + 1) % size
     calls: dict[str, Callable[[], object]] = {
-        "non-contiguous all_reduce": lambda: dist.all_reduce(halves),
-        "transposed broadcast": lambda: dist.broadcast(torch.ones(3, 2).t(), 0),
+        "shared all_reduce": lambda: dist.all_reduce(shared),
+        "shared broadcast": lambda: dist.broadcast(shared, 0),
+        "overlapping rows": lambda: dist.broadcast(torch.ones(9).as_strided((4, 3), (2, 1)), 0),
+        "shared in a list": lambda: dist.all_gather([shared] * size, good),
+        "shared parts": lambda: dist.reduce_scatter_tensor(shared, torch.ones(6 * size)),
+        "shared to all": lambda: dist.all_to_all([shared] * size, list_of(size)),
         "sparse broadcast": lambda: backend.broadcast([sparse]),
         "sparse all_reduce MAX": lambda: backend.allreduce([sparse], dist.ReduceOp.MAX),
         "meta all_reduce": lambda: backend.allreduce([meta]),
@@ -97,7 +101,7 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
         "receive from oneself": lambda: backend.recv([good], rank, 0),
         "send to nobody": lambda: backend.send([good], size, 0),
         "receive from nobody": lambda: backend.recv([good], -2, 0),
-        "send of a slice": lambda: backend.send([halves], peer, 0),
+        "receive into shared": lambda: backend.recv([shared], peer, 0),
     }  # fmt: skip
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         for op in ("BAND", "BOR", "BXOR"):
