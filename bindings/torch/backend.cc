@@ -8,6 +8,18 @@
 
 namespace hetcomm {
 
+namespace {
+
+// Those with the highest bit are the group's own.
+uint32_t checked_tag(int tag, const char* operation) {
+  if (tag >= 0) return static_cast<uint32_t>(tag);
+  throw Error(Code::invalid_argument, std::string(operation) +
+                                          ": expected a tag that is not negative, got " +
+                                          std::to_string(tag) + "; count tags from 0");
+}
+
+}  // namespace
+
 uint64_t TorchBackend::next_id() {
   static std::atomic<uint64_t> made{0};
   return made++;
@@ -171,11 +183,11 @@ TorchBackend::WorkPointer TorchBackend::barrier(const c10d::BarrierOptions& opti
 TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) {
   return message([&]() -> WorkPointer {
     Call call("send", c10d::OpType::SEND, Collective::send, home_, rank_, size_);
+    const uint32_t tagged = checked_tag(tag, call.operation);
     call.read_part(only(tensors, call.operation));
     call.outputs = tensors;
     return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
-      return communicator_->send(call.input, call.spec.dtype, call.spec.count, to,
-                                 static_cast<uint32_t>(tag), options);
+      return communicator_->send(call.input, call.spec.dtype, call.spec.count, to, tagged, options);
     });
   });
 }
@@ -183,10 +195,11 @@ TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) 
 TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag) {
   return message([&]() -> WorkPointer {
     Call call("recv", c10d::OpType::RECV, Collective::recv, home_, rank_, size_);
+    const uint32_t tagged = checked_tag(tag, call.operation);
     call.write_part(only(tensors, call.operation));
     return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
-      return communicator_->recv(call.output, call.spec.dtype, call.spec.count, from,
-                                 static_cast<uint32_t>(tag), options);
+      return communicator_->recv(call.output, call.spec.dtype, call.spec.count, from, tagged,
+                                 options);
     });
   });
 }
@@ -194,10 +207,11 @@ TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag
 TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag) {
   return message([&]() -> WorkPointer {
     Call call("recvAnySource", c10d::OpType::RECVANYSOURCE, Collective::recv, home_, rank_, size_);
+    const uint32_t tagged = checked_tag(tag, call.operation);
     call.write_part(only(tensors, call.operation));
     return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
-      return communicator_->recv_any(call.output, call.spec.dtype, call.spec.count,
-                                     static_cast<uint32_t>(tag), options);
+      return communicator_->recv_any(call.output, call.spec.dtype, call.spec.count, tagged,
+                                     options);
     });
   });
 }

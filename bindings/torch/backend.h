@@ -154,7 +154,7 @@ class TorchBackend : public c10d::Backend {
   std::atomic<uint64_t> sequence_{0};
   uint32_t monitored_ = 0;  // barriers so far
   std::atomic<int> children_{0};
-  std::map<std::string, int> splits_;  // by members
+  std::map<std::string, int> splits_, shrinks_;  // by members, by those left out
   // The last child that was asked for with a store, while somebody holds it.
   c10::intrusive_ptr<c10d::Store> asked_;
   c10::weak_intrusive_ptr<c10d::Backend> answer_;

@@ -3,7 +3,8 @@
 namespace hetcomm {
 namespace {
 
-// User tags are not negative, so those with the highest bit are free for the group's own messages.
+// User tags are checked not to be negative, so those with the highest bit are free for the group's
+// own messages.
 constexpr uint32_t kOwnTag = 1u << 31;
 
 std::string listed(const std::vector<int>& ranks) {

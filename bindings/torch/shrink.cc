@@ -14,10 +14,12 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
       return std::find(excluded.begin(), excluded.end(), rank) != excluded.end();
     };
     std::string left_out;
-    for (int64_t rank : excluded) left_out += (left_out.empty() ? "" : "-") + std::to_string(rank);
     int before = 0, survivors = 0;
     for (int rank = 0; rank < size_; ++rank) {
-      if (leaves(rank)) continue;
+      if (leaves(rank)) {
+        left_out += (left_out.empty() ? "" : "-") + std::to_string(rank);
+        continue;
+      }
       before += rank < rank_;
       ++survivors;
     }
@@ -29,7 +31,9 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
     constexpr int kAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
     if (flags == kAbort) abort();
     const std::string name = name_ + " without " + left_out;
-    return child(store_, "shrunk/" + left_out, before, survivors, options, name);
+    // Counted, since what an earlier group of the same ranks has written is still there.
+    const std::string place = "shrunk/" + left_out + "/" + std::to_string(shrinks_[left_out]++);
+    return child(store_, place, before, survivors, options, name);
   });
 }
 

@@ -38,6 +38,26 @@ def test_twice(job: Callable[..., Job]) -> None:
     ]
 
 
+def shrink_again(rank: int, size: int) -> list[float]:
+    """The same ranks go on without the same ones, however these are listed, in groups of their
+    own."""
+    backend = c10d._get_default_group()._get_backend(torch.device("cpu"))
+    totals = []
+    if rank < 2:
+        for excluded in ([2, 3], [2, 3], [3, 2]):
+            group = backend.shrink(excluded, 0, None)
+            total = torch.tensor([float(rank + 1)])
+            group.allreduce([total]).wait()
+            totals.append(total.item())
+    dist.barrier()
+    return totals
+
+
+def test_again_without_the_same_ranks(job: Callable[..., Job]) -> None:
+    made = job("abab", group_timeout=20.0)
+    assert values(made, shrink_again) == [[3.0] * 3, [3.0] * 3, [], []]
+
+
 def after_a_death(rank: int, size: int) -> float:
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
