@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import hetcomm._core as _core
 
 _PAUSE = 0.005  # seconds between two looks into the store
+_COMPLETE = "complete"
 
 
 def fresh(store: Any, rank: int, size: int, timeout: float, group: str) -> Any:
     """The store of a group, or under torchrun a part of it that no earlier attempt has touched.
 
     Rank 0 names the part. It tells the name together with what each rank has just said, so a rank
-    that finds its own word there knows that the name is of this attempt.
+    that finds its own word there knows that the name is of this attempt. Then it tells that all
+    have found it, or who has not: without this those that have would go on and wait for rank 0.
 
     Raises:
         hetcomm.TimeoutError: a rank did not come within `timeout` seconds.
@@ -43,15 +46,24 @@ def _lead(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
     name = secrets.token_hex(8)
     words, missing, told = [""] * size, list(range(1, size)), ""
     end = time.monotonic() + timeout
-    while missing:
-        for each in missing:
-            words[each] = _read(store, f"word/{each}")
-        if (text := ",".join([name, *words[1:]])) != told:
-            store.set("words", text)
-            told = text
-        missing = [each for each in missing if not store.check([f"heard/{name}/{each}"])]
-        _pause_until(end, missing, group, size, timeout)
+    try:
+        while missing:
+            for each in missing:
+                words[each] = _read(store, f"word/{each}")
+            if (text := ",".join([name, *words[1:]])) != told:
+                store.set("words", text)
+                told = text
+            missing = _unheard(store, name, missing)
+            _pause_until(end, missing, group, size, timeout)
+    except _core.TimeoutError as error:
+        store.set(f"outcome/{name}", str(error))
+        raise
+    store.set(f"outcome/{name}", _COMPLETE)
     return name
+
+
+def _unheard(store: Any, name: str, ranks: Iterable[int]) -> list[int]:
+    return [each for each in ranks if not store.check([f"heard/{name}/{each}"])]
 
 
 def _follow(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
@@ -61,9 +73,16 @@ def _follow(store: Any, rank: int, size: int, timeout: float, group: str) -> str
     while True:
         name, *words = _read(store, "words").split(",")
         if len(words) == size - 1 and words[rank - 1] == word:
-            store.set(f"heard/{name}/{rank}", "")
-            return name
+            break
         _pause_until(end, [0], group, size, timeout)
+    store.set(f"heard/{name}/{rank}", "")
+    while not (outcome := _read(store, f"outcome/{name}")):
+        late = time.monotonic() > end  # then it is others that did not come
+        missing = _unheard(store, name, range(1, size)) if late else []
+        _pause_until(end, missing or [0], group, size, timeout)
+    if outcome != _COMPLETE:
+        raise _core.TimeoutError(outcome)
+    return name
 
 
 def _pause_until(end: float, missing: list[int], group: str, size: int, timeout: float) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import elastic_trainer
 import pytest
@@ -118,6 +119,41 @@ def test_no_rank_takes_up_what_an_earlier_attempt_left(monkeypatch: pytest.Monke
         assert isinstance(failures[waiting], hetcomm.TimeoutError)
         assert f"rank {absent} of {size} did not come" in str(failures[waiting])
     assert names == {"0", "2", "3"}
+
+
+class _LateOnceHeard:
+    """A store, and a clock that stands still until rank 0 has seen that it was heard by rank 1,
+    when all is late."""
+
+    def __init__(self) -> None:
+        self.store, self.heard = HashStore(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def check(self, keys: list[str]) -> bool:
+        found = self.store.check(keys)
+        if found and keys[0].startswith("heard/") and keys[0].endswith("/1"):
+            self.heard.set()
+        return found
+
+    def monotonic(self) -> float:
+        return 1000.0 * self.heard.is_set()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def test_all_blame_the_rank_that_did_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that rank 0 had heard."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    store = _LateOnceHeard()
+    monkeypatch.setattr(_attempts, "time", store)
+    with ThreadPoolExecutor(2) as ranks:
+        pending = [ranks.submit(_attempts.fresh, store, rank, 3, 60.0, "test") for rank in (0, 1)]
+        for one in pending:
+            with pytest.raises(hetcomm.TimeoutError, match="rank 2 of 3 did not come"):
+                one.result(60)
 
 
 def test_without_torchrun_the_store_is_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
