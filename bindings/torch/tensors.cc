@@ -13,6 +13,13 @@ namespace {
               std::string(operation) + ": expected " + expected + ", got " + got + "; " + remedy);
 }
 
+// Torch cannot copy the elements of some dtypes (int4, bits16); as integers of their size it can.
+at::Tensor copyable(const at::Tensor& tensor) {
+  const Dtype dtype = dtype_of(tensor);
+  if (dtype == Dtype::bytes1) return tensor.view(at::kByte);
+  return dtype == Dtype::bytes2 ? tensor.view(at::kShort) : tensor;
+}
+
 int64_t count_of(const std::vector<at::Tensor>& list) {
   int64_t count = 0;
   for (const at::Tensor& tensor : list) count += tensor.numel();
@@ -89,7 +96,7 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
 }
 
 void check_output(const at::Tensor& tensor, const char* operation) {
-  if (tensor.is_contiguous()) return;
+  if (tensor.layout() != at::kStrided || tensor.is_contiguous()) return;
   std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, size
   for (int64_t i = 0; i < tensor.dim(); ++i) {
     if (tensor.size(i) > 1) dimensions.emplace_back(tensor.stride(i), tensor.size(i));
@@ -154,7 +161,7 @@ at::Tensor row_major_copy(const at::Tensor& tensor, at::Device device) {
 
 void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   const at::NoGradGuard no_grad;
-  to.copy_(from);
+  copyable(to).copy_(copyable(from));
 }
 
 Flat flatten(const std::vector<at::Tensor>& list, at::Device device) {
