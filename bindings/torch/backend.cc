@@ -7,7 +7,6 @@
 #include "torch/tensors.h"
 
 namespace hetcomm {
-
 namespace {
 
 // Those with the highest bit are the group's own.

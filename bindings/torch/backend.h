@@ -104,29 +104,43 @@ class TorchBackend : public c10d::Backend {
   void deregister_buffer(const at::Tensor& tensor);
 
  private:
+  template <typename Options>
+  Call made(const char* operation, c10d::OpType type, Collective collective,
+            const Options& options) const {
+    Call call(operation, type, collective, home_, rank_, size_);
+    call.timeout = options.timeout;
+    call.will_wait = waits(options);
+    return call;
+  }
+  // Calls `prepare`; of what it throws the others hear, who may wait for this rank.
+  template <typename Prepare>
+  auto telling(const Prepare& prepare) {
+    try {
+      return prepare();
+    } catch (const Error& error) {
+      communicator_->refused(error.status());
+      throw;
+    } catch (const std::exception& error) {  // torch's own: no memory for a copy, for instance
+      communicator_->refused(Status(Code::invalid_argument, error.what(), rank_));
+      throw;
+    }
+  }
   template <typename Options, typename Prepare>
   WorkPointer run(const char* operation, c10d::OpType type, Collective collective,
                   const Options& options, const Prepare& prepare) {
     return with_python_errors([&] {
-      Call call(operation, type, collective, home_, rank_, size_);
-      call.timeout = options.timeout;
-      call.will_wait = waits(options);
-      try {
-        prepare(call);
-      } catch (const Error& error) {
-        communicator_->refused(error.status());
-        throw;
-      } catch (const std::exception& error) {  // torch's own: no memory for a copy, for instance
-        communicator_->refused(Status(Code::invalid_argument, error.what(), rank_));
-        throw;
-      }
+      Call call = made(operation, type, collective, options);
+      telling([&] { prepare(call); });
       return start(std::move(call));
     });
   }
   WorkPointer start(Call call);
-  // One collective, made by `prepare` from the indices, for the tensors of each dtype.
-  template <typename Prepare>
-  WorkPointer together(const Tensors& tensors, const Prepare& prepare);
+  // One collective for the tensors of each dtype, prepared by `prepare` from their indices. Either
+  // all are started or, if one cannot be or `check` throws, none.
+  template <typename CallOptions, typename Check, typename Prepare>
+  WorkPointer together(const char* operation, c10d::OpType type, Collective collective,
+                       const CallOptions& options, const Tensors& tensors, const Check& check,
+                       const Prepare& prepare);
   WorkPointer batched(WorkPointer work) const;  // noted in the open batch, if there is one
   // Starts a message by `start`.
   WorkPointer message(const std::function<WorkPointer()>& start);

@@ -91,62 +91,73 @@ void check_counts(size_t inputs, size_t outputs, const char* operation) {
 
 }  // namespace
 
-template <typename Prepare>
-TorchBackend::WorkPointer TorchBackend::together(const Tensors& tensors, const Prepare& prepare) {
-  CombinedWork::Parts works;
-  for (const std::vector<size_t>& batch : by_dtype(tensors)) works.push_back(prepare(batch));
-  return combined(std::move(works), rank_);
+template <typename CallOptions, typename Check, typename Prepare>
+TorchBackend::WorkPointer TorchBackend::together(const char* operation, c10d::OpType type,
+                                                 Collective collective, const CallOptions& options,
+                                                 const Tensors& tensors, const Check& check,
+                                                 const Prepare& prepare) {
+  return with_python_errors([&] {
+    std::vector<Call> calls;
+    telling([&] {
+      check();
+      for (const std::vector<size_t>& batch : by_dtype(tensors)) {
+        Call& call = calls.emplace_back(made(operation, type, collective, options));
+        prepare(call, batch);
+        communicator_->validate(call.spec);
+      }
+    });
+    CombinedWork::Parts works;
+    for (Call& call : calls) works.push_back(start(std::move(call)));
+    return combined(std::move(works), rank_);
+  });
 }
 
 TorchBackend::WorkPointer TorchBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* operation = "all_reduce_coalesced";
-  with_python_errors([&] { check_counts(tensors.size(), tensors.size(), operation); });
-  return together(tensors, [&](const std::vector<size_t>& batch) {
-    return run(operation, c10d::OpType::ALLREDUCE_COALESCED, Collective::all_reduce, options,
-               [&](Call& call) {
-                 call.in_place_together(pick(tensors, batch));
-                 call.reduce_by(options.reduceOp);
-               });
-  });
+  return together(
+      operation, c10d::OpType::ALLREDUCE_COALESCED, Collective::all_reduce, options, tensors,
+      [&] { check_counts(tensors.size(), tensors.size(), operation); },
+      [&](Call& call, const std::vector<size_t>& batch) {
+        call.in_place_together(pick(tensors, batch));
+        call.reduce_by(options.reduceOp);
+      });
 }
 
 TorchBackend::WorkPointer TorchBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   constexpr const char* operation = "all_gather_into_tensor_coalesced";
-  with_python_errors([&] { check_counts(inputs.size(), outputs.size(), operation); });
-  return together(inputs, [&](const std::vector<size_t>& batch) {
-    return run(operation, c10d::OpType::COALESCED, Collective::all_gather, options,
-               [&](Call& call) {
-                 const Tensors parts = pick(inputs, batch), wholes = pick(outputs, batch);
-                 check_pairs(call, parts, wholes);
-                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-                 call.read_part(part);
-                 call.write_all(rows);
-                 call.inputs = parts;
-                 call.results(wholes, [=] { for_each_block(rows, wholes, copy_block_out); });
-               });
-  });
+  return together(
+      operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs,
+      [&] { check_counts(inputs.size(), outputs.size(), operation); },
+      [&](Call& call, const std::vector<size_t>& batch) {
+        const Tensors parts = pick(inputs, batch), wholes = pick(outputs, batch);
+        check_pairs(call, parts, wholes);
+        const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+        call.read_part(part);
+        call.write_all(rows);
+        call.inputs = parts;
+        call.results(wholes, [=] { for_each_block(rows, wholes, copy_block_out); });
+      });
 }
 
 TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   constexpr const char* operation = "reduce_scatter_tensor_coalesced";
-  with_python_errors([&] { check_counts(inputs.size(), outputs.size(), operation); });
-  return together(outputs, [&](const std::vector<size_t>& batch) {
-    return run(operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options,
-               [&](Call& call) {
-                 const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
-                 check_pairs(call, parts, wholes);
-                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-                 for_each_block(rows, wholes, copy_block_in);
-                 call.write_part(part);
-                 call.read_all(rows);
-                 call.reduce_by(options.reduceOp);
-                 call.inputs = wholes;
-                 call.results(parts, [=] { copy_out({part}, parts, copy_elements); });
-               });
-  });
+  return together(
+      operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options, outputs,
+      [&] { check_counts(inputs.size(), outputs.size(), operation); },
+      [&](Call& call, const std::vector<size_t>& batch) {
+        const Tensors parts = pick(outputs, batch), wholes = pick(inputs, batch);
+        check_pairs(call, parts, wholes);
+        const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+        for_each_block(rows, wholes, copy_block_in);
+        call.write_part(part);
+        call.read_all(rows);
+        call.reduce_by(options.reduceOp);
+        call.inputs = wholes;
+        call.results(parts, [=] { copy_out({part}, parts, copy_elements); });
+      });
 }
 
 // outputs[rank][i] is what `rank` contributes as its i-th input.
@@ -154,7 +165,7 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
                                                             Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
   constexpr const char* operation = "all_gather_coalesced";
-  with_python_errors([&] {
+  const auto check = [&] {
     check_counts(inputs.size(), inputs.size(), operation);
     if (static_cast<int>(outputs.size()) != size_) {
       throw Error(Code::invalid_argument,
@@ -162,33 +173,32 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
                       std::to_string(size_) + " ranks, got " + std::to_string(outputs.size()));
     }
     for (const Tensors& list : outputs) check_counts(inputs.size(), list.size(), operation);
-  });
-  return together(inputs, [&](const std::vector<size_t>& batch) {
-    return run(operation, c10d::OpType::COALESCED, Collective::all_gather, options,
-               [&](Call& call) {
-                 const Tensors parts = pick(inputs, batch);
-                 std::vector<Tensors> lists;
-                 Tensors all;
-                 for (const Tensors& list : outputs) {
-                   lists.push_back(pick(list, batch));
-                   for (size_t i = 0; i < parts.size(); ++i) {
-                     call.check(lists.back()[i]);
-                     check_same_dtype(parts[i], lists.back()[i], operation);
-                     check_size(lists.back()[i], parts[i].numel(), operation);
-                     all.push_back(lists.back()[i]);
-                   }
-                 }
-                 const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-                 call.read_part(part);
-                 call.write_all(rows);
-                 call.inputs = parts;
-                 call.results(all, [=] {
-                   for (size_t rank = 0; rank < lists.size(); ++rank) {
-                     copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank], copy_elements);
-                   }
-                 });
-               });
-  });
+  };
+  return together(operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs,
+                  check, [&](Call& call, const std::vector<size_t>& batch) {
+                    const Tensors parts = pick(inputs, batch);
+                    for (const at::Tensor& part : parts) call.check(part);
+                    std::vector<Tensors> lists;
+                    Tensors all;
+                    for (const Tensors& list : outputs) {
+                      lists.push_back(pick(list, batch));
+                      for (size_t i = 0; i < parts.size(); ++i) {
+                        call.check(lists.back()[i]);
+                        check_same_dtype(parts[i], lists.back()[i], operation);
+                        check_size(lists.back()[i], parts[i].numel(), operation);
+                        all.push_back(lists.back()[i]);
+                      }
+                    }
+                    const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                    call.read_part(part);
+                    call.write_all(rows);
+                    call.inputs = parts;
+                    call.results(all, [=] {
+                      for (size_t rank = 0; rank < lists.size(); ++rank) {
+                        copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank], copy_elements);
+                      }
+                    });
+                  });
 }
 
 void TorchBackend::startCoalescing() { open_batches[id_] = {}; }

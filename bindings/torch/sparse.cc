@@ -27,7 +27,7 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = tensors.at(0);
-  with_python_errors([&] {
+  const auto check = [&] {
     if (tensors.size() == 1 && tensor.layout() == at::kSparse && tensor.device().is_cpu() &&
         options.reduceOp.op_ == c10d::ReduceOp::SUM) {
       return;
@@ -40,7 +40,8 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                             : "a tensor on " + tensor.device().str() + " of layout " +
                                   std::string(c10::str(tensor.layout()))) +
             "; call to_dense() first");
-  });
+  };
+  with_python_errors([&] { telling(check); });
   const at::NoGradGuard no_grad;
   const at::Tensor mine = tensor.coalesce();
   at::Tensor own = layout(mine);

@@ -101,6 +101,8 @@ class Communicator {
   Work submit(const Spec& spec, const void* input, void* output) {
     return submit(spec, input, output, CallOptions{});
   }
+  // Throws what submit() would throw for this spec.
+  void validate(const Spec& spec) { planner_->plan(spec, options_.rank); }
   // A collective that this rank was asked for cannot be, as whoever prepared it has found. The
   // others, who may wait for it, are told why.
   void refused(const Status& why);

@@ -101,7 +101,7 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
         "receive from oneself": lambda: backend.recv([good], rank, 0),
         "send to nobody": lambda: backend.send([good], size, 0),
         "receive from nobody": lambda: backend.recv([good], -2, 0),
-        "send with a negative tag": lambda: dist.send(good, peer, tag=-5),
+        "send with a negative tag": lambda: backend.send([good], peer, -5),
         "receive with a negative tag": lambda: backend.recv([good], peer, -5),
         "receive from anybody with a negative tag": lambda: backend.recv_anysource([good], -1),
         "receive into shared": lambda: backend.recv([shared], peer, 0),
