@@ -287,18 +287,24 @@ bool Executor::progress_all(Completed& completed) {
 void Executor::check_deadlines(Completed& completed) {
   for (auto& queue : queues_) {
     if (!queue->failure.ok()) continue;
-    const auto overdue = [](const auto& run) { return run->deadline().passed(); };
-    const auto active = std::find_if(queue->active.begin(), queue->active.end(), overdue);
-    const auto waiting = std::find_if(queue->messages.begin(), queue->messages.end(), overdue);
-    if (active != queue->active.end() || waiting != queue->messages.end()) {
-      const Run* run = active != queue->active.end() ? active->get() : waiting->get();
+    const Run* overdue = nullptr;
+    const auto look = [&](const auto& runs) {
+      for (const auto& run : runs) {
+        if (overdue == nullptr && run->deadline().passed()) overdue = run.get();
+      }
+    };
+    look(queue->active);
+    look(queue->messages);
+    look(queue->pending);
+    if (overdue != nullptr) {
+      const std::string where = overdue->where();
       Status::Details details;
       details.code = Code::timeout;
       details.rank = queue->paths->rank();
-      details.op = run->describe();
+      details.op = overdue->describe();
       details.message = "no completion within " +
-                        format_seconds(1e-9 * static_cast<double>(run->timeout().count())) +
-                        ", waiting at " + run->where() +
+                        format_seconds(1e-9 * static_cast<double>(overdue->timeout().count())) +
+                        (where.starts_with("waiting") ? ", " : ", waiting at ") + where +
                         "; a rank is late, gone, or made another call: look at the ranks named, or "
                         "raise the timeout";
       queue->failure = Status(details);

@@ -1,0 +1,114 @@
+"""How operations and groups end early: timeouts of one operation and of a group, failed futures,
+shutdown(); and what a backend says of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Job, values
+from torch.distributed.distributed_c10d import _get_default_group, _get_default_store
+
+import hetcomm
+
+CPU = torch.device("cpu")
+
+
+def within(seconds: float) -> dist.AllreduceOptions:
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=seconds)
+    return options
+
+
+def alone(rank: int, size: int) -> list[str]:
+    """Rank 1 makes none of the calls, so that those of rank 0 end by their timeouts."""
+    groups = [dist.new_group()._get_backend(CPU) for _ in range(3)]
+    texts = []
+    if rank == 0:
+        one, group, lanes = groups
+        with pytest.raises(hetcomm.TimeoutError) as raised:
+            one.allreduce([torch.ones(3)], within(1)).wait()
+        texts.append(str(raised.value))
+
+        group.set_timeout(timedelta(seconds=2))
+        assert group.options._timeout == timedelta(seconds=2)
+        with pytest.raises(hetcomm.TimeoutError) as raised:
+            group.allreduce([torch.ones(3)]).wait()
+        texts.append(str(raised.value))
+
+        works = [lanes.allreduce([torch.ones(3)], within(60)) for _ in range(4)]
+        last = lanes.allreduce([torch.ones(3)], within(1))  # behind those; nobody waits for it
+        end = time.monotonic() + 30
+        while not last.is_completed() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert last.is_completed() and all(work.is_completed() for work in works)
+        texts.append(str(last.exception()))
+        _get_default_store().set("over", "")
+    else:
+        _get_default_store().wait(["over"], timedelta(seconds=90))
+    dist.barrier()  # other groups go on
+    return texts
+
+
+def test_timeouts_of_operations_and_of_a_group(job: Callable[..., Job]) -> None:
+    one, group, behind = values(job("aa"), alone)[0]
+    assert "no completion within 1 s" in one
+    assert "no completion within 2 s" in group
+    assert "no completion within 1 s, waiting for an earlier operation" in behind
+
+
+def failed(rank: int, size: int) -> None:
+    group = dist.new_group()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+        future = work.get_future()
+        child = future.then(lambda done: done.value())
+        group._get_backend(CPU).abort()
+        for look in (future.wait, future.wait, future.value, work.wait, work.wait):
+            with pytest.raises(hetcomm.AbortedError, match="torch asked for it"):
+                look()
+        with pytest.raises(RuntimeError, match="torch asked for it"):
+            child.wait()
+        with pytest.raises(RuntimeError):
+            work._get_future_result() if hasattr(work, "_get_future_result") else (
+                work.get_future_result()
+            )
+    dist.barrier()
+
+
+def test_futures_of_failed_operations(job: Callable[..., Job]) -> None:
+    values(job("aa"), failed)
+
+
+def shut_down(rank: int, size: int) -> str:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(3), group=group)
+    group.shutdown()
+    group.shutdown()  # which changes nothing
+    with pytest.raises(hetcomm.AbortedError) as raised:
+        dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier()
+    return str(raised.value)
+
+
+def test_shutdown(job: Callable[..., Job]) -> None:
+    for text in values(job("ab"), shut_down):
+        assert "used afterwards" in text
+
+
+def abilities(rank: int, size: int) -> dict[str, bool]:
+    backend = _get_default_group()._get_backend(CPU)
+    names = [name for name in dir(backend) if name.startswith("supports_")]
+    found = {name.removeprefix("supports_"): getattr(backend, name) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, bool)}
+
+
+def test_what_is_supported(job: Callable[..., Job]) -> None:
+    expected = {"coalescing": True, "shrinking": True, "splitting": True, "time_estimate": False}
+    found = values(job("a"), abilities)[0]
+    assert "coalescing" in found
+    assert found == {name: value for name, value in expected.items() if name in found}
