@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -15,8 +17,12 @@
 namespace hetcomm {
 namespace {
 
+// Longer than leave() lasts.
+constexpr std::chrono::seconds kLeaving{60};
+
 std::mutex live_mutex;
-std::set<Communicator*> live;
+std::condition_variable left;
+std::set<Communicator*> live, leaving;
 
 // What UCX may use, best first: RDMA devices that are really here (recorded or emulated facts may
 // name others), and every interface for TCP.
@@ -67,17 +73,24 @@ void process::enter(Communicator* communicator) {
 }
 
 void process::exit(Communicator* communicator) {
-  std::lock_guard lock(live_mutex);
+  std::unique_lock lock(live_mutex);
   live.erase(communicator);
+  left.wait_for(lock, kLeaving, [&] { return !leaving.contains(communicator); });
 }
 
 void shut_down() {
-  std::set<Communicator*> leaving;
   {
-    std::lock_guard lock(live_mutex);
-    leaving.swap(live);
+    std::unique_lock lock(live_mutex);
+    while (!live.empty()) {
+      // Meanwhile another thread may destroy it; exit() lets it wait.
+      const auto next = leaving.insert(live.extract(live.begin())).position;
+      lock.unlock();
+      (*next)->leave();
+      lock.lock();
+      leaving.erase(next);
+      left.notify_all();
+    }
   }
-  for (Communicator* communicator : leaving) communicator->leave();
   std::lock_guard lock(executors_mutex);
   auto found = executors().find(getpid());
   if (found != executors().end()) found->second->stop();
