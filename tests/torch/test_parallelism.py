@@ -15,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -47,7 +48,7 @@ def ddp(rank: int, size: int) -> list[float]:
 def zero(rank: int, size: int) -> list[float]:
     model = DistributedDataParallel(gpt.model())
     steps = ZeroRedundancyOptimizer(
-        model.parameters(), optimizer_class=torch.optim.SGD, lr=0.2, momentum=0.9
+        model.parameters(), optimizer_class=torch.optim.SGD, lr=gpt.RATE, momentum=0.9
     )
     return _train_on_shares(model, steps)
 
@@ -78,11 +79,11 @@ def tensor_parallel(rank: int, size: int) -> list[float]:
     return losses
 
 
-def pipeline(rank: int, size: int, schedule: str) -> list[float] | None:
+def pipeline(rank: int, size: int, schedule: str, layers: int = gpt.LAYERS) -> list[float] | None:
     per_rank = 2 if schedule == "interleaved" else 1
     parts, stages = [], []
     for index in range(rank, size * per_rank, size):
-        parts.append(gpt.stage(index, size * per_rank))
+        parts.append(gpt.stage(index, size * per_rank, layers))
         stages.append(PipelineStage(parts[-1], index, size * per_rank, torch.device("cpu")))
     kinds = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
     run = kinds[schedule](
@@ -102,20 +103,18 @@ def pipeline(rank: int, size: int, schedule: str) -> list[float] | None:
     return losses if rank == size - 1 else None
 
 
-@pytest.fixture(scope="module")
-def alone() -> list[float]:
-    losses = gpt.reference()
-    assert losses[-1] < losses[0] / 2, "nothing was learned"
-    return losses
-
-
 CASES = [
     pytest.param(ddp, (), "abab", id="DDP"),
     pytest.param(zero, (), "ab", id="ZeRO"),
+    pytest.param(zero, (), "abab", id="ZeRO of 4"),
+    pytest.param(fsdp, ((2,),), "ab", id="FSDP2 of 2"),
     pytest.param(fsdp, ((4,),), "aabb", id="FSDP2"),
     pytest.param(fsdp, ((2, 2),), "aabb", id="HSDP over islands"),
     pytest.param(tensor_parallel, (), "aa", id="tensor parallel"),
+    pytest.param(tensor_parallel, (), "abab", id="tensor parallel over islands"),
     pytest.param(pipeline, ("gpipe",), "ab", id="GPipe"),
+    pytest.param(pipeline, ("gpipe",), "abab", id="GPipe of 4"),
+    pytest.param(pipeline, ("1f1b",), "ab", id="1F1B of 2"),
     pytest.param(pipeline, ("1f1b",), "abab", id="1F1B"),
     pytest.param(pipeline, ("interleaved",), "ab", id="interleaved 1F1B"),
 ]
@@ -124,7 +123,6 @@ CASES = [
 @pytest.mark.parametrize(("train", "arguments", "layout"), CASES)
 def test_losses_are_those_of_one_process(
     job: Callable[..., Job],
-    alone: list[float],
     train: Callable[..., list[float] | None],
     arguments: tuple,
     layout: str,
@@ -132,4 +130,38 @@ def test_losses_are_those_of_one_process(
     results = [losses for losses in values(job(layout), train, *arguments) if losses is not None]
     assert results
     for losses in results:
-        assert losses == pytest.approx(alone, rel=gpt.TOLERANCE)
+        assert losses == pytest.approx(gpt.reference(gpt.LAYERS), rel=gpt.TOLERANCE)
+
+
+def test_interleaved_stages_of_four_ranks(job: Callable[..., Job]) -> None:
+    results = values(job("abab"), pipeline, "interleaved", 8)
+    assert results[3] == pytest.approx(gpt.reference(8), rel=gpt.TOLERANCE)
+
+
+def dtensors(rank: int, size: int) -> None:
+    """Every change of placement, and matrix products whose operands are split in every way."""
+    mesh = init_device_mesh("cpu", (size,))
+    placements = (Shard(0), Shard(1), Replicate())
+    # Small integers: sums are exact, and neither dimension is a multiple of the ranks.
+    generator = torch.Generator().manual_seed(3)
+    left, right = (
+        torch.randint(-9, 9, shape, generator=generator).float() for shape in ((7, 13), (13, 6))
+    )
+    for one in placements:
+        split = distribute_tensor(left, mesh, [one])
+        for other in placements:
+            again = split.redistribute(mesh, [other])
+            assert again.placements == (other,)
+            assert torch.equal(again.full_tensor(), left), (one, other)
+            product = split @ distribute_tensor(right, mesh, [other])
+            assert torch.equal(product.full_tensor(), left @ right), (one, other)
+    mine = DTensor.from_local(left * (rank + 1), mesh, [Partial()])
+    total = left * (size * (size + 1) / 2)
+    for other in placements:
+        summed = mine.redistribute(mesh, [other])
+        assert torch.equal(summed.full_tensor(), total), other
+
+
+@pytest.mark.parametrize("layout", ["ab", "abab"])
+def test_dtensors(job: Callable[..., Job], layout: str) -> None:
+    values(job(layout), dtensors)

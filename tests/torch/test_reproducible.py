@@ -53,30 +53,31 @@ def test_a_job_has_the_same_bits_when_it_runs_again(
     assert len(set(runs[0] + runs[1])) == 1
 
 
-def speeds(folder: Path, *gbits: int) -> list[dict[str, str]]:
+def speeds(folder: Path, layout: str, gbits: dict[str, int]) -> list[dict[str, str]]:
     """What each rank's environment needs so that its host has a loopback of that speed."""
-    environments = []
-    for rank, gbit in enumerate(gbits):
-        root = folder / f"speeds-{'-'.join(map(str, gbits))}/{rank}"
-        interface = root / "class/net/lo"
+    for host, gbit in gbits.items():
+        interface = folder / host / "class/net/lo"
         interface.mkdir(parents=True)
         (interface / "speed").write_text(f"{1000 * gbit}\n")
         (interface / "type").write_text("772\n")
-        (root / "addresses").write_text("lo 127.0.0.1/8\n")
-        environments.append({"HETCOMM_SYSFS_ROOT": str(root), "HETCOMM_SELECT": RING})
-    return environments
+        (folder / host / "addresses").write_text("lo 127.0.0.1/8\n")
+    return [{"HETCOMM_SYSFS_ROOT": str(folder / h), "HETCOMM_SELECT": RING} for h in layout]
 
 
 @pytest.mark.parametrize("deterministic", ["0", "1"])
+@pytest.mark.parametrize("layout", ["abc", "abca", "aabbc", "abcabc", "abcd"])
 def test_other_links_change_bits_unless_it_is_set(
-    job: Callable[..., Job], tmp_path: Path, seed: int, deterministic: str
+    job: Callable[..., Job], tmp_path: Path, seed: int, layout: str, deterministic: str
 ) -> None:
     found = []
-    for gbits in ((10, 1, 25), (1, 25, 10)):
-        environments = speeds(tmp_path, *gbits)
+    for gbits in (
+        {"a": 10, "b": 1, "c": 25, "d": 5},
+        {"a": 1, "b": 25, "c": 10, "d": 5},
+    ):
+        environments = speeds(tmp_path / f"speeds{len(found)}", layout, gbits)
         for environment in environments:
             environment["HETCOMM_DETERMINISTIC"] = deterministic
-        results = values(job("abc", environments=environments), reductions, seed, 1)
+        results = values(job(layout, environments=environments), reductions, seed, 1)
         assert len(set(results)) == 1, "ranks differ"
         found.append(results[0])
     assert (found[0] == found[1]) == (deterministic == "1")
