@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
+import emulated_device
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,20 +14,21 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
+from vendors import environments, missing_libraries
 
 
-def kinds(elements: Tensor) -> list[Tensor]:
+def kinds(elements: Tensor, device: str = "cpu") -> list[Tensor]:
     """The same elements in unlike memory: row by row, column by column, every other word, parts of
     longer rows."""
     return [
-        elements.clone(),
-        elements.t().clone(memory_format=torch.contiguous_format).t(),
-        torch.stack([elements, elements + 1000], -1).unbind(-1)[0],
-        torch.cat([elements, elements + 1000], 1)[:, : elements.shape[1]],
+        elements.to(device, copy=True),
+        elements.t().clone(memory_format=torch.contiguous_format).to(device).t(),
+        torch.stack([elements, elements + 1000], -1).to(device).unbind(-1)[0],
+        torch.cat([elements, elements + 1000], 1).to(device)[:, : elements.shape[1]],
     ]
 
 
-def every_collective(rank: int, size: int, asynchronous: bool) -> list[str]:
+def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cpu") -> list[str]:
     """Which gave something else than of row-major tensors; where others' memory was written."""
     every = [torch.arange(12.0).reshape(4, 3) + 100 * each for each in range(size)]
     mine, total, root = every[rank], sum(every), size - 1
@@ -36,14 +39,18 @@ def every_collective(rank: int, size: int, asynchronous: bool) -> list[str]:
         if asynchronous and work is not None:
             work.wait()
 
-    def check(name: str, got: Tensor, want: Tensor) -> None:
-        if not torch.equal(got, want):
+    def check(name: str, there: Tensor, want: Tensor) -> None:
+        if not torch.equal(got := there.cpu(), want):
             failures.append(f"rank {rank}: {name} gave {got}, expected {want}")
+
+    def together(tensors: list[Tensor]) -> Tensor:
+        return torch.stack([tensor.cpu() for tensor in tensors])
 
     for shift in range(len(kinds(mine))):
 
         def strided(elements: Tensor, more: int = 0, shift: int = shift) -> Tensor:
-            return kinds(elements)[(shift + rank + more) % len(kinds(elements))]
+            every_kind = kinds(elements, device)
+            return every_kind[(shift + rank + more) % len(every_kind)]
 
         def room(count: int) -> list[Tensor]:
             return [strided(torch.zeros(4, 3), each) for each in range(count)]
@@ -53,7 +60,8 @@ def every_collective(rank: int, size: int, asynchronous: bool) -> list[str]:
         run(dist.all_reduce, x)
         check("all_reduce", x, total)
         if x._base is not None and x._base.numel() > x.numel():
-            others = x._base[..., 1] if x._base.dim() == 3 else x._base[:, 3:]
+            base = x._base.cpu()
+            others = base[..., 1] if base.dim() == 3 else base[:, 3:]
             check("beside all_reduce", others, mine + 1000)
         x = strided(mine)
         run(dist.broadcast, x, root)
@@ -64,9 +72,9 @@ def every_collective(rank: int, size: int, asynchronous: bool) -> list[str]:
             check("reduce", x, total)
         outputs = room(size)
         run(dist.all_gather, outputs, strided(mine))
-        check("all_gather", torch.stack(outputs), torch.stack(every))
-        columns = torch.zeros(12, size)
-        run(dist.all_gather, list(columns.unbind(1)), mine.flatten())
+        check("all_gather", together(outputs), torch.stack(every))
+        columns = torch.zeros(12, size).to(device)
+        run(dist.all_gather, list(columns.unbind(1)), mine.flatten().to(device))
         check("all_gather of columns", columns, torch.stack(every).reshape(size, 12).t())
         x = strided(torch.zeros(4 * size, 3))
         run(dist.all_gather_into_tensor, x, strided(mine, 1))
@@ -74,7 +82,7 @@ def every_collective(rank: int, size: int, asynchronous: bool) -> list[str]:
         outputs = room(size) if rank == root else []
         run(dist.gather, strided(mine), outputs or None, dst=root)
         if rank == root:
-            check("gather", torch.stack(outputs), torch.stack(every))
+            check("gather", together(outputs), torch.stack(every))
         x = strided(torch.zeros(4, 3))
         run(dist.scatter, x, everyone if rank == root else None, src=root)
         check("scatter", x, mine)
@@ -86,7 +94,7 @@ def every_collective(rank: int, size: int, asynchronous: bool) -> list[str]:
         check("reduce_scatter_tensor", x, mine * size)
         outputs = room(size)
         run(dist.all_to_all, outputs, everyone)
-        check("all_to_all", torch.stack(outputs), mine.expand(size, 4, 3))
+        check("all_to_all", together(outputs), mine.expand(size, 4, 3))
         x = strided(torch.zeros(4 * size, 3))
         run(dist.all_to_all_single, x, strided(torch.cat(every), 1))
         check("all_to_all_single", x, mine.repeat(size, 1))
@@ -109,6 +117,28 @@ def synchronous_or_not(rank: int, size: int) -> list[str]:
 @pytest.mark.parametrize("layout", ["a", "aa", "aab"])
 def test_strides_change_no_result(job: Callable[..., Job], layout: str) -> None:
     failures = [one for of in values(job(layout), synchronous_or_not) for one in of]
+    assert not failures, "\n".join(failures[:20])
+
+
+def prepare() -> None:
+    emulated_device.load()
+
+
+def on_devices(rank: int, size: int) -> list[str]:
+    """Also tensors of the host on a device's rank, which are copied to the device and back."""
+    home = "cpu" if os.environ["HETCOMM_VENDOR"] == "cpu" else emulated_device.NAME
+    return [one for of in (home, "cpu") for one in every_collective(rank, size, True, of)]
+
+
+@pytest.mark.skipif(
+    bool(missing_libraries() or emulated_device.missing()),
+    reason=missing_libraries() or emulated_device.missing(),
+)
+def test_strides_change_no_result_on_devices(job: Callable[..., Job]) -> None:
+    emulated_device.build()
+    backend = f"cpu:hetcomm,{emulated_device.NAME}:hetcomm"
+    ranks = job("ab", environments=environments("nc"), prepare=prepare, backend=backend)
+    failures = [one for of in values(ranks, on_devices) for one in of]
     assert not failures, "\n".join(failures[:20])
 
 
