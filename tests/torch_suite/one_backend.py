@@ -1,9 +1,14 @@
 """PyTorch's own distributed suite, unedited, on one backend: outcomes as JSON on the last line.
 
-The suite decides by the backend's name what to skip. So it is loaded as gloo's, and where it asks
-torch for gloo it gets the backend under test: all that gloo's name admits is run.
+The suite decides by the backend's name what to skip, and compares names. So the backend is given
+one of three:
 
-    python one_backend.py hetcomm 2 [test_all_reduce_sum ...]
+    gloo     where the suite asks torch for gloo it gets the backend under test: all that gloo's
+             name admits is run
+    its own  as for any plug-in; most of the suite is not for unknown names
+    custom   the same backend, registered under what DDP's log calls every plug-in
+
+    python one_backend.py hetcomm 2 gloo [test_all_reduce_sum ...]
 """
 
 from __future__ import annotations
@@ -45,22 +50,21 @@ class Outcomes(unittest.TextTestResult):
     addFailure = addError
 
 
-def load(backend: str) -> type[unittest.TestCase]:
-    """The suite's class, its process groups on `backend`."""
+def load(backend: str, name: str) -> type[unittest.TestCase]:
+    """The suite's class, its process groups on `backend`, which it knows as `name`."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed import distributed_test as suite
 
     if backend != "gloo":
         __import__(backend)
-        for list_of_backends in (
-            suite.PROFILING_SUPPORTED_BACKENDS,
-            suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
-        ):
-            list_of_backends.append(backend)
-        for make in ("init_process_group", "new_group", "new_subgroups_by_enumeration"):
-            setattr(dist, make, _in_place_of_gloo(getattr(dist, make), backend))
-        dist.monitored_barrier = _monitored_barrier
+        if name == "gloo":
+            _stand_in_for_gloo(suite, backend)
+        elif name != backend:
+            plugin = dist.Backend._plugins[backend.upper()]
+            dist.Backend.register_backend(
+                name, plugin.creator_fn, extended_api=plugin.extended_api, devices=["cpu"]
+            )
 
     class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
         def setUp(self) -> None:
@@ -69,6 +73,19 @@ def load(backend: str) -> type[unittest.TestCase]:
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     return Suite
+
+
+def _stand_in_for_gloo(suite: Any, backend: str) -> None:
+    import torch.distributed as dist
+
+    for list_of_backends in (
+        suite.PROFILING_SUPPORTED_BACKENDS,
+        suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS,
+    ):
+        list_of_backends.append(backend)
+    for make in ("init_process_group", "new_group", "new_subgroups_by_enumeration"):
+        setattr(dist, make, _in_place_of_gloo(getattr(dist, make), backend))
+    dist.monitored_barrier = _monitored_barrier
 
 
 def _in_place_of_gloo(make: Any, backend: str) -> Any:
@@ -92,22 +109,22 @@ def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: b
     return group.monitored_barrier(timeout or timedelta(minutes=5), wait_all_ranks=wait_all_ranks)
 
 
-def main(backend: str, world_size: int, names: list[str]) -> None:
+def main(backend: str, world_size: int, name: str, tests: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for part in ("barrier", "test_dir", "init_dir"):
             Path(folder, part).mkdir()
         os.environ |= {
-            "BACKEND": "gloo",
+            "BACKEND": name,
             "WORLD_SIZE": str(world_size),
             "TEMP_DIR": folder,
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "100",
         }
-        suite = load(backend)
-        names = names or unittest.defaultTestLoader.getTestCaseNames(suite)
-        tests = unittest.TestSuite(map(suite, names))
-        outcomes = unittest.TextTestRunner(verbosity=2, resultclass=Outcomes).run(tests).of
+        suite = load(backend, name)
+        tests = tests or list(unittest.defaultTestLoader.getTestCaseNames(suite))
+        chosen = unittest.TestSuite(map(suite, tests))
+        outcomes = unittest.TextTestRunner(verbosity=2, resultclass=Outcomes).run(chosen).of
     print(PREFIX + json.dumps(outcomes), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])
