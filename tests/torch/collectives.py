@@ -218,11 +218,8 @@ COLLECTIVES = {
 
 
 def _rows(name: str, dtype: torch.dtype) -> list[tuple[str, torch.dtype, str | None]]:
-    if not COLLECTIVES[name].reduces:
-        return [(name, dtype, None)]
-    if dtype.is_complex and name != "all_reduce":
-        return []
-    return [(name, dtype, op) for op in oracle.ops(dtype)]
+    ops = oracle.ops(dtype) if COLLECTIVES[name].reduces else (None,)
+    return [(name, dtype, op) for op in ops]
 
 
 def cases(
