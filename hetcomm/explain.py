@@ -57,7 +57,8 @@ class Leg:
 
 @dataclass(frozen=True)
 class Explanation:
-    """legs: by rank; only those that were asked for."""
+    """legs, scratch: by rank; only those that were asked for. scratch: bytes of its own that the
+    plan needs, pinned ones included."""
 
     topology: _core.Topology
     spec: _core.Spec
@@ -65,6 +66,7 @@ class Explanation:
     why: str
     candidates: list[Candidate]
     legs: dict[int, list[Leg]]
+    scratch: dict[int, int]
 
 
 def topology_of(described: cluster.Cluster) -> _core.Topology:
@@ -164,7 +166,11 @@ def explanation(
     plans = planner.plan_all(spec)
     timeline = _core.timeline(topology, plans)
     legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
-    return Explanation(topology, spec, choice.algorithm.name, choice.why, candidates, legs)
+    scratch = {
+        rank: (plans[rank].scratch_count + plans[rank].staging_count) * spec.dtype.size
+        for rank in legs
+    }
+    return Explanation(topology, spec, choice.algorithm.name, choice.why, candidates, legs, scratch)
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
@@ -222,7 +228,7 @@ def render(found: Explanation) -> RenderableType:
         _reasons(found),
         "",
     ]
-    parts += [_leg_table(rank, legs) for rank, legs in found.legs.items()]
+    parts += [_leg_table(rank, legs, found.scratch[rank]) for rank, legs in found.legs.items()]
     return Group(*parts)
 
 
@@ -258,9 +264,10 @@ def _reasons(found: Explanation) -> Tree:
     return tree
 
 
-def _leg_table(rank: int, legs: list[Leg]) -> Table:
+def _leg_table(rank: int, legs: list[Leg], scratch: int) -> Table:
     columns = ("bytes", "start", "end", "busy")
-    table = _table(f"Plan of rank {rank}, predicted times", "step and its buffers", columns)
+    title = f"Plan of rank {rank}, predicted times; scratch: {_core.format_bytes(scratch)}"
+    table = _table(title, "step and its buffers", columns)
     for leg in legs:
         times = map(_time, (leg.start, leg.end, leg.busy))
         chunks = f" x {leg.steps} chunks" if leg.steps > 1 else ""
@@ -293,7 +300,7 @@ def describe(found: Explanation) -> dict[str, Any]:
         "choice": {"algorithm": found.choice, "why": found.why},
         "candidates": [asdict(candidate) for candidate in found.candidates],
         "plans": [
-            {"rank": rank, "legs": [asdict(leg) for leg in legs]}
+            {"rank": rank, "scratch": found.scratch[rank], "legs": [asdict(leg) for leg in legs]}
             for rank, legs in found.legs.items()
         ],
     }

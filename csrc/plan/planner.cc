@@ -42,8 +42,11 @@ const Algorithm* only_one(Collective collective, const Topology& topology) {
   return found;
 }
 
+// Beyond 256 MiB all are one class: bandwidth alone decides there, and plans take long to price.
 int size_class(const Spec& spec, int size) {
-  return std::bit_width(static_cast<uint64_t>(largest_buffer(spec, size)));
+  constexpr int kLastClass = 29;
+  const auto bytes = static_cast<uint64_t>(largest_buffer(spec, size));
+  return std::min<int>(std::bit_width(bytes), kLastClass);
 }
 
 // What stands for all specs of one size class, so that a choice never depends on which of them

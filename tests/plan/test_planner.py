@@ -216,6 +216,21 @@ def test_scratch_is_a_fraction_of_a_large_message(name: str) -> None:
             assert plan.scratch_count <= spec.count // 8
 
 
+@pytest.mark.parametrize("sizes", [[1, 1], [1, 3], [3, 2, 2], [1, 1, 1, 1]])
+def test_scratch_has_a_bound_whatever_the_size(sizes: list[int]) -> None:
+    planner = _core.Planner(topology_of(sizes))
+    for algorithm in _core.algorithms():
+        for gibibytes in (1, 8):
+            whole = algorithm.collective.name in ("all_reduce", "broadcast", "reduce")
+            count = (gibibytes << 28) // (1 if whole else sum(sizes))
+            try:
+                plans = planner.plan_all(Spec(algorithm.collective, count=count), algorithm.name)
+            except _core.InvalidArgumentError:
+                continue  # it does not apply
+            most = max(plan.scratch_count for plan in plans) * 4
+            assert most <= 64 << 20, (algorithm, gibibytes, most)
+
+
 def test_choice_does_not_depend_on_what_was_planned_before() -> None:
     topology = topology_of([2, 3, 4])
     specs = [Spec(Collective.all_reduce, count=count) for count in (1000, 600, 1023, 513, 900)]

@@ -9,6 +9,10 @@ namespace {
 // them that issuing steps stays cheap.
 constexpr int64_t kChunkBytes = 512 << 10;
 constexpr int64_t kMostChunks = 32;
+// What a rank has of scratch at most, while kMostBoundedChunks are enough for it: chunks of larger
+// buffers are more, not larger.
+constexpr int64_t kMostScratch = 60 << 20;
+constexpr int64_t kMostBoundedChunks = 4096;
 // Where values pass through staging, which is bounded, chunks stay smaller than it.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;
@@ -123,7 +127,11 @@ Range part(const Range& range, int index, int parts, Dtype dtype) {
 
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
-  const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, kMostChunks);
+  // A rank keeps kSlots chunks from each island at most.
+  const auto islands = static_cast<int64_t>(topology.islands().size());
+  const int64_t bounded = bytes / (kMostScratch / (kSlots * islands)) + 1;
+  const int64_t most = std::clamp(bounded, kMostChunks, kMostBoundedChunks);
+  const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, most);
   const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
   if (staged <= chunks) return static_cast<int>(chunks);
   for (int rank = 0; rank < topology.size(); ++rank) {
