@@ -97,7 +97,7 @@ class IslandDriver {
       Status status;
       const Island::Progress progress = island_->progress(lane, status);
       check(status);
-      advanced |= progress != Island::Progress::waiting;
+      advanced |= progress == Island::Progress::advanced || progress == Island::Progress::done;
       return progress == Island::Progress::done;
     });
     return advanced;

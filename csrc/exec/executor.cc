@@ -238,6 +238,7 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
     moved |= run.progress();
     messages_ |= run.uses_network();
     device_work_ |= run.uses_device();
+    in_the_way_ |= run.crowded();
     if (!run.finished()) {
       ++i;
       continue;
@@ -275,10 +276,11 @@ bool Executor::progress_all(Completed& completed) {
   bool moved = false;
   // The network costs a system call per look: look when a message is awaited, else now and then.
   if (network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
-  messages_ = device_work_ = false;
+  messages_ = device_work_ = in_the_way_ = false;
   for (auto& queue : queues_) moved |= progress_queue(*queue, completed);
   network_.store(messages_, std::memory_order_relaxed);
   device_.store(device_work_, std::memory_order_relaxed);
+  crowded_.store(in_the_way_, std::memory_order_relaxed);
   idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
   if ((++rounds_ & 1023) == 0) check_deadlines(completed);
   return moved || !completed.empty();

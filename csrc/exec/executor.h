@@ -130,8 +130,10 @@ class Executor {
   std::shared_ptr<Device> reached_;
   bool messages_ = false;             // a run looked at in this round has messages in flight
   bool device_work_ = false;          // a device is at work for one
+  bool in_the_way_ = false;           // one waits for a rank on this processor
   std::atomic<bool> network_{false};  // messages_ of the last whole round
   std::atomic<bool> device_{false};   // device_work_ likewise
+  std::atomic<bool> crowded_{false};  // in_the_way_ likewise
   uint32_t idle_rounds_ = 0;
   uint32_t rounds_ = 0;
   std::atomic<bool> oversubscribed_{false};

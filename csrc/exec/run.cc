@@ -215,6 +215,7 @@ bool Run::progress_island() {
   }
   Status status;
   Island::Progress progress = island.progress(lane_, status);
+  crowded_ = progress == Island::Progress::crowded;
   if (progress != Island::Progress::done) return progress == Island::Progress::advanced;
   if (status.code() == Code::aborted) {
     give_up(status);

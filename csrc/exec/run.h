@@ -57,6 +57,7 @@ class Run {
   // Under the lock: it ends as it stands, and nothing moves it any more.
   void finish();
   bool uses_network() const { return network_; }  // under the lock: messages are in flight
+  bool crowded() const { return crowded_; }       // under the lock: see Island::Progress
   // Under the lock: what it does inside the island is in the engine's stream, so that later runs
   // may follow.
   bool begun() const;
@@ -152,6 +153,7 @@ class Run {
   size_t next_message_ = 0;              // of a send or recv of the user: the next step to look at
   int left_ = 0;                         // steps not yet complete
   bool network_ = false;
+  bool crowded_ = false;
   bool awaits_caller_ = false;      // messages from or to home wait for the caller's stream
   std::vector<int> held_messages_;  // which of a collective
   bool finished_ = false;

@@ -52,7 +52,9 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       continue;
     }
     ++idle;
-    if (idle < kSpins && !oversubscribed_ && !network_.load(std::memory_order_relaxed)) {
+    const bool yields = oversubscribed_ || network_.load(std::memory_order_relaxed) ||
+                        crowded_.load(std::memory_order_relaxed);
+    if (idle < kSpins && !yields) {
       pause();
     } else if (idle < kSpins + kYields) {
       if (idle < kSpins) idle = kSpins;

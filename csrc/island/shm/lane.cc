@@ -1,5 +1,7 @@
 #include "island/shm/lane.h"
 
+#include <sched.h>
+
 #include "base/dtype.h"
 
 namespace hetcomm::shm {
@@ -10,6 +12,9 @@ constexpr int kRoundsPerTurn = 4;
 // Looks for the others' slots, with a pause each, right after a member's own is published: about
 // a microsecond, in which they come if all make the call at the same time.
 constexpr int kMostPatience = 24;
+
+// From 1; 0 if it is not known.
+uint32_t this_processor() { return static_cast<uint32_t>(sched_getcpu() + 1); }
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -97,7 +102,7 @@ Island::Progress Lane::progress(Status& status) {
   }
   if (advanced) return Island::Progress::advanced;
   if (Status gone = aborted(); !gone.ok()) return finish(gone);
-  return Island::Progress::waiting;
+  return crowded() ? Island::Progress::crowded : Island::Progress::waiting;
 }
 
 Status Lane::aborted() const {
@@ -119,10 +124,29 @@ bool Lane::publish() {
   header.finished = base_ + read_;
   header.descriptor = call_->descriptor;
   header.round.store(round + 1, std::memory_order_release);
+  tell_processor();
   ++published_;
   roomy_ = 0;
   doorbell_.ring();
   return true;
+}
+
+// Seldom another one, so that the line stays in the others' caches.
+void Lane::tell_processor() {
+  const uint32_t here = this_processor();
+  auto& told = segment_.member(member_).processor;
+  if (told.load(std::memory_order_relaxed) != here) told.store(here, std::memory_order_relaxed);
+}
+
+bool Lane::crowded() const {
+  const uint32_t here = this_processor();
+  if (here == 0) return false;
+  auto runs_here = [&](int member) {
+    return member != member_ && member < members_ &&
+           segment_.member(member).processor.load(std::memory_order_relaxed) == here;
+  };
+  return (read_ < published_ && runs_here(arrived_)) ||
+         (published_ < exchange_->rounds() && runs_here(roomy_));
 }
 
 bool Lane::has_room(uint64_t round) {

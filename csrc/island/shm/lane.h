@@ -27,10 +27,12 @@ class Lane {
 
  private:
   bool publish();
+  void tell_processor();
   bool read(Status& status);
   bool has_room(uint64_t round);
   bool has_arrived(uint64_t round, Status& status);
   bool linger(Status& status);
+  bool crowded() const;
   Status validate(const IslandCall& call) const;
   Status aborted() const;
   Status mismatch(int peer, const CallDescriptor& theirs) const;

@@ -32,6 +32,7 @@ struct alignas(128) MemberState {
   std::atomic<uint64_t> attached;
   std::atomic<uint64_t>
       awaited;  // not 0: asleep until one of the members of this mask does something
+  std::atomic<uint32_t> processor;  // where it was last seen to run, from 1
 };
 struct alignas(128) LaneState {
   std::atomic<uint64_t> finished;  // rounds that the member has finished reading in this lane
