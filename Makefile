@@ -68,8 +68,7 @@ sanitize: $(READY)
 	if cat $(SANITIZED)/report.* 2>/dev/null; then exit 1; fi
 
 bench: build
-	$(BIN)/python bench/bridge.py
-	$(BIN)/python bench/island.py
+	$(BIN)/python bench/study.py all
 
 clean:
 	rm -rf build $(VENV) hetcomm/*.so *.egg-info demo-result

@@ -53,7 +53,8 @@ class Backend(ABC):
 
     def predicted(self, case: Case) -> dict[str, float] | None:
         """Of a backend that can tell: seconds of "total", "island", "bridge" and "staging", and the
-        "bridge_bytes" that the host which sends most sends to others."""
+        "bridge_bytes" that the host which sends most sends to others, and the "scratch_bytes" of
+        the rank that needs most."""
         return None
 
     def inside(self, operation: Operation, seconds: float) -> dict[str, float] | None:

@@ -90,10 +90,12 @@ class HetcommBackend(Backend):
 
     def predicted(self, case: Case) -> dict[str, float] | None:
         topology = self._comm.topology
-        cost = _core.predict(topology, plans_of(case, topology))
+        plans = plans_of(case, topology)
+        cost = _core.predict(topology, plans)
         legs = ("total", "island", "bridge", "staging")
         seconds = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
-        return {**seconds, "bridge_bytes": cost.bridge_bytes}
+        scratch = max(plan.scratch_count for plan in plans) * ELEMENTS[case.dtype].size
+        return {**seconds, "bridge_bytes": cost.bridge_bytes, "scratch_bytes": scratch}
 
     def inside(self, operation: Operation, seconds: float) -> dict[str, float] | None:
         """By asking a call again and again which of its steps are under way."""

@@ -1,0 +1,113 @@
+"""What plain TCP reaches between the first two hosts of an emulated cluster: link.py RESULT RATE...
+
+Every rank runs it; one rank of each of the two hosts measures. For each NIC (RATE in bits per
+second, 0 if it is not shaped): bytes per second of each direction while both are busy. Then the
+round trip of 8 bytes between ends that poll.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+
+from hetcomm.emulate.network import address
+
+PORT, BOUND, SECONDS, FASTEST = 29700, 30.0, 0.4, 8e9
+CHUNK, ROUNDS = 1 << 20, 1000
+
+
+def connect(host: int, nic: int) -> socket.socket:
+    """Host 0 listens."""
+    if host == 0:
+        with socket.create_server((address(0, nic), PORT + nic)) as server:
+            server.settimeout(BOUND)
+            connection, _ = server.accept()
+    else:
+        deadline = time.monotonic() + BOUND
+        while True:
+            try:
+                connection = socket.create_connection((address(0, nic), PORT + nic), BOUND)
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+    connection.settimeout(BOUND)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def rate_of(connection: socket.socket, total: int) -> float:
+    """Bytes per second that come in, while as many go out."""
+    chunk, place = bytes(CHUNK), bytearray(CHUNK)
+    chunks = max(total // CHUNK, 4)
+
+    def send() -> None:
+        for _ in range(chunks):
+            connection.sendall(chunk)
+
+    start = time.perf_counter()
+    sender = threading.Thread(target=send)
+    sender.start()
+    left = chunks * CHUNK
+    while left:
+        got = connection.recv_into(place, min(left, CHUNK))
+        if not got:
+            raise ConnectionError("the other end has gone")
+        left -= got
+    seconds = time.perf_counter() - start
+    sender.join()
+    return chunks * CHUNK / seconds
+
+
+def round_trip_of(connection: socket.socket, first: bool) -> float:
+    message, place = bytes(8), bytearray(8)
+    connection.setblocking(False)
+    deadline = time.monotonic() + BOUND
+
+    def receive() -> None:
+        while True:
+            try:
+                connection.recv_into(place)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("no answer") from None
+
+    seconds = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        if first:
+            connection.send(message)
+            receive()
+        else:
+            receive()
+            connection.send(message)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def main(result: Path, rates: list[int]) -> None:
+    host = int(os.environ["GROUP_RANK"])
+    if host > 1 or os.environ["LOCAL_RANK"] != "0":
+        return
+    found = []
+    for nic, rate in enumerate(rates):
+        with connect(host, nic) as connection:
+            rate_of(connection, CHUNK)  # the window opens
+            found.append(rate_of(connection, int((rate or FASTEST) / 8 * SECONDS)))
+    with connect(host, 0) as connection:
+        round_trip = round_trip_of(connection, host == 0)
+    if host == 0:
+        told = {"bytes_per_second": found, "round_trip": round_trip}
+        result.write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [int(rate) for rate in sys.argv[2:]])

@@ -1,0 +1,153 @@
+"""What a study consists of: layouts of ranks, runs on them, and what is expected of the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from statistics import median
+from typing import Any
+
+from hetcomm.emulate import Cluster, Host, Nic
+from hetcomm.emulate.cluster import parse_rate
+
+K, M = 1 << 10, 1 << 20
+MPIS = ("openmpi", "mpich")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where ranks are. ranks: "2+2" for hosts of an emulated cluster, "4" for this host. rates: of
+    each host's NICs, "1gbit" or "1gbit+2gbit"; the last one also of the hosts that follow.
+    vendors: of the hosts in turn, with copy engines of copy_rate where these are emulated."""
+
+    ranks: str
+    rates: tuple[str, ...] = ("unlimited",)
+    order: str = "block"
+    vendors: tuple[str, ...] = ("cpu",)
+    copy_rate: str = "unlimited"
+
+    @property
+    def hosts(self) -> list[int]:
+        """The ranks of each."""
+        return [int(count) for count in self.ranks.split("+")]
+
+    @property
+    def rates_by_host(self) -> list[list[int | None]]:
+        """Bits per second of the NICs of each."""
+        lacking = len(self.hosts) - len(self.rates)
+        texts = [*self.rates, *[self.rates[-1]] * lacking][: len(self.hosts)]
+        return [[parse_rate(rate) for rate in text.split("+")] for text in texts]
+
+    def cluster(self) -> Cluster | None:
+        """None for this host."""
+        if len(self.hosts) == 1:
+            return None
+        hosts = [
+            Host(
+                chr(ord("a") + index),
+                ranks,
+                tuple(Nic(rate, rate) for rate in rates),
+                vendor,
+                parse_rate(self.copy_rate, fastest=10**12),
+            )
+            for index, (ranks, rates, vendor) in enumerate(
+                zip(self.hosts, self.rates_by_host, cycle(self.vendors), strict=False)
+            )
+        ]
+        return Cluster(tuple(hosts), self.order)
+
+    def describe(self) -> str:
+        """ "2+2 over 1gbit, interleaved"."""
+        if len(self.hosts) == 1:
+            return f"{self.ranks} ranks"
+        words = f"{self.ranks} over {'/'.join(self.rates)}, {self.order}"
+        if self.vendors != ("cpu",):
+            words += f", {'/'.join(self.vendors)}, copies {self.copy_rate}"
+        return words
+
+
+@dataclass(frozen=True)
+class Target:
+    """value: what a ratio must reach, or must not exceed; see verdicts.py for the kinds. sizes,
+    collectives: which cases it is about, empty for all. ours: whose time it is about."""
+
+    kind: str
+    value: float
+    sizes: tuple[int, ...] = ()
+    collectives: tuple[str, ...] = ()
+    ours: str = "hetcomm"
+
+
+@dataclass(frozen=True)
+class Run:
+    """opponents: each meets hetcomm in a job of its own, MPIs by hetcomm's array API and "gloo"
+    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size."""
+
+    layout: Layout
+    sizes: tuple[int, ...]
+    targets: tuple[Target, ...] = ()
+    collectives: tuple[str, ...] = ("all_reduce",)
+    opponents: tuple[str, ...] = MPIS
+    seconds: float = 0.3
+    ours: str = "hetcomm"
+
+
+@dataclass
+class Outcome:
+    """What one job has measured. rows: see Row.as_json(), without the samples. link: of a cluster,
+    what plain TCP reaches between its first two hosts; see link.py."""
+
+    layout: str
+    opponent: str
+    rows: list[dict[str, Any]]
+    facts: dict[str, Any] = field(default_factory=dict)
+    link: dict[str, Any] | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """ours, best: seconds, of hetcomm and of what it is compared with. met: None without a
+    target."""
+
+    case: str
+    ours: float
+    name: str
+    best: float
+    ratio: float
+    target: str
+    met: bool | None
+
+
+# Seconds by what took them, for the picture, and what they come to.
+Special = tuple[dict[str, float], list[Verdict]]
+
+
+def median_of(outcomes: list[Outcome], layout: Layout, size: int, backend: str) -> float | None:
+    """Seconds of an all_reduce, over all jobs that measured it."""
+    found = [
+        row["median"]
+        for outcome in outcomes
+        if outcome.layout == layout.describe()
+        for row in outcome.rows
+        if (row["collective"], row["bytes"], row["backend"]) == ("all_reduce", size, backend)
+    ]
+    return median(found) if found else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How hard to measure: quick leaves out what takes long; peers: those that are there."""
+
+    quick: bool = False
+    peers: tuple[str, ...] = MPIS
+
+
+@dataclass(frozen=True)
+class Study:
+    """special: what its runs cannot say; is told what they gave."""
+
+    summary: str
+    runs: tuple[Run, ...] = ()
+    special: Callable[[Plan, list[Outcome]], Special] | None = None

@@ -1,0 +1,126 @@
+"""A step of DDP over a link, where computing takes about as long as communicating.
+
+Backward sleeps, so that ranks need no core for it; each layer's gradients are communicated while
+the layers before it sleep. As a rank of an emulated cluster: overlap.py BACKEND RESULT STEPS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hetcomm.emulate import run as run_emulated
+from studies.model import Layout, Outcome, Plan, Special, Verdict
+from studies.running import environment
+
+LAYERS, LAYER_BYTES, BOUND = 32, 512 << 10, 150.0
+LINK_BYTES_PER_SECOND = 1e9 / 8
+LAYOUTS = (Layout("1+1", ("1gbit",)), Layout("2+2", ("1gbit",)))
+MOST = 1.1
+
+
+def rank_main(backend: str, result: Path, steps: int) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    class Layer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, weight: Any) -> Any:
+            ctx.save_for_backward(weight)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            time.sleep(pause)
+            return gradient, torch.ones_like(ctx.saved_tensors[0])
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = [torch.nn.Parameter(torch.zeros(LAYER_BYTES // 4)) for _ in range(LAYERS)]
+            self.layers = torch.nn.ParameterList(layer)
+
+        def forward(self, x: Any) -> Any:
+            for weight in self.layers:
+                x = Layer.apply(x, weight)
+            return x.sum()
+
+    dist.init_process_group(backend)
+    model = DistributedDataParallel(
+        Model(), bucket_cap_mb=LAYER_BYTES / (1 << 20), gradient_as_bucket_view=True
+    )
+    x = torch.ones(1, requires_grad=True)
+    whole = LAYERS * LAYER_BYTES / LINK_BYTES_PER_SECOND / LAYERS
+
+    def seconds_of(step: Callable[[], None]) -> float:
+        """Of the slowest rank."""
+        dist.barrier()
+        start = time.perf_counter()
+        step()
+        taken = torch.tensor(time.perf_counter() - start)
+        dist.all_reduce(taken, dist.ReduceOp.MAX)
+        return float(taken)
+
+    def step() -> None:
+        model(x).backward()
+
+    def alone() -> None:
+        with model.no_sync():
+            model(x).backward()
+
+    found: dict[str, list[float]] = {"compute": [], "communication": [], "step": []}
+    for number in range(steps + 2):
+        for name, action, each in (
+            ("compute", alone, whole), ("communication", step, 0.0), ("step", step, whole)
+        ):  # fmt: skip
+            pause = each
+            taken = seconds_of(action)
+            if number >= 2:  # buckets are laid out anew after the first step
+                found[name].append(taken)
+    if dist.get_rank() == 0:
+        result.write_text(json.dumps({k: statistics.median(v) for k, v in found.items()}))
+    dist.destroy_process_group()
+
+
+def measure(layout: Layout, backend: str, steps: int) -> dict[str, float]:
+    cluster = layout.cluster()
+    assert cluster is not None
+    with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-P", "-m", "studies.overlap", backend, str(result), str(steps)]
+        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
+        if not done.ok:
+            raise RuntimeError(f"overlap through {backend}: {done.verdict()}")
+        found: dict[str, float] = json.loads(result.read_text())
+    return found
+
+
+def study(plan: Plan, outcomes: list[Outcome]) -> Special:
+    bars, verdicts = {}, []
+    steps = 2 if plan.quick else 11
+    for layout in LAYOUTS[: 1 if plan.quick else None]:
+        for backend in ("hetcomm", "gloo"):
+            found = measure(layout, backend, steps)
+            where = f"{layout.describe()}, DDP through {backend}"
+            bars |= {f"{where}: {name}": seconds for name, seconds in found.items()}
+            longer = max(found["compute"], found["communication"])
+            ratio = found["step"] / longer
+            target = f"<= {MOST}" if backend == "hetcomm" else "-"
+            met = ratio <= MOST if backend == "hetcomm" else None
+            name = "the longer of compute and communication"
+            verdicts.append(Verdict(where, found["step"], name, longer, ratio, target, met))
+    return bars, verdicts
+
+
+if __name__ == "__main__":
+    rank_main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,132 @@
+"""Runs the jobs of a study, one after another, and what plain TCP reaches before and after."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import peers
+
+from hetcomm.emulate import run as run_emulated
+from studies.model import Layout, Outcome, Plan, Run
+
+HERE = Path(__file__).resolve().parent
+BOUND, GRACE = 180.0, 30.0  # seconds of a job, and for it to end what it has started
+QUICK_SECONDS, QUICK_LARGEST = 0.03, 1 << 20
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """In which children find these modules, and the hetcomm beside them."""
+    paths = f"{HERE.parent}{os.pathsep}{peers.ROOT}"
+    return {**os.environ, "PYTHONPATH": paths, **(more or {})}
+
+
+def sizes_of(run: Run, plan: Plan) -> tuple[int, ...]:
+    if not plan.quick:
+        return run.sizes
+    return tuple(size for size in run.sizes if size <= QUICK_LARGEST) or (min(run.sizes),)
+
+
+def measure(run: Run, plan: Plan, say: Callable[[str], None]) -> list[Outcome]:
+    """A job for each opponent that is there. A job that fails is told of and ends nothing else."""
+    opponents = [each for each in run.opponents if each not in peers.NAMES or each in plan.peers]
+    outcomes = []
+    before = link(run.layout)
+    for opponent in opponents or [""] * (not run.opponents):
+        say(f"{run.layout.describe()}: {run.ours} {('beside ' + opponent) if opponent else ''}")
+        outcomes.append(_job(run, opponent, plan))
+    after = link(run.layout) if before else None
+    for outcome in outcomes:
+        outcome.link = _better(before, after)
+    return outcomes
+
+
+def backends_of(run: Run, opponent: str) -> tuple[str, ...]:
+    if opponent in peers.NAMES:
+        return (run.ours, "mpi")
+    if opponent == "gloo":
+        return (run.ours, "torch:hetcomm", "gloo")
+    return (run.ours,)
+
+
+def _job(run: Run, opponent: str, plan: Plan) -> Outcome:
+    layout, more, python = run.layout, {}, sys.executable
+    if opponent in peers.NAMES:
+        python = peers.python_of(opponent)
+        more = peers.settings(opponent, sum(layout.hosts), len(layout.hosts))
+    spec = {
+        "layout": asdict(layout),
+        "collectives": run.collectives,
+        "backends": backends_of(run, opponent),
+        "sizes": sizes_of(run, plan),
+        "seconds": QUICK_SECONDS if plan.quick else run.seconds,
+    }
+    with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
+        told, result = Path(folder) / "spec.json", Path(folder) / "result.json"
+        told.write_text(json.dumps(spec))
+        command = [python, "-P", "-m", "studies.job", str(told), str(result)]
+        why = supervised(command, environment(more))
+        found = json.loads(result.read_text()) if result.exists() else {"facts": {}, "rows": []}
+    return Outcome(layout.describe(), opponent, found["rows"], found["facts"], failed=why)
+
+
+def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Why it failed; "" if it did not."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+        )
+        try:
+            status = process.wait(BOUND)
+        except subprocess.TimeoutExpired:
+            return f"it took more than {BOUND:g} s"
+        finally:
+            _end(process)
+        errors.seek(0)
+        lines = errors.read().strip().splitlines()
+    return "" if status == 0 else f"status {status}: {' / '.join(lines[-3:])}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def link(layout: Layout) -> dict[str, Any] | None:
+    """What link.py measures; None on one host."""
+    cluster = layout.cluster()
+    if cluster is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="hetcomm-link-") as folder:
+        result = Path(folder) / "link.json"
+        rates = [rate or 0 for rate in layout.rates_by_host[0]]
+        command = [sys.executable, "-P", "-m", "studies.link", str(result), *map(str, rates)]
+        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
+        if not done.ok:
+            raise RuntimeError(f"plain TCP over {layout.describe()}: {done.verdict()}")
+        found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The faster of the two: a limit that other work has lowered is none."""
+    if before is None or after is None:
+        return None
+    rates = zip(before["bytes_per_second"], after["bytes_per_second"], strict=True)
+    return {
+        "bytes_per_second": [max(pair) for pair in rates],
+        "round_trip": min(before["round_trip"], after["round_trip"]),
+        "measured": [before, after],
+    }

@@ -1,0 +1,191 @@
+"""What the figures of a run come to, beside the targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import geometric_mean, median
+from typing import Any
+
+from hetcomm import _core
+from studies.bound import all_reduce_seconds, capacities
+from studies.model import MPIS, Outcome, Run, Target, Verdict
+
+Case = tuple[str, int]  # collective and bytes
+Pair = tuple[float, float, str]  # seconds of ours and of the other, and its name
+# Kinds of targets whose ratio is how many times faster ours is, and so must reach the value. The
+# ratio of all others must not exceed it.
+FASTER = ("mpi", "mpi, mean", "gloo")
+MEDIAN_ERROR, WORST_ERROR = 0.15, 0.40
+MOST_SCRATCH = 64 << 20
+
+
+def of_run(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    found: list[Verdict] = []
+    for target in run.targets:
+        found += _of_target(run, target, outcomes)
+    for kind in ("mpi", "gloo"):  # what there is no target for is shown too
+        own = [target for target in run.targets if target.kind == kind]
+        if all(target.sizes for target in own):
+            told = {size for target in own for size in target.sizes}
+            rest = tuple(sorted({row["bytes"] for each in outcomes for row in each.rows} - told))
+            if rest:
+                ours = own[0].ours if own else run.ours
+                found += _of_target(run, Target(kind, math.nan, rest, ours=ours), outcomes)
+    return found + _bytes_of(run, outcomes)
+
+
+def _bytes_of(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """What crosses the bridge for an all_reduce of the largest size, as the NICs count it."""
+    sent: dict[str, float] = {}
+    rows = [
+        (row["library"] if row["backend"] != run.ours else run.ours, row)
+        for each in outcomes
+        for row in each.rows
+        if row["collective"] == "all_reduce" and row["legs"] and row["legs"]["bridge_bytes"]
+    ]
+    largest = max((row["bytes"] for _, row in rows), default=0)
+    for name, row in rows:
+        if row["bytes"] == largest:
+            sent[name] = row["legs"]["bridge_bytes"] / largest
+    if run.ours not in sent:
+        return []
+    ours, nan = sent.pop(run.ours), math.nan
+    others = ", ".join(f"{name.split(' of ')[0]} {share:.3g}" for name, share in sent.items())
+    size = _core.format_bytes(largest)
+    what = f"{run.layout.describe()}, bytes sent by the busiest host, by {size}"
+    return [Verdict(what, nan, others or "-", nan, ours, "-", None)]
+
+
+def _of_target(run: Run, target: Target, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    where = run.layout.describe()
+    pairs = {
+        case: pair
+        for case, pair in pairs_of(run, target, outcomes).items()
+        if (not target.sizes or case[1] in target.sizes)
+        and (not target.collectives or case[0] in target.collectives)
+    }
+    if not pairs:
+        if math.isnan(target.value):
+            return []
+        what = f"{where}, {target.kind}: not measured"
+        return [Verdict(what, math.nan, "-", math.nan, math.nan, text_of(target), None)]
+    if target.kind == "mpi, mean":
+        mean = geometric_mean([other / ours for ours, other, _ in pairs.values()])
+        what = f"{where}, geometric mean of {len(pairs)}"
+        met = mean >= target.value
+        return [Verdict(what, math.nan, "better MPI", math.nan, mean, text_of(target), met)]
+    found = []
+    for (collective, size), (ours, other, name) in pairs.items():
+        ratio = other / ours if target.kind in FASTER else ours / other
+        what = f"{where}, {collective} {_core.format_bytes(size)}"
+        found.append(
+            Verdict(what, ours, name, other, ratio, text_of(target), met_by(target, ratio))
+        )
+    return found
+
+
+def text_of(target: Target) -> str:
+    if math.isnan(target.value):
+        return "-"
+    return f"{'>=' if target.kind in FASTER else '<='} {target.value:g}"
+
+
+def met_by(target: Target, ratio: float) -> bool | None:
+    if math.isnan(target.value):
+        return None
+    return ratio >= target.value if target.kind in FASTER else ratio <= target.value
+
+
+def pairs_of(run: Run, target: Target, outcomes: Sequence[Outcome]) -> dict[Case, Pair]:
+    """By case, the pair of one job whose ratio is the worst for hetcomm."""
+    if target.kind.startswith("mpi"):
+        jobs = [_pairs(each, target.ours, "mpi") for each in outcomes if each.opponent in MPIS]
+        found: dict[Case, Pair] = {}
+        for case in dict.fromkeys(case for job in jobs for case in job):
+            if all(case in job for job in jobs):
+                found[case] = min((job[case] for job in jobs), key=lambda pair: pair[1] / pair[0])
+        return found
+    if target.kind == "gloo":
+        jobs = [_pairs(each, target.ours, "gloo") for each in outcomes if each.opponent == "gloo"]
+        return jobs[0] if jobs else {}
+    return _beside_the_link(run, target, outcomes)
+
+
+def _pairs(outcome: Outcome, ours: str, other: str) -> dict[Case, Pair]:
+    by_name: dict[str, dict[Case, dict[str, Any]]] = {}
+    for row in outcome.rows:
+        by_name.setdefault(row["backend"], {})[row["collective"], row["bytes"]] = row
+    mine, theirs = by_name.get(ours, {}), by_name.get(other, {})
+    return {
+        case: (mine[case]["median"], theirs[case]["median"], theirs[case]["library"])
+        for case in mine
+        if case in theirs
+    }
+
+
+def _beside_the_link(run: Run, target: Target, outcomes: Sequence[Outcome]) -> dict[Case, Pair]:
+    """Of all jobs the one in which hetcomm was at its median: the link is the same in each."""
+    times: dict[Case, list[float]] = {}
+    links = [each.link for each in outcomes if each.link is not None]
+    for outcome in outcomes:
+        for row in outcome.rows:
+            if row["backend"] == target.ours:
+                times.setdefault((row["collective"], row["bytes"]), []).append(row["median"])
+    if not links:
+        return {}
+    found = {}
+    for case, seconds in times.items():
+        if target.kind == "round trips":
+            found[case] = (median(seconds), links[0]["round_trip"], "TCP ping-pong")
+        elif target.kind == "bound" and case[0] == "all_reduce":
+            limit = all_reduce_seconds(case[1], capacities(run.layout, links[0]))
+            found[case] = (median(seconds), limit, "wire bound")
+    return found
+
+
+def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """Measured by predicted, over all cases of hetcomm's array API."""
+    told = [
+        (row["median"], row["predicted"]["total"], case)
+        for row, case in _ours(outcomes)
+        if row["predicted"] and row["predicted"]["total"] > 0
+    ]
+    if not told:
+        return []
+    errors = [abs(measured / predicted - 1) for measured, predicted, _ in told]
+    measured, predicted, case = max(told, key=lambda each: abs(each[0] / each[1] - 1))
+    middle, worst, nan = median(errors), max(errors), math.nan
+    name = "of the prediction"
+    return [
+        Verdict(
+            f"error of {len(told)} predictions, median", nan, name, nan, middle,
+            f"<= {MEDIAN_ERROR}", middle <= MEDIAN_ERROR,
+        ),
+        Verdict(
+            f"the worst: {case}", measured, "predicted", predicted, worst,
+            f"<= {WORST_ERROR}", worst <= WORST_ERROR,
+        ),
+    ]  # fmt: skip
+
+
+def of_scratch(outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """The largest scratch memory of a rank, as its plans say it."""
+    told = [
+        (row["predicted"]["scratch_bytes"], case) for row, case in _ours(outcomes)
+        if row["predicted"] and "scratch_bytes" in row["predicted"]
+    ]  # fmt: skip
+    if not told:
+        return []
+    most, case = max(told)
+    what = f"scratch memory of a rank, most ({case}): {_core.format_bytes(int(most))}"
+    nan, ratio = math.nan, most / MOST_SCRATCH
+    return [Verdict(what, nan, "64 MiB", nan, ratio, "<= 1", ratio <= 1)]
+
+
+def _ours(outcomes: Sequence[Outcome]) -> Iterator[tuple[dict[str, Any], str]]:
+    for outcome in outcomes:
+        for row in outcome.rows:
+            if row["backend"] == "hetcomm":
+                size = _core.format_bytes(row["bytes"])
+                yield row, f"{outcome.layout}, {row['collective']} {size}"

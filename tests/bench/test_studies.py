@@ -1,0 +1,145 @@
+"""The machinery of bench/study.py, without peers and without a network."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import peers
+import pytest
+import study
+from studies import report, running, verdicts
+from studies.bound import all_reduce_seconds, capacities
+from studies.catalogue import STUDIES
+from studies.model import Layout, Outcome, Plan, Run, Study, Target
+
+
+def row(backend: str, median: float, size: int = 8, **more: Any) -> dict[str, Any]:
+    told = {"backend": backend, "library": backend.upper(), "collective": "all_reduce"}
+    return {**told, "bytes": size, "median": median, "predicted": None, "legs": None, **more}
+
+
+@pytest.mark.parametrize("words", [["sideways"], [], ["island-latency", "sideways"]])
+def test_a_study_that_there_is_not(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        study.main(words)
+    said = capsys.readouterr().err
+    assert "expected studies out of island-latency" in said and ("sideways" in said or not words)
+
+
+def test_a_peer_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert study.main(["start-up", "--peers", "lam", "--output", str(tmp_path)]) == 2
+    assert "expected a peer out of openmpi, mpich; got 'lam'" in capsys.readouterr().err
+
+
+def test_no_folder_for_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        study.main(["start-up", "--output", str(tmp_path / "none" / "there")])
+    assert "--output: expected a folder" in capsys.readouterr().err
+
+
+def test_a_peer_that_is_not_installed(tmp_path: Path) -> None:
+    with pytest.raises(peers.PeerError, match=r"it is not there; run python\S* bench/peers.py"):
+        peers.python_of("mpich", tmp_path)
+
+
+def test_no_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_index(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        failed = "pip" in command
+        return subprocess.CompletedProcess(command, int(failed), "", "nowhere\nno distribution\n")
+
+    monkeypatch.setattr(subprocess, "run", no_index)
+    with pytest.raises(peers.PeerError, match=r"status 1: no distribution\. Check that a"):
+        peers.make("mpich", tmp_path)
+    assert not (tmp_path / "mpich").exists()
+
+
+def test_open_mpi_yields_where_ranks_outnumber_cores() -> None:
+    def yields(ranks: int) -> str:
+        return peers.settings("openmpi", ranks, 1)["OMPI_MCA_mpi_yield_when_idle"]
+
+    assert (yields(1), yields(4096)) == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    "rates, seconds",
+    [([1, 1], 1), ([1, 0.5], 2), ([1, 1, 1], 4 / 3), ([1, 1, 0.25], 4), ([1, 1, 1, 1], 1.5)],
+)
+def test_wire_bound(rates: list[float], seconds: float) -> None:
+    assert all_reduce_seconds(100, [100 * rate for rate in rates]) == pytest.approx(seconds)
+
+
+def test_capacities_follow_what_was_measured() -> None:
+    link = {"bytes_per_second": [120e6]}
+    slower = Layout("2+2+2", ("1gbit", "1gbit", "250mbit"))
+    assert capacities(slower, link) == pytest.approx([120e6, 120e6, 30e6])
+    both = Layout("2+2", ("1gbit+2gbit",))
+    assert capacities(both, {"bytes_per_second": [120e6, 240e6]}) == pytest.approx([360e6] * 2)
+    assert capacities(Layout("1+1"), {"bytes_per_second": [2e9]}) == [2e9, 2e9]
+
+
+def test_the_worse_of_two_ratios_counts() -> None:
+    run = Run(Layout("2"), (8, 64), (Target("mpi", 1.5, (8,)),))
+    jobs = [
+        Outcome("2 ranks", "openmpi", [row("hetcomm", 2.0), row("mpi", 6.0, library="Open MPI")]),
+        Outcome("2 ranks", "mpich", [row("hetcomm", 2.0), row("mpi", 2.5, library="MPICH")]),
+    ]
+    (found,) = verdicts.of_run(run, jobs)
+    assert (found.name, found.ratio, found.met) == ("MPICH", 1.25, False)
+    jobs[1].rows[1]["median"] = 4.0
+    (found,) = verdicts.of_run(run, jobs)
+    assert (found.ratio, found.met, found.target) == (2.0, True, ">= 1.5")
+    (found,) = verdicts.of_run(run, [jobs[0], Outcome("2 ranks", "mpich", [], failed="why")])
+    assert found.met is None and "not measured" in found.case
+
+
+def test_beside_the_wire() -> None:
+    layout = Layout("1+1", ("1gbit",))
+    run = Run(layout, (1000,), (Target("bound", 1.05), Target("round trips", 1.5)), opponents=())
+    link = {"bytes_per_second": [1000.0], "round_trip": 2.0}
+    legs = {"bridge_bytes": 1010}
+    job = Outcome(layout.describe(), "", [row("hetcomm", 1.04, 1000, legs=legs)], link=link)
+    bound, trips, sent = verdicts.of_run(run, [job])
+    assert bound.met and bound.ratio == pytest.approx(1.04)
+    assert trips.met and trips.ratio == pytest.approx(0.52)
+    assert sent.ratio == pytest.approx(1.01)
+
+
+def test_predictions_and_scratch() -> None:
+    told = {"total": 1.0, "scratch_bytes": 65 << 20}
+    jobs = [Outcome("2 ranks", "", [row("hetcomm", t, predicted=told) for t in (1.1, 0.9, 1.5)])]
+    middle, worst = verdicts.of_prediction(jobs)
+    assert middle.ratio == pytest.approx(0.1) and middle.met
+    assert worst.ratio == pytest.approx(0.5) and not worst.met
+    (scratch,) = verdicts.of_scratch(jobs)
+    assert not scratch.met
+
+
+def test_every_layout_can_be() -> None:
+    for each in STUDIES.values():
+        for run in each.runs:
+            cluster = run.layout.cluster()
+            assert (cluster.ranks if cluster else run.layout.hosts[0]) >= 2
+
+
+def test_a_job_and_its_files(tmp_path: Path) -> None:
+    run, plan = Run(Layout("2"), (8, 1024), opponents=()), Plan(quick=True, peers=())
+    said: list[str] = []
+    (outcome,) = running.measure(run, plan, said.append)
+    assert outcome.failed == "" and [each["bytes"] for each in outcome.rows] == [8, 1024]
+    assert len(said) == 1 and all("hetcomm" in each for each in said)
+    found = verdicts.of_prediction([outcome])
+    report.show("small", Study("a try"), found, [], 1.0)
+    report.write(tmp_path, "small", plan, [outcome], found, {}, [], 1.0)
+    written = json.loads((tmp_path / "small.json").read_text())
+    assert written["machine"]["cores"] and len(written["jobs"][0]["rows"]) == 2
+    assert written["command"].endswith("small --quick")
+    assert (tmp_path / "small.png").stat().st_size > 0
+
+
+def test_a_job_that_fails() -> None:
+    failing = [sys.executable, "-c", "import sys; print('this is why'); sys.exit(3)"]
+    assert running.supervised(failing, running.environment()) == "status 3: this is why"
