@@ -25,12 +25,14 @@ def within(share: float, *sizes: int) -> Target:
 
 def of_others(ranks: str) -> Run:
     targets = (Target("mpi", 1.0), Target("mpi, mean", 1.3))
-    return Run(Layout(ranks), LARGE, targets, OTHERS, seconds=0.12)
+    return Run(Layout(ranks), LARGE, targets, OTHERS, seconds=0.3)
 
 
 def of_layout(ranks: str, order: str, opponents: tuple[str, ...] = MPIS) -> Run:
     layout = Layout(ranks, GBIT, order)
-    return Run(layout, (4 * M, 16 * M), (within(1.05, 4 * M, 16 * M),), opponents=opponents)
+    return Run(
+        layout, (4 * M, 16 * M), (within(1.05, 4 * M, 16 * M),), opponents=opponents, calls=7
+    )
 
 
 STUDIES = {
@@ -82,14 +84,19 @@ STUDIES = {
     "bridge-limit": Study(
         "all_reduce over a link, beside what plain TCP reaches on it",
         (
-            Run(Layout("2+2", GBIT), LARGE, (within(1.02, *LARGE[1:]),), opponents=EVERYONE),
-            Run(Layout("2+2", GBIT, "interleaved"), LARGE[1:], (within(1.02, *LARGE[1:]),)),
+            Run(
+                Layout("2+2", GBIT), LARGE, (within(1.02, *LARGE[1:]),), opponents=EVERYONE, calls=7
+            ),
+            Run(
+                Layout("2+2", GBIT, "interleaved"), LARGE[1:], (within(1.02, *LARGE[1:]),), calls=7
+            ),
             Run(
                 Layout("2+2", ("5gbit",)),
                 (M, 16 * M, 64 * M),
                 (within(1.08, 16 * M), within(1.05, 64 * M)),
+                calls=14,
             ),
-            Run(Layout("2+2"), (M, 16 * M, 64 * M), (within(1.5, 16 * M),)),
+            Run(Layout("2+2"), (M, 16 * M, 64 * M), (within(1.5, 16 * M),), calls=14),
         ),
     ),
     "layouts": Study(
@@ -98,8 +105,8 @@ STUDIES = {
             of_layout("4+4", "block"),
             of_layout("4+4", "interleaved"),
             of_layout("4+4", "random:1", ()),
-            Run(nics.ONE, (nics.SIZE,), opponents=()),
-            Run(nics.BOTH, (nics.SIZE,)),
+            Run(nics.ONE, (nics.SIZE,), opponents=(), calls=14),
+            Run(nics.BOTH, (nics.SIZE,), (Target("bound", math.nan),), calls=14),
         ),
         nics.study,
     ),
@@ -114,6 +121,7 @@ STUDIES = {
                 Layout("2+2+2", ("1gbit", "1gbit", "250mbit")),
                 (4 * M, 16 * M),
                 (within(1.1, 4 * M, 16 * M),),
+                calls=7,
             ),
         ),
     ),
@@ -137,6 +145,7 @@ STUDIES = {
                 (16 * M,),
                 (Target("bound", math.nan, ours="torch:hetcomm"),),
                 opponents=(),
+                calls=14,
                 ours="torch:hetcomm",
             )
             for copy_rate in ("unlimited", "1gbit")

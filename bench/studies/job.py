@@ -23,7 +23,7 @@ def main(spec: Path, result: Path) -> int:
         tuple(told["collectives"]),
         tuple(told["backends"]),
         tuple(told["sizes"]),
-        effort=Effort(seconds=told["seconds"], legs=len(layout.hosts) > 1),
+        effort=Effort(told["seconds"], told["calls"], legs=len(layout.hosts) > 1),
     )
     page = Page()
     cluster = layout.cluster()

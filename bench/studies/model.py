@@ -82,14 +82,16 @@ class Target:
 @dataclass(frozen=True)
 class Run:
     """opponents: each meets hetcomm in a job of its own, MPIs by hetcomm's array API and "gloo"
-    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size."""
+    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size, or so
+    many calls where they are long."""
 
     layout: Layout
     sizes: tuple[int, ...]
     targets: tuple[Target, ...] = ()
     collectives: tuple[str, ...] = ("all_reduce",)
     opponents: tuple[str, ...] = MPIS
-    seconds: float = 0.3
+    seconds: float = 0.4
+    calls: int | None = None
     ours: str = "hetcomm"
 
 

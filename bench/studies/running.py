@@ -67,6 +67,7 @@ def _job(run: Run, opponent: str, plan: Plan) -> Outcome:
         "backends": backends_of(run, opponent),
         "sizes": sizes_of(run, plan),
         "seconds": QUICK_SECONDS if plan.quick else run.seconds,
+        "calls": None if plan.quick else run.calls,
     }
     with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
         told, result = Path(folder) / "spec.json", Path(folder) / "result.json"
