@@ -82,8 +82,8 @@ class Target:
 @dataclass(frozen=True)
 class Run:
     """opponents: each meets hetcomm in a job of its own, MPIs by hetcomm's array API and "gloo"
-    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size, or so
-    many calls where they are long."""
+    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size;
+    calls: so many instead, where they are long."""
 
     layout: Layout
     sizes: tuple[int, ...]
