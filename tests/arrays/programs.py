@@ -305,6 +305,8 @@ def exits(comm: Communicator, seed: int) -> None:
 
 def interrupted(comm: Communicator, seed: int) -> None:
     """Ctrl-C ends a wait; the others hear of it."""
+    # A shell has its jobs in the background ignore it, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with comm:
             if comm.rank == 0:
