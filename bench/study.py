@@ -10,14 +10,19 @@ table, and writes figures, machine and picture into bench/results, or where --ou
 from __future__ import annotations
 
 import argparse
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 import peers
 from studies import report, running, verdicts
 from studies.catalogue import STUDIES
 from studies.model import MPIS, Outcome, Plan, Study, Verdict
+
+from hetcomm.emulate import ClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -60,18 +65,24 @@ def conduct(name: str, study: Study, plan: Plan, folder: Path) -> bool:
     outcomes: list[Outcome] = []
     found: list[Verdict] = []
     bars: dict[str, float] = {}
+    failures: list[str] = []
     for run in study.runs:
-        of_run = running.measure(run, plan, lambda text: print(f"{name}: {text}", flush=True))
+        try:
+            of_run = running.measure(run, plan, lambda text: print(f"{name}: {text}", flush=True))
+        except (RuntimeError, ClusterError) as error:
+            failures.append(f"{run.layout.describe()}: {error}")
+            continue
         outcomes += of_run
         found += verdicts.of_run(run, of_run)
-    failures = [
-        f"{o.layout} beside {o.opponent or 'nobody'}: {o.failed}" for o in outcomes if o.failed
-    ]
+    for each in outcomes:
+        if each.failed:
+            beside = each.opponent or "nobody"
+            failures.append(f"{each.layout} beside {beside}: {each.failed}")
     if study.special is not None:
         try:
             bars, more = study.special(plan, outcomes)
             found += more
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, subprocess.SubprocessError, ClusterError) as error:
             failures.append(str(error))
     found += verdicts.of_prediction(outcomes) + verdicts.of_scratch(outcomes)
     seconds = time.monotonic() - start
@@ -80,5 +91,11 @@ def conduct(name: str, study: Study, plan: Plan, folder: Path) -> bool:
     return not failures
 
 
+def _end(number: int, frame: FrameType | None) -> None:
+    """So that what was started is ended too."""
+    raise SystemExit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from studies import calls, nics, overlap, startup
+from studies import calls, memory, nics, overlap, startup
 from studies.model import MPIS, K, Layout, M, Run, Study, Target
 
 OTHERS = ("all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
@@ -67,6 +67,7 @@ STUDIES = {
             of_others("2"),
             of_others("4"),
         ),
+        memory.study,
     ),
     "many-ranks": Study(
         "8 and 16 ranks that share the cores of one host",

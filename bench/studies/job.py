@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from hetcomm import Error
 from hetcomm.bench import BenchError, Effort, Page, Settings, launch
@@ -17,7 +18,9 @@ from studies.model import Layout
 def main(spec: Path, result: Path) -> int:
     signal.signal(signal.SIGTERM, _end)
     told = json.loads(spec.read_text())
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()}
+    fields: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()
+    }
     layout = Layout(**fields)
     settings = Settings(
         tuple(told["collectives"]),

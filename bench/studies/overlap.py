@@ -104,7 +104,8 @@ def measure(layout: Layout, backend: str, steps: int) -> dict[str, float]:
 
 
 def study(plan: Plan, outcomes: list[Outcome]) -> Special:
-    bars, verdicts = {}, []
+    bars: dict[str, float] = {}
+    verdicts: list[Verdict] = []
     steps = 2 if plan.quick else 11
     for layout in LAYOUTS[: 1 if plan.quick else None]:
         for backend in ("hetcomm", "gloo"):
