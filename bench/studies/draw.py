@@ -10,7 +10,7 @@ from hetcomm import _core
 from hetcomm.demo.plot import CANDIDATE_COLOUR, STYLE, pyplot
 from studies.model import Outcome
 
-COLUMNS = 3
+COLUMNS, TICKS = 3, 5
 COLOURS = {"hetcomm": CANDIDATE_COLOUR, "torch:hetcomm": "#5aa9c4", "gloo": "#a9b1ba"}
 COLOURS |= {"openmpi": "#c4622d", "mpich": "#6a8f3c"}
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "torch:hetcomm": "hetcomm through torch"}
@@ -26,12 +26,12 @@ def draw(path: Path, name: str, outcomes: Sequence[Outcome], bars: dict[str, flo
     with pyplot.rc_context(STYLE):
         figure = pyplot.figure(figsize=(11, 0.6 + 2.9 * rows), layout="constrained")
         figure.suptitle(name, fontsize=10)
-        places = figure.subplots(rows, min(COLUMNS, count), squeeze=False).flat
+        places = list(figure.subplots(rows, min(COLUMNS, count), squeeze=False).flat)
         for (where, curves), axes in zip(panels.items(), places, strict=False):
             _curves(axes, where, curves)
         if bars:
-            _bars(list(places)[len(panels)], bars)
-        for axes in list(places)[count:]:
+            _bars(places[len(panels)], bars)
+        for axes in places[count:]:
             axes.set_visible(False)
         figure.savefig(path, dpi=110)
         pyplot.close(figure)
@@ -61,7 +61,10 @@ def _curves(axes: Any, where: tuple[str, str], curves: dict[str, dict[int, list[
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(lambda size, _: _core.format_bytes(round(size)))
+    measured = sorted({size for times in curves.values() for size in times})
+    shown = measured[:: -(-len(measured) // TICKS)]
+    axes.set_xticks(shown, [_core.format_bytes(size) for size in shown], fontsize=7)
+    axes.minorticks_off()
     axes.set_title(f"{where[1]}, {where[0]}", fontsize=8)
     axes.set_ylabel("microseconds")
     axes.legend(fontsize=7)

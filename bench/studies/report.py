@@ -90,4 +90,4 @@ def _time(seconds: float) -> str:
 
 
 def _ratio(ratio: float) -> str:
-    return "" if math.isnan(ratio) else f"{ratio:.3g}"
+    return "" if math.isnan(ratio) else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.3g}"
