@@ -137,10 +137,11 @@ class Executor {
   uint32_t idle_rounds_ = 0;
   uint32_t rounds_ = 0;
   std::atomic<bool> oversubscribed_{false};
-  std::atomic<int> waiters_{0};     // threads inside wait() or drain()
-  std::atomic<int> runs_{0};        // pending or active
-  std::atomic<int> sleepers_{0};    // threads inside epoll_wait
-  std::atomic<int> contenders_{0};  // threads that want the lock for something short
+  std::atomic<uint32_t> spins_{32};  // how long wait() spins: longer while that succeeds
+  std::atomic<int> waiters_{0};      // threads inside wait() or drain()
+  std::atomic<int> runs_{0};         // pending or active
+  std::atomic<int> sleepers_{0};     // threads inside epoll_wait
+  std::atomic<int> contenders_{0};   // threads that want the lock for something short
 
   int data_events_ = -1;     // epoll: transports, wake socket, news
   int control_events_ = -1;  // epoll: monitors' descriptors, kick

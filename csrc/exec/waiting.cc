@@ -16,10 +16,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How a waiting thread spends its time: these many empty looks in a row with a pause, then with a
-// yield, then asleep. Only shared memory answers fast enough to be worth a pause: whoever waits for
-// the network yields.
-constexpr uint32_t kSpins = 2'000;
+// How a waiting thread spends its time: at most these many empty looks in a row with a pause, then
+// with a yield, then asleep. Only shared memory answers fast enough to be worth a pause: whoever
+// waits for the network yields. Pauses in vain, such as those that keep the processor from whom
+// they wait for, halve the next ones; successful ones double them.
+constexpr uint32_t kMostSpins = 2'000;
+constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
 // No sleep lasts longer, so that deadlines are kept and no lost wake-up can hang anybody.
 constexpr auto kLongestSleep = 10ms;
@@ -47,17 +49,22 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       mutex_.unlock();
       announce(completed);
     }
+    const uint32_t spins = spins_.load(std::memory_order_relaxed);
     if (moved) {
+      if (idle > 0 && idle < spins) spins_.store(std::min(2 * spins, kMostSpins));
       idle = 0;
       continue;
     }
     ++idle;
     const bool yields = oversubscribed_ || network_.load(std::memory_order_relaxed) ||
                         crowded_.load(std::memory_order_relaxed);
-    if (idle < kSpins && !yields) {
+    if (idle < spins && !yields) {
       pause();
-    } else if (idle < kSpins + kYields) {
-      if (idle < kSpins) idle = kSpins;
+    } else if (idle < kMostSpins + kYields) {
+      if (idle < kMostSpins) {
+        if (!yields) spins_.store(std::max(spins / 2, kFewestSpins));  // in vain
+        idle = kMostSpins;
+      }
       sched_yield();
     } else {
       if (deadline.passed()) break;
@@ -67,7 +74,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
         mutex_.unlock();
         announce(completed);
       }
-      idle = kSpins + kYields / 2;
+      idle = kMostSpins + kYields / 2;
     }
   }
   --waiters_;
