@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/pause.h"
 #include "exec/eventfd.h"
 #include "exec/executor.h"
 
@@ -27,12 +28,6 @@ constexpr uint32_t kYields = 200;
 constexpr auto kLongestSleep = 10ms;
 // Nothing wakes a thread when a device has finished, so it looks again after this long.
 constexpr std::chrono::nanoseconds kDeviceSleep = 50us;
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "base/dtype.h"
+#include "base/pause.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -15,12 +16,6 @@ constexpr int kMostPatience = 24;
 
 // From 1; 0 if it is not known.
 uint32_t this_processor() { return static_cast<uint32_t>(sched_getcpu() + 1); }
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 
