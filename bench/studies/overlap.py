@@ -7,7 +7,6 @@ the layers before it sleep. As a rank of an emulated cluster: overlap.py BACKEND
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -123,5 +122,3 @@ def study(plan: Plan, outcomes: list[Outcome]) -> Special:
 
 if __name__ == "__main__":
     rank_main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
-    sys.stdout.flush()
-    os._exit(0)
