@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -152,6 +153,18 @@ class Communicator(Collectives):
     def path_to(self, peer: int) -> str:
         """What carries messages to another rank, in words."""
         return str(self._core.path_to(peer))
+
+    @contextmanager
+    def trace(self) -> Iterator[list[_core.Trace]]:
+        """Records when the steps of every operation inside start and end; costs them little. The
+        list is filled at the end, with a Trace of each operation that is over by then, in the order
+        of their calls. An operation's own: see Work.spans()."""
+        traces: list[_core.Trace] = []
+        self._core.begin_trace()
+        try:
+            yield traces
+        finally:
+            traces += self._core.end_trace()
 
     def abort(self, reason: str = "abort() was called") -> None:
         """Ends every operation on every rank with AbortedError; never blocks for long."""

@@ -20,6 +20,22 @@ class Work:
         """What it waits for at the moment: the steps under way, in words."""
         return str(self._work.where())
 
+    def spans(self) -> list[_core.Span]:
+        """When its steps started and ended, in the order of the plan: of an operation that is over,
+        and was started within Communicator.trace().
+
+        Each has kind, such as "recv", peers, the ranks it needs, bytes, and start and end in ns
+        since the call.
+        """
+        trace = self._work.trace
+        if trace is None:
+            raise _core.InvalidArgumentError(
+                "spans: expected an operation that is over and was started within "
+                f"Communicator.trace(); this one {'was not' if self.done() else 'is under way'}"
+            )
+        spans: list[_core.Span] = trace.spans
+        return spans
+
     def wait(self, timeout: float | None = None) -> Array:
         """The array with the result, once it is there.
 

@@ -164,7 +164,13 @@ void bind(py::module_& module) {
             check(self.order(reinterpret_cast<Stream>(stream)));
           },
           py::arg("stream"), "Has a stream of the device, and not the host, wait until done.")
-      .def("where", &Work::where, py::call_guard<py::gil_scoped_release>());
+      .def("where", &Work::where, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly(
+          "trace",
+          [](const Work& self) {
+            return self.done() ? std::const_pointer_cast<Trace>(self.trace()) : nullptr;
+          },
+          "Once it is done, if it was submitted while its communicator traced; else None.");
   py::class_<Communicator, std::unique_ptr<Communicator, Leaving>>(
       module, "Communicator", "A group of ranks. Creation is collective and blocks until all came.")
       .def(py::init([](Store& store, int rank, int size, double timeout, std::string name,
@@ -237,6 +243,19 @@ void bind(py::module_& module) {
           },
           py::arg("why"), py::call_guard<py::gil_scoped_release>(),
           "Tells the others, who may wait for it, that this rank's next collective cannot be.")
+      .def("begin_trace", &Communicator::begin_trace,
+           "From now on operations keep the times of their steps.")
+      .def(
+          "end_trace",
+          [](Communicator& self) {
+            std::vector<std::shared_ptr<Trace>> traces;
+            const py::gil_scoped_release release;
+            for (auto& trace : self.end_trace()) {
+              traces.push_back(std::const_pointer_cast<Trace>(trace));
+            }
+            return traces;
+          },
+          "Ends that; the traces of operations that are over, in the order of their calls.")
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())

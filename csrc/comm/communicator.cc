@@ -44,9 +44,13 @@ Communicator::~Communicator() {
 
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                             const CallDescriptor& call, uint32_t tag,
-                                            const CallOptions& options, bool recorded) const {
+                                            const CallOptions& options, bool recorded) {
   auto run = std::make_shared<Run>(std::move(plan), buffers, call, tag,
                                    options.timeout.value_or(timeout_), device_);
+  if (tracing_.load(std::memory_order_relaxed)) [[unlikely]] {
+    std::lock_guard lock(trace_mutex_);
+    traces_.push_back(run->trace());
+  }
   if (device_) run->prepare(queue_->paths->streams()->kernels());
   if (device_ && options.stream) check(run->follow(*options.stream, recorded));
   return run;
@@ -207,6 +211,24 @@ std::string Work::where() const {
 std::string Communicator::path_to(int peer) const {
   const auto held = executor_->lock();
   return queue_->paths->describe(peer);
+}
+
+void Communicator::begin_trace() {
+  if (!tracing_.exchange(true)) return;
+  throw Error(Code::invalid_argument,
+              "trace: expected a group that is not being traced, got one that is; end that first");
+}
+
+std::vector<std::shared_ptr<const Trace>> Communicator::end_trace() {
+  tracing_ = false;
+  std::vector<std::shared_ptr<const Trace>> traces;
+  {
+    std::lock_guard lock(trace_mutex_);
+    traces.swap(traces_);
+  }
+  const auto held = executor_->lock();
+  std::erase_if(traces, [](const auto& trace) { return trace->ended < 0; });
+  return traces;
 }
 
 Island& Communicator::engine() const {

@@ -51,6 +51,8 @@ class Work {
   std::string where() const;
   // Of a receive, once it is done: the rank that sent.
   int source() const { return run_->plan().spec.root; }
+  // Once it is done: when its steps started and ended; null unless the communicator traced it.
+  std::shared_ptr<const Trace> trace() const { return run_->traced(); }
 
  private:
   std::shared_ptr<Executor> executor_;
@@ -130,6 +132,12 @@ class Communicator {
   // How this rank reaches another one, in words.
   std::string path_to(int peer) const;
 
+  // From now on every operation keeps the times of its steps, until end_trace(), which returns
+  // those of the operations that are over, in the order of their calls. Throws Error if it does
+  // already.
+  void begin_trace();
+  std::vector<std::shared_ptr<const Trace>> end_trace();
+
   // Memory that collectives will use again and again, see Island::register_buffer(). All ranks of
   // an island register theirs, while none of their operations is under way. Throw Error, also where
   // the engine knows no such thing.
@@ -155,7 +163,7 @@ class Communicator {
                int peer, uint32_t tag, const CallOptions& options);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                 const CallDescriptor& call, uint32_t tag,
-                                const CallOptions& options, bool recorded) const;
+                                const CallOptions& options, bool recorded);
   bool recorded(const Plan& plan, const CallOptions& options) const;
 
   const Options options_;
@@ -170,6 +178,9 @@ class Communicator {
   std::shared_ptr<const Plan> last_plan_;  // mostly the next call is like the last
   uint64_t sequence_ = 0;
   uint64_t history_ = 0;  // hash of all collectives so far
+  std::atomic<bool> tracing_{false};
+  std::mutex trace_mutex_;
+  std::vector<std::shared_ptr<const Trace>> traces_;
   std::mutex leave_mutex_;
   bool left_ = false;
   const pid_t process_ = getpid();

@@ -72,6 +72,8 @@ void Run::start(Paths& paths, int lane) {
   ready_ = schedule.ready;
   unposted_ = schedule.messages;
   if (unposted_ > 0) requests_ = std::make_unique<Request[]>(plan_->steps.size());
+  if (trace_) [[unlikely]]
+    trace_->begin(plan_);
   if (left_ == 0) finish();
 }
 
@@ -133,8 +135,12 @@ void Run::start_step(int index) {
       may_post(index) ? post(index) : held_messages_.push_back(index);
       return;  // parts of a message are told apart by their order only: post_in_order()
     case StepKind::copy:
+      if (trace_) [[unlikely]]
+        trace_->begin(index);
       return start_copy(index);
     case StepKind::reduce:
+      if (trace_) [[unlikely]]
+        trace_->begin(index);
       return start_reduce(index);
     default:
       return;  // an island step: progress_island() finds it by its count of zero
@@ -169,6 +175,8 @@ void Run::start_reduce(int index) {
 
 void Run::complete(int index) {
   --left_;
+  if (trace_) [[unlikely]]
+    trace_->end(index);
   for (int follower : plan_->schedule.followers[index]) {
     if (--waiting_[follower] == 0) ready_.push_back(follower);
   }
@@ -210,6 +218,8 @@ bool Run::progress_island() {
     active_island_ = index;
     in_island_ = true;
     island_call_.recorded = recorded_;
+    if (trace_) [[unlikely]]
+      trace_->begin(index);
     island.start(lane_, island_call_);
     if (recorded_) recording_ = island.event(lane_);
   }
@@ -273,6 +283,8 @@ void Run::fail(const Status& status) {
 
 void Run::finish() {
   finished_ = true;
+  if (trace_) [[unlikely]]
+    trace_->end();
   let_go_ = settled();
 }
 

@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "exec/device_steps.h"
 #include "exec/paths.h"
+#include "exec/trace.h"
 #include "plan/plan.h"
 
 namespace hetcomm {
@@ -34,6 +35,12 @@ class Run {
   // the stream is being recorded into a graph, and so is the run.
   Status follow(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
+  // Before it is submitted: from now on it keeps the times of its steps.
+  std::shared_ptr<const Trace> trace() {
+    trace_ = std::make_shared<Trace>(Trace{.plan = plan_});
+    return trace_;
+  }
+  std::shared_ptr<const Trace> traced() const { return trace_; }  // null unless it was to
   // On a device, before it starts and without the lock: gets memory and compiles kernels, for which
   // a runtime may wait for all that its device does. Throws Error(vendor).
   void prepare(const DeviceKernels* kernels);
@@ -135,6 +142,7 @@ class Run {
   bool recorded_ = false;
   Event recording_ = nullptr;  // of a recorded run: where it is over within the graph
 
+  std::shared_ptr<Trace> trace_;  // mostly null
   std::unique_ptr<std::byte[]> scratch_;
   DeviceBlock device_scratch_, staging_;
   std::optional<DeviceSteps> device_steps_;

@@ -40,6 +40,8 @@ void Run::post(int index) {
   const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;
   const size_t bytes = static_cast<size_t>(range.count) * element_;
   const MemoryKind memory = memory_of(range);
+  if (trace_) [[unlikely]]
+    trace_->begin(index);
   if (step.kind == StepKind::send) {
     link->send(paths_->send_tag(step.peer, body), address(range), bytes, memory, request);
   } else {

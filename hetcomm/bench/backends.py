@@ -57,9 +57,11 @@ class Backend(ABC):
         the rank that needs most."""
         return None
 
-    def inside(self, operation: Operation, seconds: float) -> dict[str, float] | None:
-        """Of a backend that can tell: seconds of this rank in a call that takes about so many, by
-        leg: "island", "bridge", and "from 3" for messages of rank 3. Legs may overlap."""
+    def inside(
+        self, case: Case, operation: Operation, seconds: float
+    ) -> tuple[dict[str, float], dict[str, float]] | None:
+        """Of a backend that can tell: the legs of this rank in a call that takes about so many
+        seconds, as measured and as predicted; see spans.legs_of()."""
         return None
 
     @abstractmethod

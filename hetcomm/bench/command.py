@@ -70,7 +70,10 @@ def bench(
     turns: Annotated[int, typer.Option(min=1, help="Of each backend, per size.")] = 7,
     check: Annotated[bool, typer.Option(help="Compare results of random data.")] = True,
     legs: Annotated[
-        bool, typer.Option("--legs", help="Also: who waits for whom, and bytes over the bridge.")
+        bool,
+        typer.Option(
+            "--legs", help="Also: time by leg, who waits for whom, bytes over the bridge."
+        ),
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the random data.")] = 0,
     ranks: Annotated[

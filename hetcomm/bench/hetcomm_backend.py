@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from functools import partial
 from typing import Any
 
 from hetcomm import _core
+from hetcomm.bench import spans
 from hetcomm.bench.backends import Backend, Operation
 from hetcomm.bench.case import Case
+from hetcomm.bench.legs import one_clock
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.communicator import Communicator
 from hetcomm.demo.machine import version
 
-SHORTEST_SEEN = 200e-6  # seconds of a call that is worth to be looked into
-LOOKS, SECONDS_OF_LOOKS = 100, 0.2  # in a call; in all of them
+SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # of calls, and how many there are
 
 
 class HetcommBackend(Backend):
@@ -31,6 +31,7 @@ class HetcommBackend(Backend):
                 f"--backend hetcomm measures NumPy's arrays in host memory, got "
                 f"{vendor or device}; use --backend torch:hetcomm"
             )
+        self._meeting = meeting
         self._comm = Communicator(
             meeting.part(name), meeting.rank, meeting.size, name="bench", timeout=meeting.timeout
         )
@@ -97,35 +98,37 @@ class HetcommBackend(Backend):
         scratch = max(plan.scratch_count for plan in plans) * ELEMENTS[case.dtype].size
         return {**seconds, "bridge_bytes": cost.bridge_bytes, "scratch_bytes": scratch}
 
-    def inside(self, operation: Operation, seconds: float) -> dict[str, float] | None:
-        """By asking a call again and again which of its steps are under way."""
-        call: Any = operation.call
-        method = getattr(call, "func", None)
-        if seconds < SHORTEST_SEEN or getattr(method, "__self__", None) is not self._comm:
-            return None
-        legs: dict[str, float] = {}
-        calls = min(max(int(SECONDS_OF_LOOKS / seconds), 2), 20)
-        for _ in range(calls):
-            self._comm.barrier()
-            work, before = call(async_op=True), time.perf_counter()
-            while not work.done():
-                steps = work.where()
-                time.sleep(seconds / LOOKS)
-                now = time.perf_counter()
-                for leg in _legs_of(steps):
-                    legs[leg] = legs.get(leg, 0.0) + (now - before) / calls
-                before = now
-        return legs
+    def inside(
+        self, case: Case, operation: Operation, seconds: float
+    ) -> tuple[dict[str, float], dict[str, float]] | None:
+        """Of the call that is the median of a few, by the rank that took longest."""
+        meeting, comm = self._meeting, self._comm
+        if case.collective == "ping_pong":
+            return None  # not one call of all ranks
+        began = time.perf_counter_ns()
+        meeting.gather(None)
+        mine = []
+        for _ in range(min(max(int(SECONDS_TRACED / seconds), FEWEST_TRACED), MOST_TRACED)):
+            comm.barrier()
+            with comm.trace() as traces:
+                operation.call()
+            mine.append(spans.measured(traces, comm.rank, comm.topology))
+        told = meeting.gather([began, mine])
+        together = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in told])
+        calls = [
+            [
+                spans.Call(start, end, [spans.Step(*step) for step in steps])
+                for start, end, steps in one
+            ]
+            for one in zip(*(of_rank[1] for of_rank in told), strict=True)
+        ]
+        calls.sort(key=lambda one: max(call.end - call.start for call in one))
+        legs = spans.legs_of(calls[len(calls) // 2], comm.rank, together)
+        planned = spans.predicted(plans_of(case, comm.topology), comm.topology)
+        return legs, spans.legs_of(planned, comm.rank)
 
     def close(self) -> None:
         self._comm.close()
-
-
-def _legs_of(steps: str) -> set[str]:
-    """ "step 1: island_all_gather with ...; step 5: recv from rank 3" -> island, bridge, from 3."""
-    legs = set(re.findall(r"island|bridge", steps.replace("send to", "bridge")))
-    senders = re.findall(r"recv from rank (\d+)", steps)
-    return legs | {f"from {sender}" for sender in senders} | ({"bridge"} if senders else set())
 
 
 def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:

@@ -6,11 +6,14 @@ Who came last and how long the others waited, and what went through the hosts' N
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hetcomm import _core
 from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.case import Case
 from hetcomm.bench.meeting import Meeting
 
 SECONDS, FEWEST, MOST = 0.05, 3, 32  # that calls may take, and how many there are
@@ -20,18 +23,14 @@ SECONDS, FEWEST, MOST = 0.05, 3, 32  # that calls may take, and how many there a
 class Legs:
     """Of calls one after another. waits: mean seconds by rank, from its own call to the last one's;
     last: in which share of the calls a rank came last; both None where the ranks' clocks differ.
-    bridge_bytes: that one call sends from the host that sends most; inside: what Backend.inside()
-    says on each rank."""
+    bridge_bytes: that one call sends from the host that sends most; inside, expected: what
+    Backend.inside() says on each rank, as measured and as predicted."""
 
     waits: list[float] | None
     last: list[float] | None
     bridge_bytes: int
-    inside: list[dict[str, float] | None]
-
-    def longest(self, leg: str) -> float | None:
-        """Seconds of a leg on the rank that is longest in it."""
-        told = [of_rank.get(leg, 0.0) for of_rank in self.inside if of_rank is not None]
-        return max(told, default=None)
+    inside: list[dict[str, float]] | None = None
+    expected: list[dict[str, float]] | None = None
 
     @property
     def waited_for(self) -> int | None:
@@ -39,7 +38,44 @@ class Legs:
         return None if self.last is None else max(range(len(self.last)), key=self.last.__getitem__)
 
 
-def look(meeting: Meeting, backend: Backend, operation: Operation, seconds: float) -> Legs:
+class ShownLeg(NamedTuple):
+    """Seconds of a leg on the rank on which it was longest, and the most predicted of any."""
+
+    name: str
+    rank: int
+    measured: float
+    predicted: float
+
+
+def shown_legs(legs: Legs | None) -> list[ShownLeg]:
+    """The total first, waits last; a rank's waits as one, with the rank that it waited for most."""
+    if legs is None or legs.inside is None or legs.expected is None:
+        return []
+    shown = []
+    for name in ("total", "island", "staging", "bridge", "between"):
+        found = [of_rank.get(name, 0.0) for of_rank in legs.inside]
+        predicted = max(of_rank.get(name, 0.0) for of_rank in legs.expected)
+        if max(found) or predicted:
+            shown.append(ShownLeg(name, found.index(max(found)), max(found), predicted))
+    waits = [sum(waits_of(of_rank).values()) for of_rank in legs.inside]
+    predicted = max(sum(waits_of(of_rank).values()) for of_rank in legs.expected)
+    if max(waits) or predicted:
+        rank = waits.index(max(waits))
+        of_longest = waits_of(legs.inside[rank])
+        peer = max(of_longest, key=of_longest.__getitem__, default=None)
+        name = "waits" if peer is None else f"waits, mostly for {peer}"
+        shown.append(ShownLeg(name, rank, max(waits), predicted))
+    return shown
+
+
+def waits_of(legs: dict[str, float]) -> dict[int, float]:
+    """Seconds by the rank that was waited for."""
+    return {int(name[4:]): time for name, time in legs.items() if name.startswith("for ")}
+
+
+def look(
+    meeting: Meeting, backend: Backend, case: Case, operation: Operation, seconds: float
+) -> Legs:
     """seconds: what a call takes, about."""
     call, end = operation.call, backend.barrier
     calls = min(max(int(SECONDS / seconds), FEWEST), MOST)
@@ -59,16 +95,18 @@ def look(meeting: Meeting, backend: Backend, operation: Operation, seconds: floa
     sent = max(of_rank[2] for of_rank in everything)
     hosts = {of_rank[3] for of_rank in everything}
     waits, last = _waits([of_rank[:2] for of_rank in everything])
-    inside = meeting.gather(backend.inside(operation, seconds))
-    return Legs(waits, last, sent // calls if len(hosts) > 1 else 0, inside)
+    looked = meeting.gather(backend.inside(case, operation, seconds))
+    inside, expected = (
+        [each[i] for each in looked] if None not in looked else None for i in (0, 1)
+    )
+    return Legs(waits, last, sent // calls if len(hosts) > 1 else 0, inside, expected)
 
 
 def _waits(
     ranks: list[tuple[float, list[float]]],
 ) -> tuple[list[float] | None, list[float] | None]:
     """Of (when it began to meet the others, when each call began) of each rank."""
-    # All began to meet before any had met: what clocks of different machines contradict.
-    if max(began for began, _ in ranks) > min(arrivals[0] for _, arrivals in ranks):
+    if not one_clock([(began, arrivals[0]) for began, arrivals in ranks]):
         return None, None
     calls = list(zip(*(arrivals for _, arrivals in ranks), strict=True))
     waits, last = [0.0] * len(ranks), [0.0] * len(ranks)
@@ -78,6 +116,12 @@ def _waits(
         for rank, moment in enumerate(arrived):
             waits[rank] += (latest - moment) / len(calls)
     return waits, last
+
+
+def one_clock(ranks: Sequence[tuple[float, float]]) -> bool:
+    """Of (when it began to meet the others, a moment after all had met) of each rank: all began
+    before any had met, which clocks of different machines contradict."""
+    return max(began for began, _ in ranks) <= min(met for _, met in ranks)
 
 
 def sent_bytes() -> int:

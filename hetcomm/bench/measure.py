@@ -163,7 +163,7 @@ class _Measured:
         samples = [max(sample) for sample in zip(*self._by_rank, strict=True)]
         legs = None
         if effort.legs:
-            legs = look(self._meeting, self._backend, self._operation, median(samples))
+            legs = look(self._meeting, self._backend, self._case, self._operation, median(samples))
         return Row(
             self._backend.name,
             self._backend.library,

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hetcomm import _core
+from hetcomm.bench.legs import shown_legs
 from hetcomm.bench.row import Row
 
 COLUMNS = ("min", "median", "p99", "algbw", "busbw")
@@ -48,6 +49,8 @@ def render(rows: Sequence[Row]) -> RenderableType:
         same = list(group)
         tables.append(_table(title, same))
         if any(row.legs for row in same):
+            tables.append(_waits_table(f"Who comes last to {title}", same))
+        if any(row.legs and row.legs.inside for row in same):
             tables.append(_legs_table(f"Legs of {title}", same))
     return Group(*tables)
 
@@ -80,11 +83,10 @@ def _table(title: str, rows: list[Row]) -> Table:
     return table
 
 
-def _legs_table(title: str, rows: list[Row]) -> Table:
-    """What was seen from outside, and what was predicted of each leg."""
-    names = ["waits", "mostly for", "over the bridge"]
+def _waits_table(title: str, rows: list[Row]) -> Table:
+    """What is seen of the legs from outside."""
     predicts = any(row.predicted for row in rows)
-    names += ["predicted", "island", "predicted", "bridge", "predicted"] if predicts else []
+    names = ["waits", "mostly for", "over the bridge", *(["predicted"] if predicts else [])]
     table = _empty_table(title, names)
     for row in rows:
         if row.legs is None:
@@ -96,11 +98,23 @@ def _legs_table(title: str, rows: list[Row]) -> Table:
         cells = [waits, last, _core.format_bytes(row.legs.bridge_bytes)]
         if row.predicted:
             cells.append(_core.format_bytes(row.predicted["bridge_bytes"]))
-            for leg in ("island", "bridge"):
-                seen = row.legs.longest(leg)
-                cells.append("-" if seen is None else _core.format_seconds(seen))
-                cells.append(_core.format_seconds(row.predicted[leg]))
         table.add_row(_core.format_bytes(row.case.bytes), row.backend, *cells)
+    return table
+
+
+def _legs_table(title: str, rows: list[Row]) -> Table:
+    """Each leg of the rank on which it is longest."""
+    table = _empty_table(title, ["leg", "on rank", "measured", "predicted", "of that"])
+    table.columns[2].justify = "left"
+    for row in rows:
+        size = _core.format_bytes(row.case.bytes)
+        for leg in shown_legs(row.legs):
+            rank = f"{leg.rank}" if leg.measured else "-"
+            cells = [leg.name, rank, _core.format_seconds(leg.measured)]
+            cells.append(_core.format_seconds(leg.predicted))
+            cells.append(f"{leg.measured / leg.predicted:.2f}" if leg.predicted else "-")
+            table.add_row(size, row.backend if size else "", *cells)
+            size = ""
     return table
 
 

@@ -170,6 +170,25 @@ def asynchronous(comm: Communicator, seed: int) -> None:
         assert work.done()
 
 
+def traced(comm: Communicator, seed: int) -> None:
+    """Synchronous calls and others; only those inside are traced."""
+    mine = values("float32", (30_000,), seed, comm.rank)
+    work = comm.all_reduce(mine, async_op=True)
+    same(work.wait(), sum(values("float32", (30_000,), seed, r) for r in range(comm.size)), seed)
+    refused(work.spans, "within Communicator.trace", "was not")
+    with comm.trace() as traces:
+        comm.all_gather(mine)
+        work = comm.all_to_all(mine[: comm.size * 5], async_op=True)
+        work.wait()
+        assert not traces
+    assert [trace.operation for trace in traces] == [
+        "all_gather float32 x 30000", "all_to_all float32 x 5"
+    ]  # fmt: skip
+    ends = [span.end for span in work.spans()]
+    assert ends and ends == [span.end for span in traces[1].spans]
+    assert max(ends) <= traces[1].ended
+
+
 def splits(comm: Communicator, seed: int) -> None:
     rank, size = comm.rank, comm.size
     half = comm.split(rank % 2, key=-rank)

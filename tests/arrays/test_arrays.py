@@ -30,7 +30,16 @@ def test_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["scales", "messages", "asynchronous", "splits", "ends_after_split", "threads", "bad_input"],
+    [
+        "scales",
+        "messages",
+        "asynchronous",
+        "traced",
+        "splits",
+        "ends_after_split",
+        "threads",
+        "bad_input",
+    ],
 )
 @pytest.mark.parametrize("hosts", ["aa", "abab"])
 def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:

@@ -88,11 +88,11 @@ def test_what_a_call_waits_for(namespaces: None) -> None:
     done = bench(*options)  # 4 ms on the wire
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
-    inside = row["legs"]["inside"]
-    assert len(inside) == 4 and all(seconds > 0 for legs in inside for seconds in legs.values())
-    assert any("bridge" in legs for legs in inside)
-    # Interleaved: ranks 0 and 2 are one host, whose owners of segments face those of the other.
-    assert "from 2" not in inside[0] and "from 0" not in inside[2]
+    for told in (row["legs"]["inside"], row["legs"]["expected"]):
+        assert len(told) == 4 and all(seconds > 0 for legs in told for seconds in legs.values())
+        for rank, legs in enumerate(told):
+            assert f"for {rank}" not in legs
+            assert max(legs.values()) == legs["total"] and legs["bridge"] > 0 and legs["island"] > 0
 
 
 def test_as_a_command_of_an_emulated_cluster(namespaces: None) -> None:
