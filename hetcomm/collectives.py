@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +22,19 @@ _GATHER = int(_core.Collective.gather)
 _SCATTER = int(_core.Collective.scatter)
 _BARRIER = int(_core.Collective.barrier)
 _OPS = {name.replace("average", "avg"): op for name, op in _core.ReduceOp.__members__.items()}
+
+
+def _rows(sizes: Sequence[int] | None) -> list[int]:
+    """None for even ones is an empty list."""
+    if sizes is None:
+        return []
+    try:
+        return [operator.index(size) for size in sizes]
+    except TypeError as error:
+        raise _core.InvalidArgumentError(
+            f"split sizes: expected a whole number for each rank, got {sizes!r} ({error}); give "
+            "their rows along the first axis"
+        ) from None
 
 
 class Collectives:
@@ -130,12 +144,30 @@ class Collectives:
         array: Array,
         out: Array = None,
         *,
+        input_split_sizes: Sequence[int] | None = None,
+        output_split_sizes: Sequence[int] | None = None,
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
         """The r-th of n equal parts of each array, along the first axis, goes to rank r, which gets
-        them in the order of ranks: array.shape."""
+        them in the order of ranks: array.shape.
+
+        With split sizes, which all ranks give or none, the parts are unequal: the r-th has
+        input_split_sizes[r] rows of the array, and what comes from rank r output_split_sizes[r] of
+        the result, (sum(output_split_sizes), *array.shape[1:]). A side without is even. Each part
+        must have the length that its receiver expects.
+        """
+        if input_split_sizes is not None or output_split_sizes is not None:
+            with self._telling():
+                splits = _rows(input_split_sizes), _rows(output_split_sizes)
+                if out is None:
+                    shape = arrays.shape(array)
+                    rows = sum(splits[1]) if splits[1] else shape[0] if shape else 0
+                    out = arrays.empty(array, (max(rows, 0), *shape[1:]))
+            return self._start(
+                _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout, splits
+            )
         if out is None:
             with self._telling():
                 self._block_shape(array, "all_to_all")
@@ -255,6 +287,7 @@ class Collectives:
         stream: Any,
         async_op: bool,
         timeout: float | None,
+        splits: tuple[list[int], list[int]] | None = None,
     ) -> Any:
         chosen = _OPS.get(op)
         if chosen is None:
@@ -264,8 +297,8 @@ class Collectives:
                 )
         order, dlpack = self._streams(out if array is None else array, stream)
         work = _core.start_collective(
-            self._core, _core.Collective(collective), array, out, chosen, factor, root, timeout,
-            order, dlpack,
+            self._core, _core.Collective(collective), array, out, chosen, factor, root,
+            not async_op, timeout, order, dlpack, splits,
         )  # fmt: skip
         return self._finish(work, out, order, async_op)
 

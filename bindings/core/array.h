@@ -25,6 +25,7 @@ class Array {
 
   void* data() const { return data_; }
   int64_t count() const { return count_; }  // elements of dtype(); a complex number is two
+  int64_t rows() const { return shape_.empty() ? 0 : shape_[0]; }  // along the first axis
   Dtype dtype() const { return dtype_; }
   bool is_complex() const { return complex_; }
   bool on_device() const { return on_device_; }

@@ -23,13 +23,16 @@ Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeo
 
 Work start_collective(Communicator& communicator, Collective collective, const py::object& input,
                       const py::object& output, ReduceOp op, double factor, int root,
-                      std::optional<double> timeout, std::optional<uintptr_t> stream,
-                      const py::object& dlpack_stream) {
+                      bool will_wait, std::optional<double> timeout,
+                      std::optional<uintptr_t> stream, const py::object& dlpack_stream,
+                      std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> splits) {
+  std::optional<RowSplits> of_rows;
+  if (splits) of_rows = {std::move(splits->first), std::move(splits->second)};
   const ArrayCollective call(communicator, collective, input, output, op, factor, root,
-                             dlpack_stream);
+                             dlpack_stream, of_rows);
+  const auto options = options_of(will_wait, timeout, stream);
   const py::gil_scoped_release release;
-  return holding(call.submit(communicator, options_of(false, timeout, stream)), call.input,
-                 call.output);
+  return holding(call.submit(communicator, options), call.input, call.output);
 }
 
 Work start_message(Communicator& communicator, Collective direction, const py::object& object,
@@ -61,8 +64,11 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
 void bind(py::module_& module) {
   module.def("start_collective", &start_collective, py::arg("communicator"), py::arg("collective"),
              py::arg("input"), py::arg("output"), py::arg("op"), py::arg("factor"), py::arg("root"),
-             py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
-             "Starts a collective of arrays, of which a rank's may be None where it has none.");
+             py::arg("will_wait"), py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
+             py::arg("splits") = py::none(),
+             "Starts a collective of arrays, of which a rank's may be None where it has none. "
+             "splits: of an all_to_all, how the rows of the input and of the output are split; an "
+             "empty list is even.");
   module.def("start_message", &start_message, py::arg("communicator"), py::arg("direction"),
              py::arg("array"), py::arg("peer"), py::arg("tag"), py::arg("will_wait"),
              py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),

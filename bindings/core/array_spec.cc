@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "plan/splits.h"
+
 namespace py = pybind11;
 
 namespace hetcomm {
@@ -55,8 +57,20 @@ void check_apart(Collective collective, const Array& input, const Array& output)
          "copy one of them");
 }
 
+void split(Spec& spec, const Communicator& communicator, const Array& input, const Array& output,
+           const RowSplits& splits) {
+  const int size = communicator.size();
+  const std::string operation = name(spec.collective);
+  const auto sends = split_elements(input.rows(), input.count(), splits.input, size, operation,
+                                    "input, a " + input.describe());
+  const auto receives = split_elements(output.rows(), output.count(), splits.output, size,
+                                       operation, "output, a " + output.describe());
+  set_splits(spec, communicator.rank(), sends, receives, operation);
+}
+
 Spec spec_of(const Communicator& communicator, Collective collective, const Array* input,
-             const Array* output, ReduceOp op, double factor, int root) {
+             const Array* output, ReduceOp op, double factor, int root,
+             const std::optional<RowSplits>& splits) {
   Spec spec;
   spec.collective = collective;
   spec.op = op;
@@ -70,7 +84,11 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
     refuse(collective, input == nullptr ? "an input" : "an output", "None", "pass an array");
   }
   spec.dtype = first->dtype();
-  spec.count = count_of(collective, input, output, communicator.size());
+  if (splits) {
+    split(spec, communicator, *input, *output, *splits);
+  } else {
+    spec.count = count_of(collective, input, output, communicator.size());
+  }
   for (const Array* array : {input, output}) {
     if (array == nullptr) continue;
     check_place(communicator, collective, *array);
@@ -83,7 +101,7 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
   }
   if (input != nullptr && output != nullptr) {
     check_apart(collective, *input, *output);
-    spec.in_place = spec.count > 0 && input->data() == output->data();
+    spec.in_place = input->count() > 0 && input->data() == output->data();
     if (spec.in_place && collective == Collective::reduce) {
       refuse(collective, "an output apart from the input", "the input", "leave `out` away");
     }
@@ -114,13 +132,14 @@ void check_place(const Communicator& communicator, Collective collective, const 
 
 ArrayCollective::ArrayCollective(Communicator& communicator, Collective collective,
                                  py::handle input, py::handle output, ReduceOp op, double factor,
-                                 int root, py::handle dlpack_stream) {
+                                 int root, py::handle dlpack_stream,
+                                 const std::optional<RowSplits>& splits) {
   try {
     const bool same = input.ptr() == output.ptr();
     this->input = array_of(input, "input", same, dlpack_stream);
     this->output = same ? this->input : array_of(output, "output", true, dlpack_stream);
-    spec =
-        spec_of(communicator, collective, this->input.get(), this->output.get(), op, factor, root);
+    spec = spec_of(communicator, collective, this->input.get(), this->output.get(), op, factor,
+                   root, splits);
   } catch (const Error& error) {
     communicator.refused(error.status());  // the others may wait for it
     throw;

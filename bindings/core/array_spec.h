@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "core/array.h"
@@ -16,6 +18,12 @@ SharedArray array_of(pybind11::handle object, const char* role, bool writable,
 // Throws Error(invalid_argument) unless the memory is what the communicator works on.
 void check_place(const Communicator& communicator, Collective collective, const Array& array);
 
+// How the rows of an all_to_all's input and output are split; an empty one is even. Without any of
+// them all blocks are equal.
+struct RowSplits {
+  std::vector<int64_t> input, output;
+};
+
 // A collective of Python arrays. Made with the interpreter's lock.
 struct ArrayCollective {
   SharedArray input, output;  // null where this rank has none, or gives none
@@ -25,7 +33,7 @@ struct ArrayCollective {
   // the others told, who may wait for it.
   ArrayCollective(Communicator& communicator, Collective collective, pybind11::handle input,
                   pybind11::handle output, ReduceOp op, double factor, int root,
-                  pybind11::handle dlpack_stream);
+                  pybind11::handle dlpack_stream, const std::optional<RowSplits>& splits = {});
 
   Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
     return communicator.submit(spec, input ? input->data() : nullptr,

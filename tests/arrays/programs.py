@@ -170,6 +170,78 @@ def asynchronous(comm: Communicator, seed: int) -> None:
         assert work.done()
 
 
+def unequal_parts(comm: Communicator, seed: int) -> None:
+    """all_to_all with splits, many of them zero, of rows of several shapes."""
+    size, rank = comm.size, comm.rank
+    random = np.random.default_rng(seed)
+    for turn, dtype in enumerate(["float32", "int8", "complex64", "float64", "bool"] * 4):
+        most = int(random.choice([0, 1, 5, 3000]))
+        counts = random.integers(0, most + 1, (size, size)) * random.integers(0, 2, (size, size))
+        shape = (4, 3)[: turn % 3]
+        inputs = [values(dtype, (counts[r].sum(), *shape), seed, turn, r) for r in range(size)]
+        at = np.hstack([np.zeros((size, 1), int), counts.cumsum(1)])
+        parts = [inputs[r][at[r, rank] : at[r, rank + 1]] for r in range(size)]
+        sides: dict[str, Any] = {
+            "input_split_sizes": counts[rank],
+            "output_split_sizes": counts[:, rank].tolist(),
+        }
+        expected, what = np.concatenate(parts), (turn, dtype, counts)
+        same(comm.all_to_all(inputs[rank], **sides), expected, what)
+        out = np.ones_like(expected)
+        work = comm.all_to_all(inputs[rank], out, **sides, async_op=True)
+        assert work.wait() is out
+        same(out, expected, what)
+    even = np.repeat(np.arange(size, dtype=np.float32), 2) + 10 * rank
+    got = comm.all_to_all(even, output_split_sizes=[2] * size)  # the other side is even
+    same(got, np.repeat(10 * np.arange(size, dtype=np.float32), 2) + rank, "even")
+
+    rows = np.zeros((size + 2, 2), np.float32)
+    one = [1] * size
+
+    def wrong(*words: str, input_split_sizes: Any = one, output_split_sizes: Any = one) -> None:
+        out = np.zeros((size, 2), np.float32)
+        refused(
+            lambda: comm.all_to_all(
+                rows[:size], out, input_split_sizes=input_split_sizes,
+                output_split_sizes=output_split_sizes,
+            ),
+            *words,
+        )  # fmt: skip
+
+    wrong(f"{size} rows of the input", f"got {size - 1}", input_split_sizes=one[1:])
+    wrong(f"{size} rows of the output", f"up to {size + 1}", output_split_sizes=[*one[1:], 2])
+    wrong("out of bounds", input_split_sizes=[-1, 3, *one[2:]])
+    wrong("out of bounds", input_split_sizes=[2**62] * size)
+    wrong("whole number", "1.5", input_split_sizes=[1.5, 0.5, *one[2:]])
+    mine = [0] * size
+    mine[(rank + 1) % size] = size
+    wrong("to itself", "0 sent", "2 received", input_split_sizes=mine)
+    odd = rows[: size + 1]
+    refused(lambda: comm.all_to_all(odd, output_split_sizes=one), "the input", str(size + 1))
+    refused(lambda: comm.all_to_all(rows, rows, input_split_sizes=[*one[1:], 3],
+                                    output_split_sizes=[*one[1:], 3]), "in place")  # fmt: skip
+    same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
+
+
+def disagreeing_parts(comm: Communicator, seed: int) -> None:
+    """What a rank gets is not what it expects: all hear of it, by the ranks' names."""
+    counts = np.ones((comm.size, comm.size), int)
+    mine = counts[comm.rank].copy()
+    if comm.rank == 0:
+        mine[1] = 5
+    try:
+        comm.all_to_all(
+            np.zeros(mine.sum()), input_split_sizes=mine, output_split_sizes=counts[:, comm.rank]
+        )
+        comm.barrier()
+    except hetcomm.Error as error:
+        assert all(word in str(error) for word in ("rank 1", "rank 0", "40 bytes", "8 bytes")), (
+            error
+        )
+    else:
+        raise AssertionError("not refused")
+
+
 def traced(comm: Communicator, seed: int) -> None:
     """Synchronous calls and others; only those inside are traced."""
     mine = values("float32", (30_000,), seed, comm.rank)

@@ -34,6 +34,8 @@ def test_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
         "scales",
         "messages",
         "asynchronous",
+        "unequal_parts",
+        "disagreeing_parts",
         "traced",
         "splits",
         "ends_after_split",
