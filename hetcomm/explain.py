@@ -149,10 +149,14 @@ def explanation(
     ranks: Iterable[int],
     table: str = "",
     deterministic: bool = False,
+    profile: _core.Profile | None = None,
 ) -> Explanation:
     """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
-    planned = topology.without_speeds() if deterministic else topology
-    planner = _core.Planner(planned, _core.SelectionTable(table))
+    parameters, selection = _core.CostParameters(profile), _core.SelectionTable(table)
+    if deterministic:
+        planner = _core.Planner(topology.without_speeds(), selection)
+    else:
+        planner = _core.Planner(topology, selection, parameters)
     choice = planner.choose(spec)
     candidates = []
     for candidate in choice.candidates:
@@ -160,11 +164,11 @@ def explanation(
         if candidate.rejected:
             candidates.append(Candidate(algorithm.name, algorithm.summary, candidate.rejected))
             continue
-        cost = _core.predict(topology, planner.plan_all(spec, algorithm.name))
+        cost = _core.predict(topology, planner.plan_all(spec, algorithm.name), parameters)
         numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
         candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
     plans = planner.plan_all(spec)
-    timeline = _core.timeline(topology, plans)
+    timeline = _core.timeline(topology, plans, parameters)
     legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
     scratch = {
         rank: (plans[rank].scratch_count + plans[rank].staging_count) * spec.dtype.size
@@ -306,16 +310,41 @@ def describe(found: Explanation) -> dict[str, Any]:
     }
 
 
+def _load(file: Path) -> _core.Profile:
+    try:
+        return _core.Profile(file.read_text(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise _core.InvalidArgumentError(
+            f"--profile: expected a profile of hetcomm tune in {file}: {error}; make it"
+        ) from None
+
+
+def _with_cores(topology: _core.Topology, profile: _core.Profile | None) -> _core.Topology:
+    """A cluster that does not say how many processors it has has those of the profile's hosts."""
+    if profile is None:
+        return topology
+    cores = {host.name: host.cores for host in profile.hosts}
+    infos = topology.ranks
+    for info in infos:
+        info.cores = cores.get(info.host_name, profile.hosts[0].cores)
+    return _core.Topology(infos)
+
+
 def _chosen_topology(
-    file: Path | None, islands: str | None, bandwidth: str, order: str | None, timeout: float
+    file: Path | None,
+    islands: str | None,
+    bandwidth: str,
+    order: str | None,
+    timeout: float,
+    profile: _core.Profile | None,
 ) -> _core.Topology | None:
     """None on the ranks of a job that leave the printing to rank 0."""
     try:
         if file is not None:
-            described = cluster.load(file)
-            return topology_of(described)
+            return _with_cores(topology_of(cluster.load(file)), profile)
         if islands is not None:
-            return topology_of(islands_of(islands, bandwidth, order or "block"))
+            described = islands_of(islands, bandwidth, order or "block")
+            return _with_cores(topology_of(described), profile)
     except ClusterError as error:
         raise _core.InvalidArgumentError(str(error)) from error
     if "WORLD_SIZE" in os.environ:
@@ -338,6 +367,9 @@ def explain(
     order: Annotated[
         str | None, typer.Option(help="block, interleaved or random:SEED, with --islands.")
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Of hetcomm tune, instead of what HETCOMM_PROFILE says.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for other ranks.")] = 60.0,
 ) -> None:
@@ -348,7 +380,8 @@ def explain(
         )
     if order is not None and islands is None:
         raise _core.InvalidArgumentError("--order needs --islands; a cluster file has its own")
-    chosen = _chosen_topology(topology, islands, bandwidth, order, timeout)
+    speeds = _core.Profile.setting() if profile is None else _load(profile)
+    chosen = _chosen_topology(topology, islands, bandwidth, order, timeout, speeds)
     if chosen is None:
         return
     shown = rank or [0]
@@ -358,7 +391,7 @@ def explain(
     size = _core.parse_bytes(bytes)
     spec = spec_of(collective, size, len(chosen), dtype, op, root)
     table = os.environ.get("HETCOMM_SELECT", "")
-    found = explanation(chosen, spec, shown, table, _core.deterministic())
+    found = explanation(chosen, spec, shown, table, _core.deterministic(), speeds)
     if json:
         typer.echo(dumps(describe(found), indent=2))
     else:

@@ -4,6 +4,7 @@
 #include "core/binding.h"
 #include "plan/checker.h"
 #include "plan/cost.h"
+#include "plan/island_cost.h"
 #include "plan/planner.h"
 
 namespace py = pybind11;
@@ -12,14 +13,24 @@ namespace hetcomm {
 namespace {
 
 void bind_cost(py::module_& module) {
-  py::class_<CostParameters>(module, "CostParameters",
-                             "The constants of the cost model, in ns and bytes per second.")
-      .def(py::init<>())
+  py::class_<CostParameters>(
+      module, "CostParameters",
+      "The constants of the cost model, in ns and bytes per second, and what a profile "
+      "says instead.")
+      .def(py::init(
+               [](std::shared_ptr<Profile> profile) { return CostParameters(std::move(profile)); }),
+           py::arg("profile") = nullptr)
       .def_readwrite("island_latency", &CostParameters::island_latency)
+      .def_readwrite("member_latency", &CostParameters::member_latency)
+      .def_readwrite("round_latency", &CostParameters::round_latency)
+      .def_readwrite("island_turn_latency", &CostParameters::island_turn_latency)
+      .def_readwrite("turn_latency", &CostParameters::turn_latency)
       .def_readwrite("link_latency_tcp", &CostParameters::link_latency_tcp)
       .def_readwrite("link_latency_rdma", &CostParameters::link_latency_rdma)
       .def_readwrite("link_latency_shm", &CostParameters::link_latency_shm)
       .def_readwrite("memory_bandwidth", &CostParameters::memory_bandwidth)
+      .def_readwrite("cache_bandwidth", &CostParameters::cache_bandwidth)
+      .def_readwrite("cache_size", &CostParameters::cache_size)
       .def_readwrite("step_overhead", &CostParameters::step_overhead)
       .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth)
       .def_readwrite("copy_latency", &CostParameters::copy_latency)
@@ -28,6 +39,15 @@ void bind_cost(py::module_& module) {
       .def_readwrite("device_bandwidth", &CostParameters::device_bandwidth)
       .def_readwrite("ccl_latency", &CostParameters::ccl_latency)
       .def_readwrite("ccl_bandwidth", &CostParameters::ccl_bandwidth);
+  module.def(
+      "island_time",
+      [](const CostParameters& parameters, int64_t members, int64_t ranks, int64_t cores,
+         Collective collective, int64_t bytes) {
+        return island_time(parameters, {members, ranks, cores}, collective, bytes);
+      },
+      py::arg("parameters"), py::arg("members"), py::arg("ranks"), py::arg("cores"),
+      py::arg("collective"), py::arg("bytes"),
+      "Predicted ns of one of profiled_collectives() in an island, of `ranks` of one host.");
   py::class_<Cost>(module, "Cost",
                    "Predicted ns: total; island, the busiest rank's island steps, copies and "
                    "reductions; staging, the busiest copy engine; bridge, the busiest NIC "

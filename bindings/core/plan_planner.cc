@@ -54,7 +54,8 @@ void bind(py::module_& module) {
 
   py::class_<Planner, std::shared_ptr<Planner>> planner(
       module, "Planner",
-      "Pure function (topology, spec, table) -> plan, with a cache. Thread-safe. Raises "
+      "Pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe. "
+      "Raises "
       "InvalidArgumentError for a spec that cannot be.");
   py::class_<Planner::Candidate>(planner, "Candidate")
       .def_property_readonly(
@@ -69,11 +70,12 @@ void bind(py::module_& module) {
       .def_readonly("why", &Planner::Choice::why)
       .def_readonly("candidates", &Planner::Choice::candidates);
   planner
-      .def(py::init([](const Topology& topology, SelectionTable table) {
+      .def(py::init([](const Topology& topology, SelectionTable table, CostParameters parameters) {
              return std::make_shared<Planner>(std::make_shared<const Topology>(topology),
-                                              std::move(table));
+                                              std::move(table), std::move(parameters));
            }),
-           py::arg("topology"), py::arg("table") = SelectionTable())
+           py::arg("topology"), py::arg("table") = SelectionTable(),
+           py::arg("parameters") = CostParameters())
       .def(
           "plan", [](Planner& self, const Spec& spec, int rank) { return *self.plan(spec, rank); },
           py::arg("spec"), py::arg("rank"), "One rank's plan.")

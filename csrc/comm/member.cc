@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Changes whenever ranks of different builds could not work together.
-constexpr uint64_t kProtocol = 4;
+constexpr uint64_t kProtocol = 5;
 
 }  // namespace
 
@@ -16,6 +16,7 @@ std::string Member::pack() const {
       .put(serialize(info))
       .put(table)
       .put(uint64_t{deterministic})
+      .put(profile)
       .put(uint64_t{number})
       .put(local_address)
       .put(network_address)
@@ -37,6 +38,7 @@ Member Member::unpack(const std::string& bytes) {
   member.info = parse_rank_info(from.text());
   member.table = from.text();
   member.deterministic = from.number() != 0;
+  member.profile = from.text();
   member.number = static_cast<uint32_t>(from.number());
   member.local_address = from.text();
   member.network_address = from.text();

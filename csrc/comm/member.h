@@ -12,6 +12,7 @@ struct Member {
   RankInfo info;
   std::string table;
   bool deterministic = false;
+  std::string profile;  // digest of its profile of speeds, empty without one
   uint32_t number = 0;
   std::string local_address, network_address;  // of links, from the same host and from others
   std::string wake_address, contact, secret;

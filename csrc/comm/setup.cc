@@ -52,6 +52,20 @@ Deadline first_of(const std::vector<std::string>& left) {
   return Deadline(least);
 }
 
+// Throws Error(invalid_argument) where ranks would price plans by unlike speeds.
+void expect_one_profile(const std::vector<Member>& members) {
+  std::string said;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const std::string& profile = members[rank].profile;
+    if (rank > 0 && profile == members[0].profile) continue;
+    said += (rank == 0 ? "rank " : ", rank ") + std::to_string(rank) +
+            (profile.empty() ? " has none" : " has " + profile);
+  }
+  if (said.find(',') == std::string::npos) return;
+  throw Error(Code::invalid_argument, "HETCOMM_PROFILE differs: expected one profile, got " + said +
+                                          "; give every rank the same file of hetcomm tune");
+}
+
 std::string format(const Deadline& deadline) {
   return format_seconds(1e-9 * static_cast<double>(deadline.timeout().count()));
 }
@@ -124,6 +138,7 @@ std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& set
 // Finds out about this rank, tells the others and agrees with them on the topology.
 std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement) {
   Member mine;
+  std::shared_ptr<const Profile> profile;
   try {
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
@@ -135,6 +150,8 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
                         // reduction
     mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
     mine.deterministic = deterministic();
+    profile = profile_setting();
+    if (profile) mine.profile = profile->digest();
     mine.number = queue_->number.value();
     mine.wake_address = executor_->wake_address();
     if (Transport* transport = executor_->transport()) {
@@ -170,12 +187,15 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
     }
     infos.push_back(members[peer].info);
   }
+  expect_one_profile(members);
   topology_ = std::make_shared<Topology>(std::move(infos));
+  if (profile) profile->places(*topology_);
   if (rank() == 0) warn_of_networks(*topology_, options_.name);
   const auto planned = mine.deterministic
                            ? std::make_shared<const Topology>(topology_->without_speeds())
                            : topology_;
-  planner_ = std::make_unique<Planner>(planned, SelectionTable(mine.table));
+  planner_ = std::make_unique<Planner>(planned, SelectionTable(mine.table),
+                                       CostParameters(mine.deterministic ? nullptr : profile));
   for (const std::vector<int>& ranks : topology_->islands()) {
     if (ranks.size() > 1) engine_for(topology_->rank(ranks[0])).check(*topology_, ranks);
   }

@@ -5,45 +5,25 @@
 #include <queue>
 
 #include "base/status.h"
+#include "plan/island_cost.h"
 #include "plan/step_graph.h"
 
 namespace hetcomm {
-namespace {
 
-// ns to move bytes * factor at bandwidth * divisor bytes per second, rounded up.
-int64_t duration(int64_t bytes, int64_t bandwidth, int64_t factor = 1, int64_t divisor = 1) {
-  const __int128 work = static_cast<__int128>(bytes) * factor * 1'000'000'000;
+int64_t duration(__int128 bytes, int64_t bandwidth, int64_t factor, int64_t divisor) {
+  const __int128 work = bytes * factor * 1'000'000'000;
   const __int128 rate = static_cast<__int128>(bandwidth) * divisor;
   return static_cast<int64_t>((work + rate - 1) / rate);
 }
 
-// What one member moves through memory in an island step, in elements. Engines exchange through
-// shared memory: to publish or to fetch an element is a read and a write; to reduce one over n
-// members is n reads and a write.
-//   all_reduce of b:  publish b, reduce b / n, fetch b
-//   reduce_scatter:   publish what others own, reduce what it owns
-//   all_gather:       publish what it owns, fetch what others own
-//   all_to_all:       publish what it sends, fetch what it receives, copy what stays
-int64_t island_elements(const Step& step, int rank, int64_t members) {
-  int64_t elements = 0;
-  for (const Piece& piece : step.pieces) {
-    const int64_t count = piece.source.count;
-    switch (step.kind) {
-      case StepKind::island_all_reduce:
-        elements += 4 * count + (members + 1) * count / members;
-        break;
-      case StepKind::island_reduce_scatter:
-        elements += piece.to == rank ? (members + 1) * count : 2 * count;
-        break;
-      case StepKind::island_all_gather:
-        elements += 2 * count;
-        break;
-      default:
-        if (piece.from == rank || piece.to == rank) elements += 2 * count;
-    }
-  }
-  return elements;
+CostParameters::CostParameters(std::shared_ptr<const Profile> measured)
+    : profile(std::move(measured)) {
+  if (!profile) return;
+  memory_bandwidth = profile->memory_bandwidth;
+  step_overhead = profile->step_overhead;
 }
+
+namespace {
 
 // What one member sends or receives in an island step of a native library, in elements, by
 // algorithms that are optimal: reductions and copies to all by rings.
@@ -81,6 +61,7 @@ class Replay {
         devices_(topology.size()),
         host_cores_(topology.hosts().size(), 1),
         nics_(topology.hosts().size()) {
+    if (parameters.profile) places_ = parameters.profile->places(topology);
     for (int rank = 0; rank < topology.size(); ++rank) {
       int64_t& cores = host_cores_[topology.host_of(rank)];
       cores = std::max<int64_t>(cores, topology.rank(rank).cores);
@@ -201,15 +182,12 @@ class Replay {
 
   void run_island(const std::vector<int>& steps) {
     if (topology_.native(graph_.rank_of(steps[0]))) return run_native_island(steps);
-    int64_t start = 0, length = 0;
+    int64_t start = 0;
     for (int step : steps) {
-      const int rank = graph_.rank_of(step);
-      start = std::max({start, ready_[step], core_free_[rank]});
-      const int64_t elements =
-          island_elements(graph_.step(step), rank, static_cast<int64_t>(steps.size()));
-      length = std::max(length, core_time(rank, elements));
+      start = std::max({start, ready_[step], core_free_[graph_.rank_of(step)]});
     }
-    length += parameters_.island_latency;
+    const int64_t length = island_time(parameters_, topology_, graph_.rank_of(steps[0]),
+                                       graph_.step(steps[0]), element_size_);
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
       core_free_[rank] = start + length;
@@ -242,9 +220,7 @@ class Replay {
       out = occupy_nic(sender.out_free, sender.out_busy, start, bytes, bandwidth(from));
       in = occupy_nic(receiver.in_free, receiver.in_busy, start, bytes, bandwidth(to));
       sender.bytes_out += bytes;
-      latency = topology_.fabric_between(from, to) == Fabric::ethernet
-                    ? parameters_.link_latency_tcp
-                    : parameters_.link_latency_rdma;
+      latency = link_latency(from, to, bytes);
     }
     const Interval span{std::min(out.start, in.start), std::max(out.end, in.end) + latency};
     complete(send, span);
@@ -281,8 +257,27 @@ class Replay {
     return {start, free};
   }
 
+  // What a message between hosts takes beside its turn at the NICs.
+  int64_t link_latency(int from, int to, int64_t bytes) const {
+    const Fabric fabric = topology_.fabric_between(from, to);
+    if (parameters_.profile) {
+      const auto measured = parameters_.profile->messages.find(fabric);
+      if (measured != parameters_.profile->messages.end()) {
+        const int64_t turn = duration(bytes, std::min(bandwidth(from), bandwidth(to)));
+        return std::max<int64_t>(0, measured->second.at(bytes) - turn - parameters_.step_overhead);
+      }
+    }
+    return fabric == Fabric::ethernet ? parameters_.link_latency_tcp
+                                      : parameters_.link_latency_rdma;
+  }
+
   int64_t bandwidth(int rank) const {
-    const int64_t reported = topology_.host_bandwidth(topology_.host_of(rank));
+    const int host = topology_.host_of(rank);
+    if (!places_.empty()) {
+      const int64_t measured = parameters_.profile->hosts[places_[host]].bandwidth;
+      if (measured > 0) return measured;
+    }
+    const int64_t reported = topology_.host_bandwidth(host);
     return reported > 0 ? reported : parameters_.assumed_bandwidth;
   }
 
@@ -310,6 +305,7 @@ class Replay {
   std::vector<Device> devices_;  // by rank
   std::vector<int64_t> host_cores_;
   std::vector<Nics> nics_;
+  std::vector<int> places_;  // in the profile, by host; empty without one
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       queue_;
   int completed_ = 0;
@@ -320,9 +316,9 @@ class Replay {
 
 Cost predict(const Topology& topology, const std::vector<Plan>& plans,
              const CostParameters& parameters, Timeline* timeline) {
-  const int64_t slowest =
-      std::min({parameters.memory_bandwidth, parameters.assumed_bandwidth,
-                parameters.copy_bandwidth, parameters.device_bandwidth, parameters.ccl_bandwidth});
+  const int64_t slowest = std::min({parameters.memory_bandwidth, parameters.cache_bandwidth,
+                                    parameters.assumed_bandwidth, parameters.copy_bandwidth,
+                                    parameters.device_bandwidth, parameters.ccl_bandwidth});
   if (slowest <= 0) {
     throw Error(Code::invalid_argument,
                 "cost parameters: expected bandwidths above 0; got " + std::to_string(slowest));

@@ -67,8 +67,9 @@ std::string in_seconds(const Cost& cost) {
 
 }  // namespace
 
-Planner::Planner(std::shared_ptr<const Topology> topology, SelectionTable table)
-    : topology_(std::move(topology)), table_(std::move(table)) {
+Planner::Planner(std::shared_ptr<const Topology> topology, SelectionTable table,
+                 CostParameters parameters)
+    : topology_(std::move(topology)), table_(std::move(table)), parameters_(std::move(parameters)) {
   for (const SelectionTable::Row& row : table_.rows()) {
     if (row.algorithm == "auto" || find(row.collective, row.algorithm)) continue;
     throw Error(Code::invalid_argument, std::string("selection table, ") + name(row.collective) +
@@ -204,7 +205,7 @@ Planner::Choice Planner::choose(const Spec& spec) const {
     if (algorithm.collective != spec.collective) continue;
     Candidate candidate{&algorithm, algorithm.why_not(*topology_), {}};
     if (candidate.rejected.empty()) {
-      candidate.cost = predict(*topology_, build_all(priced, algorithm));
+      candidate.cost = predict(*topology_, build_all(priced, algorithm), parameters_);
     }
     choice.candidates.push_back(std::move(candidate));
   }

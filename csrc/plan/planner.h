@@ -25,11 +25,12 @@ struct Algorithm {
 };
 const std::vector<Algorithm>& algorithms();
 
-// Pure function (topology, spec, table) -> plan, with a cache. Thread-safe.
+// Pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe.
 class Planner {
  public:
   // Throws Error(invalid_argument) if the table names an algorithm that does not exist.
-  Planner(std::shared_ptr<const Topology> topology, SelectionTable table);
+  Planner(std::shared_ptr<const Topology> topology, SelectionTable table,
+          CostParameters parameters = {});
 
   // This rank's plan; nearly always a cache hit. Throws Error(invalid_argument) for a spec that
   // cannot be (root out of range, operation not defined for the dtype, negative count, an algorithm
@@ -74,6 +75,7 @@ class Planner {
 
   std::shared_ptr<const Topology> topology_;
   SelectionTable table_;
+  CostParameters parameters_;
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
   mutable std::map<std::pair<Collective, int>, const Algorithm*> selected_;  // by log2 of the bytes

@@ -92,7 +92,7 @@ class HetcommBackend(Backend):
     def predicted(self, case: Case) -> dict[str, float] | None:
         topology = self._comm.topology
         plans = plans_of(case, topology)
-        cost = _core.predict(topology, plans)
+        cost = _core.predict(topology, plans, _core.CostParameters(_core.Profile.setting()))
         legs = ("total", "island", "bridge", "staging")
         seconds = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
         scratch = max(plan.scratch_count for plan in plans) * ELEMENTS[case.dtype].size
@@ -143,9 +143,12 @@ def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
         count=case.count,
         in_place=case.in_place,
     )
-    planned = topology.without_speeds() if _core.deterministic() else topology
     table = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
-    plans: list[_core.Plan] = _core.Planner(planned, table).plan_all(spec)
+    if _core.deterministic():
+        planner = _core.Planner(topology.without_speeds(), table)
+    else:
+        planner = _core.Planner(topology, table, _core.CostParameters(_core.Profile.setting()))
+    plans: list[_core.Plan] = planner.plan_all(spec)
     return plans
 
 

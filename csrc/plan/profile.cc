@@ -1,0 +1,129 @@
+#include "plan/profile.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "base/status.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int64_t kLongest = int64_t{1} << 60;  // ns, which can still be added up
+
+std::string in_words(const Profile::Host& host) {
+  return std::to_string(host.ranks) + " ranks on " + std::to_string(host.cores) +
+         " processors with nics " + host.nics;
+}
+
+bool fits(const Profile::Host& measured, const Profile::Host& host) {
+  return measured.ranks >= host.ranks && measured.cores == host.cores && measured.nics == host.nics;
+}
+
+}  // namespace
+
+void Curve::add(int64_t bytes, int64_t nanoseconds) { points_.emplace_back(bytes, nanoseconds); }
+
+int64_t Curve::at(int64_t bytes) const {
+  auto after = std::upper_bound(points_.begin(), points_.end(), std::pair(bytes, INT64_MAX));
+  if (after == points_.begin()) return points_.front().second;
+  if (after == points_.end()) --after;
+  const auto& [from, begin] = *(after - 1);
+  const auto& [to, end] = *after;
+  const __int128 rise = static_cast<__int128>(end - begin) * (bytes - from) / (to - from);
+  return static_cast<int64_t>(std::min<__int128>(begin + rise, kLongest));
+}
+
+const Profile::Island* Profile::nearest(const IslandSize& size) const {
+  const Island* found = nullptr;
+  auto distance = [&](const Island& island) {
+    return std::pair(std::abs(island.size.members - size.members),
+                     std::abs(island.size.ranks - size.ranks));
+  };
+  for (const Island& island : islands) {
+    if (island.size.cores != size.cores) continue;
+    if (found == nullptr || distance(island) < distance(*found)) found = &island;
+  }
+  return found;
+}
+
+std::vector<int> Profile::places(const Topology& topology) const {
+  const int count = static_cast<int>(topology.hosts().size());
+  std::vector<int> order(count), place;
+  std::vector<Host> wanted;
+  for (int host = 0; host < count; ++host) {
+    order[host] = host;
+    wanted.push_back(profile_host(topology, host));
+  }
+  // Those with most ranks have the least choice.
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return wanted[a].ranks > wanted[b].ranks; });
+  std::set<int> taken;
+  auto take = [&](bool by_name) {
+    for (int host : order) {
+      for (int i = 0; place[host] < 0 && i < static_cast<int>(hosts.size()); ++i) {
+        if (taken.count(i) || !fits(hosts[i], wanted[host])) continue;
+        if (by_name && hosts[i].name != wanted[host].name) continue;
+        place[host] = i;
+        taken.insert(i);
+      }
+    }
+  };
+  // A host of a known name is taken for itself, unless that leaves none for another.
+  for (bool known : {true, false}) {
+    place.assign(count, -1);
+    taken.clear();
+    if (known) take(true);
+    take(false);
+    if (taken.size() == wanted.size()) return place;
+  }
+  for (int host : order) {
+    if (place[host] >= 0) continue;
+    std::string known;
+    for (const Host& each : hosts) known += (known.empty() ? "" : "; ") + in_words(each);
+    throw Error(Code::invalid_argument,
+                "the profile is of another topology: expected " + std::to_string(hosts.size()) +
+                    " hosts or part of them, " + known + "; got " + std::to_string(count) +
+                    " hosts, of which " + wanted[host].name + " has " + in_words(wanted[host]) +
+                    "; run hetcomm tune on these hosts, or unset HETCOMM_PROFILE");
+  }
+  return place;
+}
+
+std::string Profile::digest() const {
+  uint64_t value = 0xcbf29ce484222325;
+  for (unsigned char c : text()) value = (value ^ c) * 0x100000001b3;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+const std::vector<Collective>& profiled_collectives() {
+  static const std::vector<Collective> all = {Collective::all_reduce, Collective::reduce_scatter,
+                                              Collective::reduce,     Collective::all_gather,
+                                              Collective::broadcast,  Collective::all_to_all,
+                                              Collective::gather,     Collective::scatter};
+  return all;
+}
+
+Profile::Host profile_host(const Topology& topology, int host) {
+  const std::vector<int>& ranks = topology.hosts()[host];
+  Profile::Host found{topology.rank(ranks[0]).host_name, static_cast<int64_t>(ranks.size()), 1, "",
+                      0};
+  std::map<std::string, std::string> nics;  // each once, though several ranks list it
+  for (int rank : ranks) {
+    const RankInfo& info = topology.rank(rank);
+    found.cores = std::max<int64_t>(found.cores, info.cores);
+    for (const Nic& nic : info.nics) {
+      nics[nic.name] = std::string(name(nic.fabric)) + ":" + std::to_string(nic.bandwidth);
+    }
+  }
+  std::multiset<std::string> sorted;
+  for (const auto& [_, what] : nics) sorted.insert(what);
+  for (const std::string& what : sorted) found.nics += (found.nics.empty() ? "" : ",") + what;
+  if (found.nics.empty()) found.nics = "none";
+  return found;
+}
+
+}  // namespace hetcomm
