@@ -11,6 +11,7 @@ from hetcomm.demo.command import demo
 from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
 from hetcomm.topo import topo
+from hetcomm.tune.command import tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,6 +24,7 @@ app.command()(explain)
 app.command()(emulate)
 app.command()(demo)
 app.command()(bench)
+app.command()(tune)
 
 
 def main() -> None:

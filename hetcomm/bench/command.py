@@ -169,12 +169,12 @@ def check_options(
     settings.cases(2 if size is None else size)
 
 
-def run_here(settings: Settings, page: Page) -> None:
+def run_here(settings: Settings, page: Page, work: rank.Work = rank.run) -> None:
     """As a rank of a job. What another rank has told all of is said by rank 0 alone."""
     meeting = Meeting.of_job(os.environ, settings.timeout)
     assert meeting is not None
     try:
-        rank.run(settings, meeting, page.tell if meeting.rank == 0 else lambda event: None)
+        work(settings, meeting, page.tell if meeting.rank == 0 else lambda event: None)
     except (_core.Error, BenchError) as error:
         status = rank.status_of(error)
         if meeting.rank == 0 or not meeting.told:

@@ -40,12 +40,13 @@ class Folder:
 
     def __init__(self, path: Path, settings: Settings, tell: Tell) -> None:
         self.path, self._tell, self._read = path, tell, 0
+        self._program = settings.program
         self.changed = time.monotonic()
         (path / "settings.json").write_text(settings.to_json())
         (path / "events.jsonl").touch()
 
     def command(self) -> list[str]:
-        return [sys.executable, "-P", "-m", "hetcomm.bench.rank", str(self.path)]
+        return [sys.executable, "-P", "-m", self._program, str(self.path)]
 
     def pass_on(self) -> None:
         """The events since the last time."""

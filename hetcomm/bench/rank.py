@@ -27,6 +27,7 @@ EXIT_FAILED, EXIT_INVALID = 1, 2
 STORE = "HETCOMM_BENCH_STORE"  # the port at which the command serves a store for ranks it started
 
 Tell = Callable[[dict[str, Any]], None]
+Work = Callable[[Settings, Meeting, Tell], None]
 
 
 def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
@@ -66,7 +67,7 @@ def status_of(error: Exception) -> int:
     return EXIT_INVALID if isinstance(error, _core.InvalidArgumentError) else EXIT_FAILED
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, work: Work = run) -> int:
     settings = Settings.from_json((folder / "settings.json").read_text())
     meeting: Meeting | None = None
     try:
@@ -78,7 +79,7 @@ def main(folder: Path) -> int:
                     events.write(json.dumps(event) + "\n")
                     events.flush()
 
-            run(settings, meeting, tell)
+            work(settings, meeting, tell)
     except (_core.Error, BenchError) as error:
         status = status_of(error)
         told = {"error": str(error), "status": status, "time": time.monotonic()}

@@ -16,7 +16,8 @@ FACTOR = 2
 @dataclass(frozen=True)
 class Settings:
     """sizes: bytes. places: in place or not; None for what is usual. device: whose memory
-    torch's backends use. timeout: seconds that any rank waits for the others."""
+    torch's backends use. timeout: seconds that any rank waits for the others. program: the module
+    that ranks run where the command starts them."""
 
     collectives: tuple[str, ...]
     backends: tuple[str, ...]
@@ -29,6 +30,7 @@ class Settings:
     device: str = ""
     timeout: float = 60.0
     seed: int = 0
+    program: str = "hetcomm.bench.rank"
 
     def cases(self, ranks: int) -> list[Case]:
         """In the order in which they are measured; each once.

@@ -1,0 +1,111 @@
+"""The command line: `hetcomm tune my.profile`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hetcomm import _core, rendezvous
+from hetcomm.bench import rank
+from hetcomm.bench.command import check_options, on_cluster, run_here, start
+from hetcomm.bench.error import BenchError
+from hetcomm.bench.measure import Effort
+from hetcomm.bench.progress import Page
+from hetcomm.bench.settings import Settings, parse_sizes
+from hetcomm.emulate import ClusterError
+from hetcomm.tune.measure import COLLECTIVES, run
+from hetcomm.tune.table import show
+
+LADDER = "16:64M:4"
+SECONDS, TURNS, WARMUP = 0.04, 3, 2
+
+
+def settings_of(sizes: str, seconds: float = SECONDS, timeout: float = 60.0) -> Settings:
+    effort = Effort(seconds, warmup=WARMUP, turns=TURNS, check=False)
+    return Settings(
+        COLLECTIVES,
+        ("hetcomm",),
+        parse_sizes(sizes),
+        effort=effort,
+        timeout=timeout,
+        program="hetcomm.tune.measure",
+    )
+
+
+class Result(Page):
+    """Keeps the profile that the ranks tell in the end."""
+
+    profile = ""
+
+    def tell(self, event: dict[str, Any]) -> None:
+        super().tell(event)
+        self.profile = event.get("profile", self.profile)
+
+
+def tune(
+    output: Annotated[Path, typer.Argument(help="Where the profile goes.")] = Path(
+        "hetcomm.profile"
+    ),
+    sizes: Annotated[
+        str, typer.Option(help="At which to measure: from:to:factor, or a list 64,4k,1M.")
+    ] = LADDER,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Of timed calls, per collective and size.")
+    ] = SECONDS,
+    ranks: Annotated[
+        int | None, typer.Option(help="To start on this host (default: a rank per core).")
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Start the ranks of this emulated cluster instead.")
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(help="block, interleaved, random:SEED or host,host,... with --cluster."),
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show what is being measured.")] = True,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds that a rank waits for the others.")
+    ] = 60.0,
+) -> None:
+    """Measure islands and links, and write a profile that makes predictions hold.
+
+    As the command of a job (torchrun --no-python, mpiexec, srun, hetcomm emulate) it measures its
+    ranks; else it starts ranks on this host, or an emulated cluster. Set HETCOMM_PROFILE to the
+    file on every rank of a job, and plans are chosen by it. Exits with 0 if all went well, 1 if a
+    rank failed, 2 for what cannot be measured.
+    """
+    settings = settings_of(sizes, seconds, timeout)
+    if len(settings.sizes) < 2:
+        raise _core.InvalidArgumentError(
+            f'--sizes: expected at least 2, got "{sizes}"; a curve has two points'
+        )
+    job = rendezvous.job_of(os.environ)
+    check_options(settings, [], job, ranks, cluster, order)
+    if not output.absolute().parent.is_dir():
+        raise _core.InvalidArgumentError(
+            f"expected a folder {output.absolute().parent}, there is none; make it"
+        )
+    page = Result(progress and (job is None or job.rank == 0))
+    try:
+        with page:
+            if job is not None:
+                run_here(settings, page, run)
+            elif cluster is not None:
+                on_cluster(settings, cluster, order, page)
+            else:
+                start(settings, ranks or max(len(os.sched_getaffinity(0)), 2), page)
+    except (BenchError, ClusterError, _core.Error) as error:
+        if isinstance(error, _core.InvalidArgumentError):
+            raise
+        typer.echo(f"hetcomm tune: {error}", err=True)
+        status = 2 if isinstance(error, ClusterError) else rank.EXIT_FAILED
+        raise typer.Exit(status) from None
+    if job is None or job.rank == 0:
+        output.write_text(page.profile)
+        show(Console(width=None if sys.stdout.isatty() else 140), _core.Profile(page.profile))
+        typer.echo(f"Written: {output}; use it with HETCOMM_PROFILE={output.absolute()}")
