@@ -1,7 +1,8 @@
-"""The shortest time in which links can carry an all_reduce, whatever the algorithm."""
+"""The shortest time in which links can carry a collective, whatever the algorithm."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from studies.model import Layout
@@ -22,10 +23,37 @@ def capacities(layout: Layout, link: dict[str, Any]) -> list[float]:
     return [sum(rate * share for rate in of_host if rate) for of_host in rates]
 
 
-def all_reduce_seconds(size: int, capacities: list[float]) -> float:
-    """The optimum of this linear program: every host sends what its ranks contribute at least once,
-    so at least `size`, as does every result reach it; and in all, 2 (k-1) times `size` is sent,
-    which hosts share as they like beyond that. It has this closed form."""
-    hosts = len(capacities)
-    slowest = size / min(capacities)
-    return max(slowest, 2 * (hosts - 1) * size / sum(capacities))
+def least_bytes(
+    collective: str, size: int, hosts: Sequence[int]
+) -> tuple[list[float], list[float], float]:
+    """What each host must send and receive at least, and all of them together. size: of the largest
+    buffer; hosts: the ranks of each, two hosts or more; the root is on the first.
+
+    A byte that other hosts need leaves its host once, and comes to each of them once; so do sums.
+    """
+    ranks, others = sum(hosts), len(hosts) - 1
+    block = size / ranks
+    if collective == "all_to_all":
+        exchanged = [own * (ranks - own) * block for own in hosts]
+        return exchanged, exchanged, sum(exchanged)
+    if collective == "all_reduce":
+        whole = [float(size)] * len(hosts)
+        return whole, whole, 2.0 * others * size
+    if collective in ("broadcast", "reduce"):
+        many, one = [0.0, *[float(size)] * others], [float(size), *[0.0] * others]
+    else:  # all_gather, and reduce_scatter, which is its reverse
+        many, one = [(ranks - own) * block for own in hosts], [own * block for own in hosts]
+    if collective in ("reduce", "reduce_scatter"):
+        return many, one, sum(many)
+    return one, many, sum(many)
+
+
+def least_seconds(
+    collective: str, size: int, hosts: Sequence[int], capacities: Sequence[float]
+) -> float:
+    """The optimum of the linear program with these constraints, for hosts that may relay: what all
+    must send is shared as they like beyond what each must."""
+    sent, received, total = least_bytes(collective, size, hosts)
+    busiest = map(max, sent, received)
+    alone = [bytes / capacity for bytes, capacity in zip(busiest, capacities, strict=True)]
+    return max(*alone, total / sum(capacities))

@@ -28,6 +28,11 @@ def of_others(ranks: str) -> Run:
     return Run(Layout(ranks), LARGE, targets, OTHERS, seconds=0.3)
 
 
+def others_over_a_link(order: str, opponents: tuple[str, ...] = MPIS) -> Run:
+    layout = Layout("2+2", GBIT, order)
+    return Run(layout, (M, 16 * M), (within(1.05, M, 16 * M),), OTHERS, opponents, calls=7)
+
+
 def of_layout(ranks: str, order: str, opponents: tuple[str, ...] = MPIS) -> Run:
     layout = Layout(ranks, GBIT, order)
     return Run(
@@ -99,6 +104,10 @@ STUDIES = {
             ),
             Run(Layout("2+2"), (M, 16 * M, 64 * M), (within(1.5, 16 * M),), calls=14),
         ),
+    ),
+    "bridge-collectives": Study(
+        "all other collectives over a link",
+        (others_over_a_link("block"), others_over_a_link("interleaved", ())),
     ),
     "layouts": Study(
         "ranks in any order, and hosts with two NICs",

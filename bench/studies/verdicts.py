@@ -8,7 +8,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from hetcomm import _core
-from studies.bound import all_reduce_seconds, capacities
+from studies.bound import capacities, least_seconds
 from studies.model import MPIS, Outcome, Run, Target, Verdict
 
 Case = tuple[str, int]  # collective and bytes
@@ -138,8 +138,9 @@ def _beside_the_link(run: Run, target: Target, outcomes: Sequence[Outcome]) -> d
     for case, seconds in times.items():
         if target.kind == "round trips":
             found[case] = (median(seconds), links[0]["round_trip"], "TCP ping-pong")
-        elif target.kind == "bound" and case[0] == "all_reduce":
-            limit = all_reduce_seconds(case[1], capacities(run.layout, links[0]))
+        elif target.kind == "bound":
+            rates = capacities(run.layout, links[0])
+            limit = least_seconds(*case, run.layout.hosts, rates)
             found[case] = (median(seconds), limit, "wire bound")
     return found
 

@@ -150,6 +150,7 @@ def test_schedules() -> None:
     assert short.calls == 10 and short.samples * short.turns >= 1000
     long = schedule_of(0.5, Effort())
     assert (long.calls, long.samples, long.turns, long.lead) == (1, 1, 7, 0)
+    assert long.apart and not short.apart
     whole = schedule_of(1e-5, Effort(), whole=True)
     assert (whole.samples, whole.calls) == (1, short.calls * short.samples)
     given = schedule_of(1e-6, Effort(iterations=20, turns=4))

@@ -12,9 +12,11 @@ import peers
 import pytest
 import study
 from studies import report, running, verdicts
-from studies.bound import all_reduce_seconds, capacities
-from studies.catalogue import STUDIES
+from studies.bound import capacities, least_bytes, least_seconds
+from studies.catalogue import OTHERS, STUDIES
 from studies.model import Layout, Outcome, Plan, Run, Study, Target
+
+from hetcomm import _core
 
 
 def row(backend: str, median: float, size: int = 8, **more: Any) -> dict[str, Any]:
@@ -69,7 +71,40 @@ def test_open_mpi_yields_where_ranks_outnumber_cores() -> None:
     [([1, 1], 1), ([1, 0.5], 2), ([1, 1, 1], 4 / 3), ([1, 1, 0.25], 4), ([1, 1, 1, 1], 1.5)],
 )
 def test_wire_bound(rates: list[float], seconds: float) -> None:
-    assert all_reduce_seconds(100, [100 * rate for rate in rates]) == pytest.approx(seconds)
+    hosts = [2] * len(rates)
+    found = least_seconds("all_reduce", 100, hosts, [100 * rate for rate in rates])
+    assert found == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "collective, seconds",
+    [("all_gather", 1.5), ("reduce_scatter", 1.5), ("broadcast", 2), ("reduce", 2),
+     ("all_to_all", 1.5)],
+)  # fmt: skip
+def test_wire_bound_of_uneven_hosts(collective: str, seconds: float) -> None:
+    found = least_seconds(collective, 800, [1, 3], [800, 400])
+    assert found == pytest.approx(seconds)
+    three = least_seconds("broadcast", 800, [1, 1, 1], [800, 800, 800])
+    assert three == 1  # whoever has a part passes it on
+
+
+@pytest.mark.parametrize("hosts", [[2, 2], [1, 3], [4, 1]])
+@pytest.mark.parametrize("collective", ["all_reduce", *OTHERS])
+def test_plans_of_two_hosts_send_no_more(collective: str, hosts: list[int]) -> None:
+    cluster = [_core.RankInfo(host=f"{i}") for i, ranks in enumerate(hosts) for _ in range(ranks)]
+    topology, ranks = _core.Topology(cluster), sum(hosts)
+    size = ranks << 18
+    blocks = collective in ("all_gather", "reduce_scatter", "all_to_all")
+    spec = _core.Spec(
+        _core.Collective.__members__[collective],
+        _core.Dtype.float32,
+        _core.ReduceOp.sum,
+        count=size // 4 // (ranks if blocks else 1),
+    )
+    assert spec.largest_buffer(ranks) == size
+    cost = _core.predict(topology, _core.Planner(topology).plan_all(spec))
+    sent, received, total = least_bytes(collective, size, hosts)
+    assert cost.bridge_bytes == max(sent) and sum(sent) == sum(received) == total
 
 
 def test_capacities_follow_what_was_measured() -> None:
