@@ -72,21 +72,24 @@ class Explanation:
 def topology_of(described: cluster.Cluster) -> _core.Topology:
     """What the ranks of an emulated cluster would find, one core for each."""
 
-    def nic_of(index: int, nic: cluster.Nic) -> _core.Nic:
+    def nic_of(place: int, index: int, nic: cluster.Nic) -> _core.Nic:
+        ethernet = nic.fabric == "ethernet"
         return _core.Nic(
             name=f"eth{index}",
             interface=f"eth{index}",
             fabric=_core.fabric_from_name(nic.fabric),
             bandwidth=nic.slower // 8 if nic.slower is not None else UNSHAPED_BYTES_PER_SECOND,
-            bandwidth_known=nic.slower is not None,
+            bandwidth_known=True,
             numa=nic.numa,
+            address=cluster.address(place, index) if ethernet else "",
+            subnet=cluster.subnet(index) if ethernet else "",
         )
 
     infos = []
     for place in described.placement:
         host = described.hosts[place]
         nics = sorted(
-            (nic_of(index, nic) for index, nic in enumerate(host.nics)),
+            (nic_of(place, index, nic) for index, nic in enumerate(host.nics)),
             key=lambda nic: nic.bandwidth,
             reverse=True,
         )
@@ -96,6 +99,7 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
             vendor=host.vendor,
             cores=host.ranks,
             nics=nics,
+            rails=True,
         )
         if host.vendor in cluster.GPU_VENDORS:
             info.memory = _core.Memory.device

@@ -195,6 +195,7 @@ def describe(
                 "fabric": link.fabric,
                 "bandwidth": link.bandwidth,
                 "staged": list(link.staged),
+                "nics": list(link.nics),
             }
             for link in links_between_islands(topology)
         ],

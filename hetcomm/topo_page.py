@@ -17,13 +17,15 @@ class IslandLink:
     """What connects two islands.
 
     bandwidth: bytes per second and direction, None in one host. staged: at which ends messages pass
-    through host memory, since the rank's memory is a device's.
+    through host memory, since the rank's memory is a device's. nics: of each end, those that
+    messages use together, empty where one carries them.
     """
 
     islands: tuple[int, int]
     fabric: str
     bandwidth: int | None
     staged: tuple[bool, bool]
+    nics: tuple[list[str], list[str]] = ([], [])
 
 
 def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
@@ -43,8 +45,15 @@ def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
             any(topology.staged(x, y) for x, y in pairs),
             any(topology.staged(y, x) for x, y in pairs),
         )
-        links.append(IslandLink((a, b), fabric.name, bandwidth, staged))
+        nics = max((nic_names(topology, x, y) for x, y in pairs), key=lambda names: len(names[0]))
+        links.append(IslandLink((a, b), fabric.name, bandwidth, staged, nics))
     return links
+
+
+def nic_names(topology: _core.Topology, a: int, b: int) -> tuple[list[str], list[str]]:
+    """Those of each end that messages between the ranks use together; none where one is enough."""
+    rails, ends = topology.rails(a, b), (topology.rank(a).nics, topology.rank(b).nics)
+    return [ends[0][rail.own].name for rail in rails], [ends[1][rail.peer].name for rail in rails]
 
 
 def link_table(links: list[IslandLink]) -> Table:
@@ -56,7 +65,8 @@ def link_table(links: list[IslandLink]) -> Table:
     alike: dict[tuple[str, int | None, tuple[bool, bool]], list[str]] = {}
     for link in links:
         name = f"{link.islands[0]} - {link.islands[1]}"
-        alike.setdefault((link.fabric, link.bandwidth, link.staged), []).append(name)
+        kind = link.fabric + (f", {len(link.nics[0])} NICs together" if link.nics[0] else "")
+        alike.setdefault((kind, link.bandwidth, link.staged), []).append(name)
     ends = {
         (False, False): "at no end",
         (True, False): "at the first end",

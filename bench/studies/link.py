@@ -16,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 
-from hetcomm.emulate.network import address
+from hetcomm.emulate.cluster import address
 
 PORT, BOUND, SECONDS, FASTEST = 29700, 30.0, 0.2, 8e9
 CHUNK, TURNS, ROUNDS = 256 << 10, 4, 1000

@@ -81,6 +81,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("device", &RankInfo::device)
       .def_readwrite("ccl", &RankInfo::ccl)
       .def_readwrite("float8", &RankInfo::float8)
+      .def_readwrite("rails", &RankInfo::rails)
       .def_readwrite("island", &RankInfo::island)
       .def_readwrite("nics", &RankInfo::nics)
       .def_readwrite("warnings", &RankInfo::warnings)
@@ -111,6 +112,11 @@ void bind_topology(py::module_& module) {
       .def_readonly("devices", &IslandNetwork::Member::devices)
       .def_readonly("gid", &IslandNetwork::Member::gid)
       .def_readonly("interface", &IslandNetwork::Member::interface);
+
+  py::class_<Rail>(module, "Rail", "One of several NICs that carry a message together.")
+      .def_readonly("own", &Rail::own)
+      .def_readonly("peer", &Rail::peer)
+      .def_readonly("bandwidth", &Rail::bandwidth);
 
   py::class_<Topology>(module, "Topology",
                        "What all ranks agreed on, from their facts in order of rank. Immutable.")
@@ -175,9 +181,17 @@ void bind_topology(py::module_& module) {
       .def(
           "uplink", [](const Topology& self, int rank) { return self.uplink(checked(self, rank)); },
           "The rank's fair share of its host's bandwidth, bytes per second and direction.")
-      .def("fabric_between", [](const Topology& self, int a, int b) {
-        return self.fabric_between(checked(self, a), checked(self, b));
-      });
+      .def("fabric_between",
+           [](const Topology& self, int a, int b) {
+             return self.fabric_between(checked(self, a), checked(self, b));
+           })
+      .def(
+          "rails",
+          [](const Topology& self, int a, int b) {
+            return self.rails(checked(self, a), checked(self, b));
+          },
+          py::arg("a"), py::arg("b"),
+          "The NICs that long messages between them use together, by index at each end.");
 }
 
 const Binding facts(10, bind_facts);

@@ -10,6 +10,7 @@
 
 #include "base/deadline.h"
 #include "core/binding.h"
+#include "transport/rails.h"
 #include "transport/ucx/ucx.h"
 
 namespace py = pybind11;
@@ -27,7 +28,8 @@ using SharedRequest = std::shared_ptr<BoundRequest>;
 // A transport and the requests it has not completed yet, which must outlive Python's interest.
 struct BoundTransport {
   std::vector<SharedRequest> pending;
-  std::unique_ptr<Transport> transport;  // destroyed first
+  std::unique_ptr<Transport> transport;          // destroyed before the requests
+  std::vector<std::unique_ptr<Transport>> over;  // of rails; destroyed first
 
   SharedRequest keep(py::buffer_info buffer) {
     pending.push_back(std::make_shared<BoundRequest>(BoundRequest{{}, std::move(buffer)}));
@@ -149,6 +151,23 @@ void bind(py::module_& module) {
         return bound;
       },
       py::arg("interfaces") = std::vector<std::string>(), py::arg("rdma") = true);
+  module.def(
+      "make_rails",
+      [](const std::vector<std::string>& interfaces, const std::vector<int64_t>& bandwidths,
+         uint64_t mark) {
+        auto bound = std::make_shared<BoundTransport>();
+        std::vector<RailTransport> rails;
+        for (size_t i = 0; i < interfaces.size(); ++i) {
+          bound->over.push_back(make_ucx_transport({interfaces[i]}, /*rdma=*/false));
+          rails.push_back({bound->over.back().get(), bandwidths.at(i)});
+        }
+        bound->transport = make_rails(std::move(rails), mark);
+        return bound;
+      },
+      py::arg("interfaces"), py::arg("bandwidths"), py::arg("mark"),
+      "Several interfaces used together, each in proportion to its bandwidth in bytes per second.");
+  module.def("divide", &divide, py::arg("bytes"), py::arg("bandwidths"),
+             "The bytes of a message that each of several NICs carries.");
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or why there is none.");
 }
 

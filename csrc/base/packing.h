@@ -45,6 +45,14 @@ class Unpacker {
     at_ += length;
     return bytes_.substr(at_ - length, length);
   }
+  // Throws likewise when there is more.
+  void end() const {
+    if (at_ == bytes_.size()) return;
+    throw Error(Code::invalid_argument, "a record from another rank: expected its end, got " +
+                                            std::to_string(bytes_.size() - at_) +
+                                            " more bytes; run the same hetcomm version on every "
+                                            "rank");
+  }
 
  private:
   void require(uint64_t more) const {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -153,10 +154,17 @@ class Communicator {
   struct Prepared {
     std::string island;      // by the first member of an island: what its engine needs
     std::string ip_address;  // of links from peers that no RDMA network leads to; mostly empty
+    // Of links from peers with which it uses this NIC and others together, by index; likewise.
+    std::map<int, std::string> nic_addresses;
+
+    std::string pack() const;
+    static Prepared unpack(const std::string& bytes);
   };
   std::vector<Prepared> prepare(const IslandSetup& setup, Agreement& agreement);
   void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
                const Deadline& deadline);
+  // The transport that leads to a peer, and what its connect() takes.
+  PeerAddress peer_address(int peer, const Member& member, const Prepared& prepared) const;
   std::vector<Member> exchange(Store& store, const Member& mine, const Agreement& agreement);
   Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,

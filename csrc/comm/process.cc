@@ -110,8 +110,11 @@ std::shared_ptr<Executor> Executor::process() {
     none = error.status();
     log(LogLevel::info, none.text());
   }
-  executor = std::make_shared<Executor>(std::move(transport), none,
-                                        [nics] { return make_ip_transport(nics); });
+  const MakeTransports others{
+      [nics] { return make_ip_transport(nics); },
+      [](const std::string& interface) { return make_ucx_transport({interface}, /*rdma=*/false); },
+  };
+  executor = std::make_shared<Executor>(std::move(transport), none, others);
   return executor;
 }
 

@@ -121,13 +121,19 @@ std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& set
         const auto held = executor_->lock();
         mine.ip_address = transport->address(false);
       }
-      return Packer().put(mine.island).put(mine.ip_address).take();
+      for (int peer = 0; peer < size(); ++peer) {
+        for (const Rail& rail : topology_->rails(rank(), peer)) {
+          const std::string& interface = topology_->rank(rank()).nics[rail.own].interface;
+          if (mine.nic_addresses.contains(rail.own)) continue;
+          Transport* over = executor_->nic_transport(interface);
+          const auto held = executor_->lock();
+          mine.nic_addresses[rail.own] = over->address(false);
+        }
+      }
+      return mine.pack();
     });
     std::vector<Prepared> prepared;
-    for (const std::string& bytes : packed) {
-      Unpacker from(bytes);
-      prepared.push_back({from.text(), from.text()});
-    }
+    for (const std::string& bytes : packed) prepared.push_back(Prepared::unpack(bytes));
     return prepared;
   } catch (const Error&) {
     if (!mine.island.empty()) engine.discard(mine.island);
@@ -143,6 +149,7 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
     if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
+    mine.info.rails = mine.info.rails && executor_->knows_rails();
     device_ = open_device(mine.info, executor_->transport(), options_.device);
     mine.info.libraries["ucx"] = executor_->transport() ? executor_->transport()->version()
                                                         : executor_->no_transport().text();
@@ -207,14 +214,8 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
   std::vector<PeerAddress> peers;
   std::vector<std::string> contacts;
   for (int peer = 0; peer < size(); ++peer) {
-    const Member& member = setup.members[peer];
-    const bool same = topology_->same_host(rank(), peer);
-    Transport* transport =
-        without_rdma(*topology_, rank(), peer) ? executor_->ip_transport() : executor_->transport();
-    std::string address = same ? member.local_address : member.network_address;
-    if (without_rdma(*topology_, peer, rank())) address = prepared[peer].ip_address;
-    peers.push_back({transport, std::move(address), member.number});
-    contacts.push_back(member.contact);
+    peers.push_back(peer_address(peer, setup.members[peer], prepared[peer]));
+    contacts.push_back(setup.members[peer].contact);
   }
   std::unique_ptr<Island> island;
   if (setup.ranks().size() > 1) {
@@ -230,6 +231,45 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
   queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
                                           executor_->no_transport());
   if (health_) health_->begin(contacts, setup.members[0].secret, deadline);
+}
+
+PeerAddress Communicator::peer_address(int peer, const Member& member,
+                                       const Prepared& prepared) const {
+  const std::vector<Rail> rails = topology_->rails(rank(), peer);
+  if (!rails.empty()) {
+    Transports::Nics nics;
+    std::vector<std::string> addresses;
+    for (const Rail& rail : rails) {
+      nics.emplace_back(topology_->rank(rank()).nics[rail.own].interface, rail.bandwidth);
+      addresses.push_back(prepared.nic_addresses.at(rail.peer));
+    }
+    return {executor_->rails(nics), rails_address(addresses), member.number};
+  }
+  Transport* transport =
+      without_rdma(*topology_, rank(), peer) ? executor_->ip_transport() : executor_->transport();
+  const bool same = topology_->same_host(rank(), peer);
+  std::string address = same ? member.local_address : member.network_address;
+  if (without_rdma(*topology_, peer, rank())) address = prepared.ip_address;
+  return {transport, std::move(address), member.number};
+}
+
+std::string Communicator::Prepared::pack() const {
+  Packer packer;
+  packer.put(island).put(ip_address).put(static_cast<uint64_t>(nic_addresses.size()));
+  for (const auto& [nic, address] : nic_addresses) {
+    packer.put(static_cast<uint64_t>(nic)).put(address);
+  }
+  return packer.take();
+}
+
+Communicator::Prepared Communicator::Prepared::unpack(const std::string& bytes) {
+  Unpacker from(bytes);
+  Prepared prepared{from.text(), from.text(), {}};
+  for (uint64_t left = from.number(); left > 0; --left) {
+    const int nic = static_cast<int>(from.number());
+    prepared.nic_addresses[nic] = from.text();
+  }
+  return prepared;
 }
 
 std::vector<Member> Communicator::exchange(Store& store, const Member& mine,

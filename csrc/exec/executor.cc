@@ -39,11 +39,11 @@ void add_to(int epoll, int descriptor) {
 
 }  // namespace
 
-Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport,
-                   MakeTransport make_ip_transport)
-    : transport_(std::move(transport)),
-      no_transport_(std::move(no_transport)),
-      make_ip_transport_(std::move(make_ip_transport)) {
+Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make)
+    : no_transport_(std::move(no_transport)),
+      data_events_(epoll_create1(EPOLL_CLOEXEC)),
+      transports_(std::move(transport), std::move(make),
+                  [this](int descriptor) { add_to(data_events_, descriptor); }) {
   std::random_device random;
   wake_address_ = "hetcomm-" + std::to_string(getpid()) + "-" + std::to_string(random()) +
                   std::to_string(random());
@@ -56,11 +56,9 @@ Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport,
   }
   news_ = make_eventfd();
   kick_ = make_eventfd();
-  data_events_ = epoll_create1(EPOLL_CLOEXEC);
   control_events_ = epoll_create1(EPOLL_CLOEXEC);
   add_to(data_events_, wake_socket_);
   add_to(data_events_, news_);
-  if (transport_) add_to(data_events_, transport_->event_fd());
   add_to(control_events_, kick_);
   thread_ = std::thread([this] { loop(); });
 }
@@ -73,21 +71,24 @@ void Executor::stop() {
 
 Executor::~Executor() {
   stop();
-  transport_.reset();
-  ip_transport_.reset();
   for (int descriptor : {data_events_, control_events_, wake_socket_, news_, kick_}) {
     close(descriptor);
   }
 }
 
 Transport* Executor::ip_transport() {
-  if (transport_ == nullptr || !make_ip_transport_) return transport_.get();
   const auto held = lock();
-  if (!ip_transport_) {
-    ip_transport_ = make_ip_transport_();
-    add_to(data_events_, ip_transport_->event_fd());
-  }
-  return ip_transport_.get();
+  return transports_.over_ip();
+}
+
+Transport* Executor::nic_transport(const std::string& interface) {
+  const auto held = lock();
+  return transports_.over(interface);
+}
+
+Transport* Executor::rails(const Transports::Nics& nics) {
+  const auto held = lock();
+  return transports_.rails(nics, Paths::kRailsMark);
 }
 
 void Executor::wake(const std::string& address) const {
@@ -267,9 +268,7 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
 
 bool Executor::progress_transports() {
   if (reached_) reached_->enter();
-  bool moved = transport_ && transport_->progress();
-  if (ip_transport_) moved |= ip_transport_->progress();
-  return moved;
+  return transports_.progress();
 }
 
 bool Executor::progress_all(Completed& completed) {

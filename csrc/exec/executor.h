@@ -11,6 +11,7 @@
 
 #include "exec/numbers.h"
 #include "exec/run.h"
+#include "exec/transports.h"
 
 namespace hetcomm {
 
@@ -47,22 +48,24 @@ class Executor {
  public:
   static std::shared_ptr<Executor> process();
 
-  using MakeTransport = std::function<std::unique_ptr<Transport>()>;
-  // `transport` may be null with the reason in `no_transport`. `make_ip_transport` makes what
-  // ip_transport() returns; without it, `transport` serves for that as well.
-  Executor(std::unique_ptr<Transport> transport, Status no_transport,
-           MakeTransport make_ip_transport = nullptr);
+  // `transport` may be null with the reason in `no_transport`; `make`: the others.
+  Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make = {});
   ~Executor();
   Executor(const Executor&) = delete;
 
   // Ends the thread; for process exit. Waiting threads still move things forward.
   void stop();
 
-  Transport* transport() { return transport_.get(); }
+  Transport* transport() { return transports_.main(); }
   const Status& no_transport() const { return no_transport_; }
   // The transport to peers that no RDMA network leads to. It knows no RDMA port, because UCX may
   // take any RoCE address for one that it can reach. Made at the first call; throws Error.
   Transport* ip_transport();
+  // Whether several NICs can be used together; the transport over one of them alone, and that over
+  // some, with their bandwidths. Made at the first call; throw Error.
+  bool knows_rails() const { return transports_.knows_rails(); }
+  Transport* nic_transport(const std::string& interface);
+  Transport* rails(const Transports::Nics& nics);
   // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
   // all the time, make way for whoever asks for it so.
   std::unique_lock<std::mutex> lock();
@@ -106,7 +109,6 @@ class Executor {
 
   bool progress_all(Completed& completed);  // under the lock
   bool progress_transports();               // likewise
-  bool prepare_transports_to_sleep();       // likewise; see Transport
   bool progress_queue(RunQueue& queue, Completed& completed);
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);
@@ -120,10 +122,7 @@ class Executor {
   void sleeping(bool asleep);
   void loop();
 
-  std::unique_ptr<Transport> transport_;
   Status no_transport_;
-  MakeTransport make_ip_transport_;
-  std::unique_ptr<Transport> ip_transport_;  // null unless some peer needs it
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
   // Whose memory the transport may be given: UCX works on it in the context of the calling thread.
@@ -143,12 +142,13 @@ class Executor {
   std::atomic<int> sleepers_{0};     // threads inside epoll_wait
   std::atomic<int> contenders_{0};   // threads that want the lock for something short
 
-  int data_events_ = -1;     // epoll: transports, wake socket, news
+  int data_events_;          // epoll: transports, wake socket, news
   int control_events_ = -1;  // epoll: monitors' descriptors, kick
   int wake_socket_ = -1;
   int news_ = -1;  // eventfd: a run was completed by another thread
   int kick_ = -1;  // eventfd: for the progress thread
   std::string wake_address_;
+  Transports transports_;
 
   std::recursive_mutex monitor_mutex_;
   std::vector<std::shared_ptr<Monitor>> monitors_;

@@ -53,6 +53,8 @@ class Paths {
   static constexpr int kMaxRanks = 1 << 13;
   static constexpr uint32_t kMaxCommunicators = 1 << 13;
   static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
+  // Of the call hash in both kinds of tags; see make_rails().
+  static constexpr uint64_t kRailsMark = 1;
   static_assert(kDtypes <= kMessageHash + 1, "the call hash of a message is its dtype");
   uint64_t send_tag(int to, uint64_t body) const {
     return tag(peers_[to].communicator, rank_, body);

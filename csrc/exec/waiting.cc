@@ -95,11 +95,6 @@ void Executor::sleeping(bool asleep) {
   }
 }
 
-bool Executor::prepare_transports_to_sleep() {
-  return (!transport_ || transport_->prepare_to_sleep()) &&
-         (!ip_transport_ || ip_transport_->prepare_to_sleep());
-}
-
 void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
   Completed completed;
   {
@@ -111,7 +106,7 @@ void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
     sleeping(true);
     ++sleepers_;
     bool moved = progress_all(completed);
-    if (!moved && !prepare_transports_to_sleep()) moved = true;
+    if (!moved && !transports_.prepare_to_sleep()) moved = true;
     // Whoever completes it looks for sleepers after that, so one of the two sees the other.
     if (awaited && awaited->done()) moved = true;
     if (moved) {
@@ -209,7 +204,7 @@ void Executor::loop() {
     if (poll_now) {
       last_poll = Clock::now();
       // Peers that close their links need an answer even while nothing goes on here.
-      if (transport_ && mutex_.try_lock()) {
+      if (transport() && mutex_.try_lock()) {
         for (int turns = 0; turns < 64 && progress_transports(); ++turns) {
         }
         mutex_.unlock();

@@ -67,6 +67,8 @@ RankInfo probe_rank() {
   info.cores = allowed_processors();
   info.island = setting("HETCOMM_ISLAND", "");
   info.nics = choice.taken;
+  // Whoever tells UCX what to use has chosen.
+  info.rails = !environment_variable("UCX_NET_DEVICES") && !environment_variable("UCX_TLS");
   info.warnings = choice.warnings;
   return info;
 }

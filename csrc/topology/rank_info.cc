@@ -32,7 +32,7 @@ Value value_of(const std::string& text, const char* const (&names)[count],
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 4";
+constexpr const char* heading = "hetcomm rank 5";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 
@@ -178,6 +178,7 @@ std::string serialize(const RankInfo& info) {
       << "device\t" << escape(info.device) << '\n'
       << "ccl\t" << escape(info.ccl) << '\n'
       << "float8\t" << (info.float8 ? '1' : '0') << '\n'
+      << "rails\t" << (info.rails ? '1' : '0') << '\n'
       << "island\t" << escape(info.island) << '\n';
   for (Fabric fabric : info.direct) out << "direct\t" << name(fabric) << '\n';
   for (const Nic& nic : info.nics) {
@@ -199,8 +200,8 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host",    "host_name", "vendor", "cores",  "memory",
-                                   "kernels", "device",    "ccl",    "float8", "island"};
+  std::set<std::string> missing = {"host",   "host_name", "vendor", "cores", "memory", "kernels",
+                                   "device", "ccl",       "float8", "rails", "island"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -229,6 +230,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "device") info.device = parser.text(1);
       if (key == "ccl") info.ccl = parser.text(1);
       if (key == "float8") info.float8 = parser.flag(1);
+      if (key == "rails") info.rails = parser.flag(1);
       if (key == "island") info.island = parser.text(1);
     } else {
       parser.fail("each fact of a rank once, direct, nic, warning or library", quoted(key));

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "topology/networks.h"
+#include "topology/rails.h"
 
 namespace hetcomm {
 namespace {
@@ -122,17 +123,9 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
     hosts_[entry->second].push_back(static_cast<int>(rank));
     host_of_.push_back(entry->second);
   }
-  const std::vector<int> bridge_nics = find_bridge_nics(ranks_, island_of_);
-  for (const auto& members : hosts_) {
-    int64_t bandwidth = 0;
-    std::set<std::string> counted;
-    for (int member : members) {
-      if (bridge_nics[member] < 0) continue;
-      const Nic& nic = ranks_[member].nics[bridge_nics[member]];
-      if (counted.insert(nic.name).second) bandwidth += nic.bandwidth;
-    }
-    host_bandwidth_.push_back(bandwidth);
-  }
+  const std::set<std::string> unlike = unlike_networks(ranks_);
+  for (const RankInfo& info : ranks_) rail_candidates_.push_back(rail_candidates(info, unlike));
+  count_bridge_nics();
   std::vector<int> everyone(ranks_.size());
   for (size_t rank = 0; rank < ranks_.size(); ++rank) everyone[rank] = static_cast<int>(rank);
   levels_ = {{"island", islands_}};
@@ -155,6 +148,43 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
     }));
   }
   fingerprint_ = hash(ranks_);
+}
+
+void Topology::count_bridge_nics() {
+  const std::vector<int> first = find_bridge_nics(ranks_, island_of_);
+  // Ranks whose candidates are alike stand for each other.
+  std::map<std::string, std::vector<int>> alike;
+  for (int rank = 0; rank < size(); ++rank) alike[rail_candidates_[rank].key].push_back(rank);
+  for (const auto& members : hosts_) {
+    std::map<std::string, int64_t> counted;                     // by name
+    std::map<std::pair<std::string, int>, bool> uses_together;  // by candidates and island
+    for (int member : members) {
+      const std::vector<Nic>& nics = ranks_[member].nics;
+      const std::pair kind(rail_candidates_[member].key, island_of_[member]);
+      const auto [known, is_new] = uses_together.emplace(kind, false);
+      for (const auto& [key, others] : alike) {
+        if (!is_new || rail_candidates_[member].nics.size() < 2) break;
+        const auto other = std::find_if(others.begin(), others.end(), [&](int rank) {
+          return !same_host(rank, member) && island_of_[rank] != island_of_[member];
+        });
+        if (other == others.end()) continue;
+        for (const Rail& rail : rails(member, *other)) {
+          counted[nics[rail.own].name] = nics[rail.own].bandwidth;
+          known->second = true;
+        }
+      }
+      if (known->second || first[member] < 0) continue;
+      counted[nics[first[member]].name] = nics[first[member]].bandwidth;
+    }
+    int64_t bandwidth = 0;
+    for (const auto& [name, own] : counted) bandwidth += own;
+    host_bandwidth_.push_back(bandwidth);
+  }
+}
+
+std::vector<Rail> Topology::rails(int a, int b) const {
+  if (fabric_between(a, b) != Fabric::ethernet) return {};
+  return find_rails(ranks_[a], rail_candidates_[a], ranks_[b], rail_candidates_[b]);
 }
 
 int64_t Topology::uplink(int rank) const {

@@ -50,6 +50,7 @@ struct RankInfo {
   std::string device;                            // for people: "NVIDIA H200 0000:1b:00.0"
   std::string ccl;                               // its native library: "NCCL 2.28.3"
   bool float8 = false;                           // which reduces 8-bit floats on its device
+  bool rails = false;                            // its transport can use several NICs together
   std::string island;                            // label that the user groups by, mostly empty
   std::vector<Nic> nics;                         // usable ones, best first
   std::vector<std::string> warnings;             // ports that lack a setting only, and the remedy
@@ -62,6 +63,14 @@ struct RankInfo {
 std::string serialize(const RankInfo& info);
 RankInfo parse_rank_info(
     const std::string& text);  // throws Error(invalid_argument), names the line
+
+// One of several NICs that carry a message together, by index at each end.
+struct Rail {
+  int own = 0, peer = 0;
+  int64_t bandwidth = 0;  // of the slower end, bytes per second
+
+  bool operator==(const Rail&) const = default;
+};
 
 // The network that the native library of an island uses between hosts: the best one that all
 // members share.
@@ -84,6 +93,12 @@ struct Level {
   // "island", "host" (unless a native library's island spans hosts), "cluster"
   std::string name;
   std::vector<std::vector<int>> groups;  // each sorted by rank; groups sorted by first rank
+};
+
+// What of a rank's NICs may be a rail.
+struct RailCandidates {
+  std::vector<int> nics;  // by index, each on another network
+  std::string key;        // equal for ranks that have the same rails to anybody
 };
 
 // What all ranks agreed on: an immutable value, equal on every rank, shared freely.
@@ -119,13 +134,17 @@ class Topology {
   const std::vector<Level>& levels() const { return levels_; }
 
   // Bytes per second and direction that leave a rank's host, and the rank's fair share of it: the
-  // sum of its ranks' distinct bridge NICs, each rank's first one, or plain Ethernet on hosts that
-  // share no RDMA network with some other island. 0 if no rank of the host listed any.
+  // sum of its ranks' distinct bridge NICs, each rank's rails to other islands, else its first one,
+  // or plain Ethernet on hosts that share no RDMA network with some other island. 0 if no rank of
+  // the host listed any.
   int64_t host_bandwidth(int host) const { return host_bandwidth_[host]; }
   int64_t uplink(int rank) const;
   // The best fabric of which both ranks are on one network: shm on one host, else infiniband, roce,
   // or ethernet, which is taken for granted because RDMA ports carry IP too.
   Fabric fabric_between(int a, int b) const;
+  // The NICs that long messages from `a` to `b` use together, the fastest first; empty where one
+  // carries them, or RDMA does. From `b` to `a` they are the same in the same order.
+  std::vector<Rail> rails(int a, int b) const;
 
   // The same ranks, hosts and islands, as if all links and processors were alike: what is planned
   // over it does not depend on what a run finds of them.
@@ -135,11 +154,14 @@ class Topology {
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  void count_bridge_nics();
+
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
   std::vector<int> island_of_, index_in_island_, host_of_;
   std::vector<bool> stages_;
   std::vector<IslandNetwork> networks_;
+  std::vector<RailCandidates> rail_candidates_;
   std::vector<int64_t> host_bandwidth_;
   std::vector<Level> levels_;
   uint64_t fingerprint_ = 0;

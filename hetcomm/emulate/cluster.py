@@ -76,6 +76,15 @@ class Cluster:
         return len(self.placement)
 
 
+def address(host: int, nic: int) -> str:
+    """198.18.0.0/15 is reserved for benchmarks; every NIC index gets its own /24 of it."""
+    return f"198.18.{nic}.{host + 1}"
+
+
+def subnet(nic: int) -> str:
+    return f"198.18.{nic}.0/24"
+
+
 def load(path: str | Path) -> Cluster:
     """The cluster a TOML file describes. Raises ClusterError naming the file and the key."""
     try:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from . import vendors
-from .cluster import Cluster
-from .network import address
+from .cluster import Cluster, address
 
 # Inside a host's private tmpfs, which is gone with the host.
 PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from . import kernel
-from .cluster import Cluster, Host, Nic, format_rate
+from .cluster import Cluster, Host, Nic, address, format_rate
 from .error import refusal
 from .result import LinkUse
 
@@ -19,11 +19,6 @@ QUEUE_SECONDS = 0.01
 SMALLEST_QUEUE = 256 * 1024
 LARGEST_SEGMENT = 65536
 HEADER = 64  # room for the link header, which the segment size does not count
-
-
-def address(host: int, nic: int) -> str:
-    """198.18.0.0/15 is reserved for benchmarks; every NIC index gets its own /24 of it."""
-    return f"198.18.{nic}.{host + 1}"
 
 
 def hardware_address(host: int, nic: int) -> str:

@@ -3,8 +3,8 @@
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from .cluster import Host, Nic
-from .network import address, hardware_address
+from .cluster import Host, Nic, address
+from .network import hardware_address
 
 UNSHAPED_MBIT = 10_000  # what the kernel itself says of a veth
 # [upper bound in Mbit/s] -> lanes and signalling, as the kernel names InfiniBand rates

@@ -79,6 +79,22 @@ def test_links_of_one_kind_share_a_row() -> None:
     assert text.count("at no end") == 1
 
 
+def test_nics_that_are_used_together() -> None:
+    def host(number: int) -> RankInfo:
+        info = rank(str(number), "cpu", "ethernet", "ethernet")
+        first, second = info.nics
+        first.name, first.address, first.subnet = "eth0", f"10.0.0.{number}", "10.0.0.0/24"
+        second.name, second.address, second.subnet = "eth1", f"10.0.1.{number}", "10.0.1.0/24"
+        first.bandwidth_known = second.bandwidth_known = info.rails = True
+        info.nics = [first, second]
+        return info
+
+    topology = Topology([host(1), host(2)])
+    assert re.search(r"0 - 1 +ethernet, 2 NICs together +200 Gbit/s", page(topology, [[], []]))
+    (link,) = topo.describe(topology, [[], []])["links"]
+    assert link["nics"] == [["eth0", "eth1"], ["eth0", "eth1"]]
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_width_cuts_a_word_or_a_row(width: int) -> None:
     topology = Topology([*MIXED, *(rank(str(host), "cpu", "roce") for host in range(9))])
@@ -104,6 +120,7 @@ def test_json_says_the_same() -> None:
         "fabric": "shm",
         "bandwidth": None,
         "staged": [False, False],
+        "nics": [[], []],
     }
     assert facts["networks"][0] == {
         "island": 0,

@@ -49,6 +49,7 @@ plain_infos = st.builds(
     device=st.text(),
     ccl=st.sampled_from(["", "NCCL \t2.28"]),  # unlike ones on one island are refused
     float8=st.booleans(),
+    rails=st.booleans(),
     island=st.text(),
     nics=st.lists(nics, max_size=3),
     warnings=st.lists(st.text(), max_size=2),
@@ -72,20 +73,20 @@ def test_facts_survive_serialisation(info: RankInfo) -> None:
 def test_separators_and_control_characters_are_escaped() -> None:
     info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
     text = _core.serialize(info)
-    assert len(text.splitlines()) == 12  # heading, ten facts, one NIC
+    assert len(text.splitlines()) == 13  # heading, eleven facts, one NIC
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 4\n"
+HEAD = "hetcomm rank 5\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nmemory\thost\nkernels\t0\n"
-FACTS += "device\t\nccl\t\nfloat8\t0\nisland\t\n"
+FACTS += "device\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
 
 
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 4"),
-        ("hetcomm rank 3\n", 1, "hetcomm rank 4"),
+        ("", 0, "hetcomm rank 5"),
+        ("hetcomm rank 4\n", 1, "hetcomm rank 5"),
         (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
@@ -96,14 +97,14 @@ FACTS += "device\t\nccl\t\nfloat8\t0\nisland\t\n"
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
         (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
-        (FACTS + "speed\t1\n", 12, "nic, warning or library"),
-        (FACTS + "\n", 12, "nic, warning or library"),
-        (FACTS + "direct\tpigeon\n", 12, "a fabric"),
-        (FACTS + "direct\tshm\ndirect\tshm\n", 13, "each fabric once"),
-        (FACTS + "nic\teth0\n", 12, "9 fields"),
-        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 12, "a fabric"),
-        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 12, "0 or 1"),
-        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 13, "each library once"),
+        (FACTS + "speed\t1\n", 13, "nic, warning or library"),
+        (FACTS + "\n", 13, "nic, warning or library"),
+        (FACTS + "direct\tpigeon\n", 13, "a fabric"),
+        (FACTS + "direct\tshm\ndirect\tshm\n", 14, "each fabric once"),
+        (FACTS + "nic\teth0\n", 13, "9 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 13, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 13, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 14, "each library once"),
     ],
 )
 def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:

@@ -74,7 +74,7 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
 }
 
 Endpoint::Endpoint(UcxWorker& worker, const void* address, int peer_rank)
-    : ucx_(worker.ucx), worker_(worker), peer_(peer_rank) {
+    : ucx_(worker.ucx), worker_(worker), peer_(peer_rank), over_(worker.over) {
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -85,8 +85,9 @@ Endpoint::Endpoint(UcxWorker& worker, const void* address, int peer_rank)
   if (status != UCS_OK) {
     throw Error(
         Status(Code::transport,
-               std::string("cannot connect: expected a peer that a network interface here "
-                           "leads to; got ") +
+               "cannot connect" + over_ +
+                   ": expected a peer that a network interface here "
+                   "leads to; got " +
                    ucx_.ucs_status_string(status) +
                    "; check HETCOMM_SOCKET_IFNAME, UCX_TLS and UCX_NET_DEVICES on both sides",
                -1, peer_));
@@ -109,7 +110,7 @@ void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
   parameters.user_data = this;
   void* flight = ucx_.ucp_tag_send_nbx(handle_, data, bytes, tag, &parameters);
   if (UCS_PTR_IS_ERR(flight)) {
-    request.status = ucx_failure(ucx_, UCS_PTR_STATUS(flight), "send", peer_);
+    request.status = ucx_failure(ucx_, UCS_PTR_STATUS(flight), "send" + over_, peer_);
   } else if (flight != nullptr) {
     request.done = false;
     request.handle = flight;
@@ -124,7 +125,7 @@ void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
   if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
     if (status != UCS_OK) {
       request->status = self->failure_.ok() || status == UCS_ERR_CANCELED
-                            ? ucx_failure(self->ucx_, status, "send", self->peer_)
+                            ? ucx_failure(self->ucx_, status, "send" + self->over_, self->peer_)
                             : self->failure_;
     }
     request->handle = nullptr;
@@ -135,7 +136,7 @@ void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
 
 void Endpoint::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
   auto* self = static_cast<Endpoint*>(endpoint);
-  self->failure_ = ucx_failure(self->ucx_, status, "link", self->peer_);
+  self->failure_ = ucx_failure(self->ucx_, status, "link" + self->over_, self->peer_);
 }
 
 void Endpoint::close(bool flush) {

@@ -32,6 +32,7 @@ class Flights {
 // What the endpoints of one transport share. Owned by the transport.
 struct UcxWorker {
   const UcxLibrary& ucx;
+  const std::string over;  // " over eth0" where it uses one interface, else empty
   ucp_worker_h handle = nullptr;
   Flights flights;
   int closing = 0;  // endpoints that have begun to close and are still listed
@@ -77,7 +78,8 @@ class Endpoint {
   UcxWorker& worker_;  // not used once closed
   ucp_ep_h handle_ = nullptr;
   const int peer_;
-  int sending_ = 0;  // sends that UCX will complete
+  const std::string over_;  // see UcxWorker
+  int sending_ = 0;         // sends that UCX will complete
   Stage stage_ = Stage::open;
   Status failure_;
   std::string carriers_;  // once closed

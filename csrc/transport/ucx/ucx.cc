@@ -92,7 +92,7 @@ void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
 }
 
 UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
-    : ucx_(ucx_library()), worker_{ucx_} {
+    : ucx_(ucx_library()), worker_{ucx_, interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
   ucp_config_t* configuration = read_configuration(interfaces, rdma, ucx_);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;

@@ -1,0 +1,81 @@
+#include "topology/rails.h"
+
+#include <algorithm>
+#include <map>
+
+namespace hetcomm {
+namespace {
+
+// A NIC that adds less than one part in so many is left out: it is more likely to be late, or made
+// for other traffic, than to help.
+constexpr int64_t kLeastShare = 8;
+
+bool may_be_rail(const Nic& nic) {
+  // A share of the bytes takes a rate that is known.
+  return nic.fabric == Fabric::ethernet && nic.bandwidth_known && nic.bandwidth > 0 &&
+         !nic.interface.empty() && !nic.address.empty() && !nic.subnet.empty();
+}
+
+int64_t fastest(const RankInfo& info) {
+  int64_t found = 0;
+  for (const Nic& nic : info.nics) {
+    if (nic.fabric == Fabric::ethernet) found = std::max(found, nic.bandwidth);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks) {
+  std::map<std::pair<std::string, std::string>, std::string> hosts;  // by network and address
+  std::set<std::string> unlike;
+  for (const RankInfo& info : ranks) {
+    for (const Nic& nic : info.nics) {
+      if (!may_be_rail(nic)) continue;
+      const auto entry = hosts.emplace(std::pair(nic.subnet, nic.address), info.host).first;
+      if (entry->second != info.host) unlike.insert(nic.subnet);
+    }
+  }
+  return unlike;
+}
+
+RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike) {
+  RailCandidates found;
+  if (!info.rails) return found;
+  std::set<std::string> networks;
+  for (size_t i = 0; i < info.nics.size(); ++i) {
+    const Nic& nic = info.nics[i];
+    if (nic.fabric != Fabric::ethernet) found.key += nic.subnet + '\n';  // RDMA comes first
+    if (!may_be_rail(nic) || unlike.contains(nic.subnet)) continue;
+    if (!networks.insert(nic.subnet).second) continue;
+    found.nics.push_back(static_cast<int>(i));
+    found.key += std::to_string(i) + ' ' + nic.subnet + ' ' + std::to_string(nic.bandwidth) + '\n';
+  }
+  found.key += std::to_string(fastest(info));
+  return found;
+}
+
+std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, const RankInfo& b,
+                             const RailCandidates& of_b) {
+  std::vector<Rail> rails;
+  for (int own : of_a.nics) {
+    for (int peer : of_b.nics) {
+      if (a.nics[own].subnet != b.nics[peer].subnet) continue;
+      rails.push_back({own, peer, std::min(a.nics[own].bandwidth, b.nics[peer].bandwidth)});
+    }
+  }
+  // The same order at both ends, whatever the order of their NICs.
+  std::sort(rails.begin(), rails.end(), [&](const Rail& x, const Rail& y) {
+    if (x.bandwidth != y.bandwidth) return x.bandwidth > y.bandwidth;
+    return a.nics[x.own].subnet < a.nics[y.own].subnet;
+  });
+  const int64_t least = rails.empty() ? 0 : rails[0].bandwidth / kLeastShare;
+  std::erase_if(rails, [&](const Rail& rail) { return rail.bandwidth < least; });
+  int64_t sum = 0;
+  for (const Rail& rail : rails) sum += rail.bandwidth;
+  // Perhaps no network joins the fastest ones, and IP finds a way between them.
+  const bool help = rails.size() > 1 && sum > std::min(fastest(a), fastest(b));
+  return help ? rails : std::vector<Rail>();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,69 @@
+"""Hosts with several NICs: messages use them together, each for its share."""
+
+import pytest
+from emulated import Play
+
+from hetcomm.emulate import Cluster, Host, Nic, Result
+
+pytestmark = pytest.mark.timeout(200)
+
+MEGABIT = 1_000_000
+SLOW, FAST = Nic(100 * MEGABIT, 100 * MEGABIT), Nic(200 * MEGABIT, 200 * MEGABIT)
+COUNT = 500_000
+
+
+def cluster(ranks: str, *nics: Nic) -> Cluster:
+    return Cluster(
+        tuple(Host(f"host{i}", int(count), nics) for i, count in enumerate(ranks.split("+")))
+    )
+
+
+def shares(result: Result, host: str) -> list[float]:
+    """Of what each NIC of a host sent and received."""
+    sent = [link.out_bytes + link.in_bytes for link in result.links if link.host == host]
+    assert sum(sent) > 4 * COUNT
+    return [one / sum(sent) for one in sent]
+
+
+@pytest.mark.parametrize("ranks", ["1+1", "2+2", "1+2"])
+def test_unequal_nics_carry_their_shares(play: Play, ranks: str) -> None:
+    result, lines = play(cluster(ranks, SLOW, FAST), "several_nics.py", COUNT)
+    assert result.ok, lines
+    assert all("right; tcp over eth1 + tcp over eth0" in line for line in lines), lines
+    slow, fast = shares(result, "host0")
+    assert 0.25 < slow < 0.42 and fast > 0.55
+
+
+def test_equal_nics_carry_halves(play: Play) -> None:
+    result, lines = play(cluster("2+2", SLOW, SLOW), "several_nics.py", COUNT)
+    assert result.ok, lines
+    assert all(0.45 < share < 0.55 for share in shares(result, "host1"))
+
+
+def test_short_messages_take_the_best_nic(play: Play) -> None:
+    result, lines = play(cluster("1+1", SLOW, FAST), "several_nics.py", 1000)
+    assert result.ok, lines
+    slow, fast = (link.out_bytes for link in result.links[:2])
+    assert slow < 8000 < fast
+
+
+def test_a_nic_that_leads_to_some_hosts_only(play: Play) -> None:
+    hosts = (
+        Host("red0", 1, (SLOW, FAST)),
+        Host("blue0", 1, (SLOW, FAST)),
+        Host("grey0", 1, (SLOW,)),
+    )
+    result, lines = play(Cluster(hosts), "several_nics.py", COUNT)
+    assert result.ok, lines
+    both, one = "tcp over eth1 + tcp over eth0", "tcp over eth0"
+    paths = {line.split("] ")[0]: line.split("; ")[1:] for line in lines}
+    assert paths == {"[0 red0": [one, both], "[1 blue0": [one, both], "[2 grey0": [one]}
+
+
+@pytest.mark.parametrize("variable", ["HETCOMM_SOCKET_IFNAME", "UCX_NET_DEVICES"])
+def test_the_user_chooses_one(play: Play, variable: str) -> None:
+    arguments = (COUNT, f"{variable}=eth0")
+    result, lines = play(cluster("1+1", SLOW, FAST), "several_nics.py", *arguments)
+    assert result.ok, lines
+    assert all("right; tcp over eth0" in line for line in lines), lines
+    assert shares(result, "host0")[0] > 0.99

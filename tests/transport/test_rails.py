@@ -1,0 +1,127 @@
+"""Several NICs used together: conformance, how messages are divided, and what belongs to none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transport_conformance import TransportConformance
+from transport_peers import Pair, finish, pattern, until
+
+from hetcomm import _core
+
+GIGABIT = 125_000_000
+MARK = 1 << 62  # conformance compares all lower bits
+RATES = [2 * GIGABIT, GIGABIT]
+LONG = 3 << 20
+bandwidths = st.lists(st.integers(1, 10**14), min_size=1, max_size=5).map(
+    lambda found: sorted(found, reverse=True)
+)
+
+
+def make() -> _core.Transport:
+    return _core.make_rails(["lo", "lo"], RATES, MARK)
+
+
+def make_too_fast_to_divide() -> _core.Transport:
+    return _core.make_rails(["lo", "lo"], [10**15] * 2, MARK)
+
+
+class TestWhole(TransportConformance):
+    make = staticmethod(make_too_fast_to_divide)
+    same_host = False
+
+
+class TestDivided(TransportConformance):
+    make = staticmethod(make)
+    same_host = False
+
+    def test_another_process_echoes(self) -> None:
+        """The other process does not know the sizes, which these messages need."""
+
+    def test_names_every_rail(self, pair: Pair) -> None:
+        assert pair.to_b.describe() == "tcp over lo + tcp over lo"
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair(make, False)
+
+
+@given(st.integers(0, 2**40), bandwidths)
+def test_parts_are_the_message_in_proportion(size: int, rates: list[int]) -> None:
+    parts = _core.divide(size, rates)
+    assert sum(parts) == size and len(parts) in (1, len(rates))
+    if len(parts) > 1:
+        assert parts[0] > 0
+        for part, rate in zip(parts, rates, strict=True):
+            assert abs(part - size * rate / sum(rates)) <= 4096 + 1
+
+
+@given(st.integers(0, 2**40), bandwidths)
+def test_only_what_saves_time_is_divided(size: int, rates: list[int]) -> None:
+    saved = size / rates[0] - size / sum(rates)
+    if abs(saved - 20e-6) > 1e-9:
+        divided = len(_core.divide(size, rates)) > 1
+        assert divided == (len(rates) > 1 and saved > 20e-6 and size >= 4096 * len(rates))
+
+
+def test_one_and_two_gigabit_carry_a_third_and_two() -> None:
+    assert _core.divide(3 << 20, RATES) == [2 << 20, 1 << 20]
+
+
+def test_a_whole_message_is_no_part(pair: Pair) -> None:
+    into = bytearray(LONG)
+    receive = pair.b.recv(5, into, mask=MARK - 1)
+    finish(pair.both, [pair.to_b.send(5, b"too short"), receive])
+    assert (receive.bytes, receive.tag) == (9, 5)
+
+
+@pytest.mark.parametrize("awaited", [8, 20_000, LONG // 2, LONG - 4096])
+def test_a_part_is_no_whole_message(pair: Pair, awaited: int) -> None:
+    """Whatever is awaited, a longer message is an error, or has another tag."""
+    into = bytearray(awaited)
+    send = pair.to_b.send(5, pattern(LONG, 1))
+    receive = pair.b.recv(5, into, mask=MARK - 1)
+    finish(pair.both, [receive])
+    with pytest.raises(_core.InvalidArgumentError):
+        receive.check()
+    pair.to_b.close(flush=False)
+    until(pair.both, lambda: pair.to_b.closed and send.done)
+
+
+def test_a_first_part_that_fits_has_another_tag(pair: Pair) -> None:
+    total = 16_384
+    awaited = _core.divide(total, RATES)[0]
+    assert awaited < total and _core.divide(awaited, RATES) == [awaited]
+    send = pair.to_b.send(5, pattern(total, 1))
+    receive = pair.b.recv(5, bytearray(awaited), mask=MARK - 1)
+    finish(pair.both, [receive])
+    receive.check()
+    assert (receive.bytes, receive.tag) == (awaited, 5 | MARK)
+    pair.to_b.close(flush=False)
+    until(pair.both, lambda: pair.to_b.closed and send.done)
+
+
+def test_a_shorter_message_than_awaited_is_an_error(pair: Pair) -> None:
+    send = pair.to_b.send(5, pattern(LONG // 2, 1))
+    receive = pair.b.recv(5, bytearray(LONG))
+    finish(pair.both, [send, receive])
+    with pytest.raises(_core.InvalidArgumentError, match=f"of {LONG} bytes; got .* {LONG // 2}"):
+        receive.check()
+
+
+def test_a_cancelled_receive_takes_no_part(pair: Pair) -> None:
+    gone, into = bytearray(LONG), bytearray(LONG)
+    cancelled = pair.b.recv(5, gone)
+    pair.b.cancel(cancelled)
+    finish(pair.both, [cancelled])
+    with pytest.raises(_core.AbortedError):
+        cancelled.check()
+    finish(pair.both, [pair.to_b.send(5, pattern(LONG, 2)), pair.b.recv(5, into)])
+    assert into == pattern(LONG, 2) and gone == bytes(LONG)
+
+
+def test_garbage_addresses_close_what_was_made(pair: Pair) -> None:
+    short = pair.a.address(False)[:-8]
+    with pytest.raises(_core.TransportError) as error:
+        pair.b.connect(short, 3)
+    assert error.value.peer == 3
