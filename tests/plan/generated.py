@@ -15,17 +15,19 @@ FABRICS = ("ethernet", "roce", "infiniband")
 
 def topology_of(
     sizes: list[int],
-    bandwidth: int = GBIT,
+    bandwidth: int | list[int] = GBIT,
     order: str = "block",
     cores: int = 64,
     fabric: str = "ethernet",
 ) -> _core.Topology:
-    """One island on a host of its own for each size; order: block or interleaved."""
+    """One island on a host of its own for each size; bandwidth: of all hosts alike or of each;
+    order: block or interleaved."""
     hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
     if order == "interleaved":
         turns = range(max(sizes))
         hosts = [host for turn in turns for host, size in enumerate(sizes) if turn < size]
-    return _core.Topology([_info(f"h{host}", "cpu", bandwidth, cores, fabric) for host in hosts])
+    of = bandwidth if isinstance(bandwidth, list) else [bandwidth] * len(sizes)
+    return _core.Topology([_info(f"h{host}", "cpu", of[host], cores, fabric) for host in hosts])
 
 
 def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:

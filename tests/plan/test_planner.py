@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from generated import (
     COLLECTIVES,
+    GBIT,
     applicable,
     random_spec,
     random_topology,
@@ -85,6 +86,25 @@ def test_bandwidth_optimal_all_reduce_loads_all_islands_alike(algorithm: str, k:
     sent, received = wire_counts(topology, plans_for(topology, spec, algorithm))
     for elements in sent + received:
         assert elements == pytest.approx(2 * (k - 1) * count / k, rel=0.01)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 200)), min_size=3, max_size=8),
+    st.sampled_from(["block", "interleaved"]),
+)
+def test_scatter_keeps_every_uplink_within_the_bound(
+    islands: list[tuple[int, int]], order: str
+) -> None:
+    count, k = 3 * MI, len(islands)
+    uplinks = [times * GBIT for _, times in islands]
+    topology = topology_of([size for size, _ in islands], uplinks, order)
+    spec = Spec(Collective.all_reduce, count=count)
+    sent, received = wire_counts(topology, plans_for(topology, spec, "hierarchical_scatter"))
+    assert sum(sent) == sum(received) == 2 * (k - 1) * count
+    bound = max(count / min(uplinks), 2 * (k - 1) * count / sum(uplinks))
+    for elements, uplink in zip([*sent, *received], [*uplinks, *uplinks], strict=True):
+        assert elements / uplink <= 1.02 * bound
 
 
 def test_members_of_an_island_share_the_bridge_alike() -> None:

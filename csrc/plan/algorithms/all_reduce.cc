@@ -1,4 +1,5 @@
 #include <functional>
+#include <numeric>
 
 #include "plan/algorithms/algorithms.h"
 #include "plan/algorithms/segments.h"
@@ -11,15 +12,17 @@ struct Exchange {
   PlanBuilder& builder;
   const Segment& segment;
   int chunk;
-  std::vector<Range> partial;  // by island: where its owner holds the island's sum
-  Range target;                // where every owner shall hold the total
+  const std::vector<int64_t>& shares;  // ends of the parts in which sums are made, by island
+  std::vector<Range> partial;          // by island: where its owner holds the island's sum
+  Range target;                        // where every owner shall hold the total
   // Scratch of an owner for what it receives in this chunk; `lane` tells concurrent uses apart.
   std::function<Range(int island, int lane, int64_t count)> scratch;
 
   int islands() const { return static_cast<int>(partial.size()); }
   int owner(int island) const { return segment.owners[island]; }
   Range part(const Range& range, int index) const {
-    return hetcomm::part(range, index, islands(), builder.spec().dtype);
+    return hetcomm::part(range, shares[index], shares[index + 1], shares.back(),
+                         builder.spec().dtype);
   }
   // The part of an island's sum; parts are cut where those of the target are.
   Range partial_part(int island, int index) const {
@@ -29,9 +32,10 @@ struct Exchange {
 };
 
 // Reduce-scatter in each island, `combine` across islands, all-gather in each island; chunked.
-// An owner receives islands - 1 times in each exchange, 1 / `parts` of the segment each time.
-void hierarchical(PlanBuilder& builder, const Range& source, const Range& target, int parts,
-                  void (*combine)(const Exchange&)) {
+// An owner receives islands - 1 times in each exchange, its island's part of the segment each time;
+// the whole of it if there are no `shares`.
+void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
+                  const std::vector<int64_t>& shares, void (*combine)(const Exchange&)) {
   const Topology& topology = builder.topology();
   const Dtype dtype = builder.spec().dtype;
   const int islands = static_cast<int>(topology.islands().size());
@@ -40,9 +44,14 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
   std::vector<std::vector<Slots>> slots(cut.size());  // by segment; island * lanes + lane
   const int lanes = islands - 1;
   for (size_t s = 0; s < cut.size(); ++s) {
-    const int64_t room = largest_part(largest_part(cut[s].count, chunks, dtype), parts, dtype);
-    for (int i = 0; i < islands * lanes; ++i) {
-      slots[s].emplace_back(builder, cut[s].owners[i / lanes], room, chunks);
+    const int64_t whole = largest_part(cut[s].count, chunks, dtype);
+    for (int island = 0; island < islands; ++island) {
+      const int64_t room = shares.empty() ? whole
+                                          : largest_part(whole, shares[island + 1] - shares[island],
+                                                         shares.back(), dtype);
+      for (int lane = 0; lane < lanes; ++lane) {
+        slots[s].emplace_back(builder, cut[s].owners[island], room, chunks);
+      }
     }
   }
   auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
@@ -62,7 +71,8 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
           builder.island_reduce_scatter(island, pieces);
         }
         for (size_t s = 0; s < cut.size(); ++s) {
-          Exchange exchange{builder, cut[s], chunk, {}, piece_of(cut[s], chunk, target), {}};
+          Exchange exchange{builder, cut[s], chunk, shares, {}, piece_of(cut[s], chunk, target),
+                            {}};
           for (int island = 0; island < islands; ++island) {
             const bool alone = topology.island(island).size() == 1;
             exchange.partial.push_back(piece_of(cut[s], chunk, alone ? source : target));
@@ -102,7 +112,8 @@ void direct(const Exchange& e) {
   }
 }
 
-// Owner i adds up part i, in island order, and sends the total to the others.
+// Owner i adds up part i, in island order, and sends the total to the others. Parts are in
+// proportion to what uplinks can carry.
 void scatter(const Exchange& e) {
   const int k = e.islands();
   std::vector<std::vector<Range>> sources(k);
@@ -154,10 +165,6 @@ void ring(const Exchange& e) {
   }
 }
 
-int islands(const PlanBuilder& builder) {
-  return static_cast<int>(builder.topology().islands().size());
-}
-
 Range whole(const PlanBuilder& builder, Space space) { return {space, 0, builder.spec().count}; }
 
 }  // namespace
@@ -168,7 +175,7 @@ void all_reduce_flat(PlanBuilder& builder) {
 }
 
 void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& target) {
-  hierarchical(builder, source, target, 1, direct);
+  hierarchical(builder, source, target, {}, direct);
 }
 
 void all_reduce_hierarchical_direct(PlanBuilder& builder) {
@@ -177,12 +184,13 @@ void all_reduce_hierarchical_direct(PlanBuilder& builder) {
 
 void all_reduce_hierarchical_scatter(PlanBuilder& builder) {
   hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output),
-               islands(builder), scatter);
+               shares_by_uplink(builder.topology()), scatter);
 }
 
 void all_reduce_hierarchical_ring(PlanBuilder& builder) {
-  hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output),
-               islands(builder), ring);
+  std::vector<int64_t> equal(builder.topology().islands().size() + 1);
+  std::iota(equal.begin(), equal.end(), 0);
+  hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output), equal, ring);
 }
 
 }  // namespace hetcomm

@@ -29,6 +29,11 @@ int64_t scaled(int64_t count, int64_t numerator, int64_t denominator) {
   return static_cast<int64_t>(static_cast<__int128>(count) * numerator / denominator);
 }
 
+// In MB/s: the sum over an island of any size fits.
+int64_t weight(const Topology& topology, int rank) {
+  return std::max<int64_t>(1, topology.uplink(rank) / 1'000'000);
+}
+
 // An island's cut of `count` elements among its members.
 struct Shards {
   std::vector<int64_t> ends;
@@ -43,10 +48,6 @@ struct Shards {
       ends.push_back(sum == total ? count
                                   : std::min(count, round_to(scaled(count, sum, total), grain)));
     }
-  }
-  // In MB/s: the sum over an island of any size fits.
-  static int64_t weight(const Topology& topology, int rank) {
-    return std::max<int64_t>(1, topology.uplink(rank) / 1'000'000);
   }
   int owner(const std::vector<int>& members, int64_t at) const {
     return members[std::upper_bound(ends.begin(), ends.end(), at) - ends.begin()];
@@ -115,14 +116,14 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
   return found;
 }
 
-Range part(const Range& range, int index, int parts, Dtype dtype) {
+Range part(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype) {
   const int64_t line = line_count(dtype);
-  auto cut = [&](int at) {
-    if (at == 0 || at == parts) return at == 0 ? range.offset : range.end();
-    const int64_t exact = range.offset + scaled(range.count, at, parts);
+  auto cut = [&](int64_t at) {
+    if (at == 0 || at == of) return at == 0 ? range.offset : range.end();
+    const int64_t exact = range.offset + scaled(range.count, at, of);
     return std::clamp(round_to(exact, line), range.offset, range.end());
   };
-  return {range.space, cut(index), cut(index + 1) - cut(index)};
+  return {range.space, cut(from), cut(to) - cut(from)};
 }
 
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
@@ -140,13 +141,37 @@ int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   return static_cast<int>(chunks);
 }
 
-int64_t largest_part(int64_t count, int parts, Dtype dtype) {
-  return std::min(count, count / parts + 1 + line_count(dtype));
+int64_t largest_part(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
+  if (shares == 0) return 0;
+  return std::min(count, scaled(count, shares, of) + 1 + line_count(dtype));
 }
 
 Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks) {
   size_ = round_up(count, line_count(builder.spec().dtype));
   offset_ = builder.scratch(rank, std::min(chunks, kSlots) * size_).offset;
+}
+
+std::vector<int64_t> shares_by_uplink(const Topology& topology) {
+  std::vector<int64_t> uplinks;
+  for (const std::vector<int>& members : topology.islands()) {
+    uplinks.push_back(0);
+    for (int rank : members) uplinks.back() += weight(topology, rank);
+  }
+  // In the time t that all of them take an island moves t b = 1 + (k-2) w; one that has t b < 1
+  // gets w = 0, and the sum of the others' w is 1. Hence t = (k - 2 + those) / (sum of their b).
+  std::vector<int64_t> fastest = uplinks;
+  std::sort(fastest.rbegin(), fastest.rend());
+  int64_t numerator = static_cast<int64_t>(uplinks.size()) - 2, denominator = 0;
+  for (int64_t uplink : fastest) {
+    if (denominator > 0 && numerator * uplink <= denominator) break;
+    ++numerator;
+    denominator += uplink;
+  }
+  std::vector<int64_t> ends = {0};
+  for (int64_t uplink : uplinks) {
+    ends.push_back(ends.back() + std::max<int64_t>(0, numerator * uplink - denominator));
+  }
+  return ends;
 }
 
 std::vector<int> island_order(const Topology& topology) {

@@ -24,8 +24,12 @@ std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dty
 // every other island cuts all of its foreign blocks, end to end, into one shard per member.
 std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dtype dtype);
 
-// Part `index` of `parts` nearly equal ones of a range. Cut at whole cache lines of the buffer.
-Range part(const Range& range, int index, int parts, Dtype dtype);
+// Shares [from, to) of a range that has `of` of them. Cut at whole cache lines of the buffer.
+Range part(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype);
+// Part `index` of `parts` nearly equal ones.
+inline Range part(const Range& range, int index, int parts, Dtype dtype) {
+  return part(range, index, index + 1, parts, dtype);
+}
 inline Range part_of(const Segment& segment, int index, int parts, Dtype dtype) {
   return part({Space::output, segment.offset, segment.count}, index, parts, dtype);
 }
@@ -52,8 +56,11 @@ void pipeline(int chunks, const Before& before, const After& after) {
   }
 }
 
-// The most elements that part() gives of a range of `count`.
-int64_t largest_part(int64_t count, int parts, Dtype dtype);
+// The most elements that part() gives to `shares` of `of`, of a range of `count`.
+int64_t largest_part(int64_t count, int64_t shares, int64_t of, Dtype dtype);
+inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
+  return largest_part(count, 1, parts, dtype);
+}
 
 // Scratch of one rank for what is in flight: room for `count` elements in each of kSlots chunks.
 class Slots {
@@ -66,6 +73,13 @@ class Slots {
  private:
   int64_t size_, offset_;
 };
+
+// What of an exchange among islands each of them totals, so that the last uplink is done as early
+// as can be: an island with the share w of N elements sends and receives (1 + (k-2) w) N. So a slow
+// one has less than others, or nothing. For k >= 3; by island, as the ends of their shares after a
+// 0. With them no uplink b is busy for longer than max(N / least b, 2 (k-1) N / sum of b), the
+// bound of all algorithms that send each island's sum out once.
+std::vector<int64_t> shares_by_uplink(const Topology& topology);
 
 // Islands in the order in which rings and chains visit them: the best connected first, those of
 // one host next to each other.
