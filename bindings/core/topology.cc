@@ -38,6 +38,15 @@ int checked(const Topology& topology, int rank) {
   return rank;
 }
 
+int checked_host(const Topology& topology, int host) {
+  const auto hosts = static_cast<int>(topology.hosts().size());
+  if (host < 0 || host >= hosts) {
+    throw Error(Code::invalid_argument, "expected a host from 0 to " + std::to_string(hosts - 1) +
+                                            ", got " + std::to_string(host));
+  }
+  return host;
+}
+
 void bind_facts(py::module_& module) {
   py::enum_<Fabric> fabric(module, "Fabric", "A kind of connection.");
   for (int i = 0; i <= static_cast<int>(Fabric::ethernet); ++i) {
@@ -75,6 +84,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("host_name", &RankInfo::host_name)
       .def_readwrite("vendor", &RankInfo::vendor)
       .def_readwrite("cores", &RankInfo::cores)
+      .def_readwrite("processors", &RankInfo::processors)
       .def_readwrite("memory", &RankInfo::memory)
       .def_readwrite("direct", &RankInfo::direct)
       .def_readwrite("kernels", &RankInfo::kernels)
@@ -168,16 +178,15 @@ void bind_topology(py::module_& module) {
       .def("same_host", [](const Topology& self, int a,
                            int b) { return self.same_host(checked(self, a), checked(self, b)); })
       .def(
+          "processors",
+          [](const Topology& self, int host) { return self.processors(checked_host(self, host)); },
+          py::arg("host"), "On how many processors the ranks of a host may run, all together.")
+      .def(
           "host_bandwidth",
           [](const Topology& self, int host) {
-            if (host < 0 || host >= static_cast<int>(self.hosts().size())) {
-              throw Error(Code::invalid_argument, "expected a host from 0 to " +
-                                                      std::to_string(self.hosts().size() - 1) +
-                                                      ", got " + std::to_string(host));
-            }
-            return self.host_bandwidth(host);
+            return self.host_bandwidth(checked_host(self, host));
           },
-          "Bytes per second and direction that leave a host.")
+          py::arg("host"), "Bytes per second and direction that leave a host.")
       .def(
           "uplink", [](const Topology& self, int rank) { return self.uplink(checked(self, rank)); },
           "The rank's fair share of its host's bandwidth, bytes per second and direction.")

@@ -225,9 +225,9 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
         engine_for(topology_->rank(rank()))
             .open(setup, prepared[setup.ranks()[0]].island, Deadline(deadline.left() - reserve));
   }
-  const auto& neighbours = topology_->hosts()[topology_->host_of(rank())];
-  executor_->set_oversubscribed(static_cast<int>(neighbours.size()) >
-                                topology_->rank(rank()).cores);
+  const int host = topology_->host_of(rank());
+  const auto neighbours = static_cast<int>(topology_->hosts()[host].size());
+  executor_->set_oversubscribed(neighbours > topology_->processors(host));
   queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
                                           executor_->no_transport());
   if (health_) health_->begin(contacts, setup.members[0].secret, deadline);

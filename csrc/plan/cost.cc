@@ -59,13 +59,8 @@ class Replay {
         core_free_(topology.size(), 0),
         core_busy_(topology.size(), 0),
         devices_(topology.size()),
-        host_cores_(topology.hosts().size(), 1),
         nics_(topology.hosts().size()) {
     if (parameters.profile) places_ = parameters.profile->places(topology);
-    for (int rank = 0; rank < topology.size(); ++rank) {
-      int64_t& cores = host_cores_[topology.host_of(rank)];
-      cores = std::max<int64_t>(cores, topology.rank(rank).cores);
-    }
   }
 
   Cost run() {
@@ -238,7 +233,7 @@ class Replay {
   int64_t core_time(int rank, int64_t elements) const {
     const int host = topology_.host_of(rank);
     const int64_t ranks = static_cast<int64_t>(topology_.hosts()[host].size());
-    const int64_t cores = std::min(ranks, host_cores_[host]);
+    const int64_t cores = std::min<int64_t>(ranks, topology_.processors(host));
     return parameters_.step_overhead +
            duration(elements * element_size_, parameters_.memory_bandwidth, ranks, cores);
   }
@@ -303,7 +298,6 @@ class Replay {
   std::vector<bool> posted_;  // sends and recvs
   std::vector<int64_t> core_free_, core_busy_;
   std::vector<Device> devices_;  // by rank
-  std::vector<int64_t> host_cores_;
   std::vector<Nics> nics_;
   std::vector<int> places_;  // in the profile, by host; empty without one
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>

@@ -124,13 +124,9 @@ int64_t assumed_time(const CostParameters& parameters, const IslandSize& size,
 }  // namespace
 
 IslandSize island_size(const Topology& topology, int rank) {
-  const std::vector<int>& neighbours = topology.hosts()[topology.host_of(rank)];
-  IslandSize size{static_cast<int64_t>(topology.island(topology.island_of(rank)).size()),
-                  static_cast<int64_t>(neighbours.size())};
-  for (int each : neighbours) {
-    size.cores = std::max<int64_t>(size.cores, topology.rank(each).cores);
-  }
-  return size;
+  const int host = topology.host_of(rank);
+  return {static_cast<int64_t>(topology.island(topology.island_of(rank)).size()),
+          static_cast<int64_t>(topology.hosts()[host].size()), topology.processors(host)};
 }
 
 int64_t island_time(const CostParameters& parameters, const IslandSize& size, Collective collective,

@@ -109,12 +109,11 @@ const std::vector<Collective>& profiled_collectives() {
 
 Profile::Host profile_host(const Topology& topology, int host) {
   const std::vector<int>& ranks = topology.hosts()[host];
-  Profile::Host found{topology.rank(ranks[0]).host_name, static_cast<int64_t>(ranks.size()), 1, "",
-                      0};
+  Profile::Host found{topology.rank(ranks[0]).host_name, static_cast<int64_t>(ranks.size()),
+                      topology.processors(host), "", 0};
   std::map<std::string, std::string> nics;  // each once, though several ranks list it
   for (int rank : ranks) {
     const RankInfo& info = topology.rank(rank);
-    found.cores = std::max<int64_t>(found.cores, info.cores);
     for (const Nic& nic : info.nics) {
       nics[nic.name] = std::string(name(nic.fabric)) + ":" + std::to_string(nic.bandwidth);
     }

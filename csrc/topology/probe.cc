@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -28,15 +29,18 @@ struct stat facts_of(const char* path) {
 }
 
 // Processors this thread may run on, for machines of any size.
-int allowed_processors() {
-  for (int count = 1024; count <= 1 << 20; count *= 2) {
+std::vector<int> allowed_processors() {
+  std::vector<int> found;
+  for (int count = 1024; count <= 1 << 20 && found.empty(); count *= 2) {
     cpu_set_t* set = CPU_ALLOC(count);
-    size_t bytes = CPU_ALLOC_SIZE(count);
-    int found = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    const size_t bytes = CPU_ALLOC_SIZE(count);
+    const bool known = sched_getaffinity(0, bytes, set) == 0;
+    for (int processor = 0; known && processor < count; ++processor) {
+      if (CPU_ISSET_S(processor, bytes, set)) found.push_back(processor);
+    }
     CPU_FREE(set);
-    if (found > 0) return found;
   }
-  return 1;
+  return found;
 }
 
 }  // namespace
@@ -64,7 +68,8 @@ RankInfo probe_rank() {
   info.host = host_identity();
   info.host_name = host_name();
   info.vendor = setting("HETCOMM_VENDOR", std::string("cpu"));
-  info.cores = allowed_processors();
+  info.processors = allowed_processors();
+  info.cores = std::max(1, static_cast<int>(info.processors.size()));
   info.island = setting("HETCOMM_ISLAND", "");
   info.nics = choice.taken;
   // Whoever tells UCX what to use has chosen.

@@ -49,6 +49,18 @@ std::string escape(const std::string& text) {
   return escaped;
 }
 
+// "0-3,8"
+std::string ranges(const std::vector<int>& ascending) {
+  std::string text;
+  for (size_t first = 0, last; first < ascending.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(ascending[first]);
+    if (last > first) text += "-" + std::to_string(ascending[last]);
+  }
+  return text;
+}
+
 // Reads the text line by line, so that an error can name the line.
 class Parser {
  public:
@@ -115,6 +127,30 @@ class Parser {
     return value == 1;
   }
 
+  // As ranges() writes them.
+  std::vector<int> numbers(size_t index) const {
+    constexpr int kMost = 1 << 20;  // processors of a host
+    const std::string& field = fields_[index];
+    std::vector<int> found;
+    const char *at = field.data(), *end = at + field.size();
+    while (at != end) {
+      int first = 0, last = 0;
+      auto read = std::from_chars(at, end, first);
+      last = first;
+      if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') {
+        read = std::from_chars(read.ptr + 1, end, last);
+      }
+      const bool ascends = first > (found.empty() ? -1 : found.back()) && last >= first;
+      const bool goes_on = read.ptr != end && *read.ptr == ',' && read.ptr + 1 != end;
+      if (read.ec != std::errc() || !ascends || last >= kMost || (read.ptr != end && !goes_on)) {
+        fail("ascending ranges such as 0-3,8, below " + std::to_string(kMost), quoted(field));
+      }
+      for (int number = first; number <= last; ++number) found.push_back(number);
+      at = read.ptr == end ? end : read.ptr + 1;
+    }
+    return found;
+  }
+
   // One of a list of names, which `from_name` knows.
   template <typename Value>
   Value named(size_t index, const char* expected, Value (*from_name)(const std::string&)) const {
@@ -173,6 +209,7 @@ std::string serialize(const RankInfo& info) {
       << "host_name\t" << escape(info.host_name) << '\n'
       << "vendor\t" << escape(info.vendor) << '\n'
       << "cores\t" << std::to_string(info.cores) << '\n'
+      << "processors\t" << ranges(info.processors) << '\n'
       << "memory\t" << name(info.memory) << '\n'
       << "kernels\t" << (info.kernels ? '1' : '0') << '\n'
       << "device\t" << escape(info.device) << '\n'
@@ -200,8 +237,9 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host",   "host_name", "vendor", "cores", "memory", "kernels",
-                                   "device", "ccl",       "float8", "rails", "island"};
+  std::set<std::string> missing = {"host",       "host_name", "vendor",  "cores",
+                                   "processors", "memory",    "kernels", "device",
+                                   "ccl",        "float8",    "rails",   "island"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -225,6 +263,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "host_name") info.host_name = parser.text(1);
       if (key == "vendor") info.vendor = parser.text(1);
       if (key == "cores") info.cores = parser.number<int>(1);
+      if (key == "processors") info.processors = parser.numbers(1);
       if (key == "memory") info.memory = parser.named(1, "a kind of memory", memory_from_name);
       if (key == "kernels") info.kernels = parser.flag(1);
       if (key == "device") info.device = parser.text(1);

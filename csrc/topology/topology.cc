@@ -48,6 +48,17 @@ void validate(const std::vector<RankInfo>& ranks) {
   }
 }
 
+// Ranks may be bound to processors of their own. One that does not list its may run on any.
+int count_processors(const std::vector<RankInfo>& ranks, const std::vector<int>& members) {
+  std::set<int> listed;
+  int most = 0;
+  for (int rank : members) {
+    listed.insert(ranks[rank].processors.begin(), ranks[rank].processors.end());
+    most = std::max(most, ranks[rank].cores);
+  }
+  return std::max(most, static_cast<int>(listed.size()));
+}
+
 // A native library refuses to work with another version of itself, and says so late. A rank without
 // any is found where its library is to be used.
 void expect_one_library(const std::vector<RankInfo>& ranks, const std::vector<int>& members) {
@@ -147,6 +158,9 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
       });
     }));
   }
+  for (const std::vector<int>& members : hosts_) {
+    processors_.push_back(count_processors(ranks_, members));
+  }
   fingerprint_ = hash(ranks_);
 }
 
@@ -204,7 +218,11 @@ bool Topology::staged(int rank, int peer) const {
 
 Topology Topology::without_speeds() const {
   Topology alike = *this;
-  for (RankInfo& info : alike.ranks_) info.cores = size();
+  for (RankInfo& info : alike.ranks_) {
+    info.cores = size();
+    info.processors.clear();
+  }
+  std::fill(alike.processors_.begin(), alike.processors_.end(), size());
   std::fill(alike.host_bandwidth_.begin(), alike.host_bandwidth_.end(), 0);
   return alike;
 }

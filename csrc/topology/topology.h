@@ -41,7 +41,8 @@ struct RankInfo {
   std::string host;       // identity of the memory system, see host_identity()
   std::string host_name;  // for people
   std::string vendor = "cpu";
-  int cores = 1;  // processors this rank may run on
+  int cores = 1;                // processors this rank may run on
+  std::vector<int> processors;  // which, ascending; empty: any of its host
   Memory memory = Memory::host;
   // Over which its transport sends and receives its device's memory by itself; shm: to and from
   // ranks of its host that have the same vendor and can, too.
@@ -130,6 +131,8 @@ class Topology {
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
   int host_of(int rank) const { return host_of_[rank]; }
   bool same_host(int a, int b) const { return host_of_[a] == host_of_[b]; }
+  // On how many processors the ranks of a host may run, all together.
+  int processors(int host) const { return processors_[host]; }
 
   const std::vector<Level>& levels() const { return levels_; }
 
@@ -162,6 +165,7 @@ class Topology {
   std::vector<bool> stages_;
   std::vector<IslandNetwork> networks_;
   std::vector<RailCandidates> rail_candidates_;
+  std::vector<int> processors_;
   std::vector<int64_t> host_bandwidth_;
   std::vector<Level> levels_;
   uint64_t fingerprint_ = 0;

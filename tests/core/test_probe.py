@@ -339,6 +339,7 @@ def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"net:{os.stat('/proc/self/ns/net').st_ino}" in info.host
     assert (info.host_name, info.vendor) == (os.uname().nodename, "cpu")
     assert info.cores == len(os.sched_getaffinity(0))
+    assert info.processors == sorted(os.sched_getaffinity(0))
     assert info.nics == _core.probe_nics()
     assert len(_core.explain_nics()) >= len(info.nics) >= 1
     monkeypatch.setenv("HETCOMM_HOST_ID", "rack 7")

@@ -44,6 +44,7 @@ plain_infos = st.builds(
     host_name=st.text(),
     vendor=st.text(min_size=1),
     cores=st.integers(1, 2**31 - 1),
+    processors=st.lists(st.integers(0, 300), unique=True).map(sorted),
     memory=st.sampled_from(list(Memory.__members__.values())),
     kernels=st.booleans(),
     device=st.text(),
@@ -73,13 +74,13 @@ def test_facts_survive_serialisation(info: RankInfo) -> None:
 def test_separators_and_control_characters_are_escaped() -> None:
     info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
     text = _core.serialize(info)
-    assert len(text.splitlines()) == 13  # heading, eleven facts, one NIC
+    assert len(text.splitlines()) == 14  # heading, twelve facts, one NIC
     assert _core.parse_rank_info(text).host == info.host
 
 
 HEAD = "hetcomm rank 5\n"
-FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nmemory\thost\nkernels\t0\n"
-FACTS += "device\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
+FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
+FACTS += "memory\thost\nkernels\t0\ndevice\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
 
 
 @pytest.mark.parametrize(
@@ -91,20 +92,24 @@ FACTS += "device\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
         (HEAD + "cores\t1 \n", 2, "an integer"),
+        (HEAD + "processors\t3-1\n", 2, "ascending ranges"),
+        (HEAD + "processors\t1,1\n", 2, "ascending ranges"),
+        (HEAD + "processors\t0-9999999\n", 2, "ascending ranges"),
+        (HEAD + "processors\t0,\n", 2, "ascending ranges"),
         (HEAD + "host\ta\nhost\tb\n", 3, "once"),
         (HEAD + "host\n", 2, "1 fields"),
         (HEAD + "host\ta\\q1\n", 2, "two hexadecimal digits"),
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
         (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
-        (FACTS + "speed\t1\n", 13, "nic, warning or library"),
-        (FACTS + "\n", 13, "nic, warning or library"),
-        (FACTS + "direct\tpigeon\n", 13, "a fabric"),
-        (FACTS + "direct\tshm\ndirect\tshm\n", 14, "each fabric once"),
-        (FACTS + "nic\teth0\n", 13, "9 fields"),
-        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 13, "a fabric"),
-        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 13, "0 or 1"),
-        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 14, "each library once"),
+        (FACTS + "speed\t1\n", 14, "nic, warning or library"),
+        (FACTS + "\n", 14, "nic, warning or library"),
+        (FACTS + "direct\tpigeon\n", 14, "a fabric"),
+        (FACTS + "direct\tshm\ndirect\tshm\n", 15, "each fabric once"),
+        (FACTS + "nic\teth0\n", 14, "9 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 14, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 14, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 15, "each library once"),
     ],
 )
 def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:
@@ -151,6 +156,17 @@ def test_groups_partition_the_ranks(ranks: list[RankInfo]) -> None:
             assert topology.same_host(a, b) == same_host
             same_island = same_host and ranks[a].vendor == ranks[b].vendor
             assert (topology.island_of(a) == topology.island_of(b)) == same_island
+
+
+def test_ranks_bound_to_processors_of_their_own_have_them_together() -> None:
+    def bound(*processors: int) -> RankInfo:
+        info = rank("a", "cpu")
+        info.processors, info.cores = list(processors), max(1, len(processors))
+        return info
+
+    assert _core.Topology([bound(0), bound(1), bound(1, 2)]).processors(0) == 3
+    assert _core.Topology([bound(5), bound(5)]).processors(0) == 1
+    assert _core.Topology([bound(), bound()]).processors(0) == 1
 
 
 @given(st.lists(small_infos, min_size=1, max_size=8))
