@@ -145,24 +145,28 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
     }
     progress_queue(queue, completed);
     if (!run->finished()) run->begin_timeout();
-    // What is recorded must be in the stream when the caller goes on.
-    const Deadline begins(kBeginBound);
-    while (run->recorded() && !run->started() && queue.failure.ok() && !begins.passed()) {
-      progress_all(completed);
-      sched_yield();
-    }
-    if (run->recorded() && !run->started() && queue.failure.ok()) {
-      std::erase(queue.pending, run);
-      run->fail(Status(Code::invalid_argument,
-                       run->describe() + ": earlier operations of the group are still waiting to "
-                                         "begin; wait for them before a graph is recorded"));
-      completed.push_back(run);
-      --runs_;
-    }
+    if (run->recorded()) begin_recorded(queue, run, completed);
   }
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
   if (!will_wait && !finished && waiters_.load() == 0) kick();
   return completed;
+}
+
+// What is recorded must be in the stream when the caller goes on.
+void Executor::begin_recorded(RunQueue& queue, const std::shared_ptr<Run>& run,
+                              Completed& completed) {
+  const Deadline begins(kBeginBound);
+  while (!run->started() && queue.failure.ok() && !begins.passed()) {
+    progress_all(completed);
+    sched_yield();
+  }
+  if (run->started() || !queue.failure.ok()) return;
+  std::erase(queue.pending, run);
+  run->fail(Status(Code::invalid_argument,
+                   run->describe() + ": earlier operations of the group are still waiting to "
+                                     "begin; wait for them before a graph is recorded"));
+  completed.push_back(run);
+  --runs_;
 }
 
 void Executor::announce(std::vector<std::shared_ptr<Run>>& completed) {

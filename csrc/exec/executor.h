@@ -113,8 +113,10 @@ class Executor {
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);
   void start(RunQueue& queue, Run& run, int lane);
+  void begin_recorded(RunQueue& queue, const std::shared_ptr<Run>& run, Completed& completed);
   void check_deadlines(Completed& completed);
   bool any_active() const;
+  void make_way();   // lets others have the processor
   void hand_over();  // a thread stops waiting: see that another one goes on
   // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Takes the lock
   // and lets it go again.
@@ -136,6 +138,7 @@ class Executor {
   uint32_t idle_rounds_ = 0;
   uint32_t rounds_ = 0;
   std::atomic<bool> oversubscribed_{false};
+  std::atomic<uint32_t> yields_in_crowd_{0};
   std::atomic<uint32_t> spins_{32};  // how long wait() spins: longer while that succeeds
   std::atomic<int> waiters_{0};      // threads inside wait() or drain()
   std::atomic<int> runs_{0};         // pending or active

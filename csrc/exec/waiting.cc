@@ -24,6 +24,9 @@ using namespace std::chrono_literals;
 constexpr uint32_t kMostSpins = 2'000;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
+// Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
+// looks for a free one where it wakes a thread. So every so many times one sleeps for a moment.
+constexpr uint32_t kYieldsInCrowd = 1'000;
 // No sleep lasts longer, so that deadlines are kept and no lost wake-up can hang anybody.
 constexpr auto kLongestSleep = 10ms;
 // Nothing wakes a thread when a device has finished, so it looks again after this long.
@@ -60,7 +63,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
         if (!yields) spins_.store(std::max(spins / 2, kFewestSpins));  // in vain
         idle = kMostSpins;
       }
-      sched_yield();
+      make_way();
     } else {
       if (deadline.passed()) break;
       sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run);
@@ -75,6 +78,15 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
   --waiters_;
   hand_over();
   return run.done();
+}
+
+void Executor::make_way() {
+  const bool crowded = crowded_.load(std::memory_order_relaxed) && !oversubscribed_;
+  if (crowded && ++yields_in_crowd_ % kYieldsInCrowd == 0) {
+    std::this_thread::sleep_for(1ns);
+  } else {
+    sched_yield();
+  }
 }
 
 void Executor::hand_over() {

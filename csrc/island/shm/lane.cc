@@ -13,6 +13,8 @@ constexpr int kRoundsPerTurn = 4;
 // Looks for the others' slots, with a pause each, right after a member's own is published: about
 // a microsecond, in which they come if all make the call at the same time.
 constexpr int kMostPatience = 24;
+// A member that is late by as much each time would not be waited for otherwise.
+constexpr int kLeastPatience = 8;
 
 // From 1; 0 if it is not known.
 uint32_t this_processor() { return static_cast<uint32_t>(sched_getcpu() + 1); }
@@ -178,6 +180,7 @@ bool Lane::has_arrived(uint64_t round, Status& status) {
     const SlotHeader& header = segment_.header(lane_, arrived_, round);
     const uint64_t seen = header.round.load(std::memory_order_acquire);
     if (seen <= round) return false;
+    __builtin_prefetch(segment_.data(lane_, arrived_, round));
     if (seen > round + 1) {
       status = Status(Code::transport,
                       "shared memory of rank " + std::to_string(rank(arrived_)) +
@@ -203,7 +206,7 @@ bool Lane::linger(Status& status) {
   for (int look = 0; !has_arrived(round, status); ++look) {
     if (!status.ok()) return false;
     if (look >= patience_) {
-      patience_ /= 2;
+      patience_ = std::max(patience_ / 2, kLeastPatience);
       return false;
     }
     pause();
