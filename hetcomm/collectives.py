@@ -46,13 +46,13 @@ class Collectives:
     rank: int
     size: int
 
-    # Collectives. "n" is the number of ranks.
+    # Collectives. "n" is the number of ranks. No parameter is for keywords alone: each of those
+    # would be looked up in every call, which small ones notice.
 
     def all_reduce(
         self,
         array: Array,
         out: Array = None,
-        *,
         op: str = "sum",
         factor: float = 1.0,
         stream: Any = None,
@@ -71,7 +71,6 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        *,
         root: int = 0,
         op: str = "sum",
         factor: float = 1.0,
@@ -91,7 +90,6 @@ class Collectives:
     def broadcast(
         self,
         array: Array,
-        *,
         root: int = 0,
         stream: Any = None,
         async_op: bool = False,
@@ -106,7 +104,6 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        *,
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
@@ -123,7 +120,6 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        *,
         op: str = "sum",
         factor: float = 1.0,
         stream: Any = None,
@@ -143,7 +139,6 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        *,
         input_split_sizes: Sequence[int] | None = None,
         output_split_sizes: Sequence[int] | None = None,
         stream: Any = None,
@@ -180,7 +175,6 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        *,
         root: int = 0,
         stream: Any = None,
         async_op: bool = False,
@@ -199,7 +193,6 @@ class Collectives:
         self,
         array: Array | None,
         out: Array = None,
-        *,
         root: int = 0,
         stream: Any = None,
         async_op: bool = False,

@@ -42,9 +42,9 @@ class HetcommBackend(Backend):
         mine = target if case.in_place else source
         name = case.collective
         if name == "broadcast":
-            return Operation(partial(comm.broadcast, target, root=root))
+            return Operation(partial(comm.broadcast, target, root))
         if name in ("all_reduce", "reduce_scatter"):
-            return Operation(partial(getattr(comm, name), mine, target, op=case.op))
+            return Operation(partial(getattr(comm, name), mine, target, case.op))
         if name in ("all_gather", "all_to_all"):
             if case.in_place:
                 raise _core.InvalidArgumentError("its output is apart from its input")
@@ -53,13 +53,13 @@ class HetcommBackend(Backend):
             if case.in_place:
                 raise _core.InvalidArgumentError("its output is apart from its input")
             out = target if rank == root else None
-            return Operation(partial(comm.reduce, source, out, root=root, op=case.op))
+            return Operation(partial(comm.reduce, source, out, root, case.op))
         if name == "gather":
             out = target if rank == root else None
-            return Operation(partial(comm.gather, source, out, root=root))
+            return Operation(partial(comm.gather, source, out, root))
         if name == "scatter":
             held = source if rank == root else None
-            return Operation(partial(comm.scatter, held, target, root=root))
+            return Operation(partial(comm.scatter, held, target, root))
         if name == "send_recv":
             return Operation(partial(self._exchange, source, target))
         if name == "ping_pong":
