@@ -15,6 +15,7 @@ from typing import Any
 import peers
 
 from hetcomm.emulate import run as run_emulated
+from studies import tuned
 from studies.model import Layout, Outcome, Plan, Run
 
 HERE = Path(__file__).resolve().parent
@@ -38,10 +39,11 @@ def measure(run: Run, plan: Plan, say: Callable[[str], None]) -> list[Outcome]:
     """A job for each opponent that is there. A job that fails is told of and ends nothing else."""
     opponents = [each for each in run.opponents if each not in peers.NAMES or each in plan.peers]
     outcomes = []
+    predicting = profile(run, plan, say)
     before = link(run.layout)
     for opponent in opponents or [""] * (not run.opponents):
         say(f"{run.layout.describe()}: {run.ours} {('beside ' + opponent) if opponent else ''}")
-        outcomes.append(_job(run, opponent, plan))
+        outcomes.append(_job(run, opponent, plan, predicting))
     after = link(run.layout) if before else None
     for outcome in outcomes:
         outcome.link = _better(before, after)
@@ -56,11 +58,31 @@ def backends_of(run: Run, opponent: str) -> tuple[str, ...]:
     return (run.ours,)
 
 
-def _job(run: Run, opponent: str, plan: Plan) -> Outcome:
-    layout, more, python = run.layout, {}, sys.executable
+def profile(run: Run, plan: Plan, say: Callable[[str], None]) -> dict[str, str]:
+    """The variable by which hetcomm predicts, of a profile that is made unless there is a fresh
+    one. Of accelerators nothing is measured."""
+    layout, largest = run.layout, max(sizes_of(run, plan))
+    if layout.vendors != ("cpu",):
+        return {}
+    file = tuned.place_of(layout, largest)
+    if not tuned.is_fresh(file):
+        say(f"{layout.describe()}: tuning")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="hetcomm-tune-") as folder:
+            spec = Path(folder) / "spec.json"
+            spec.write_text(json.dumps(tuned.spec_of(layout, largest)))
+            command = [sys.executable, "-P", "-m", "studies.tuned", str(spec), str(file)]
+            why = supervised(command, environment())
+        if why:
+            raise RuntimeError(f"hetcomm tune: {why}")
+    return {"HETCOMM_PROFILE": str(file)}
+
+
+def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
+    layout, python = run.layout, sys.executable
     if opponent in peers.NAMES:
         python = peers.python_of(opponent)
-        more = peers.settings(opponent, sum(layout.hosts), len(layout.hosts))
+        more = more | peers.settings(opponent, sum(layout.hosts), len(layout.hosts))
     spec = {
         "layout": asdict(layout),
         "collectives": run.collectives,

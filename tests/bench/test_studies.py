@@ -11,7 +11,7 @@ from typing import Any
 import peers
 import pytest
 import study
-from studies import report, running, verdicts
+from studies import report, running, tuned, verdicts
 from studies.bound import capacities, least_bytes, least_seconds
 from studies.catalogue import OTHERS, STUDIES
 from studies.model import Layout, Outcome, Plan, Run, Study, Target
@@ -165,7 +165,9 @@ def test_a_job_and_its_files(tmp_path: Path) -> None:
     said: list[str] = []
     (outcome,) = running.measure(run, plan, said.append)
     assert outcome.failed == "" and [each["bytes"] for each in outcome.rows] == [8, 1024]
-    assert len(said) == 1 and all("hetcomm" in each for each in said)
+    assert said[-1] == "2 ranks: hetcomm " and said[:-1] in ([], ["2 ranks: tuning"])
+    # A second look at what was measured a moment ago finds the profile still there.
+    assert running.profile(run, plan, said.append) and said[-1] == "2 ranks: hetcomm "
     found = verdicts.of_prediction([outcome])
     report.show("small", Study("a try"), found, [], 1.0)
     report.write(tmp_path, "small", plan, [outcome], found, {}, [], 1.0)
@@ -173,6 +175,18 @@ def test_a_job_and_its_files(tmp_path: Path) -> None:
     assert written["machine"]["cores"] and len(written["jobs"][0]["rows"]) == 2
     assert written["command"].endswith("small --quick")
     assert (tmp_path / "small.png").stat().st_size > 0
+
+
+def test_profiles_go_as_far_as_the_sizes_of_a_run() -> None:
+    assert tuned.sizes_for(8) == [16, 64] and tuned.sizes_for(65)[-2:] == [64, 256]
+    assert tuned.sizes_for(64 << 20)[-1] == 64 << 20 == tuned.sizes_for(1 << 40)[-1]
+    assert tuned.place_of(Layout("2+2"), 8) == tuned.place_of(Layout("2+2", order="interleaved"), 8)
+    places = {
+        tuned.place_of(Layout(ranks, (rate,)), 8)
+        for ranks in ("2", "2+2")
+        for rate in ("1gbit", "5gbit")
+    }
+    assert len(places) == 4
 
 
 def test_a_job_that_fails() -> None:

@@ -1,0 +1,68 @@
+"""Profiles of layouts, by which the studies predict: tuned.py LAYOUT.json PROFILE makes one."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import peers
+
+from studies.model import Layout
+
+KEPT = 3600.0  # seconds; machines change, and what was built may be newer
+LADDER = tuple(16 << power for power in range(0, 23, 2))
+
+
+def sizes_for(largest: int) -> list[int]:
+    """Of the ladder, up to the first that is no smaller."""
+    enough = next((i for i, size in enumerate(LADDER) if size >= largest), len(LADDER) - 1)
+    return list(LADDER[: max(enough + 1, 2)])
+
+
+def place_of(layout: Layout, largest: int) -> Path:
+    """The order of ranks makes no difference."""
+    words = re.sub(r"[^\w.+]+", "-", f"{layout.ranks} {' '.join(layout.rates)}")
+    return peers.ROOT / "build" / "profiles" / f"{words}-{sizes_for(largest)[-1]}.profile"
+
+
+def is_fresh(file: Path) -> bool:
+    if not file.exists():
+        return False
+    made, built = file.stat().st_mtime, peers.ROOT / "hetcomm" / "libhetcomm.so"
+    return time.time() < made + KEPT and not (built.exists() and built.stat().st_mtime > made)
+
+
+def spec_of(layout: Layout, largest: int) -> dict[str, Any]:
+    return {"layout": asdict(layout), "sizes": sizes_for(largest)}
+
+
+def main(spec: Path, result: Path) -> int:
+    from hetcomm import Error
+    from hetcomm.bench import BenchError, launch
+    from hetcomm.emulate import ClusterError
+    from hetcomm.tune.command import Result, settings_of
+
+    told = json.loads(spec.read_text())
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()}
+    layout = Layout(**fields)
+    settings, page = settings_of(",".join(map(str, told["sizes"]))), Result()
+    cluster = layout.cluster()
+    try:
+        if cluster is not None:
+            launch.on_cluster(settings, cluster, page.tell)
+        else:
+            launch.on_this_host(settings, layout.hosts[0], page.tell)
+    except (BenchError, ClusterError, Error) as error:
+        print(error, file=sys.stderr)
+        return 1
+    result.write_text(page.profile)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

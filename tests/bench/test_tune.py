@@ -1,0 +1,178 @@
+"""`hetcomm tune` as a user runs it, and what the profile that it writes is for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benching import BOUND, bench, environment
+from typer.testing import CliRunner
+
+from hetcomm import _core
+from hetcomm.cli import app
+from hetcomm.emulate import ClusterError, load, run
+from hetcomm.tcp_store import TcpStoreServer
+from hetcomm.tune.measure import rounds_of
+from hetcomm.tune.profile import Measured
+
+TUNE = (sys.executable, "-P", "-m", "hetcomm", "tune")
+QUICK = ("--sizes", "64,64k", "--seconds", "0.001", "--timeout", "30")
+CLUSTER = Path(__file__).parents[2] / "examples/clusters/two-islands-interleaved.toml"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile of 2 ranks of this host."""
+    file = tmp_path_factory.mktemp("tuned") / "two.profile"
+    done = bench(file, "--ranks", 2, *QUICK, command=TUNE)
+    assert done.returncode == 0, done.stderr
+    assert "Island of 2, of 2 ranks" in done.stdout and f"HETCOMM_PROFILE={file}" in done.stdout
+    return file
+
+
+def test_the_file_holds_what_was_measured(tuned: Path) -> None:
+    profile = _core.Profile(tuned.read_text(), str(tuned))
+    assert str(profile) == tuned.read_text()
+    ((members, ranks, cores, curves),) = profile.islands
+    assert (members, ranks, cores) == (2, 2, _core.probe_rank().cores)
+    assert sorted(curves) == sorted(each.name for each in _core.profiled_collectives())
+    for curve in curves.values():
+        assert [size for size, _ in curve] == [64, 64 << 10]
+        assert all(time > 0 for _, time in curve)
+    assert profile.memory_bandwidth > 0 and profile.messages == {}
+    assert [(host.ranks, host.bandwidth) for host in profile.hosts] == [(2, 0)]
+
+
+def test_bench_and_explain_predict_what_the_profile_says(tuned: Path) -> None:
+    profile = _core.Profile(tuned.read_text())
+    (expected,) = (time for size, time in profile.islands[0][3]["all_reduce"] if size == 64)
+    options = ("--ranks", 2, "--sizes", "64", "--iterations", 3, "--json")
+    found = json.loads(bench(*options, HETCOMM_PROFILE=str(tuned)).stdout)
+    assert found["rows"][0]["predicted"]["total"] * 1e9 == pytest.approx(expected)
+    # The processors of this machine are those of the profile; its links do not matter to an island.
+    nics = profile.hosts[0].nics
+    rate = nics.partition(":")[2] if nics.startswith("ethernet:") and "," not in nics else ""
+    if not rate:
+        pytest.skip(f"--islands describes hosts of one Ethernet port, not {nics}")
+    arguments = [
+        "explain",
+        "all_reduce",
+        "--islands",
+        "2",
+        "--bandwidth",
+        f"{int(rate) // 125}kbit",
+    ]
+    given = CliRunner().invoke(
+        app, [*arguments, "--bytes", "64", "--profile", str(tuned), "--json"]
+    )
+    assert given.exit_code == 0, given.output
+    assert json.loads(given.output)["candidates"][0]["total"] == expected
+
+
+def test_a_profile_of_fewer_ranks_is_refused_by_every_rank(tuned: Path) -> None:
+    done = bench("--ranks", 3, "--sizes", "64", "--iterations", 3, HETCOMM_PROFILE=str(tuned))
+    assert done.returncode == 2
+    assert "the profile is of another topology: expected 1 hosts" in done.stderr
+    assert "has 3 ranks on" in done.stderr and "run hetcomm tune" in done.stderr
+
+
+def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.profile"
+    other.write_text(tuned.read_text().replace(" step=", " step=1"))
+    server = TcpStoreServer()
+    program = (
+        "import os, hetcomm; store = hetcomm.TcpStore('127.0.0.1', int(os.environ['PORT']), 30)\n"
+        "rank = int(os.environ['R'])\n"
+        "try: hetcomm.Communicator(store, rank, 3, timeout=30)\n"
+        "except hetcomm.Error as error: print(error)"
+    )
+    try:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", program],
+                env=environment(PORT=str(server.port), R=str(rank), **settings),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank, settings in enumerate(
+                ({"HETCOMM_PROFILE": str(tuned)}, {"HETCOMM_PROFILE": str(other)}, {})
+            )
+        ]
+        said = [process.communicate(timeout=BOUND)[0] for process in processes]
+    finally:
+        server.close()
+    mine, theirs = (_core.Profile(file.read_text()).digest() for file in (tuned, other))
+    for text in said:
+        assert "HETCOMM_PROFILE differs: expected one profile, got" in text
+        assert f"rank 0 has {mine}, rank 1 has {theirs}, rank 2 has none" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sizes", "64"), "--sizes: expected at least 2"),
+        (("missing/my.profile",), "expected a folder"),
+        (("--ranks", "1"), "expected at least 2 ranks, got 1"),
+        (("--ranks", "2", "--cluster", "some.toml"), "expected one of --ranks and --cluster"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    done = bench(*arguments, command=TUNE)
+    assert done.returncode == 2 and said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "which cannot be read"), ("hetcomm profile 1\nhost 3\n", "line 2: expected 6 words")],
+)
+def test_a_bad_file_is_refused(text: str | None, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.profile"
+    if text is not None:
+        file.write_text(text)
+    done = bench("--ranks", 2, "--sizes", "64", HETCOMM_PROFILE=str(file))
+    assert done.returncode == 2 and said in done.stderr and str(file) in done.stderr
+
+
+@pytest.mark.parametrize("hosts", range(1, 12))
+def test_in_the_end_every_host_has_met_every_other(hosts: int) -> None:
+    rounds = rounds_of(hosts)
+    met = [pair for pairs in rounds for pair in pairs]
+    assert sorted(met) == [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
+    for pairs in rounds:
+        busy = [host for pair in pairs for host in pair]
+        assert len(set(busy)) == len(busy)
+
+
+def test_a_slow_link_counts_only_where_it_is() -> None:
+    ranks = [_core.RankInfo(host=name, host_name=name) for name in "abc"]
+    measured = Measured(_core.Topology(ranks))
+    measured.memory([1e9] * 3, [1e-7] * 3)
+    for pair, seconds in (((0, 1), 1.0), ((0, 2), 4.0), ((1, 2), 4.0)):
+        measured.link(pair, 1, [(8, 1e-5), (64, 0.9e-5)], (1000, seconds))
+    profile = _core.Profile(measured.text())
+    assert [host.bandwidth for host in profile.hosts] == [1000, 1000, 250]
+    assert profile.messages == {"ethernet": [(8, 10000), (64, 10000)]}
+
+
+def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
+    try:
+        with open(os.devnull, "w") as nowhere:
+            run(load(CLUSTER), ["true"], stdout=nowhere, timeout=30)
+    except ClusterError as error:
+        if "EPERM" not in error.got:
+            raise
+        pytest.skip(f"this machine forbids namespaces: {error}")
+    file = tmp_path / "cluster.profile"
+    done = bench(file, "--cluster", CLUSTER, *QUICK, command=TUNE)
+    assert done.returncode == 0, done.stderr
+    profile = _core.Profile(file.read_text())
+    rate = int(profile.hosts[0].nics.partition(":")[2])
+    for host in profile.hosts:
+        assert 0 < host.bandwidth <= 1.2 * rate  # the bucket's burst comes on top
+    assert [size for size, _ in profile.messages["ethernet"]] == [64, 64 << 10]
+    arguments = ["explain", "all_reduce", "--topology", str(CLUSTER), "--profile", str(file)]
+    given = CliRunner().invoke(app, [*arguments, "--bytes", "64", "--json"])
+    assert given.exit_code == 0, given.output
+    assert json.loads(given.output)["candidates"][0]["rejected"] != ""
