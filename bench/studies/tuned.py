@@ -15,13 +15,14 @@ import peers
 from studies.model import Layout
 
 KEPT = 3600.0  # seconds; machines change, and what was built may be newer
+FEWEST = 4  # sizes: the smallest ones are one if many ranks have a block each
 LADDER = tuple(16 << power for power in range(0, 23, 2))
 
 
 def sizes_for(largest: int) -> list[int]:
     """Of the ladder, up to the first that is no smaller."""
     enough = next((i for i, size in enumerate(LADDER) if size >= largest), len(LADDER) - 1)
-    return list(LADDER[: max(enough + 1, 2)])
+    return list(LADDER[: max(enough + 1, FEWEST)])
 
 
 def place_of(layout: Layout, largest: int) -> Path:

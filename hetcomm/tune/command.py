@@ -22,7 +22,7 @@ from hetcomm.tune.measure import COLLECTIVES, run
 from hetcomm.tune.table import show
 
 LADDER = "16:64M:4"
-SECONDS, TURNS, WARMUP = 0.04, 3, 2
+SECONDS, TURNS, WARMUP = 0.06, 5, 2
 
 
 def settings_of(sizes: str, seconds: float = SECONDS, timeout: float = 60.0) -> Settings:

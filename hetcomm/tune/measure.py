@@ -1,8 +1,8 @@
 """What the ranks of `hetcomm tune` measure together.
 
-Islands are measured all at once, since they share processors where hosts are emulated ones and
-nothing else; hosts in pairs, so that a slow link shows only where it is. As a program,
-`python -m hetcomm.tune.measure FOLDER`, it is a rank that launch.py has started.
+Islands are measured all at once: where hosts are emulated ones they share processors, elsewhere
+nothing. As a program, `python -m hetcomm.tune.measure FOLDER`, it is a rank that bench/launch.py
+has started.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from hetcomm import _core
-from hetcomm.bench.case import Case, case_of
+from hetcomm.bench.case import case_of
 from hetcomm.bench.hetcomm_backend import HetcommBackend
 from hetcomm.bench.measure import measure
 from hetcomm.bench.meeting import Meeting
@@ -27,25 +27,30 @@ from hetcomm.bench.memory import check_memory
 from hetcomm.bench.rank import Tell, main
 from hetcomm.bench.settings import Settings
 from hetcomm.communicator import Communicator
-from hetcomm.rendezvous import PrefixStore
-from hetcomm.tune.profile import Measured
+from hetcomm.tune.links import (
+    LARGEST,
+    MOST_ROUNDS,
+    accustomed,
+    measure_links,
+    part_of,
+    rounds_of,
+)
+from hetcomm.tune.profile import Measured, typical
 
 COLLECTIVES = tuple(each.name for each in _core.profiled_collectives())
-LARGEST_MESSAGE = 64 << 10  # of the curve of messages; beyond that the bandwidth says it
-BULK = 4 << 20  # bytes of a message that fills a link
-MOST_ROUNDS = 7  # of pairs of hosts: each has then met seven others
 COPIED, COPIES, CALLS = 16 << 20, 5, 2000
 
 
 def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
     """Tells of each "case" that begins and, in the end, the text of the "profile"."""
     os.environ.pop("HETCOMM_PROFILE", None)  # what was measured before decides nothing here
+    settings = replace(settings, sizes=sizes_for(settings.sizes, meeting.size))
     check_memory(meeting, settings.cases(meeting.size))
     topology = _topology(meeting)
     measured = Measured(topology)
+    islands = any(len(island) > 1 for island in topology.islands)
     rounds = rounds_of(len(topology.hosts))[:MOST_ROUNDS]
-    parts = len(settings.collectives) * len(settings.sizes) * any_island(topology)
-    total = parts + len(rounds) + 1
+    total = len(COLLECTIVES) * len(settings.sizes) * islands + len(rounds) + 1
     done = 0
 
     def next_is(what: str) -> None:
@@ -55,30 +60,29 @@ def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
 
     next_is("memory")
     measured.memory(meeting.together(_memory), meeting.together(_step))
-    if any_island(topology):
+    if islands:
         _islands(settings, meeting, measured, next_is)
+    small = sum(size <= LARGEST for size in settings.sizes)
+    sizes = settings.sizes[: max(small, 2)]  # a curve has two points
     for number, pairs in enumerate(rounds):
         next_is(f"links, round {number + 1}")
-        _links(settings, meeting, measured, pairs, f"round/{number}")
+        measure_links(meeting, measured, pairs, f"round/{number}", sizes, settings.effort)
     if meeting.rank == 0:
         tell({"profile": measured.text()})
     meeting.gather(None)
     meeting.leave()
 
 
-def any_island(topology: _core.Topology) -> bool:
-    return any(len(island) > 1 for island in topology.islands)
-
-
-def rounds_of(hosts: int) -> list[list[tuple[int, int]]]:
-    """Pairs of hosts, none twice in a round, so that in the end each has met every other."""
-    around = [*range(hosts), *[-1] * (hosts % 2)]
-    rounds = []
-    for _ in range(len(around) - 1):
-        pairs = zip(around[: len(around) // 2], reversed(around), strict=False)
-        rounds.append([(min(pair), max(pair)) for pair in pairs if min(pair) >= 0])
-        around = [around[0], around[-1], *around[1:-1]]
-    return rounds
+def sizes_for(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
+    """At least a block for each rank."""
+    smallest = 4 * ranks
+    found = tuple(sorted({max(size, smallest) for size in sizes}))
+    if len(found) > 1:
+        return found
+    raise _core.InvalidArgumentError(
+        f"--sizes: expected one above the {smallest} bytes that {ranks} ranks need at least, got "
+        f"{', '.join(map(str, sizes))}; add a larger one"
+    )
 
 
 def _topology(meeting: Meeting) -> _core.Topology:
@@ -92,20 +96,12 @@ def _topology(meeting: Meeting) -> _core.Topology:
         return world.topology
 
 
-def _part(meeting: Meeting, name: str, ranks: Sequence[int]) -> Meeting | None:
-    """Where these ranks talk, in this order; None for others."""
-    if meeting.rank not in ranks:
-        return None
-    store = PrefixStore(meeting.store, f"{name}/")
-    return Meeting(store, ranks.index(meeting.rank), len(ranks), meeting.timeout)
-
-
 def _islands(
     settings: Settings, meeting: Meeting, measured: Measured, next_is: Callable[[str], None]
 ) -> None:
     topology = measured.topology
     mine = topology.islands[topology.island_of(meeting.rank)]
-    part = _part(meeting, f"island/{mine[0]}", mine) if len(mine) > 1 else None
+    part = part_of(meeting, f"island/{mine[0]}", mine) if len(mine) > 1 else None
     backend: HetcommBackend | None = None
 
     def open_island() -> None:
@@ -116,8 +112,9 @@ def _islands(
     def take(name: str, size: int) -> tuple[int, float] | None:
         if part is None or backend is None:
             return None
-        row = measure(part, [backend], case_of(name, size, part.size), settings.effort)[0]
-        return row.case.bytes, row.median
+        case = case_of(name, size, part.size)
+        row = measure(part, [backend], case, accustomed(settings.effort, size))[0]
+        return row.case.bytes, typical(row.samples)
 
     meeting.together(open_island)
     for name in settings.collectives:
@@ -127,41 +124,6 @@ def _islands(
             measured.collective(name, found)
     if backend is not None:
         backend.close()
-
-
-def _links(
-    settings: Settings,
-    meeting: Meeting,
-    measured: Measured,
-    pairs: Sequence[tuple[int, int]],
-    name: str,
-) -> None:
-    """As many ranks of one host as of the other send round a ring that passes between the two with
-    each hop, so that both directions are as busy as collectives make them."""
-    hosts = measured.topology.hosts
-    rings = [
-        [rank for both in zip(hosts[a], hosts[b], strict=False) for rank in both] for a, b in pairs
-    ]
-    sizes = [size for size in settings.sizes if size <= LARGEST_MESSAGE]
-    ring = next((ring for ring in rings if meeting.rank in ring), None)
-    part = None if ring is None else _part(meeting, f"{name}/{ring[0]}", ring)
-
-    def take() -> list[tuple[int, float]] | None:
-        if part is None:
-            return None
-        backend = HetcommBackend("hetcomm", "", part, "")
-        found = []
-        for size in (*sizes, BULK):
-            case = Case("send_recv", "int8", "", 0, size, part.size, in_place=False)
-            effort = settings.effort if size != BULK else replace(settings.effort, warmup=1)
-            found.append((size, measure(part, [backend], case, effort)[0].median))
-        backend.close()
-        return found
-
-    everything = meeting.together(take)
-    for pair, ring in zip(pairs, rings, strict=True):
-        *messages, bulk = everything[ring[0]]
-        measured.link(pair, len(ring) // 2, messages, bulk)
 
 
 def _memory() -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetcomm import _core
+from hetcomm.bench.row import quantile
 
 HEADING = "hetcomm profile 1"
 Size = tuple[int, int, int]  # members, ranks of the host, its processors
@@ -14,11 +16,12 @@ Points = dict[int, list[float]]  # bytes -> seconds of each who measured it
 
 @dataclass
 class Measured:
-    """Filled alike on all ranks. islands, messages: seconds by what they are of and by bytes."""
+    """Filled alike on all ranks. islands: seconds by what they are of and by bytes; all_reduces: by
+    ranks of two hosts and bytes."""
 
     topology: _core.Topology
     islands: dict[Size, dict[str, Points]] = field(default_factory=dict)
-    messages: dict[str, Points] = field(default_factory=dict)
+    all_reduces: list[tuple[tuple[int, ...], int, float]] = field(default_factory=list)
     bandwidths: dict[int, float] = field(default_factory=dict)  # by host
     memory_bandwidth: float = 0.0
     step: float = 0.0
@@ -42,26 +45,48 @@ class Measured:
             points.setdefault(int(of_island[0]), []).append(of_island[1])
 
     def link(
-        self,
-        pair: tuple[int, int],
-        senders: int,
-        messages: Sequence[Sequence[float]],
-        bulk: Sequence[float],
+        self, ranks: Sequence[int], bandwidth: float, found: Sequence[Sequence[float]]
     ) -> None:
-        """Of two hosts with so many senders each, all at once: (bytes, seconds) of small messages
-        and of one that fills the link. A host is as fast as with the fastest that it met."""
-        bandwidth = senders * bulk[0] / bulk[1]
-        for host in pair:
+        """Of all ranks of two hosts; found: (bytes, seconds) of their all_reduces. A host is as
+        fast as with the fastest that it met."""
+        for host in {self.topology.host_of(rank) for rank in ranks}:
             self.bandwidths[host] = max(self.bandwidths.get(host, 0.0), bandwidth)
-        first, second = (self.topology.hosts[host][0] for host in pair)
-        fabric = self.topology.fabric_between(first, second).name
-        points = self.messages.setdefault(fabric, {})
-        for size, seconds in messages:
-            waited = (senders - 1) * size / bandwidth  # for the others' turns at the NIC
-            points.setdefault(int(size), []).append(max(seconds - waited, 0.0))
+        self.all_reduces += [(tuple(ranks), int(size), seconds) for size, seconds in found]
 
     def text(self) -> str:
         """The profile. Raises InvalidArgumentError where it says too little to be one."""
+        fabrics = {self._fabric(ranks): "1=0 2=0" for ranks, _, _ in self.all_reduces}
+        without = _core.Profile(self._text(fabrics), "measured")
+        messages = {fabric: _curve(each) for fabric, each in self._messages(without).items()}
+        return str(_core.Profile(self._text(messages), "measured"))
+
+    def _messages(self, without: _core.Profile) -> dict[str, Points]:
+        """What a message takes, by fabric: what an all_reduce does beyond the islands' part of it,
+        which is predicted by a profile whose messages take only their turn at the NICs."""
+        parameters = _core.CostParameters(without)
+        messages: dict[str, Points] = {}
+        for ranks, size, seconds in self.all_reduces:
+            topology = _core.Topology([self.topology.rank(rank) for rank in ranks])
+            spec = _core.Spec(_core.Collective.all_reduce, count=size // 4, in_place=True)
+            plans = _core.Planner(topology).plan_all(spec)
+            rest = seconds - _core.predict(topology, plans, parameters).total * 1e-9
+            sent = 4 * max(
+                step.sources[0].count
+                for plan in plans
+                for step in plan.steps
+                if step.kind == _core.StepKind.send
+            )
+            bandwidth = min(self.bandwidths[self.topology.host_of(rank)] for rank in ranks)
+            took = max(rest, 0.0) + sent / bandwidth + self.step
+            messages.setdefault(self._fabric(ranks), {}).setdefault(sent, []).append(took)
+        return messages
+
+    def _fabric(self, ranks: Sequence[int]) -> str:
+        other = next(r for r in ranks if not self.topology.same_host(r, ranks[0]))
+        name: str = self.topology.fabric_between(ranks[0], other).name
+        return name
+
+    def _text(self, messages: dict[str, str]) -> str:
         lines = [HEADING]
         for index in range(len(self.topology.hosts)):
             host = self._host(index)
@@ -72,20 +97,27 @@ class Measured:
         for (members, ranks, cores), curves in sorted(self.islands.items()):
             lines.append(f"island members={members} ranks={ranks} cores={cores}")
             lines += [f"{name} {_curve(points)}" for name, points in curves.items()]
-        lines += [f"message {fabric} {_curve(each)}" for fabric, each in self.messages.items()]
+        lines += [f"message {fabric} {curve}" for fabric, curve in messages.items()]
         lines.append(
             f"memory bandwidth={round(self.memory_bandwidth)} step={round(self.step * 1e9)}"
         )
-        return str(_core.Profile("\n".join(lines), "measured"))
+        return "\n".join(lines)
 
     def _host(self, index: int) -> _core.Profile.Host:
         return _core.profile_host(self.topology, index)
 
 
+def typical(samples: Sequence[float]) -> float:
+    """Of an undisturbed machine: what a quarter of the samples do not exceed."""
+    return quantile(samples, 0.25)
+
+
 def _curve(points: Points) -> str:
-    """BYTES=NANOSECONDS, of times that do not fall: what was shorter at more bytes was a chance."""
-    words, least = [], 0
-    for size, seconds in sorted(points.items()):
-        least = max(least, round(sum(seconds) / len(seconds) * 1e9))
-        words.append(f"{size}={least}")
+    """BYTES=NANOSECONDS, of times that do not fall: what took longer than more bytes did was
+    disturbed."""
+    words: list[str] = []
+    most = math.inf
+    for size, seconds in sorted(points.items(), reverse=True):
+        most = min(most, sum(seconds) / len(seconds) * 1e9)
+        words.insert(0, f"{size}={round(most)}")
     return " ".join(words)

@@ -178,7 +178,7 @@ def test_a_job_and_its_files(tmp_path: Path) -> None:
 
 
 def test_profiles_go_as_far_as_the_sizes_of_a_run() -> None:
-    assert tuned.sizes_for(8) == [16, 64] and tuned.sizes_for(65)[-2:] == [64, 256]
+    assert tuned.sizes_for(8) == [16, 64, 256, 1024] and tuned.sizes_for(5000)[-2:] == [4096, 16384]
     assert tuned.sizes_for(64 << 20)[-1] == 64 << 20 == tuned.sizes_for(1 << 40)[-1]
     assert tuned.place_of(Layout("2+2"), 8) == tuned.place_of(Layout("2+2", order="interleaved"), 8)
     places = {

@@ -14,7 +14,7 @@ from hetcomm import _core
 from hetcomm.cli import app
 from hetcomm.emulate import ClusterError, load, run
 from hetcomm.tcp_store import TcpStoreServer
-from hetcomm.tune.measure import rounds_of
+from hetcomm.tune.links import rounds_of
 from hetcomm.tune.profile import Measured
 
 TUNE = (sys.executable, "-P", "-m", "hetcomm", "tune")
@@ -113,6 +113,7 @@ def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (("--sizes", "64"), "--sizes: expected at least 2"),
+        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected one above the 8 bytes"),
         (("missing/my.profile",), "expected a folder"),
         (("--ranks", "1"), "expected at least 2 ranks, got 1"),
         (("--ranks", "2", "--cluster", "some.toml"), "expected one of --ranks and --cluster"),
@@ -149,11 +150,14 @@ def test_a_slow_link_counts_only_where_it_is() -> None:
     ranks = [_core.RankInfo(host=name, host_name=name) for name in "abc"]
     measured = Measured(_core.Topology(ranks))
     measured.memory([1e9] * 3, [1e-7] * 3)
-    for pair, seconds in (((0, 1), 1.0), ((0, 2), 4.0), ((1, 2), 4.0)):
-        measured.link(pair, 1, [(8, 1e-5), (64, 0.9e-5)], (1000, seconds))
+    for pair, bandwidth in (((0, 1), 10**9), ((0, 2), 10**8), ((1, 2), 10**8)):
+        turns = [size * 1e9 / bandwidth * 1e-9 for size in (8, 64)]
+        measured.link(pair, bandwidth, [(8, 2e-5 + turns[0]), (64, 1.9e-5 + turns[1])])
     profile = _core.Profile(measured.text())
-    assert [host.bandwidth for host in profile.hosts] == [1000, 1000, 250]
-    assert profile.messages == {"ethernet": [(8, 10000), (64, 10000)]}
+    assert [host.bandwidth for host in profile.hosts] == [10**9, 10**9, 10**8]
+    # What took longer with fewer bytes was disturbed; a reduction, and steps, are not the link's.
+    ((less, small), (more, large)) = profile.messages["ethernet"]
+    assert (less, more) == (8, 64) and 18_000 < small <= large < 19_700
 
 
 def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
@@ -171,7 +175,8 @@ def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
     rate = int(profile.hosts[0].nics.partition(":")[2])
     for host in profile.hosts:
         assert 0 < host.bandwidth <= 1.2 * rate  # the bucket's burst comes on top
-    assert [size for size, _ in profile.messages["ethernet"]] == [64, 64 << 10]
+    smallest, largest = profile.messages["ethernet"]  # of all_reduces of 64 B and 64 KiB
+    assert smallest[0] <= 64 < 1024 < largest[0] <= 64 << 10
     arguments = ["explain", "all_reduce", "--topology", str(CLUSTER), "--profile", str(file)]
     given = CliRunner().invoke(app, [*arguments, "--bytes", "64", "--json"])
     assert given.exit_code == 0, given.output
