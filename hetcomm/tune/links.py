@@ -20,7 +20,7 @@ from hetcomm.bench.measure import Effort, measure
 from hetcomm.bench.meeting import Meeting
 from hetcomm.communicator import Communicator
 from hetcomm.rendezvous import PrefixStore
-from hetcomm.tune.profile import Measured, typical
+from hetcomm.tune.profile import Measured
 
 MOST_ROUNDS = 7  # of pairs: each host has then met seven others
 LARGEST = 64 << 10  # bytes of an all_reduce; beyond that the bandwidth says it
@@ -78,7 +78,7 @@ def measure_links(
         for size in sizes:
             case = case_of("all_reduce", size, part.size)
             row = measure(part, [backend], case, longer(accustomed(effort, size)))[0]
-            found.append((row.case.bytes, typical(row.samples)))
+            found.append((row.case.bytes, row.median))
         backend.close()
         return found
 

@@ -35,7 +35,7 @@ from hetcomm.tune.links import (
     part_of,
     rounds_of,
 )
-from hetcomm.tune.profile import Measured, typical
+from hetcomm.tune.profile import Measured
 
 COLLECTIVES = tuple(each.name for each in _core.profiled_collectives())
 COPIED, COPIES, CALLS = 16 << 20, 5, 2000
@@ -114,7 +114,7 @@ def _islands(
             return None
         case = case_of(name, size, part.size)
         row = measure(part, [backend], case, accustomed(settings.effort, size))[0]
-        return row.case.bytes, typical(row.samples)
+        return row.case.bytes, row.median
 
     meeting.together(open_island)
     for name in settings.collectives:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetcomm import _core
-from hetcomm.bench.row import quantile
 
 HEADING = "hetcomm profile 1"
 Size = tuple[int, int, int]  # members, ranks of the host, its processors
@@ -105,11 +104,6 @@ class Measured:
 
     def _host(self, index: int) -> _core.Profile.Host:
         return _core.profile_host(self.topology, index)
-
-
-def typical(samples: Sequence[float]) -> float:
-    """Of an undisturbed machine: what a quarter of the samples do not exceed."""
-    return quantile(samples, 0.25)
 
 
 def _curve(points: Points) -> str:
