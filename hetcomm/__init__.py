@@ -36,6 +36,7 @@ _HOMES = {
     "TcpStoreServer": "hetcomm.tcp_store",
     "register_buffer": "hetcomm.backend",
     "deregister_buffer": "hetcomm.backend",
+    "trace": "hetcomm.backend",
 }
 
 __all__ = ["__version__", *_HOMES]

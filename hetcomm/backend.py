@@ -6,6 +6,8 @@ import atexit
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -135,12 +137,28 @@ def register_buffer(tensor: Any, group: Any = None) -> None:
             is registered already.
         hetcomm.VendorError: the library cannot register it.
     """
-    _torch_module().register_buffer(_backend_of(group, tensor), tensor)
+    _torch_module().register_buffer(_backend_of(group, tensor.device), tensor)
 
 
 def deregister_buffer(tensor: Any, group: Any = None) -> None:
     """Takes back register_buffer() of the same memory."""
-    _torch_module().deregister_buffer(_backend_of(group, tensor), tensor)
+    _torch_module().deregister_buffer(_backend_of(group, tensor.device), tensor)
+
+
+@contextmanager
+def trace(group: Any = None, device: str = "cpu") -> Iterator[list[_core.Trace]]:
+    """Records when the steps of every operation inside start and end, of a process group of hetcomm
+    (the default one without it) that serves this type of device. The list is filled at the end,
+    with a Trace of each operation that is over by then, in the order of their calls."""
+    import torch
+
+    backend = _backend_of(group, torch.device(device))
+    traces: list[_core.Trace] = []
+    _torch_module().begin_trace(backend)
+    try:
+        yield traces
+    finally:
+        traces += _core.traces_of(_torch_module().end_trace(backend))
 
 
 def _torch_module() -> Any:
@@ -149,11 +167,11 @@ def _torch_module() -> Any:
     return _torch
 
 
-def _backend_of(group: Any, tensor: Any) -> Any:
+def _backend_of(group: Any, device: Any) -> Any:
     import torch.distributed as dist
 
     chosen: Any = group or dist.group.WORLD
-    return chosen._get_backend(tensor.device)
+    return chosen._get_backend(device)
 
 
 def _shut_down() -> None:

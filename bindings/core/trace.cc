@@ -84,6 +84,18 @@ void bind(py::module_& module) {
       .def_readonly("ended", &Trace::ended)
       .def_property_readonly("spans", &spans_of,
                              "Its steps that were completed, in the order of the plan.");
+  module.def(
+      "traces_of",
+      [](const py::capsule& given) {
+        using Traces = std::vector<std::shared_ptr<const Trace>>;
+        std::vector<std::shared_ptr<Trace>> traces;
+        if (std::string_view(given.name()) != "hetcomm.traces") throw py::type_error(given.name());
+        for (const auto& trace : *given.get_pointer<Traces>()) {
+          traces.push_back(std::const_pointer_cast<Trace>(trace));
+        }
+        return traces;
+      },
+      py::arg("traces"), "Of what _torch.end_trace() has returned.");
 }
 
 const Binding binding(39, bind);  // before communicators, which return them

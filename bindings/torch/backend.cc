@@ -231,6 +231,14 @@ void TorchBackend::register_buffer(const at::Tensor& tensor) {
   });
 }
 
+void TorchBackend::begin_trace() {
+  with_python_errors([&] { communicator_->begin_trace(); });
+}
+
+std::vector<std::shared_ptr<const Trace>> TorchBackend::end_trace() {
+  return communicator_->end_trace();
+}
+
 void TorchBackend::deregister_buffer(const at::Tensor& tensor) {
   with_python_errors([&] { communicator_->deregister_buffer(tensor.data_ptr()); });
 }

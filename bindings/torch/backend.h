@@ -102,6 +102,9 @@ class TorchBackend : public c10d::Backend {
   // Memory that collectives use again and again; all ranks of an island register theirs.
   void register_buffer(const at::Tensor& tensor);
   void deregister_buffer(const at::Tensor& tensor);
+  // See Communicator.
+  void begin_trace();
+  std::vector<std::shared_ptr<const Trace>> end_trace();
 
  private:
   template <typename Options>

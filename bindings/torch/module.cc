@@ -66,6 +66,23 @@ PYBIND11_MODULE(_torch, module) {
       },
       py::arg("backend"), py::arg("tensor"));
   module.def(
+      "begin_trace",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) { ours(*backend).begin_trace(); },
+      py::arg("backend"), py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "end_trace",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        using Traces = std::vector<std::shared_ptr<const hetcomm::Trace>>;
+        auto traces = std::make_unique<Traces>();
+        {
+          const py::gil_scoped_release release;
+          *traces = ours(*backend).end_trace();
+        }
+        return py::capsule(traces.release(), "hetcomm.traces",
+                           [](void* made) { delete static_cast<Traces*>(made); });
+      },
+      py::arg("backend"), "What _core.traces_of() takes: classes of _core are unknown here.");
+  module.def(
       "deregister_buffer",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {
         py::gil_scoped_release release;

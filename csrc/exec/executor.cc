@@ -130,6 +130,7 @@ std::unique_lock<std::mutex> Executor::lock() {
 std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_ptr<Run> run,
                                                    bool will_wait) {
   Completed completed;
+  bool left = false;  // to the progress thread
   {
     const auto held = lock();
     ++runs_;
@@ -143,12 +144,14 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
     } else {
       queue.pending.push_back(run);
     }
-    progress_queue(queue, completed);
+    left = !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->keeps_caller();
+    if (!left) progress_queue(queue, completed);
     if (!run->finished()) run->begin_timeout();
     if (run->recorded()) begin_recorded(queue, run, completed);
   }
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
   if (!will_wait && !finished && waiters_.load() == 0) kick();
+  if (left && sleepers_.load() > 0) signal_eventfd(news_);
   return completed;
 }
 

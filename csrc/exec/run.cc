@@ -27,6 +27,9 @@ IslandKind island_kind(StepKind kind) {
 // connections; after this long it is reported without.
 constexpr auto kReasonBound = std::chrono::seconds(2);
 
+// Bytes that take longer to copy into a socket than the progress thread takes to wake up.
+constexpr int64_t kLongToStart = 128 << 10;
+
 // A failed operation waits this long for the transport to let go of its buffers.
 constexpr auto kSettleBound = std::chrono::milliseconds(500);
 
@@ -75,6 +78,12 @@ void Run::start(Paths& paths, int lane) {
   if (trace_) [[unlikely]]
     trace_->begin(plan_);
   if (left_ == 0) finish();
+}
+
+bool Run::keeps_caller() const {
+  const Spec& spec = plan_->spec;
+  return !device_ && spec.collective != Collective::recv &&
+         spec.count * static_cast<int64_t>(element_) >= kLongToStart;
 }
 
 std::byte* Run::address(const Range& range) const {

@@ -68,6 +68,8 @@ class Run {
   // Under the lock: what it does inside the island is in the engine's stream, so that later runs
   // may follow.
   bool begun() const;
+  // To start it may take long: what it sends is copied by whoever does.
+  bool keeps_caller() const;
   // Under the lock: every message of it is with the transport, so that later ones may follow.
   bool posted() const { return unposted_ == 0; }
   bool uses_device() const;  // under the lock: a device is at work for it

@@ -103,8 +103,9 @@ def measured(traces: Sequence[_core.Trace], rank: int, topology: _core.Topology)
 
 def predicted(plans: Sequence[_core.Plan], topology: _core.Topology) -> list[Call]:
     """Of each rank, by the cost model; all begin at once."""
+    parameters = _core.CostParameters(_core.Profile.setting())
     calls = []
-    for plan, spans in zip(plans, _core.timeline(topology, plans), strict=True):
+    for plan, spans in zip(plans, _core.timeline(topology, plans, parameters), strict=True):
         steps, island_free = [], 0
         for step, (_, end) in zip(plan.steps, spans, strict=True):
             kind, peers, ready = step.kind.name, [], [spans[index][1] for index in step.after]

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from ranks import Job, values
 
+import hetcomm
+
 LAYOUTS = ["a", "aa", "ab", "abb", "aabba", "abababab"]
 MANY = 60
 
@@ -66,6 +68,21 @@ def futures(rank: int, size: int, seed: int) -> None:
     gathered.get_future().wait()  # lists are filled by then as well
     for peer in range(size):
         assert torch.equal(outputs[peer], _input(peer, 0, 50))
+
+
+def traced(rank: int, size: int, seed: int) -> None:
+    everybody = list(range(size))
+    dist.barrier()
+    with hetcomm.trace() as traces:
+        tensor = _input(rank, 0, 40_000)
+        work = dist.all_reduce(tensor, async_op=True)
+        assert _finished(work), "a large one never completed without wait()"
+        dist.all_gather_into_tensor(torch.zeros(size * 5), torch.ones(5))
+    assert torch.equal(tensor, _sum(everybody, 0, 40_000))
+    assert [trace.operation.split()[0] for trace in traces] == ["all_reduce", "all_gather"]
+    for trace in traces:
+        assert 0 <= trace.started <= trace.ended
+        assert all(trace.started <= span.start <= span.end <= trace.ended for span in trace.spans)
 
 
 def waiting_callbacks(rank: int, size: int, seed: int) -> None:
@@ -177,7 +194,7 @@ def objects(rank: int, size: int, seed: int) -> None:
 
 
 PROGRAMS = [
-    many_in_flight, futures, waiting_callbacks, dropped, overlapping_groups, two_threads,
+    many_in_flight, futures, traced, waiting_callbacks, dropped, overlapping_groups, two_threads,
     ring_of_messages, objects,
 ]  # fmt: skip
 
