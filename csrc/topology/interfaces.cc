@@ -1,4 +1,5 @@
 #include <fstream>
+#include <set>
 
 #include "topology/candidate.h"
 #include "topology/ip.h"
@@ -97,6 +98,35 @@ void judge(Candidate& candidate, const std::string& folder, const std::vector<Ca
   }
 }
 
+// The ports that an interface stands on, as a VLAN, bond or bridge does; itself if on none.
+std::set<std::string> ports_below(const std::string& root, const std::string& name) {
+  const std::string prefix = "lower_";
+  std::set<std::string> found, seen;
+  std::vector<std::string> left = {name};
+  while (!left.empty()) {
+    const std::string next = left.back();
+    left.pop_back();
+    if (!seen.insert(next).second) continue;
+    const size_t before = left.size();
+    for (const std::string& entry : list_directory(root + "/" + next)) {
+      if (entry.starts_with(prefix)) left.push_back(entry.substr(prefix.size()));
+    }
+    if (left.size() == before) found.insert(next);
+  }
+  return found;
+}
+
+// Interfaces on one port share its rate, though each reports it as its own.
+void mark_shared_rates(const std::string& root, std::vector<Candidate>& candidates) {
+  std::set<std::string> taken;
+  for (Candidate& candidate : candidates) {
+    if (candidate.standing != Standing::network) continue;
+    for (const std::string& port : ports_below(root, candidate.nic.name)) {
+      if (!taken.insert(port).second) candidate.nic.bandwidth_known = false;
+    }
+  }
+}
+
 }  // namespace
 
 std::string address_of(const Machine& machine, const std::string& interface) {
@@ -136,6 +166,7 @@ std::vector<Candidate> find_interfaces(const Machine& machine,
     judge(candidate, folder, ports);
     found.push_back(candidate);
   }
+  mark_shared_rates(root, found);
   return found;
 }
 

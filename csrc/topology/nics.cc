@@ -13,7 +13,7 @@ std::string describe(const Nic& nic) {
   char speed[32];
   std::snprintf(speed, sizeof speed, "%g Gbit/s", static_cast<double>(nic.bandwidth) * 8e-9);
   std::string text = std::string(name(nic.fabric)) + ", " + speed;
-  if (!nic.bandwidth_known) text += " (assumed: the driver reports none)";
+  if (!nic.bandwidth_known) text += " (assumed: the driver reports none for it alone)";
   if (nic.numa >= 0) text += ", NUMA node " + std::to_string(nic.numa);
   if (!nic.interface.empty() && nic.interface != nic.name) text += ", interface " + nic.interface;
   text += ", " + (nic.address.empty() ? "no IP address" : nic.address);

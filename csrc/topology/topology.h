@@ -24,7 +24,7 @@ struct Nic {
   std::string interface;  // the network interface that carries its address, "eth0"; may be empty
   Fabric fabric = Fabric::ethernet;
   int64_t bandwidth = 0;         // bytes per second and direction
-  bool bandwidth_known = false;  // false: the driver reports none and a default is assumed
+  bool bandwidth_known = false;  // false: the driver reports none, or it is shared
   int numa = -1;                 // NUMA node, -1 if unknown
   std::string address;           // IPv4 (or IPv6) address of the interface, empty if none
   // The network it is part of: an InfiniBand subnet prefix "fe80:0000:0000:0000", else an IP

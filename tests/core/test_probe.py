@@ -79,6 +79,19 @@ def test_dgx_h100(sysfs: Sysfs) -> None:
     assert "it is down" in why(machine, "docker0")
 
 
+def test_the_rate_of_a_port_belongs_to_one_interface(sysfs: Sysfs) -> None:
+    addresses = {}
+    below = {"eth0.7": "eth0", "bond0": "eth1 eth2", "bond0.7": "bond0", "bond0.8": "bond0"}
+    for name in ("eth0", "eth0.7", "eth1", "eth2", "bond0", "bond0.7", "bond0.8", "eth3"):
+        ports = below.get(name, "").split()
+        sysfs.interface(name, 25_000, **{f"lower_{port}": "" for port in ports})
+        addresses[name] = f"10.1.{len(addresses)}.1"
+    del addresses["eth1"], addresses["eth2"]
+    known = {nic.name: nic.bandwidth_known for nic in _core.probe_nics(sysfs.machine(addresses))}
+    own = {"eth0", "bond0", "eth3"}
+    assert known == {name: name in own for name in addresses}
+
+
 def test_mi300x_with_roce(sysfs: Sysfs) -> None:
     addresses = {"eno0": "10.0.0.7"}
     for index in range(8):
@@ -187,7 +200,7 @@ def test_cloud_machine_with_virtio(sysfs: Sysfs, speed: int | None) -> None:
     machine = sysfs.machine({"eth0": "10.0.0.4", "docker0": "172.17.0.1"})
     (only,) = _core.probe_nics(machine)
     assert (only.name, only.bandwidth, only.bandwidth_known) == ("eth0", 10 * GIGABIT, False)
-    assert "10 Gbit/s (assumed: the driver reports none)" in why(machine, "eth0")
+    assert "10 Gbit/s (assumed: the driver reports none for it alone)" in why(machine, "eth0")
     assert "a container bridge, and there is a better one" in why(machine, "docker0")
     assert "a member of docker0" in why(machine, "veth1a2b3c4")
 
