@@ -15,6 +15,7 @@ import peers
 from studies.model import Layout
 
 KEPT = 3600.0  # seconds; machines change, and what was built may be newer
+SECONDS = 0.15  # of calls at each size
 FEWEST = 4  # sizes: the smallest ones are one if many ranks have a block each
 LADDER = tuple(16 << power for power in range(0, 23, 2))
 
@@ -51,7 +52,7 @@ def main(spec: Path, result: Path) -> int:
     told = json.loads(spec.read_text())
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()}
     layout = Layout(**fields)
-    settings, page = settings_of(",".join(map(str, told["sizes"]))), Result()
+    settings, page = settings_of(",".join(map(str, told["sizes"])), SECONDS), Result()
     cluster = layout.cluster()
     try:
         if cluster is not None:
