@@ -34,6 +34,7 @@ _HOMES = {
     "PrefixStore": "hetcomm.rendezvous",
     "TcpStore": "hetcomm.tcp_store",
     "TcpStoreServer": "hetcomm.tcp_store",
+    "shared_empty": "hetcomm.shared",
     "register_buffer": "hetcomm.backend",
     "deregister_buffer": "hetcomm.backend",
     "trace": "hetcomm.backend",

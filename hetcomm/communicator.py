@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from hetcomm import _core, rendezvous
 from hetcomm.collectives import Collectives
+from hetcomm.shared import shared_empty
 
 
 class Communicator(Collectives):
@@ -144,6 +145,20 @@ class Communicator(Collectives):
             timeout=self._timeout,
             device=self._device,
         )
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
+        """An array that the ranks of this host read in place, see hetcomm.shared_empty().
+
+        Raises:
+            InvalidArgumentError: the communicator is on a device, or as shared_empty() says.
+            VendorError: there is not so much memory.
+        """
+        if self._on_device:
+            raise _core.InvalidArgumentError(
+                "empty: expected a communicator on host memory; make arrays of a device with "
+                "its own library"
+            )
+        return shared_empty(shape, dtype)
 
     @property
     def topology(self) -> _core.Topology:

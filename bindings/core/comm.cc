@@ -272,6 +272,11 @@ void bind(py::module_& module) {
             self.deregister_buffer(reinterpret_cast<void*>(address));
           },
           py::arg("address"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("direct_calls",
+                             [](const Communicator& self) {
+                               const py::gil_scoped_release release;
+                               return self.direct_calls();
+                             })
       .def("path_to", &Communicator::path_to, py::arg("peer"),
            py::call_guard<py::gil_scoped_release>());
   module.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>(),

@@ -89,6 +89,7 @@ class IslandDriver {
 
   void abandon(int lane) { island_->abandon(lane); }
   std::string describe() const { return island_->describe(); }
+  int64_t direct_calls() const { return island_->direct_calls(); }
 
  private:
   bool turn(std::vector<int>& lanes) {
@@ -119,6 +120,12 @@ class IslandDriver {
   const int member_;
   std::vector<IslandCall> calls_;
   std::unique_ptr<Island> island_;
+};
+
+// An allocation as Python sees it: memory by the buffer protocol.
+struct SharedMemory {
+  std::shared_ptr<void> memory;
+  size_t bytes;
 };
 
 IslandPiece piece(int from, int to, uintptr_t source, uintptr_t target, int64_t count) {
@@ -174,6 +181,14 @@ void bind(py::module_& module) {
         return create_shm_segment(options);
       },
       py::arg("members"), py::arg("lanes") = 4, py::arg("slot_bytes") = 0);
+  py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol(),
+                           "Zeros that all ranks of this host can read.")
+      .def(py::init([](size_t bytes) { return SharedMemory{allocate_shared(bytes), bytes}; }),
+           py::arg("bytes"), Release())
+      .def_buffer([](SharedMemory& self) {
+        return py::buffer_info(static_cast<uint8_t*>(self.memory.get()),
+                               static_cast<py::ssize_t>(self.bytes));
+      });
   module.def("remove_shm_segment", &remove_shm_segment, py::arg("name"));
   py::class_<IslandDriver>(module, "ShmIsland",
                            "One member of a shared-memory island, driven by the calling thread.")
@@ -188,7 +203,8 @@ void bind(py::module_& module) {
       .def("repeat", &IslandDriver::repeat, py::arg("lane"), py::arg("call"), py::arg("repeat"),
            py::arg("timeout") = 30.0, Release())
       .def("abandon", &IslandDriver::abandon, py::arg("lane"))
-      .def("describe", &IslandDriver::describe);
+      .def("describe", &IslandDriver::describe)
+      .def("direct_calls", &IslandDriver::direct_calls);
 }
 
 const Binding binding(30, bind);

@@ -248,6 +248,12 @@ void Communicator::check_idle(const char* what) const {
                                           "some; wait for them first");
 }
 
+int64_t Communicator::direct_calls() const {
+  const auto held = executor_->lock();
+  const Island* island = queue_->paths->island();
+  return island ? island->direct_calls() : 0;
+}
+
 void Communicator::register_buffer(void* pointer, size_t bytes) {
   const auto held = executor_->lock();
   check_idle("register_buffer");

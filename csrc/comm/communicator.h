@@ -144,6 +144,8 @@ class Communicator {
   // the engine knows no such thing.
   void register_buffer(void* pointer, size_t bytes);
   void deregister_buffer(void* pointer);
+  // Calls of this rank's island so far in which its ranks read each other's buffers in place.
+  int64_t direct_calls() const;
 
  private:
   Island& engine() const;                   // under the executor's lock; throws Error

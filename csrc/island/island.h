@@ -63,6 +63,8 @@ class Island {
   virtual ~Island() = default;
   virtual std::string describe() const = 0;  // "shared memory, 2 ranks, avx512"
   virtual int lanes() const = 0;
+  // Calls so far in which members read each other's buffers in place.
+  virtual int64_t direct_calls() const { return 0; }
 
   // Begins a call in an idle lane. `call` stays alive and unmoved until done.
   virtual void start(int lane, const IslandCall& call) = 0;

@@ -129,6 +129,15 @@ def libraries(comm: Communicator, seed: int) -> None:
         out = torch.empty(33, dtype=dtype)
         comm.all_reduce(Dlpack(mine[comm.rank]), Dlpack(out))
         assert torch.equal(out, total), dtype
+    for dtype in dtypes:
+        shared = comm.empty((3, 40_000), dtype)
+        assert shared.dtype == dtype
+        for _ in range(8):
+            shared.fill_(comm.rank)
+            comm.all_reduce(shared, shared)
+            assert (shared == sum(range(comm.size))).all()
+    assert comm.empty((0, 2), torch.int8).shape == (0, 2)
+    assert comm._core.direct_calls >= 4
     plain = array.array("d", [comm.rank + 1.0] * 5)
     comm.all_reduce(plain, plain)
     assert list(plain) == [sum(range(1, comm.size + 1))] * 5
@@ -260,6 +269,39 @@ def traced(comm: Communicator, seed: int) -> None:
     ends = [span.end for span in work.spans()]
     assert ends and ends == [span.end for span in traces[1].spans]
     assert max(ends) <= traces[1].ended
+
+
+def shares(comm: Communicator, seed: int) -> None:
+    """Shared allocations in every collective, in place and not, with others in between."""
+    rng = np.random.default_rng(seed)
+    for turn in range(10):
+        count = int(rng.integers(1, 300_000))
+        block = comm.empty((comm.size, count), np.float32)
+        parts = [values("float32", (comm.size, count), seed, r, turn) for r in range(comm.size)]
+        block[:] = parts[comm.rank]
+        out = comm.empty((comm.size, count)) if turn % 4 else np.empty_like(block)
+        same(comm.all_reduce(block, out), reduced("sum", parts), "all_reduce")
+        same(comm.all_to_all(block, out=out), np.stack([p[comm.rank] for p in parts]), "all_to_all")
+        same(comm.all_gather(block[turn % comm.size], out=out),
+             np.stack([p[turn % comm.size] for p in parts]), "all_gather")  # fmt: skip
+        total = reduced("sum", parts)[comm.rank]
+        same(comm.reduce_scatter(block, out=out[0]), total, "reduce_scatter")
+        comm.broadcast(block, root=turn % comm.size)
+        same(block, parts[turn % comm.size], "broadcast")
+    works = []
+    for _ in range(20):
+        array = comm.empty(100_000, "int64")
+        array[:] = comm.rank
+        works.append(comm.all_reduce(array, array, async_op=True))
+        del array
+    for work in works:
+        assert (work.wait() == comm.size * (comm.size - 1) // 2).all()
+    assert comm.empty((0, 3)).shape == (0, 3)
+    assert comm.empty((), np.int16).shape == ()
+    refused(lambda: comm.empty((2, -1)), "at least 0")
+    refused(lambda: comm.empty(2, "no such"), "dtype")
+    refused(lambda: comm.empty(2, object), "numbers")
+    print(comm._core.direct_calls)
 
 
 def splits(comm: Communicator, seed: int) -> None:

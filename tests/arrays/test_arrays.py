@@ -48,6 +48,13 @@ def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
 
 
+@pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
+def test_shared_allocations(tmp_path: Path, hosts: str, seed: int) -> None:
+    printed = run(tmp_path, len(hosts), "shares", seed, hosts=hosts)
+    if "b" not in hosts:  # else nearly all passes through scratch
+        assert all(int(direct) > 10 for direct in printed), printed
+
+
 def test_arrays_of_other_libraries(tmp_path: Path, seed: int) -> None:
     pytest.importorskip("torch")
     run(tmp_path, 2, "libraries", seed)

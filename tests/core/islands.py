@@ -135,17 +135,29 @@ class Case:
                     )
 
 
-def memory(values: np.ndarray, unaligned: bool) -> np.ndarray:
+def ordinary(count: int) -> np.ndarray:
+    return np.empty(count, np.uint8)
+
+
+def memory(
+    values: np.ndarray, unaligned: bool, bytes_of: Callable[[int], np.ndarray] = ordinary
+) -> np.ndarray:
     """A copy of the values, one byte off any alignment if asked for."""
     shift = int(unaligned)
-    raw = np.empty(values.nbytes + shift + 1, np.uint8)
+    raw = bytes_of(values.nbytes + shift + 1)
     copy = raw[shift : shift + values.nbytes].view(values.dtype)
     copy[:] = values
     return copy
 
 
 def random_case(
-    rng: np.random.Generator, kind: str, dtype: str, op: str, members: int, largest: int
+    rng: np.random.Generator,
+    kind: str,
+    dtype: str,
+    op: str,
+    members: int,
+    largest: int,
+    bytes_of: Callable[[int], np.ndarray] = ordinary,
 ) -> Case:
     """Pieces of odd sizes up to `largest` elements, some empty, some in place, some unaligned."""
     anyone = range(members)
@@ -161,7 +173,7 @@ def random_case(
     unaligned = rng.random() < 0.3
     in_place = rng.random() < 0.5
     case.sources = [
-        [memory(random_values(rng, dtype, piece.count), unaligned) for piece in pieces]
+        [memory(random_values(rng, dtype, piece.count), unaligned, bytes_of) for piece in pieces]
         for _ in anyone
     ]
     for index, piece in enumerate(pieces):
@@ -173,7 +185,7 @@ def random_case(
     case.targets = [
         [
             source if in_place and (piece.source in (None, member)) else memory(
-                random_values(rng, dtype, piece.count), unaligned
+                random_values(rng, dtype, piece.count), unaligned, bytes_of
             )
             for piece, source in zip(pieces, case.sources[member], strict=True)
         ]

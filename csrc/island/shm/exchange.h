@@ -78,6 +78,10 @@ class AllToAll final : public Exchange {
   std::vector<int64_t> offset_;   // by sender: of this member's part in its slot
 };
 
+// One range of a reducing call: `bytes` at the sources of all members, in member order.
+void reduce_all(const IslandCall& call, std::byte* target, const std::vector<const void*>& sources,
+                int64_t bytes);
+
 // What reduces: combines one range of a stream over all members, in member order whoever does it,
 // so that the bits are the same everywhere.
 class Reducing : public Exchange {

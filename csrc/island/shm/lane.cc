@@ -21,13 +21,15 @@ uint32_t this_processor() { return static_cast<uint32_t>(sched_getcpu() + 1); }
 
 }  // namespace
 
-Lane::Lane(Segment& segment, Doorbell& doorbell, const ShmOptions& options, int lane)
+Lane::Lane(Segment& segment, Doorbell& doorbell, PeerMemory& peers, const ShmOptions& options,
+           int lane)
     : segment_(segment),
       doorbell_(doorbell),
       options_(options),
       lane_(lane),
       member_(options.member),
       members_(options.members),
+      direct_(options, static_cast<int64_t>(segment.shape().slot_bytes), peers),
       finished_(options.members),
       slots_(options.members) {
   const auto slot_bytes = static_cast<int64_t>(segment.shape().slot_bytes);
@@ -47,6 +49,12 @@ void Lane::start(const IslandCall& call) {
   refused_ = broken_.ok() ? validate(call) : broken_;
   if (!refused_.ok()) return;
   exchange_ = exchanges_[static_cast<size_t>(call.kind)].get();
+  suits_ = direct_.suits(call);
+  shared_by_all_ = shared_ = suits_ && direct_.shared(call);
+  if (suits_ && direct_.asks()) {
+    direct_.begin(*exchange_, shared_);
+    exchange_ = &direct_;
+  }
   exchange_->prepare(call);
 }
 
@@ -82,18 +90,21 @@ Island::Progress Lane::progress(Status& status) {
   };
   if (call_ == nullptr) return Island::Progress::waiting;
   if (!refused_.ok()) return finish(refused_);
-  const int64_t rounds = exchange_->rounds();
   bool advanced = false;
   Status failure;
-  for (int turn = 0; turn < kRoundsPerTurn && read_ < rounds; ++turn) {
-    const bool published = publish();
-    const bool was_read = (!published || linger(failure)) && read(failure);
+  for (int turn = 0; turn < kRoundsPerTurn && read_ < exchange_->rounds(); ++turn) {
+    const bool published = publish(failure);
+    const bool was_read = failure.ok() && (!published || linger(failure)) && read(failure);
     if (!failure.ok()) return finish(broken_ = failure);
     advanced |= published || was_read;
     if (!published && !was_read) break;
   }
-  if (read_ == rounds) {
-    base_ += rounds;
+  if (read_ == exchange_->rounds()) {
+    // Memory of a member that gave up may have been freed while it was read.
+    if (exchange_ == &direct_) failure = aborted();
+    if (!failure.ok()) return finish(broken_ = failure);
+    if (exchange_ != &direct_ && suits_) direct_.learn(shared_by_all_);
+    base_ += read_;
     call_ = nullptr;
     return Island::Progress::done;
   }
@@ -111,14 +122,18 @@ Status Lane::aborted() const {
                 rank(member_), rank(culprit));
 }
 
-bool Lane::publish() {
+bool Lane::publish(Status& status) {
   const uint64_t round = base_ + published_;
   if (published_ == exchange_->rounds() || exchange_->needs(published_) > read_) return false;
   const int roomy = roomy_;
   if (!has_room(round)) return roomy_ != roomy;
   exchange_->publish(published_, segment_.data(lane_, member_, round));
+  if (exchange_ == &direct_ && !direct_.failure().ok()) {
+    status = direct_.failure();
+    return false;
+  }
   SlotHeader& header = segment_.header(lane_, member_, round);
-  header.finished = base_ + read_;
+  header.finished = (base_ + read_) | (shared_ ? kShared : 0);
   header.descriptor = call_->descriptor;
   header.round.store(round + 1, std::memory_order_release);
   tell_processor();
@@ -167,6 +182,10 @@ bool Lane::read(Status& status) {
     slots_[member] = segment_.data(lane_, member, round);
   }
   exchange_->read(read_, slots_.data());
+  if (exchange_ == &direct_ && !direct_.failure().ok()) {
+    status = direct_.failure();
+    return false;
+  }
   segment_.lane(lane_, member_).finished.store(round + 1, std::memory_order_release);
   ++read_;
   arrived_ = 0;
@@ -194,7 +213,8 @@ bool Lane::has_arrived(uint64_t round, Status& status) {
       return false;
     }
     // What a peer has finished comes with its slot, which saves looking it up in most calls.
-    finished_[arrived_] = header.finished;
+    finished_[arrived_] = header.finished & ~kShared;
+    shared_by_all_ &= (header.finished & kShared) != 0;
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "island/island.h"
+#include "island/shm/direct.h"
 #include "island/shm/doorbell.h"
 #include "island/shm/exchange.h"
 #include "island/shm/segment.h"
@@ -17,16 +18,18 @@ namespace hetcomm::shm {
 // publishes every round, which is how a member learns that another is making a different call.
 class Lane {
  public:
-  Lane(Segment& segment, Doorbell& doorbell, const ShmOptions& options, int lane);
+  Lane(Segment& segment, Doorbell& doorbell, PeerMemory& peers, const ShmOptions& options,
+       int lane);
 
   void start(const IslandCall& call);
   Island::Progress progress(Status& status);
   void drop() { call_ = nullptr; }
+  int64_t direct_calls() const { return direct_.calls(); }
   // The members without whom nothing moves, as bits of Doorbell; 0 if idle.
   uint64_t awaited() const;
 
  private:
-  bool publish();
+  bool publish(Status& status);
   void tell_processor();
   bool read(Status& status);
   bool has_room(uint64_t round);
@@ -46,6 +49,7 @@ class Lane {
   const int member_;
   const int members_;
   std::unique_ptr<Exchange> exchanges_[4];  // by IslandKind
+  Direct direct_;
 
   const IslandCall* call_ = nullptr;
   Exchange* exchange_ = nullptr;
@@ -54,9 +58,12 @@ class Lane {
   uint64_t base_ = 0;      // rounds before this call
   int64_t published_ = 0;  // rounds of this call
   int64_t read_ = 0;
-  int arrived_ = 0;   // members before this one have published the round to be read
-  int roomy_ = 0;     // members before this one left room for the round to be published
-  int patience_ = 0;  // looks that linger() takes
+  bool suits_ = false;          // the call is worth doing without slots
+  bool shared_ = false;         // and this member's buffers allow it
+  bool shared_by_all_ = false;  // as far as slots told
+  int arrived_ = 0;             // members before this one have published the round to be read
+  int roomy_ = 0;               // members before this one left room for the round to be published
+  int patience_ = 0;            // looks that linger() takes
   std::vector<uint64_t> finished_;       // by member: rounds known to be finished
   std::vector<const std::byte*> slots_;  // scratch of read()
 };

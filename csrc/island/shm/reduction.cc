@@ -18,6 +18,18 @@ int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
+void reduce_all(const IslandCall& call, std::byte* target, const std::vector<const void*>& sources,
+                int64_t bytes) {
+  const int members = static_cast<int>(sources.size());
+  const size_t count = static_cast<size_t>(bytes) / size_of(call.dtype);
+  if (call.op == ReduceOp::average) {
+    const Scale scale{static_cast<double>(members), true};
+    scaled_sum(call.dtype, scale, target, sources.data(), members, count);
+  } else {
+    reduce(call.dtype, call.op, target, sources.data(), members, count);
+  }
+}
+
 Reducing::Reducing(int member, int members, int64_t slot_bytes)
     : Exchange(member, members, slot_bytes), parts_(members), sources_(members) {}
 
@@ -28,13 +40,7 @@ void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
         for (int member = 0; member < members_; ++member) {
           sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
         }
-        const size_t count = size_t(bytes) / element_bytes_;
-        if (call_->op == ReduceOp::average) {
-          const Scale scale{static_cast<double>(members_), true};
-          scaled_sum(call_->dtype, scale, piece.target + offset, sources_.data(), members_, count);
-        } else {
-          reduce(call_->dtype, call_->op, piece.target + offset, sources_.data(), members_, count);
-        }
+        reduce_all(*call_, piece.target + offset, sources_, bytes);
       });
 }
 

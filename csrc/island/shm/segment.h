@@ -21,18 +21,29 @@ struct Shape {
 
 // What precedes the data of a slot. `round` is the number of the round in the slot, from 1; storing
 // it publishes the slot. One cache line, so that a peer learns all of it in one transfer.
+constexpr uint64_t kShared = uint64_t{1} << 63;
 struct alignas(64) SlotHeader {
   std::atomic<uint64_t> round;
-  uint64_t finished;  // rounds that the owner of the slot had finished reading when it published
+  // Rounds that the owner of the slot had finished reading when it published; and kShared if all
+  // its buffers of the call are shared allocations.
+  uint64_t finished;
   CallDescriptor descriptor;
 };
 
 // What a member tells the others, apart from slots. Two cache lines, as processors prefetch pairs.
 struct alignas(128) MemberState {
-  std::atomic<uint64_t> attached;
+  std::atomic<uint64_t> attached;  // stage of set-up: 1 introduced, 2 has probed the others
   std::atomic<uint64_t>
       awaited;  // not 0: asleep until one of the members of this mask does something
   std::atomic<uint32_t> processor;  // where it was last seen to run, from 1
+  // See PeerMemory: the process and its arena; the first member, from 1, whose arena it could not
+  // open, and why.
+  int32_t process;
+  int32_t arena_descriptor;
+  uint64_t arena_inode;
+  uint64_t arena_bytes;
+  int32_t arena_missed;
+  int32_t arena_error;
 };
 struct alignas(128) LaneState {
   std::atomic<uint64_t> finished;  // rounds that the member has finished reading in this lane

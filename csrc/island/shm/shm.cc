@@ -6,7 +6,9 @@
 
 #include "base/config.h"
 #include "device/reduce.h"
+#include "island/shm/arena.h"
 #include "island/shm/lane.h"
+#include "island/shm/peer_memory.h"
 #include "island/shm/segment.h"
 
 namespace hetcomm {
@@ -14,7 +16,10 @@ namespace shm {
 namespace {
 
 constexpr uint32_t kDepth = 4;
-constexpr size_t kHostBytes = 64 << 20;     // of all slots together, unless a slot size is demanded
+constexpr size_t kHostBytes = 64 << 20;  // of all slots together, unless a slot size is demanded
+// Stages of set-up, see MemberState::attached.
+constexpr uint64_t kIntroduced = 1;
+constexpr uint64_t kProbed = 2;
 constexpr size_t kLargestSlot = 128 << 10;  // larger ones fall out of the second-level cache
 
 size_t smallest_slot(const ShmOptions& options) {
@@ -38,19 +43,31 @@ class ShmIsland final : public Island {
   ShmIsland(const ShmOptions& options, Deadline deadline)
       : options_(options),
         segment_(options.name),
-        doorbell_(segment_, options.member, options.wake) {
+        doorbell_(segment_, options.member, options.wake),
+        peers_(segment_, options_) {
     check_shape();
+    peers_.introduce();
     attach(deadline);
+    peers_.probe();
+    segment_.member(options.member).attached.store(kProbed, std::memory_order_release);
+    await(kProbed, deadline);
+    peers_.conclude();
     for (int lane = 0; lane < options.lanes; ++lane) {
-      lanes_.push_back(std::make_unique<Lane>(segment_, doorbell_, options_, lane));
+      lanes_.push_back(std::make_unique<Lane>(segment_, doorbell_, peers_, options_, lane));
     }
   }
 
   std::string describe() const override {
     return "shared memory, " + std::to_string(options_.members) +
-           (options_.members == 1 ? " rank, " : " ranks, ") + instruction_set();
+           (options_.members == 1 ? " rank, " : " ranks, ") + instruction_set() + ", " +
+           peers_.describe();
   }
   int lanes() const override { return options_.lanes; }
+  int64_t direct_calls() const override {
+    int64_t calls = 0;
+    for (const auto& lane : lanes_) calls += lane->direct_calls();
+    return calls;
+  }
   void start(int lane, const IslandCall& call) override { lanes_[lane]->start(call); }
   Progress progress(int lane, Status& status) override { return lanes_[lane]->progress(status); }
 
@@ -71,11 +88,13 @@ class ShmIsland final : public Island {
  private:
   void check_shape() const;
   void attach(Deadline deadline);
-  std::string missing() const;
+  void await(uint64_t stage, Deadline deadline);
+  std::string missing(uint64_t stage) const;
 
   const ShmOptions options_;
   Segment segment_;
   Doorbell doorbell_;
+  PeerMemory peers_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
@@ -93,10 +112,10 @@ void ShmIsland::check_shape() const {
                   " bytes; set the same HETCOMM_* variables on all ranks");
 }
 
-std::string ShmIsland::missing() const {
+std::string ShmIsland::missing(uint64_t stage) const {
   std::string ranks;
   for (int member = 0; member < options_.members; ++member) {
-    if (segment_.member(member).attached.load(std::memory_order_acquire) != 0) continue;
+    if (segment_.member(member).attached.load(std::memory_order_acquire) >= stage) continue;
     const int rank = options_.ranks.empty() ? member : options_.ranks[member];
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
@@ -105,13 +124,18 @@ std::string ShmIsland::missing() const {
 
 void ShmIsland::attach(Deadline deadline) {
   uint64_t absent = 0;
-  if (!segment_.member(options_.member).attached.compare_exchange_strong(absent, 1)) {
+  if (!segment_.member(options_.member).attached.compare_exchange_strong(absent, kIntroduced)) {
     throw Error(Code::invalid_argument, "shared memory " + options_.name + ": member " +
                                             std::to_string(options_.member) +
                                             " has come before; give every rank its own index");
   }
+  await(kIntroduced, deadline);
+  Segment::remove(options_.name);
+}
+
+void ShmIsland::await(uint64_t stage, Deadline deadline) {
   auto pause = std::chrono::microseconds(50);
-  for (std::string ranks; !(ranks = missing()).empty();) {
+  for (std::string ranks; !(ranks = missing(stage)).empty();) {
     if (segment_.poisoned_by() < 0 && !deadline.passed()) {
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, std::chrono::microseconds(2000));
@@ -126,7 +150,6 @@ void ShmIsland::attach(Deadline deadline) {
                                    "; missing: rank " + ranks +
                                    "; check that they are alive and see the same /dev/shm");
   }
-  Segment::remove(options_.name);
 }
 
 void validate(const ShmOptions& options) {
@@ -157,6 +180,8 @@ std::string create_shm_segment(const ShmOptions& options) {
 }
 
 void remove_shm_segment(const std::string& name) { shm::Segment::remove(name); }
+
+std::shared_ptr<void> allocate_shared(size_t bytes) { return shm::Arena::mine().allocate(bytes); }
 
 std::unique_ptr<Island> open_shm_island(const ShmOptions& options, Deadline deadline) {
   shm::validate(options);

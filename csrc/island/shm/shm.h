@@ -37,4 +37,9 @@ void remove_shm_segment(const std::string& name);
 // Error(timeout) naming who is missing, Error(transport) when the segment is not what was expected.
 std::unique_ptr<Island> open_shm_island(const ShmOptions& options, Deadline deadline);
 
+// Memory that other processes of this user on this host can read: calls whose buffers are such on
+// all members need no slots. At a page, zero, given back with the last reference. Thread-safe.
+// Throws Error(vendor) where there is none left.
+std::shared_ptr<void> allocate_shared(size_t bytes);
+
 }  // namespace hetcomm

@@ -1,0 +1,154 @@
+#include "island/shm/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace hetcomm::shm {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHugePage = 2 << 20;
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of Linux 5.14
+
+uint64_t round_up(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * to; }
+
+Error unavailable(uint64_t bytes, const std::string& got) {
+  return Error(Code::vendor,
+               "shared allocation: expected " + format_bytes(static_cast<int64_t>(bytes)) +
+                   " of memory; got: " + got + "; allocate less, or use ordinary memory");
+}
+
+}  // namespace
+
+Arena& Arena::mine() {
+  static std::atomic<Arena*> current{nullptr};
+  Arena* found = current.load(std::memory_order_acquire);
+  if (found != nullptr && found->owner_ == getpid()) return *found;
+  auto* made = new Arena;
+  // A forked child leaves its parent's as it is: arrays made before the fork still lie in it.
+  if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+  delete made;
+  return *found;
+}
+
+Arena::Arena() : owner_(getpid()) {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  bytes_ = round_up(static_cast<uint64_t>(pages > 0 ? pages : 1 << 20) * kPage, kHugePage);
+  descriptor_ = memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  struct stat found{};
+  // Sealed, so that who has it mapped need not fear that it shrinks.
+  if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0 ||
+      fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+      fstat(descriptor_, &found) != 0) {
+    problem_ = std::string("no file in memory: ") + std::strerror(errno);
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = -1;
+    return;
+  }
+  inode_ = found.st_ino;
+  free_[0] = bytes_;
+}
+
+Arena::~Arena() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void Arena::map() {
+  if (base_.load(std::memory_order_relaxed) != nullptr) return;
+  // A multiple of huge pages is mapped at the edge of one, where the system uses them.
+  void* mapped =
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+  if (mapped == MAP_FAILED) {
+    throw unavailable(bytes_, std::string(std::strerror(errno)) + " for addresses (ulimit -v)");
+  }
+  madvise(mapped, bytes_, MADV_HUGEPAGE);
+  madvise(mapped, bytes_, MADV_DONTDUMP);
+  base_.store(static_cast<std::byte*>(mapped), std::memory_order_release);
+}
+
+std::shared_ptr<void> Arena::allocate(size_t bytes) {
+  if (descriptor_ < 0) throw unavailable(bytes, problem_);
+  if (bytes > bytes_) throw unavailable(bytes, format_bytes(static_cast<int64_t>(bytes_)));
+  const uint64_t rounded = round_up(bytes > 0 ? bytes : 1, kPage);
+  uint64_t offset;
+  {
+    std::lock_guard lock(mutex_);
+    map();
+    warn();
+    offset = reserve(rounded, rounded >= kHugePage ? kHugePage : kPage);
+  }
+  std::byte* begin = base_.load(std::memory_order_relaxed) + offset;
+  std::shared_ptr<void> memory(begin, [this, offset, rounded](void*) { release(offset, rounded); });
+  populate(begin, rounded);
+  return memory;
+}
+
+void Arena::tell_unshared(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  unshared_ = why;
+  warn();
+}
+
+void Arena::warn() {
+  if (warned_ || unshared_.empty() || base_.load(std::memory_order_relaxed) == nullptr) return;
+  warned_ = true;
+  log(LogLevel::warning, "shared allocations are copied like other memory: " + unshared_);
+}
+
+uint64_t Arena::reserve(uint64_t bytes, uint64_t alignment) {
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const auto [begin, length] = *range;
+    const uint64_t offset = round_up(begin, alignment);
+    if (offset + bytes > begin + length) continue;
+    free_.erase(range);
+    if (offset > begin) free_[begin] = offset - begin;
+    if (begin + length > offset + bytes) free_[offset + bytes] = begin + length - offset - bytes;
+    return offset;
+  }
+  throw unavailable(bytes, "no range of addresses that is free");
+}
+
+// Now, so that lack of memory is an error here and no signal at the first touch.
+void Arena::populate(std::byte* begin, uint64_t bytes) {
+  int result;
+  do {
+    result = madvise(begin, bytes, kPopulateWrite);
+  } while (result != 0 && errno == EINTR);
+  int error = result == 0 ? 0 : errno;
+  if (error == EINVAL) {  // an older kernel
+    const auto offset = static_cast<off_t>(begin - base_.load(std::memory_order_relaxed));
+    do {
+      error = posix_fallocate(descriptor_, offset, static_cast<off_t>(bytes));
+    } while (error == EINTR);
+  }
+  if (error != 0) throw unavailable(bytes, std::strerror(error));
+}
+
+void Arena::release(uint64_t offset, uint64_t bytes) {
+  if (owner_ != getpid()) return;  // a forked child's reference to what is still its parent's
+  fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+            static_cast<off_t>(bytes));
+  std::lock_guard lock(mutex_);
+  auto [range, added] = free_.emplace(offset, bytes);
+  if (auto next = std::next(range); next != free_.end() && next->first == offset + bytes) {
+    range->second += next->second;
+    free_.erase(next);
+  }
+  if (range == free_.begin()) return;
+  if (auto before = std::prev(range); before->first + before->second == offset) {
+    before->second += range->second;
+    free_.erase(range);
+  }
+}
+
+}  // namespace hetcomm::shm

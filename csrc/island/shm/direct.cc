@@ -1,0 +1,307 @@
+#include "island/shm/direct.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "island/shm/arena.h"
+#include "island/shm/copy.h"
+
+namespace hetcomm::shm {
+namespace {
+
+// Bytes of the largest buffer, per member, from which a call is worth its rounds: measured with 2
+// and 4 members on 2 cores. A reduction on every member takes one round more.
+constexpr int64_t kSmallest = 64 << 10;
+// A member's part of a round: what is reduced stays in the second-level cache until it is gathered.
+constexpr int64_t kSmallestPart = 16 << 10;
+constexpr int64_t kLargestPart = 128 << 10;
+// Moves need no rounds but for other work to get its turn.
+constexpr int64_t kMoveWidth = 1 << 20;
+// What is read and written beyond this by all together comes from memory: ranks of a host seldom
+// share a larger cache.
+constexpr int64_t kCache = 32 << 20;
+// Calls that ask in vain before members stop asking.
+constexpr int kTrust = 8;
+
+int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+using Ranges = std::vector<std::pair<const std::byte*, const std::byte*>>;
+
+// In order, with those that touch or overlap as one.
+void merge(Ranges& ranges) {
+  std::sort(ranges.begin(), ranges.end());
+  size_t last = 0;
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first <= ranges[last].second) {
+      ranges[last].second = std::max(ranges[last].second, ranges[i].second);
+    } else {
+      ranges[++last] = ranges[i];
+    }
+  }
+  if (!ranges.empty()) ranges.resize(last + 1);
+}
+
+// Of merged ranges.
+bool overlap(const Ranges& first, const Ranges& second) {
+  for (size_t i = 0, j = 0; i < first.size() && j < second.size();) {
+    if (first[i].second <= second[j].first) {
+      ++i;
+    } else if (second[j].second <= first[i].first) {
+      ++j;
+    } else {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Direct::Direct(const ShmOptions& options, int64_t slot_bytes, PeerMemory& peers)
+    : Exchange(options.member, options.members, slot_bytes),
+      options_(options),
+      peers_(peers),
+      incoming_(options.members),
+      sources_(options.members) {}
+
+bool Direct::reduces(const IslandCall& call) {
+  return call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
+}
+
+bool Direct::reads(const IslandCall& call, const IslandPiece& piece) const {
+  return piece.count > 0 && (reduces(call) || piece.from == member_);
+}
+
+bool Direct::writes(const IslandCall& call, const IslandPiece& piece) const {
+  const bool own = reads(call, piece) && piece.source == piece.target;
+  const bool gets = call.kind == IslandKind::all_reduce || call.kind == IslandKind::all_gather ||
+                    piece.to == member_;
+  // Moving to where it is already is no writing, reducing there is.
+  return piece.count > 0 && gets && piece.target != nullptr && (reduces(call) || !own);
+}
+
+bool Direct::suits(const IslandCall& call) const {
+  if (members_ == 1 || !peers_.usable()) return false;
+  int64_t count = 0;
+  for (const IslandPiece& piece : call.pieces) count += piece.count;
+  if (call.kind == IslandKind::all_to_all) count /= members_;
+  const int64_t least = members_ * kSmallest * (call.kind == IslandKind::all_reduce ? 2 : 1);
+  return count * static_cast<int64_t>(size_of(call.dtype)) >= least &&
+         static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size()) <=
+             slot_bytes_;
+}
+
+bool Direct::shared(const IslandCall& call) const {
+  const Arena& arena = Arena::mine();
+  const auto element_bytes = static_cast<int64_t>(size_of(call.dtype));
+  Ranges sources, targets;
+  for (const IslandPiece& piece : call.pieces) {
+    const int64_t bytes = piece.count * element_bytes;
+    const bool is_read = reads(call, piece), is_written = writes(call, piece);
+    if (is_read && !arena.holds(piece.source, bytes)) return false;
+    if (is_written && !arena.holds(piece.target, bytes)) return false;
+    if (is_read) sources.emplace_back(piece.source, piece.source + bytes);
+    // What is reduced in place is read by nobody but who writes it next.
+    if (is_written && !(is_read && piece.source == piece.target)) {
+      targets.emplace_back(piece.target, piece.target + bytes);
+    }
+  }
+  // Sources must keep until all have read them, also where slots would forgive otherwise.
+  merge(sources);
+  merge(targets);
+  return !overlap(sources, targets);
+}
+
+void Direct::learn(bool shared_by_all) {
+  if (shared_by_all) trust_ = kTrust;
+}
+
+void Direct::prepare(const IslandCall& call) {
+  call_ = &call;
+  element_bytes_ = static_cast<int64_t>(size_of(call.dtype));
+  failure_ = Status();
+  agreed_ = false;
+  rounds_ = 2;  // until it is known whether all agree
+}
+
+int64_t Direct::needs(int64_t round) const {
+  if (round == 0) return 0;
+  if (!agreed_) return 1 + otherwise_->needs(round - 1);
+  const bool closes = call_->kind == IslandKind::all_reduce && round == rounds_ - 1;
+  return closes ? round : 1;
+}
+
+void Direct::publish(int64_t round, std::byte* slot) {
+  if (round == 0) return tell(slot);
+  if (!agreed_) return otherwise_->publish(round - 1, slot);
+  const int64_t chunk = round - 1;
+  if (!reduces(*call_)) {
+    move(chunk * width_, (chunk + 1) * width_);
+  } else if (call_->kind == IslandKind::reduce_scatter) {
+    combine(chunk * width_, (chunk + 1) * width_);
+  } else if (chunk < chunks_) {
+    const Bounds mine = part(chunk, member_);
+    combine(mine.begin, mine.end);
+  }
+}
+
+void Direct::read(int64_t round, const std::byte* const* slots) {
+  if (round > 0) {
+    if (!agreed_) return otherwise_->read(round - 1, slots);
+    if (call_->kind == IslandKind::all_reduce && round <= chunks_) gather(round - 1);
+    return;
+  }
+  agreed_ = all_agree(slots);
+  if (!agreed_) {
+    --trust_;
+    otherwise_->prepare(*call_);
+    rounds_ = 1 + otherwise_->rounds();
+    return;
+  }
+  trust_ = kTrust;
+  ++calls_;
+  look_up(slots);
+  lay_out();
+}
+
+// Whether this member is willing, then the places of every piece.
+void Direct::tell(std::byte* slot) const {
+  const Arena& arena = Arena::mine();
+  const uint64_t willing = shared_;
+  std::memcpy(slot, &willing, sizeof willing);
+  slot += sizeof willing;
+  if (!shared_) return;
+  for (const IslandPiece& piece : call_->pieces) {
+    const Places places{reads(*call_, piece) ? arena.offset(piece.source) : 0,
+                        writes(*call_, piece) ? arena.offset(piece.target) : 0};
+    std::memcpy(slot, &places, sizeof places);
+    slot += sizeof places;
+  }
+}
+
+bool Direct::all_agree(const std::byte* const* slots) const {
+  return std::all_of(slots, slots + members_, [](const std::byte* slot) {
+    uint64_t willing;
+    std::memcpy(&willing, slot, sizeof willing);
+    return willing != 0;
+  });
+}
+
+const std::byte* Direct::here(int member, uint64_t offset, int64_t bytes) {
+  return failure_.ok() ? peers_.at(member, offset, bytes, failure_) : nullptr;
+}
+
+void Direct::look_up(const std::byte* const* slots) {
+  const size_t pieces = call_->pieces.size();
+  views_.assign(pieces * members_, View{});
+  for (int member = 0; member < members_; ++member) {
+    const std::byte* told = slots[member] + sizeof(uint64_t);
+    for (size_t i = 0; i < pieces; ++i, told += sizeof(Places)) {
+      const IslandPiece& piece = call_->pieces[i];
+      View& found = views_[member * pieces + i];
+      if (member == member_) {
+        found = {piece.source, piece.target};
+        continue;
+      }
+      const int64_t bytes = piece.count * element_bytes_;
+      Places places;
+      std::memcpy(&places, told, sizeof places);
+      const bool is_source = reduces(*call_) || piece.from == member;
+      if (is_source) found.source = here(member, places.source, bytes);
+      if (call_->kind == IslandKind::all_reduce) {
+        found.target = here(member, places.target, bytes);
+      }
+    }
+  }
+}
+
+void Direct::lay_out() {
+  for (Stream& stream : incoming_) stream.clear();
+  std::vector<int64_t> bytes(members_);
+  for (const IslandPiece& piece : call_->pieces) {
+    for (int member = 0; member < members_; ++member) {
+      const bool gets = call_->kind == IslandKind::all_reduce ||
+                        call_->kind == IslandKind::all_gather || piece.to == member;
+      if (!gets) continue;
+      bytes[member] += piece.count * element_bytes_;
+      if (member != member_) continue;
+      if (reduces(*call_)) {
+        incoming_[0].add(piece, element_bytes_);
+      } else if (writes(*call_, piece)) {
+        incoming_[piece.from].add(piece, element_bytes_);
+      }
+    }
+  }
+  const int64_t most = *std::max_element(bytes.begin(), bytes.end());
+  past_caches_ = 2 * members_ * most > kCache;
+  if (call_->kind == IslandKind::all_reduce) {
+    width_ = std::clamp(round_up(most / members_), kSmallestPart, kLargestPart);
+    chunks_ = (most + width_ * members_ - 1) / (width_ * members_);
+    rounds_ = 1 + chunks_ + 1;
+    return;
+  }
+  width_ = reduces(*call_) ? 2 * kLargestPart : kMoveWidth;
+  rounds_ = 1 + std::max<int64_t>(1, (most + width_ - 1) / width_);
+}
+
+void Direct::copy(std::byte* target, const std::byte* source, int64_t bytes) const {
+  if (past_caches_) {
+    copy_past_caches(target, source, static_cast<size_t>(bytes));
+  } else {
+    std::memcpy(target, source, static_cast<size_t>(bytes));
+  }
+}
+
+Direct::View& Direct::view(int member, const IslandPiece& piece) {
+  const size_t pieces = call_->pieces.size();
+  return views_[member * pieces + static_cast<size_t>(&piece - call_->pieces.data())];
+}
+
+// Everybody begins with what another member has, its own last.
+void Direct::move(int64_t begin, int64_t end) {
+  int64_t at = 0;
+  for (int step = 1; step <= members_ && failure_.ok(); ++step) {
+    const int from = (member_ + step) % members_;
+    const Stream& stream = incoming_[from];
+    const int64_t first = std::max<int64_t>(0, begin - at);
+    at += stream.bytes();
+    if (first >= stream.bytes() || at - stream.bytes() >= end) continue;
+    stream.visit(first, end - (at - stream.bytes()),
+                 [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+                   copy(piece.target + offset, view(from, piece).source + offset, bytes);
+                 });
+  }
+}
+
+void Direct::combine(int64_t begin, int64_t end) {
+  if (!failure_.ok()) return;
+  incoming_[0].visit(begin, end,
+                     [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+                       for (int member = 0; member < members_; ++member) {
+                         sources_[member] = view(member, piece).source + offset;
+                       }
+                       reduce_all(*call_, piece.target + offset, sources_, bytes);
+                     });
+}
+
+Direct::Bounds Direct::part(int64_t chunk, int owner) const {
+  const int64_t begin = chunk * width_ * members_;
+  const int64_t end = std::min(begin + width_ * members_, incoming_[0].bytes());
+  const int64_t width = round_up((end - begin + members_ - 1) / members_);
+  return {std::min(end, begin + owner * width), std::min(end, begin + (owner + 1) * width)};
+}
+
+void Direct::gather(int64_t chunk) {
+  if (!failure_.ok()) return;
+  for (int step = 1; step < members_; ++step) {
+    const int owner = (member_ + step) % members_;
+    const Bounds bounds = part(chunk, owner);
+    incoming_[0].visit(bounds.begin, bounds.end,
+                       [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+                         copy(piece.target + offset, view(owner, piece).target + offset, bytes);
+                       });
+  }
+}
+
+}  // namespace hetcomm::shm

@@ -1,0 +1,51 @@
+"""Arrays that all ranks of a host can read, so that collectives among them copy less."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hetcomm import _core
+
+
+def shared_empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
+    """Zeros in a shared allocation: an array of NumPy's, or of torch's if `dtype` is torch's.
+
+    Ranks of one host read such arrays in place. A call takes that way if all its buffers on all
+    ranks of the host are shared allocations, or parts of them; the ranks need not use the same
+    parts. Any communicator or process group of this process can use it. The memory is given back
+    with the last reference to the array. A process that is forked shares it with its parent.
+
+    Raises:
+        InvalidArgumentError: a negative shape, or a dtype that is none.
+        VendorError: there is not so much memory.
+    """
+    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    sizes = tuple(operator.index(size) for size in sizes)
+    if any(size < 0 for size in sizes):
+        raise _core.InvalidArgumentError(f"shape: expected sizes of at least 0; got {sizes}")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        if math.prod(sizes) == 0:
+            return torch.empty(sizes, dtype=dtype)
+        memory = _core.SharedMemory(math.prod(sizes) * dtype.itemsize)
+        return torch.frombuffer(memory, dtype=dtype).view(sizes)
+    try:
+        import numpy as np
+    except ImportError:
+        raise _core.InvalidArgumentError(
+            "expected NumPy or a dtype of torch; pip install numpy"
+        ) from None
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as error:
+        raise _core.InvalidArgumentError(f"dtype: {error}") from None
+    if kind.hasobject:
+        raise _core.InvalidArgumentError(f"dtype: expected numbers; got {kind}")
+    if math.prod(sizes) == 0:
+        return np.empty(sizes, kind)
+    memory = _core.SharedMemory(math.prod(sizes) * kind.itemsize)
+    return np.frombuffer(memory, kind).reshape(sizes)

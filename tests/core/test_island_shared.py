@@ -1,0 +1,406 @@
+"""Calls among shared allocations, and how those live."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from islands import (
+    KINDS,
+    STORAGE,
+    Case,
+    Piece,
+    open_islands,
+    random_case,
+    random_values,
+    reducible,
+    together,
+)
+
+from hetcomm import _core
+
+
+def shared(count: int) -> np.ndarray:
+    return np.frombuffer(_core.SharedMemory(count), np.uint8)
+
+
+class Pool:
+    """Parts of one shared allocation, each taken once."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = shared(size)
+        self._at = 0
+
+    def __call__(self, count: int) -> np.ndarray:
+        part = self._memory[self._at :][:count]
+        assert part.size == count, "the pool is too small"
+        self._at += (count + 63) // 64 * 64
+        return part
+
+
+def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) -> None:
+    def member_body(member: int) -> None:
+        for sequence, case in enumerate(cases):
+            islands[member].start(lane, case.call(member, sequence))
+            islands[member].wait([lane])
+
+    together(len(islands), member_body)
+    for case in cases:
+        case.check()
+
+
+def direct_calls(islands: list[_core.ShmIsland]) -> list[int]:
+    return [island.direct_calls() for island in islands]
+
+
+def all_reduce(
+    members: int, count: int, bytes_of: Callable[[int], np.ndarray] = shared, last: bool = True
+) -> Case:
+    """In place, float32; the last member's buffer is of ordinary memory unless `last`."""
+    rng = np.random.default_rng(count)
+    case = Case("all_reduce", "float32", "sum", members, [Piece(count=count)])
+    for member in range(members):
+        ordinary = member == members - 1 and not last
+        raw = np.empty(4 * count, np.uint8) if ordinary else bytes_of(4 * count)
+        buffer = raw.view(np.float32)
+        buffer[:] = rng.standard_normal(count)
+        case.sources.append([buffer])
+        case.targets.append([buffer])
+    total = case.sources[0][0].copy()
+    for source in case.sources[1:]:
+        total += source[0]
+    case.expected = [total]
+    return case
+
+
+def warm_up(islands: list[_core.ShmIsland], lanes: int = 1) -> int:
+    """Has every lane know that allocations are shared; how many calls were direct."""
+    case = all_reduce(len(islands), 1 << 20)
+    for lane in range(lanes):
+        for _ in range(2):
+
+            def member_body(member: int, lane: int = lane) -> None:
+                islands[member].start(lane, case.call(member))
+                islands[member].wait([lane])
+
+            together(len(islands), member_body)
+    assert direct_calls(islands) == [lanes] * len(islands)
+    return lanes
+
+
+@pytest.mark.parametrize("members", range(2, 6))
+def test_random_calls(members: int) -> None:
+    """Every kind and dtype; pieces of odd sizes on either side of the threshold, empty, unaligned,
+    in place; some calls with ordinary memory between them."""
+    rng = np.random.default_rng(members)
+    islands = open_islands(members)
+    before = warm_up(islands)
+    pool = Pool(768 << 20)
+    pairs = reducible()
+    cases = []
+    for kind in KINDS:
+        for dtype in STORAGE:
+            op = "sum"
+            if kind in ("all_reduce", "reduce_scatter"):
+                ops = [op for name, op in pairs if name == dtype]
+                if not ops:
+                    continue
+                op = str(rng.choice(ops))
+            largest = int(rng.choice([700, 90_000, 250_000])) // np.dtype(STORAGE[dtype]).itemsize
+            cases.append(random_case(rng, kind, dtype, op, members, largest, pool))
+            if rng.random() < 0.1:
+                cases.append(random_case(rng, kind, dtype, op, members, largest))
+    run_cases(islands, cases)
+    calls = direct_calls(islands)
+    assert calls == [calls[0]] * members
+    assert calls[0] - before >= len(cases) // 10
+
+
+def test_large_calls_in_all_lanes() -> None:
+    """Many rounds each, beyond what fits a cache, and lanes finished in any order."""
+    rng = np.random.default_rng(3)
+    members, lanes = 3, 4
+    islands = open_islands(members, lanes=lanes)
+    before = warm_up(islands, lanes)
+    pool = Pool(512 << 20)
+    cases = [
+        random_case(rng, KINDS[lane], "int32", "sum", members, 1_500_001, pool)
+        for lane in range(lanes)
+    ]
+
+    def member_body(member: int) -> None:
+        order = np.random.default_rng(member)
+        for lane in order.permutation(lanes):
+            islands[member].start(int(lane), cases[lane].call(member))
+        islands[member].wait([int(lane) for lane in order.permutation(lanes)])
+
+    together(members, member_body)
+    for case in cases:
+        case.check()
+    assert direct_calls(islands) == [before + lanes] * members
+
+
+@pytest.mark.parametrize("count", [32_769, 65_535, 1_000_003])
+def test_bits_do_not_depend_on_the_way(count: int) -> None:
+    """NumPy adds in the same order."""
+    islands = open_islands(3)
+    warm_up(islands)
+    before = direct_calls(islands)[0]
+    run_cases(islands, [all_reduce(3, count)])
+    run_cases(islands, [all_reduce(3, count, last=False)])
+    assert direct_calls(islands) == [before + (count >= 98_304)] * 3
+
+
+def exchange_in_place(members: int, count: int) -> Case:
+    """An all_to_all whose every target is another piece's source."""
+    rng = np.random.default_rng(0)
+    pieces = [Piece(s, t, count) for s in range(members) for t in range(members)]
+    case = Case("all_to_all", "int32", "sum", members, pieces)
+    blocks = [[shared(4 * count).view(np.int32) for _ in range(members)] for _ in range(members)]
+    for row in blocks:
+        for block in row:
+            block[:] = random_values(rng, "int32", count)
+    case.expected = [blocks[p.source or 0][p.target or 0].copy() for p in pieces]
+    empty = np.empty(0, np.int32)
+    case.sources = [
+        [blocks[m][p.target or 0] if p.source == m else empty for p in pieces]
+        for m in range(members)
+    ]
+    case.targets = [
+        [blocks[m][p.source or 0] if p.target == m else empty for p in pieces]
+        for m in range(members)
+    ]
+    return case
+
+
+def test_what_is_source_and_target_goes_through_slots() -> None:
+    islands = open_islands(2)
+    before = warm_up(islands)
+    run_cases(islands, [exchange_in_place(2, 100_000) for _ in range(3)])
+    assert direct_calls(islands) == [before] * 2
+
+
+def test_one_member_with_ordinary_memory() -> None:
+    """Members ask several times in vain, stop asking, and ask again after a call that could."""
+    islands = open_islands(2)
+    before = warm_up(islands)
+    run_cases(islands, [all_reduce(2, 100_000, last=False) for _ in range(12)])
+    assert direct_calls(islands) == [before] * 2
+    run_cases(islands, [all_reduce(2, 100_000) for _ in range(3)])
+    assert direct_calls(islands) == [before + 2] * 2
+
+
+def test_small_calls_use_slots() -> None:
+    islands = open_islands(2)
+    before = warm_up(islands)
+    run_cases(islands, [all_reduce(2, 1000)])
+    assert direct_calls(islands) == [before] * 2
+
+
+def fork(body: Callable[[], None]) -> int:
+    """A child that runs body() and exits 0 if that returns."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            body()
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def test_members_as_processes() -> None:
+    """Each allocates for itself, in another order."""
+    members = 3
+    name = _core.create_shm_segment(members, 1, 0)
+
+    def member_body(member: int) -> None:
+        island = _core.ShmIsland(name, member, members, lanes=1)
+        held = [shared((member + 1) * 5000) for _ in range(member)]
+        rng = np.random.default_rng(5)  # the same cases in every process
+        for sequence in range(12):
+            kind = KINDS[sequence % 4]
+            case = random_case(rng, kind, "bfloat16", "sum", members, 200_001, shared)
+            island.start(0, case.call(member, sequence))
+            island.wait([0])
+            for index, piece in enumerate(case.pieces):
+                if piece.target in (None, member):
+                    got = case.targets[member][index]
+                    assert got.tobytes() == case.expected[index].tobytes()
+        assert island.direct_calls() > 2
+        assert all((array == 0).all() for array in held)
+
+    children = [fork(lambda m=member: member_body(m)) for member in range(members)]  # type: ignore[misc]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * members
+
+
+def test_a_killed_member_is_waited_for_and_nothing_crashes() -> None:
+    name = _core.create_shm_segment(2, 1, 0)
+    reader, writer = os.pipe()
+
+    def victim() -> None:
+        island = _core.ShmIsland(name, 1, 2, lanes=1)
+        case = all_reduce(2, 1 << 20)
+        for sequence in range(2):
+            island.start(0, case.call(1, sequence))
+            island.wait([0])
+        island.start(0, case.call(1, 2))
+        island.progress(0)
+        os.write(writer, b"!")
+        signal.pause()
+
+    child = fork(victim)
+    island = _core.ShmIsland(name, 0, 2, lanes=1)
+    case = all_reduce(2, 1 << 20)
+    for sequence in range(2):
+        island.start(0, case.call(0, sequence))
+        island.wait([0])
+    assert island.direct_calls() == 1
+    assert os.read(reader, 1) == b"!"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    island.start(0, case.call(0, 2))
+    with pytest.raises(_core.TimeoutError):
+        island.wait([0], timeout=0.2)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_member_that_gave_up_fails_the_others() -> None:
+    """Its memory may be somebody else's by then."""
+    islands = open_islands(2)
+    warm_up(islands)
+    case = all_reduce(2, 1 << 20)
+    for member in range(2):
+        islands[member].start(0, case.call(member))
+    islands[0].progress(0)
+    islands[1].progress(0)
+    islands[0].abandon(0)
+    del case
+    with pytest.raises(_core.AbortedError, match="rank 10 gave up"):
+        islands[1].wait([0])
+
+
+def test_an_arena_that_cannot_be_opened() -> None:
+    """A member in another namespace of processes: slots carry the call, and all know why."""
+    flags = 0x20000000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWPID, CLONE_NEWUSER
+    name = _core.create_shm_segment(2, 1, 0)
+    program = textwrap.dedent(f"""
+        import ctypes, os, sys
+        import numpy as np
+        from hetcomm import _core
+        member = int(sys.argv[1])
+        if member == 1:
+            if ctypes.CDLL(None).unshare({flags}) != 0:
+                raise SystemExit(77)
+            child = os.fork()
+            if child:
+                raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        try:
+            island = _core.ShmIsland({name!r}, member, 2, lanes=1, ranks=[4, 7], timeout=20.0)
+        except _core.TimeoutError:
+            raise SystemExit(77)
+        memory = np.frombuffer(_core.SharedMemory(1_200_000), np.int32)
+        for sequence in range(3):
+            memory[:] = member + 1
+            piece = (-1, -1, memory.ctypes.data, memory.ctypes.data, memory.size)
+            island.start(0, _core.IslandCall(_core.IslandKind.all_reduce, _core.Dtype.int32,
+                                             _core.ReduceOp.sum, sequence, [piece]))
+            island.wait([0])
+            assert (memory == 3).all()
+        print(island.direct_calls(), island.describe())
+    """)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", program, str(member)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for member in range(2)
+    ]
+    texts = [rank.communicate(timeout=60) for rank in ranks]
+    if 77 in [rank.returncode for rank in ranks]:
+        _core.remove_shm_segment(name)
+        pytest.skip("no namespace of processes can be made here")
+    assert [rank.returncode for rank in ranks] == [0, 0], texts
+    for printed, warned in texts:
+        assert printed.startswith("0 shared memory, 2 ranks, ")
+        assert "shared allocations like other memory (rank 4 cannot open that of rank 7" in printed
+        assert "shared allocations are copied like other memory: rank 4 cannot" in warned
+
+
+def arena_bytes() -> int:
+    """What this process's shared allocations take of the machine's memory."""
+    for entry in os.scandir("/proc/self/fd"):
+        if os.readlink(entry.path).startswith("/memfd:hetcomm"):
+            return os.stat(entry.path).st_blocks * 512
+    return 0
+
+
+def test_memory_is_given_back() -> None:
+    """Where pages of shared memory are huge, one of 2 MiB may stay with the other allocation."""
+    gc.collect()
+    before = arena_bytes()
+    first, second = shared(5 << 20), shared(100)
+    assert arena_bytes() - before >= 5 << 20
+    assert (first == 0).all()
+    first[:] = second[:] = 7
+    part = first[1 << 20 :]
+    del first
+    gc.collect()
+    assert arena_bytes() - before >= 5 << 20  # a part keeps it
+    assert (part == 7).all()
+    del part
+    gc.collect()
+    assert arena_bytes() - before <= 2 << 20
+    assert (second == 7).all()
+    assert (shared(5 << 20) == 0).all()
+
+
+def test_addresses_are_used_again_in_any_order() -> None:
+    """Ranges that are given back become one, so no gaps are left."""
+    gc.collect()
+    lowest = shared(1).ctypes.data
+    rng = np.random.default_rng(0)
+    arrays = [shared(int(rng.integers(1, 3 << 20))) for _ in range(60)]
+    for index in rng.permutation(60):
+        arrays[index][:] = index
+    for index, array in enumerate(arrays):
+        assert (array == index).all()
+    del array
+    for index in rng.permutation(60):
+        arrays[index] = np.empty(0, np.uint8)
+    gc.collect()
+    assert shared(1).ctypes.data == lowest
+
+
+def test_too_much_is_an_error() -> None:
+    with pytest.raises(_core.VendorError, match=r"shared allocation: expected .* of memory; got"):
+        _core.SharedMemory(1 << 50)
+
+
+def test_a_forked_child_leaves_its_parents_memory() -> None:
+    array = shared(1 << 20)
+    array[:] = 1
+
+    def body() -> None:
+        nonlocal array
+        own = shared(1 << 20)
+        own[:] = 5
+        array[:10] = 2  # shared with the parent
+        array = own
+        gc.collect()
+
+    assert os.waitpid(fork(body), 0)[1] == 0
+    assert (array[:10] == 2).all()
+    assert (array[10:] == 1).all()
+    assert shared(1 << 20).ctypes.data != array.ctypes.data
