@@ -13,6 +13,10 @@ from .error import ClusterError
 FABRICS = ("ethernet", "roce", "infiniband")
 # Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
 DEFAULT_MTU = 9000
+# Linux's own default. What a machine has set for its way to the internet, such as bbr, shares a link
+# among the connections of a collective less evenly.
+DEFAULT_CONGESTION = "cubic"
+_CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 34_000_000_000
 FASTEST_COPY = 1_000_000_000_000
@@ -63,12 +67,16 @@ class Cluster:
     hosts: tuple[Host, ...]
     order: str | tuple[str, ...] = "block"
     mtu: int = DEFAULT_MTU
+    congestion: str = DEFAULT_CONGESTION  # control of all TCP connections, as the kernel names it
     placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
 
     def __post_init__(self) -> None:
         _check_hosts(self.hosts)
         if not 1280 <= self.mtu <= 65000:
             _refuse("network.mtu", "an integer from 1280 to 65000", self.mtu, "9000 is usual")
+        if not _CONGESTION.fullmatch(self.congestion):
+            expected = "the name of a congestion control, such as cubic or bbr"
+            _refuse("network.congestion", expected, self.congestion, "correct it")
         object.__setattr__(self, "placement", _place(self.hosts, self.order))
 
     @property
@@ -142,7 +150,7 @@ def _refuse(key: str, expected: str, got: object, remedy: str) -> NoReturn:
 def _cluster(document: dict[str, Any]) -> Cluster:
     _check_keys(document, "", {"order", "network", "host"})
     network = _typed(document, "network", dict, "", {})
-    _check_keys(network, "network.", {"mtu"})
+    _check_keys(network, "network.", {"mtu", "congestion"})
     order = document.get("order", "block")
     if isinstance(order, list) and all(isinstance(name, str) for name in order):
         order = tuple(order)
@@ -153,6 +161,7 @@ def _cluster(document: dict[str, Any]) -> Cluster:
         hosts=tuple(_host(table, f"host[{i}].") for i, table in enumerate(tables)),
         order=order,
         mtu=_typed(network, "mtu", int, "network.", DEFAULT_MTU),
+        congestion=_typed(network, "congestion", str, "network.", DEFAULT_CONGESTION),
     )
 
 

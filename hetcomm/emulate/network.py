@@ -18,6 +18,8 @@ BURST_SECONDS = 0.001
 QUEUE_SECONDS = 0.01
 SMALLEST_QUEUE = 256 * 1024
 LARGEST_SEGMENT = 65536
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+_OTHERS = "choose one of those in /proc/sys/net/ipv4/tcp_available_congestion_control"
 HEADER = 64  # room for the link header, which the segment size does not count
 
 
@@ -47,6 +49,8 @@ class Network:
     def attach(self, index: int) -> None:
         """Wires host `index`, whose network namespace is the caller's, to the switches."""
         host = self.cluster.hosts[index]
+        with refusal("network.congestion", f"a kernel with {self.cluster.congestion}", _OTHERS):
+            CONGESTION.write_text(self.cluster.congestion)
         with IPRoute() as side:
             side.link("set", index=side.link_lookup(ifname="lo")[0], state="up")
             for number, nic in enumerate(host.nics):

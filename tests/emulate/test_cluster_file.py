@@ -19,13 +19,13 @@ HOST = f'[[host]]\nname = "red0"\nranks = 2\n{NIC}'
 def test_full_file(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(
-        'order = ["blue0", "red0", "blue0"]\n[network]\nmtu = 1500\n'
+        'order = ["blue0", "red0", "blue0"]\n[network]\nmtu = 1500\ncongestion = "reno"\n'
         '[[host]]\nname = "red0"\nranks = 1\nvendor = "amd"\n'
         '[[host.nic]]\nrate_out = "250mbit"\nrate_in = "1.5gbit"\nfabric = "roce"\nnuma = 1\n'
         '[[host]]\nname = "blue0"\nranks = 2\n[[host.nic]]\nrate = "unlimited"\n'
     )
     cluster = load(file)
-    assert cluster.mtu == 1500
+    assert (cluster.mtu, cluster.congestion) == (1500, "reno")
     assert cluster.placement == (1, 0, 1)
     assert cluster.hosts[0] == Host("red0", 1, (Nic(250_000_000, 1_500_000_000, "roce", 1),), "amd")
     assert cluster.hosts[1].nics == (Nic(None, None),)
@@ -73,6 +73,7 @@ def test_examples_load(path: Path) -> None:
         (f'order = ["red0"]\n{HOST}', "order", "1"),
         (f'order = ["red0", "blue0"]\n{HOST}', "order", "blue0"),
         (f"[network]\nmtu = 100\n{HOST}", "network.mtu", "100"),
+        (f"[network]\ncongestion = 'a b'\n{HOST}", "network.congestion", "a b"),
         (f"[network]\ndelay = 1\n{HOST}", "network.delay", "delay"),
         (f"network = 1\n{HOST}", "network", "1"),
         (HOST + "[host.gpu]\n", "host[0].gpu", "gpu"),
