@@ -12,7 +12,7 @@ constexpr int64_t kMostChunks = 32;
 // What a rank has of scratch at most, while kMostBoundedChunks are enough for it: chunks of larger
 // buffers are more, not larger.
 constexpr int64_t kMostScratch = 60 << 20;
-constexpr int64_t kMostBoundedChunks = 4096;
+constexpr int64_t kMostBoundedChunks = 8192;
 // Where values pass through staging, which is bounded, chunks stay smaller than it.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;

@@ -44,7 +44,7 @@ int chunk_count(const Topology& topology, const Spec& spec, int64_t count);
 
 // Chunks between an island's reduce-scatter and the wire's answer to it. Island steps run in order,
 // so the reduce-scatter of chunk c + kWindow comes before the step that waits for the wire in c.
-inline constexpr int kWindow = 3;
+inline constexpr int kWindow = 7;
 inline constexpr int kSlots = kWindow + 1;
 
 // Calls before(c), which feeds the wire, kWindow chunks ahead of after(c), which waits for it.
