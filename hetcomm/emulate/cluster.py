@@ -13,8 +13,8 @@ from .error import ClusterError
 FABRICS = ("ethernet", "roce", "infiniband")
 # Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
 DEFAULT_MTU = 9000
-# Linux's own default. What a machine has set for its way to the internet, such as bbr, shares a link
-# among the connections of a collective less evenly.
+# Linux's own default. What a machine has set for its way to the internet, such as bbr, may share a
+# link among the connections of a collective less evenly.
 DEFAULT_CONGESTION = "cubic"
 _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
