@@ -26,6 +26,7 @@ from hetcomm.topo_page import (
     island_tree,
     link_table,
     links_between_islands,
+    unjoined_tree,
 )
 from hetcomm.topo_paths import connect, path_table
 
@@ -58,7 +59,8 @@ def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) 
     try:
         mine = report()
         if paths:
-            mine["paths"] = connect(PrefixStore(store, "paths/"), job.rank, job.size, timeout)
+            own = PrefixStore(store, "paths/")
+            mine["paths"], mine["unjoined"] = connect(own, job.rank, job.size, timeout)
     except _core.Error as error:
         store.set(str(job.rank), dumps({"error": str(error)}).encode())
         raise
@@ -89,7 +91,8 @@ def assemble(reports: list[dict[str, Any]]) -> Cluster:
     for rank, report in enumerate(reports):
         if "error" in report:
             raise _core.Error(f"rank {rank} could not probe its machine: {report['error']}")
-    topology = _core.Topology([_core.parse_rank_info(report["facts"]) for report in reports])
+    infos = [_core.parse_rank_info(report["facts"]) for report in reports]
+    topology = _core.Topology(infos, [tuple(each) for each in reports[0].get("unjoined", [])])
     explanations = [
         list(dict.fromkeys(line for member in members for line in reports[member]["explanations"]))
         for members in topology.hosts
@@ -111,6 +114,8 @@ def render(
     links = links_between_islands(topology)
     if links:
         parts.append(link_table(links))
+    if topology.unjoined:
+        parts.append(unjoined_tree(topology))
     if paths and any(paths):
         parts.append(path_table(paths))
     why = Tree("[bold]Why each NIC was taken or left out[/]")
@@ -199,6 +204,7 @@ def describe(
             }
             for link in links_between_islands(topology)
         ],
+        "unjoined": [list(each) for each in topology.unjoined],
         "paths": [row for row in paths or [] if row],
     }
 

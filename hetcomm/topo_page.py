@@ -51,7 +51,8 @@ def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
 
 
 def nic_names(topology: _core.Topology, a: int, b: int) -> tuple[list[str], list[str]]:
-    """Those of each end that messages between the ranks use together; none where one is enough."""
+    """Those of each end that messages between the ranks use together, or the one that remains of
+    them; none where one is enough."""
     rails, ends = topology.rails(a, b), (topology.rank(a).nics, topology.rank(b).nics)
     return [ends[0][rail.own].name for rail in rails], [ends[1][rail.peer].name for rail in rails]
 
@@ -65,7 +66,10 @@ def link_table(links: list[IslandLink]) -> Table:
     alike: dict[tuple[str, int | None, tuple[bool, bool]], list[str]] = {}
     for link in links:
         name = f"{link.islands[0]} - {link.islands[1]}"
-        kind = link.fabric + (f", {len(link.nics[0])} NICs together" if link.nics[0] else "")
+        kind = link.fabric
+        if link.nics[0]:
+            several = len(link.nics[0]) > 1
+            kind += f", {len(link.nics[0])} NICs together" if several else f", {link.nics[0][0]}"
         alike.setdefault((kind, link.bandwidth, link.staged), []).append(name)
     ends = {
         (False, False): "at no end",
@@ -78,6 +82,15 @@ def link_table(links: list[IslandLink]) -> Table:
         bandwidth_text = format_bandwidth(bandwidth)
         table.add_row(", ".join(names[:8]) + more, fabric, bandwidth_text, ends[staged])
     return table
+
+
+def unjoined_tree(topology: _core.Topology) -> Tree:
+    """The NICs that messages do without, since their network does not join them."""
+    tree = Tree("[bold]NICs that do not reach each other[/]")
+    for network, address, other in topology.unjoined:
+        if other == "" or address < other:  # the other order is there, too
+            tree.add(f"{address} - {other or 'anybody'}, of network {network}")
+    return tree
 
 
 def format_bandwidth(bandwidth: int | None) -> str:

@@ -11,11 +11,13 @@ BOUND = 60.0  # seconds for a message; a path that takes longer is none
 SHOWN = 8  # pairs of ranks in a row
 
 
-def connect(store: _core.Store, rank: int, size: int, timeout: float) -> list[str]:
-    """taken() among all ranks. Raises Error."""
+def connect(
+    store: _core.Store, rank: int, size: int, timeout: float
+) -> tuple[list[str], list[tuple[str, str, str]]]:
+    """taken() among all ranks, and `Topology.unjoined` as they found it. Raises Error."""
     communicator = _core.Communicator(store, rank, size, timeout, "topo", vendor="cpu")
     try:
-        return taken(communicator)
+        return taken(communicator), communicator.topology.unjoined
     finally:
         communicator.leave()
 

@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <tuple>
+
 #include "base/status.h"
 #include "core/binding.h"
 
@@ -11,6 +13,8 @@ namespace py = pybind11;
 
 namespace hetcomm {
 namespace {
+
+using UnjoinedTuple = std::tuple<std::string, std::string, std::string>;
 
 // Makes an object from keyword arguments that are its attributes' names.
 template <typename Value>
@@ -130,7 +134,24 @@ void bind_topology(py::module_& module) {
 
   py::class_<Topology>(module, "Topology",
                        "What all ranks agreed on, from their facts in order of rank. Immutable.")
-      .def(py::init<std::vector<RankInfo>>(), py::arg("ranks"))
+      .def(py::init([](std::vector<RankInfo> ranks, const std::vector<UnjoinedTuple>& unjoined) {
+             std::vector<Unjoined> found;
+             for (const auto& [network, address, other] : unjoined) {
+               found.push_back({network, address, other});
+             }
+             return Topology(std::move(ranks), found);
+           }),
+           py::arg("ranks"), py::arg("unjoined") = std::vector<UnjoinedTuple>())
+      .def_property_readonly(
+          "unjoined",
+          [](const Topology& self) {
+            std::vector<UnjoinedTuple> found;
+            for (const Unjoined& one : self.unjoined()) {
+              found.emplace_back(one.network, one.address, one.other);
+            }
+            return found;
+          },
+          "Network, address and other address of NICs that were tried and do not reach each other.")
       .def("__len__", &Topology::size)
       .def_property_readonly("ranks",
                              [](const Topology& self) {

@@ -15,6 +15,7 @@
 #include "comm/engines.h"
 #include "comm/health.h"
 #include "comm/member.h"
+#include "comm/rail_check.h"
 #include "comm/store.h"
 #include "exec/executor.h"
 #include "plan/planner.h"
@@ -151,18 +152,22 @@ class Communicator {
   Island& engine() const;                   // under the executor's lock; throws Error
   void check_idle(const char* what) const;  // likewise
   void set_up(Store& store, const Deadline& deadline);
-  std::vector<Member> meet(Store& store, const Agreement& agreement);
+  std::vector<Member> meet(Store& store, const Agreement& agreement,
+                           std::shared_ptr<const Profile>& profile);
   // What a rank makes for others once the topology is known.
   struct Prepared {
     std::string island;      // by the first member of an island: what its engine needs
     std::string ip_address;  // of links from peers that no RDMA network leads to; mostly empty
     // Of links from peers with which it uses this NIC and others together, by index; likewise.
     std::map<int, std::string> nic_addresses;
+    std::vector<FailedRail> failed_rails;
 
     std::string pack() const;
     static Prepared unpack(const std::string& bytes);
   };
   std::vector<Prepared> prepare(const IslandSetup& setup, Agreement& agreement);
+  // The topology without the rails that failed, equal on all ranks.
+  void leave_out_failed_rails(const std::vector<Prepared>& prepared);
   void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
                const Deadline& deadline);
   // The transport that leads to a peer, and what its connect() takes.
@@ -184,8 +189,9 @@ class Communicator {
   std::unique_ptr<Planner> planner_;
   std::shared_ptr<RunQueue> queue_ = std::make_shared<RunQueue>();
   std::shared_ptr<Health> health_;
-  std::mutex submit_mutex_;                // sequence numbers follow submission order
-  std::shared_ptr<const Plan> last_plan_;  // mostly the next call is like the last
+  std::optional<RailListeners> rail_listeners_;  // during set-up
+  std::mutex submit_mutex_;                      // sequence numbers follow submission order
+  std::shared_ptr<const Plan> last_plan_;        // mostly the next call is like the last
   uint64_t sequence_ = 0;
   uint64_t history_ = 0;  // hash of all collectives so far
   std::atomic<bool> tracing_{false};

@@ -1,7 +1,5 @@
 #include "comm/control.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -15,6 +13,7 @@
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/status.h"
+#include "comm/socket_address.h"
 #include "comm/unshared.h"
 
 namespace hetcomm {
@@ -25,28 +24,6 @@ constexpr uint64_t kLongestFrame = 1 << 16;
 constexpr auto kIntroductionBound = std::chrono::seconds(10);
 // News older than so many of the same origin is not expected to arrive again.
 constexpr uint64_t kRememberedNews = 1024;
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  SocketAddress(const std::string& ip, uint16_t port) {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-    if (inet_pton(AF_INET, ip.c_str(), &v4->sin_addr) == 1) {
-      v4->sin_family = AF_INET;
-      v4->sin_port = htons(port);
-      length = sizeof *v4;
-    } else if (inet_pton(AF_INET6, ip.c_str(), &v6->sin6_addr) == 1) {
-      v6->sin6_family = AF_INET6;
-      v6->sin6_port = htons(port);
-      length = sizeof *v6;
-    } else {
-      throw Error(Code::transport, "expected an IP address, got \"" + ip + "\"");
-    }
-  }
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Code::transport, what + ": " + std::strerror(errno));
@@ -81,12 +58,7 @@ ControlPlane::ControlPlane(int rank, int size, const std::string& address, Event
     fail("cannot listen for control connections on " + address);
   }
   unshared::add(listener_);
-  at.length = sizeof at.storage;
-  getsockname(listener_, at.get(), &at.length);
-  const uint16_t port = at.storage.ss_family == AF_INET
-                            ? reinterpret_cast<sockaddr_in*>(&at.storage)->sin_port
-                            : reinterpret_cast<sockaddr_in6*>(&at.storage)->sin6_port;
-  contact_ = address + " " + std::to_string(ntohs(port));
+  contact_ = address + " " + std::to_string(SocketAddress::port_of(listener_));
   watch_(listener_);
 }
 

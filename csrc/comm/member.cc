@@ -6,13 +6,13 @@ namespace hetcomm {
 namespace {
 
 // Changes whenever ranks of different builds could not work together.
-constexpr uint64_t kProtocol = 5;
+constexpr uint64_t kProtocol = 6;
 
 }  // namespace
 
 std::string Member::pack() const {
-  return Packer()
-      .put(kProtocol)
+  Packer packer;
+  packer.put(kProtocol)
       .put(serialize(info))
       .put(table)
       .put(uint64_t{deterministic})
@@ -23,7 +23,9 @@ std::string Member::pack() const {
       .put(wake_address)
       .put(contact)
       .put(secret)
-      .take();
+      .put(uint64_t{rail_ports.size()});
+  for (const auto& [nic, port] : rail_ports) packer.put(static_cast<uint64_t>(nic)).put(port);
+  return packer.take();
 }
 
 Member Member::unpack(const std::string& bytes) {
@@ -45,6 +47,10 @@ Member Member::unpack(const std::string& bytes) {
   member.wake_address = from.text();
   member.contact = from.text();
   member.secret = from.text();
+  for (uint64_t left = from.number(); left > 0; --left) {
+    const int nic = static_cast<int>(from.number());
+    member.rail_ports[nic] = from.number();
+  }
   return member;
 }
 

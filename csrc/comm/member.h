@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "topology/topology.h"
@@ -16,6 +17,7 @@ struct Member {
   uint32_t number = 0;
   std::string local_address, network_address;  // of links, from the same host and from others
   std::string wake_address, contact, secret;
+  std::map<int, uint64_t> rail_ports;  // on which it can be tried over its NICs, by index
 
   std::string pack() const;
   // Throws Error(invalid_argument) when it was packed by another version, or is no record at all.

@@ -75,17 +75,26 @@ std::string format(const Deadline& deadline) {
 void Communicator::set_up(Store& store, const Deadline& deadline) {
   Agreement agreement(store, rank(), size(), options_.name, deadline);
   std::vector<Member> members;
+  std::shared_ptr<const Profile> profile;
   const auto left = agreement.stage(kMeet, [&] {
-    members = meet(store, agreement);
+    members = meet(store, agreement, profile);
     return std::to_string(deadline.left().count());
   });
   const Deadline first = first_of(left);
-  const IslandSetup island{*topology_, rank(),
-                           members,    executor_,
-                           device_,    [&](auto bound) { return agreement.failure(bound); }};
-  const std::vector<Prepared> prepared = prepare(island, agreement);
+  auto island = [&] {
+    return IslandSetup{*topology_, rank(),  members,
+                       executor_,  device_, [&](auto bound) { return agreement.failure(bound); }};
+  };
+  const std::vector<Prepared> prepared = prepare(island(), agreement);
   const auto fingerprints = agreement.stage("ready", [&] {
-    connect(island, prepared, first);
+    leave_out_failed_rails(prepared);
+    const auto planned = members[rank()].deterministic
+                             ? std::make_shared<const Topology>(topology_->without_speeds())
+                             : topology_;
+    planner_ = std::make_unique<Planner>(
+        planned, SelectionTable(members[rank()].table),
+        CostParameters(members[rank()].deterministic ? nullptr : profile));
+    connect(island(), prepared, first);
     return std::to_string(topology_->fingerprint());
   });
   for (int peer = 0; peer < size(); ++peer) {
@@ -130,8 +139,10 @@ std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& set
           mine.nic_addresses[rail.own] = over->address(false);
         }
       }
+      mine.failed_rails = try_rails(*topology_, rank(), setup.members, agreement.deadline());
       return mine.pack();
     });
+    rail_listeners_.reset();
     std::vector<Prepared> prepared;
     for (const std::string& bytes : packed) prepared.push_back(Prepared::unpack(bytes));
     return prepared;
@@ -141,10 +152,26 @@ std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& set
   }
 }
 
+void Communicator::leave_out_failed_rails(const std::vector<Prepared>& prepared) {
+  std::vector<FailedRail> failed;
+  std::vector<Unjoined> unjoined;
+  for (const Prepared& from : prepared) {
+    for (const FailedRail& rail : from.failed_rails) {
+      failed.push_back(rail);
+      unjoined.push_back(rail.unjoined(*topology_));
+    }
+  }
+  if (failed.empty()) return;
+  if (rank() == 0) warn_of_rails(*topology_, failed, options_.name);
+  std::vector<RankInfo> infos;
+  for (int peer = 0; peer < size(); ++peer) infos.push_back(topology_->rank(peer));
+  topology_ = std::make_shared<Topology>(std::move(infos), unjoined);
+}
+
 // Finds out about this rank, tells the others and agrees with them on the topology.
-std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement) {
+std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement,
+                                       std::shared_ptr<const Profile>& profile) {
   Member mine;
-  std::shared_ptr<const Profile> profile;
   try {
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
@@ -170,6 +197,7 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
       health_ =
           std::make_shared<Health>(*executor_, queue_, rank(), size(), contact_address(mine.info));
       mine.contact = health_->contact();
+      mine.rail_ports = rail_listeners_.emplace(mine.info).ports();
     }
     if (rank() == 0) mine.secret = random_secret();
   } catch (const std::exception&) {
@@ -198,11 +226,6 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement)
   topology_ = std::make_shared<Topology>(std::move(infos));
   if (profile) profile->places(*topology_);
   if (rank() == 0) warn_of_networks(*topology_, options_.name);
-  const auto planned = mine.deterministic
-                           ? std::make_shared<const Topology>(topology_->without_speeds())
-                           : topology_;
-  planner_ = std::make_unique<Planner>(planned, SelectionTable(mine.table),
-                                       CostParameters(mine.deterministic ? nullptr : profile));
   for (const std::vector<int>& ranks : topology_->islands()) {
     if (ranks.size() > 1) engine_for(topology_->rank(ranks[0])).check(*topology_, ranks);
   }
@@ -259,15 +282,20 @@ std::string Communicator::Prepared::pack() const {
   for (const auto& [nic, address] : nic_addresses) {
     packer.put(static_cast<uint64_t>(nic)).put(address);
   }
+  packer.put(uint64_t{failed_rails.size()});
+  for (const FailedRail& failed : failed_rails) failed.pack(packer);
   return packer.take();
 }
 
 Communicator::Prepared Communicator::Prepared::unpack(const std::string& bytes) {
   Unpacker from(bytes);
-  Prepared prepared{from.text(), from.text(), {}};
+  Prepared prepared{from.text(), from.text(), {}, {}};
   for (uint64_t left = from.number(); left > 0; --left) {
     const int nic = static_cast<int>(from.number());
     prepared.nic_addresses[nic] = from.text();
+  }
+  for (uint64_t left = from.number(); left > 0; --left) {
+    prepared.failed_rails.push_back(FailedRail::unpack(from));
   }
   return prepared;
 }

@@ -9,6 +9,8 @@
 namespace hetcomm {
 namespace {
 
+constexpr int kMostLines = 8;  // about failed rails
+
 // The first call with this text. Groups within groups would repeat what was said of the whole.
 bool is_new(const std::string& text) {
   static std::mutex mutex;
@@ -21,6 +23,12 @@ std::string list(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
   return text;
+}
+
+// "eth1 (198.18.1.1) of host red0"
+std::string end_of_rail(const Topology& topology, int rank, int nic) {
+  const Nic& end = topology.rank(rank).nics.at(nic);
+  return end.interface + " (" + end.address + ") of host " + topology.rank(rank).host_name;
 }
 
 // What carries the island's messages between hosts: "ethernet on eth0, ens1".
@@ -66,6 +74,29 @@ void warn_of_networks(const Topology& topology, const std::string& group) {
                              ", " + network.passed_over;
     if (is_new(text)) log(LogLevel::warning, heading + text, 0);
   }
+}
+
+void warn_of_rails(const Topology& topology, const std::vector<FailedRail>& failed,
+                   const std::string& group) {
+  int said = 0;
+  std::set<Unjoined> seen;  // both ends may have found the same
+  for (const FailedRail& rail : failed) {
+    const Unjoined unjoined = rail.unjoined(topology);
+    const bool known = seen.contains({unjoined.network, unjoined.other, unjoined.address});
+    if (!seen.insert(unjoined).second || known || ++said > kMostLines) continue;
+    const bool many = rail.peer == FailedRail::kMany;
+    const std::string text =
+        end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
+        (many ? "many hosts" : end_of_rail(topology, rail.peer, rail.peer_nic)) +
+        ", though both list the network " + unjoined.network + " (" + rail.why +
+        "); messages between them take other NICs; mend the network, or name those to use in "
+        "HETCOMM_SOCKET_IFNAME";
+    if (is_new(text)) log(LogLevel::warning, "group \"" + group + "\": " + text, 0);
+  }
+  if (said <= kMostLines) return;
+  const std::string more =
+      std::to_string(said - kMostLines) + " more pairs of NICs do not reach each other";
+  if (is_new(more)) log(LogLevel::warning, "group \"" + group + "\": " + more, 0);
 }
 
 }  // namespace hetcomm

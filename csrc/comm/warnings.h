@@ -1,7 +1,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "comm/rail_check.h"
 #include "topology/topology.h"
 
 namespace hetcomm {
@@ -10,5 +12,10 @@ namespace hetcomm {
 // setting, and for each island that passes a better network over, the ranks, the host and the
 // remedy. For rank 0 at set-up; the same is said once in a process. Thread-safe.
 void warn_of_networks(const Topology& topology, const std::string& group);
+
+// Likewise, the NICs that could have carried messages together with others if their network joined
+// the hosts: both ends, the reason and the remedy.
+void warn_of_rails(const Topology& topology, const std::vector<FailedRail>& failed,
+                   const std::string& group);
 
 }  // namespace hetcomm

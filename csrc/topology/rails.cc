@@ -24,6 +24,12 @@ int64_t fastest(const RankInfo& info) {
   return found;
 }
 
+bool is_unjoined(const std::set<Unjoined>& unjoined, const Nic& a, const Nic& b) {
+  return unjoined.contains({a.subnet, a.address, b.address}) ||
+         unjoined.contains({a.subnet, a.address, ""}) ||
+         unjoined.contains({b.subnet, b.address, ""});
+}
+
 }  // namespace
 
 std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks) {
@@ -39,7 +45,8 @@ std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks) {
   return unlike;
 }
 
-RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike) {
+RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike,
+                               const std::set<Unjoined>& unjoined) {
   RailCandidates found;
   if (!info.rails) return found;
   std::set<std::string> networks;
@@ -50,13 +57,18 @@ RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>
     if (!networks.insert(nic.subnet).second) continue;
     found.nics.push_back(static_cast<int>(i));
     found.key += std::to_string(i) + ' ' + nic.subnet + ' ' + std::to_string(nic.bandwidth) + '\n';
+    for (auto one = unjoined.lower_bound({nic.subnet, nic.address, ""});
+         one != unjoined.end() && one->network == nic.subnet && one->address == nic.address;
+         ++one) {
+      found.key += "unjoined " + one->address + ' ' + one->other + '\n';
+    }
   }
   found.key += std::to_string(fastest(info));
   return found;
 }
 
 std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, const RankInfo& b,
-                             const RailCandidates& of_b) {
+                             const RailCandidates& of_b, const std::set<Unjoined>& unjoined) {
   std::vector<Rail> rails;
   for (int own : of_a.nics) {
     for (int peer : of_b.nics) {
@@ -75,7 +87,11 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
   for (const Rail& rail : rails) sum += rail.bandwidth;
   // Perhaps no network joins the fastest ones, and IP finds a way between them.
   const bool help = rails.size() > 1 && sum > std::min(fastest(a), fastest(b));
-  return help ? rails : std::vector<Rail>();
+  if (!help) return {};
+  std::erase_if(rails, [&](const Rail& rail) {
+    return is_unjoined(unjoined, a.nics[rail.own], b.nics[rail.peer]);
+  });
+  return rails;
 }
 
 }  // namespace hetcomm

@@ -101,19 +101,21 @@ void expect_one_vendor(const std::vector<RankInfo>& ranks) {
 }
 
 // FNV-1a, 64 bits: the same on every machine, whatever its byte order.
-uint64_t hash(const std::vector<RankInfo>& ranks) {
+uint64_t hash(const std::vector<RankInfo>& ranks, const std::set<Unjoined>& unjoined) {
   uint64_t value = 0xcbf29ce484222325;
-  for (const RankInfo& info : ranks) {
-    std::string text = serialize(info);
+  auto add = [&value](std::string text) {
     text += '\0';  // never part of the text, so it separates the ranks
     for (unsigned char byte : text) value = (value ^ byte) * 0x100000001b3;
-  }
+  };
+  for (const RankInfo& info : ranks) add(serialize(info));
+  for (const Unjoined& one : unjoined) add(one.network + ' ' + one.address + ' ' + one.other);
   return value;
 }
 
 }  // namespace
 
-Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
+Topology::Topology(std::vector<RankInfo> ranks, const std::vector<Unjoined>& unjoined)
+    : ranks_(std::move(ranks)) {
   validate(ranks_);
   expect_one_vendor(ranks_);
   islands_ = find_islands(ranks_);
@@ -135,7 +137,13 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
     host_of_.push_back(entry->second);
   }
   const std::set<std::string> unlike = unlike_networks(ranks_);
-  for (const RankInfo& info : ranks_) rail_candidates_.push_back(rail_candidates(info, unlike));
+  for (const Unjoined& one : unjoined) {
+    unjoined_.insert(one);
+    if (!one.other.empty()) unjoined_.insert({one.network, one.other, one.address});
+  }
+  for (const RankInfo& info : ranks_) {
+    rail_candidates_.push_back(rail_candidates(info, unlike, unjoined_));
+  }
   count_bridge_nics();
   std::vector<int> everyone(ranks_.size());
   for (size_t rank = 0; rank < ranks_.size(); ++rank) everyone[rank] = static_cast<int>(rank);
@@ -161,7 +169,7 @@ Topology::Topology(std::vector<RankInfo> ranks) : ranks_(std::move(ranks)) {
   for (const std::vector<int>& members : hosts_) {
     processors_.push_back(count_processors(ranks_, members));
   }
-  fingerprint_ = hash(ranks_);
+  fingerprint_ = hash(ranks_, unjoined_);
 }
 
 void Topology::count_bridge_nics() {
@@ -198,7 +206,7 @@ void Topology::count_bridge_nics() {
 
 std::vector<Rail> Topology::rails(int a, int b) const {
   if (fabric_between(a, b) != Fabric::ethernet) return {};
-  return find_rails(ranks_[a], rail_candidates_[a], ranks_[b], rail_candidates_[b]);
+  return find_rails(ranks_[a], rail_candidates_[a], ranks_[b], rail_candidates_[b], unjoined_);
 }
 
 int64_t Topology::uplink(int rank) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -73,6 +74,13 @@ struct Rail {
   bool operator==(const Rail&) const = default;
 };
 
+// Two NICs whose hosts list one IP network that does not join them, as a try has shown.
+struct Unjoined {
+  std::string network, address, other;  // without another: that NIC, to anybody
+
+  auto operator<=>(const Unjoined&) const = default;
+};
+
 // The network that the native library of an island uses between hosts: the best one that all
 // members share.
 struct IslandNetwork {
@@ -105,8 +113,9 @@ struct RailCandidates {
 // What all ranks agreed on: an immutable value, equal on every rank, shared freely.
 class Topology {
  public:
-  // Facts by rank. Throws Error(invalid_argument) for no ranks and for facts that cannot be.
-  explicit Topology(std::vector<RankInfo> ranks);
+  // Facts by rank, and the NICs that are no rails for each other though their facts say so. Throws
+  // Error(invalid_argument) for no ranks and for facts that cannot be.
+  explicit Topology(std::vector<RankInfo> ranks, const std::vector<Unjoined>& unjoined = {});
 
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankInfo& rank(int rank) const { return ranks_[rank]; }
@@ -147,7 +156,10 @@ class Topology {
   Fabric fabric_between(int a, int b) const;
   // The NICs that long messages from `a` to `b` use together, the fastest first; empty where one
   // carries them, or RDMA does. From `b` to `a` they are the same in the same order.
+  // Where an unjoined one was among them, those that remain, even one alone.
   std::vector<Rail> rails(int a, int b) const;
+  // In both orders; without another address only as given.
+  const std::set<Unjoined>& unjoined() const { return unjoined_; }
 
   // The same ranks, hosts and islands, as if all links and processors were alike: what is planned
   // over it does not depend on what a run finds of them.
@@ -164,6 +176,7 @@ class Topology {
   std::vector<int> island_of_, index_in_island_, host_of_;
   std::vector<bool> stages_;
   std::vector<IslandNetwork> networks_;
+  std::set<Unjoined> unjoined_;
   std::vector<RailCandidates> rail_candidates_;
   std::vector<int> processors_;
   std::vector<int64_t> host_bandwidth_;

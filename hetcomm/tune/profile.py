@@ -65,7 +65,8 @@ class Measured:
         parameters = _core.CostParameters(without)
         messages: dict[str, Points] = {}
         for ranks, size, seconds in self.all_reduces:
-            topology = _core.Topology([self.topology.rank(rank) for rank in ranks])
+            infos = [self.topology.rank(rank) for rank in ranks]
+            topology = _core.Topology(infos, self.topology.unjoined)
             spec = _core.Spec(_core.Collective.all_reduce, count=size // 4, in_place=True)
             plans = _core.Planner(topology).plan_all(spec)
             rest = seconds - _core.predict(topology, plans, parameters).total * 1e-9

@@ -142,3 +142,20 @@ def test_the_fact_is_exchanged() -> None:
     for rails in (True, False):
         info = rank(1, nic(0, 1), rails=rails)
         assert _core.parse_rank_info(_core.serialize(info)).rails == rails
+
+
+def test_nics_that_do_not_reach_each_other_are_no_rails() -> None:
+    ranks = [rank(host, nic(0, host, 1000), nic(1, host, 900)) for host in range(3)]
+    network, ends = ranks[0].nics[1].subnet, [info.nics[1].address for info in ranks]
+    topology = _core.Topology(ranks, [(network, ends[1], ends[0])])
+    assert names(topology, 0, 1) == [("eth0", "eth0")] == names(topology, 1, 0)
+    assert len(topology.rails(0, 2)) == len(topology.rails(1, 2)) == 2
+    assert [topology.host_bandwidth(host) for host in range(3)] == [1900] * 3
+    assert topology.fingerprint == _core.Topology(ranks, topology.unjoined).fingerprint
+    assert topology.fingerprint != _core.Topology(ranks).fingerprint
+    alone = _core.Topology(ranks, [(network, ends[1], "")])
+    assert [len(alone.rails(*pair)) for pair in ((0, 1), (1, 2), (0, 2))] == [1, 1, 2]
+    assert [alone.host_bandwidth(host) for host in range(3)] == [1900, 1000, 1900]
+    first = [(info.nics[0].subnet, info.nics[0].address, "") for info in ranks]
+    neither = _core.Topology(ranks, [*first, (network, ends[0], ends[1])])
+    assert neither.rails(0, 1) == [] and names(neither, 0, 2) == [("eth1", "eth1")]

@@ -1,0 +1,218 @@
+#include "comm/rail_check.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "comm/socket_address.h"
+#include "topology/rails.h"
+
+namespace hetcomm {
+namespace {
+
+// Room for one lost packet, which the kernel sends again after a second.
+constexpr auto kBound = std::chrono::milliseconds(1500);
+constexpr const char* kNoAnswer = "no answer within 1.5 s";
+constexpr size_t kAtOnce = 64;
+// A NIC that fails to more peers is taken for broken itself: in a big job, neither the tries nor
+// what is said of them may grow with it.
+constexpr int kMostFailures = 8;
+
+class Try {
+ public:
+  Try(FailedRail rail, std::string from, std::string to, uint64_t port)
+      : rail_(std::move(rail)), from_(std::move(from)), to_(std::move(to)), port_(port) {}
+  ~Try() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Try(Try&& other) noexcept
+      : rail_(std::move(other.rail_)),
+        from_(std::move(other.from_)),
+        to_(std::move(other.to_)),
+        port_(other.port_),
+        end_(other.end_),
+        descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Try& operator=(Try&& other) noexcept {
+    std::swap(rail_, other.rail_);
+    std::swap(from_, other.from_);
+    std::swap(to_, other.to_);
+    std::swap(port_, other.port_);
+    std::swap(end_, other.end_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+
+  const FailedRail& rail() const { return rail_; }
+  int descriptor() const { return descriptor_; }
+  Clock::time_point end() const { return end_; }
+
+  // Whether it is over at once; then failed() tells how.
+  bool begin(std::chrono::nanoseconds bound) {
+    end_ = Clock::now() + bound;
+    if (port_ == 0) {
+      rail_.why = "the other end cannot listen there";
+      return true;
+    }
+    SocketAddress from(from_, 0), to(to_, static_cast<uint16_t>(port_));
+    descriptor_ = socket(from.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (descriptor_ >= 0 && bind(descriptor_, from.get(), from.length) == 0 &&
+        ::connect(descriptor_, to.get(), to.length) == 0) {
+      return true;
+    }
+    if (descriptor_ >= 0 && errno == EINPROGRESS) return false;
+    rail_.why = std::strerror(errno);
+    return true;
+  }
+  // Whether it is over now; `ready`: the kernel says so.
+  bool look(bool ready) {
+    if (ready) {
+      int error = 0;
+      socklen_t length = sizeof error;
+      getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &length);
+      if (error != 0) rail_.why = std::strerror(error);
+    } else if (Clock::now() >= end_) {
+      rail_.why = kNoAnswer;
+      ready = true;
+    }
+    return ready;
+  }
+  bool failed() const { return !rail_.why.empty(); }
+
+ private:
+  FailedRail rail_;
+  std::string from_, to_;
+  uint64_t port_;
+  Clock::time_point end_;
+  int descriptor_ = -1;
+};
+
+// This rank's share of the tries of its host.
+std::deque<Try> tries_of(const Topology& topology, int rank, const std::vector<Member>& members) {
+  const RankInfo& mine = topology.rank(rank);
+  const int host = topology.host_of(rank);
+  std::vector<int> alike;  // who could try the same
+  for (int other : topology.hosts()[host]) {
+    const RankInfo& info = topology.rank(other);
+    if (info.rails == mine.rails && info.nics == mine.nics) alike.push_back(other);
+  }
+  const size_t place = std::find(alike.begin(), alike.end(), rank) - alike.begin();
+  std::deque<Try> tries;
+  size_t counted = 0;
+  for (int there = 0; there < static_cast<int>(topology.hosts().size()); ++there) {
+    // By both addresses: the rails, and who has them there.
+    std::map<std::pair<std::string, std::string>, std::vector<std::pair<int, Rail>>> ends;
+    if (there == host) continue;
+    for (int peer : topology.hosts()[there]) {
+      for (const Rail& rail : topology.rails(rank, peer)) {
+        ends[{mine.nics[rail.own].address, topology.rank(peer).nics[rail.peer].address}]
+            .emplace_back(peer, rail);
+      }
+    }
+    if (ends.empty() || counted++ % alike.size() != place) continue;
+    for (const auto& [addresses, peers] : ends) {
+      const auto& [peer, rail] = peers[host % peers.size()];  // not all to one listener
+      const auto port = members[peer].rail_ports.find(rail.peer);
+      tries.emplace_back(FailedRail{rank, rail.own, peer, rail.peer, ""}, addresses.first,
+                         addresses.second,
+                         port == members[peer].rail_ports.end() ? 0 : port->second);
+    }
+  }
+  return tries;
+}
+
+// Those that are over; waits for at least one.
+std::vector<Try> next_over(std::vector<Try>& under_way) {
+  std::vector<pollfd> wanted;
+  auto end = Clock::time_point::max();
+  for (const Try& one : under_way) {
+    wanted.push_back({one.descriptor(), POLLOUT, 0});
+    end = std::min(end, one.end());
+  }
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  ::poll(wanted.data(), wanted.size(), static_cast<int>(std::max<int64_t>(wait, 0)));
+  std::vector<Try> over, others;
+  for (size_t i = 0; i < under_way.size(); ++i) {
+    const bool ended = under_way[i].look(wanted[i].revents != 0);
+    (ended ? over : others).push_back(std::move(under_way[i]));
+  }
+  under_way = std::move(others);
+  return over;
+}
+
+}  // namespace
+
+RailListeners::RailListeners(const RankInfo& mine) {
+  const std::vector<int> nics = rail_candidates(mine, {}).nics;
+  if (nics.size() < 2) return;
+  for (int nic : nics) {
+    SocketAddress at(mine.nics[nic].address, 0);
+    const int descriptor = socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) continue;
+    descriptors_.push_back(descriptor);
+    if (bind(descriptor, at.get(), at.length) == 0 && listen(descriptor, SOMAXCONN) == 0) {
+      ports_[nic] = SocketAddress::port_of(descriptor);
+    }
+  }
+}
+
+void RailListeners::close() {
+  for (int descriptor : std::exchange(descriptors_, {})) ::close(descriptor);
+}
+
+std::vector<FailedRail> try_rails(const Topology& topology, int rank,
+                                  const std::vector<Member>& members, const Deadline& deadline) {
+  std::deque<Try> waiting = tries_of(topology, rank, members);
+  std::vector<Try> under_way;
+  std::vector<FailedRail> failed;
+  std::map<int, int> failures;  // by own NIC
+  auto conclude = [&](const Try& over) {
+    if (!over.failed() || ++failures[over.rail().nic] > kMostFailures + 1) return;
+    failed.push_back(over.rail());
+    if (failures[over.rail().nic] <= kMostFailures) return;
+    failed.back().peer = failed.back().peer_nic = FailedRail::kMany;
+  };
+  while (!waiting.empty() || !under_way.empty()) {
+    while (!waiting.empty() && under_way.size() < kAtOnce) {
+      Try next = std::move(waiting.front());
+      waiting.pop_front();
+      if (failures[next.rail().nic] > kMostFailures) continue;
+      if (next.begin(std::min<std::chrono::nanoseconds>(kBound, deadline.left() / 4))) {
+        conclude(next);
+      } else {
+        under_way.push_back(std::move(next));
+      }
+    }
+    if (under_way.empty()) continue;
+    for (const Try& over : next_over(under_way)) conclude(over);
+  }
+  return failed;
+}
+
+void FailedRail::pack(Packer& packer) const {
+  for (int value : {rank, nic, peer, peer_nic}) {
+    packer.put(static_cast<uint64_t>(static_cast<int64_t>(value)));
+  }
+  packer.put(why);
+}
+
+FailedRail FailedRail::unpack(Unpacker& from) {
+  FailedRail failed;
+  for (int* value : {&failed.rank, &failed.nic, &failed.peer, &failed.peer_nic}) {
+    *value = static_cast<int>(static_cast<int64_t>(from.number()));
+  }
+  failed.why = from.text();
+  return failed;
+}
+
+Unjoined FailedRail::unjoined(const Topology& topology) const {
+  const Nic& own = topology.rank(rank).nics.at(nic);
+  if (peer == kMany) return {own.subnet, own.address, ""};
+  return {own.subnet, own.address, topology.rank(peer).nics.at(peer_nic).address};
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,70 @@
+"""Hosts with two NICs on networks of one name, of which one does not join them, or ceases to."""
+
+import json
+
+import pytest
+from emulated import Play
+
+from hetcomm.emulate import Cluster, Host, Nic
+
+pytestmark = pytest.mark.timeout(200)
+
+MEGABIT = 1_000_000
+SLOW, FAST = Nic(100 * MEGABIT, 100 * MEGABIT), Nic(200 * MEGABIT, 200 * MEGABIT)
+
+
+def cluster(ranks: str) -> Cluster:
+    counts = enumerate(map(int, ranks.split("+")))
+    return Cluster(tuple(Host(f"host{i}", count, (FAST, SLOW)) for i, count in counts))
+
+
+def said(lines: list[str], what: str) -> list[str]:
+    """What each rank said in lines that begin like this, by rank."""
+    return [line.split("] ")[1] for line in sorted(lines) if line.split("] ")[1].startswith(what)]
+
+
+@pytest.mark.parametrize("ranks", ["1+1", "2+2"])
+@pytest.mark.parametrize(
+    ("how", "why"), [("unanswered", "no answer within 1.5 s"), ("refused", "No route to host")]
+)
+def test_a_network_that_does_not_join_the_hosts(play: Play, ranks: str, how: str, why: str) -> None:
+    """The test fails by its time where one message goes that way."""
+    result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "before")
+    assert result.ok, lines
+    right = said(lines, "right; ")
+    assert len(right) == len(result.hosts), lines
+    assert set(right) == {"right; host1: 1; tcp over eth0", "right; host0: 1; tcp over eth0"}
+    assert set(said(lines, "bandwidths")) == {said(lines, "bandwidths")[0]}
+    assert said(lines, "bandwidths")[0].startswith("bandwidths 25000000 25000000 ")
+    assert [line for line in lines if "hetcomm warning" in line] == [
+        f'[0 host0] hetcomm warning rank 0: group "world": eth1 (198.18.1.1) of host host0 does '
+        "not reach eth1 (198.18.1.2) of host host1, though both list the network 198.18.1.0/24 "
+        f"({why}); messages between them take other NICs; mend the network, or name those to use "
+        "in HETCOMM_SOCKET_IFNAME"
+    ]
+
+
+def test_hosts_that_the_network_joins_still_use_it(play: Play) -> None:
+    result, lines = play(cluster("1+1+1"), "broken_rails.py", "unanswered", "host1", "before")
+    assert result.ok, lines
+    both, one = "tcp over eth0 + tcp over eth1", "tcp over eth0"
+    assert said(lines, "right") == [
+        f"right; host1: 1; host2: 2; {one}; {both}",
+        f"right; host0: 1; host2: 2; {one}; {both}",
+        f"right; host0: 2; host1: 2; {both}",
+    ]
+    assert len({line.split()[-1] for line in said(lines, "bandwidths")}) == 1
+    assert said(lines, "bandwidths")[0].startswith("bandwidths" + " 37500000" * 3)
+
+
+def test_a_job_shows_the_networks_that_do_not_join(play: Play) -> None:
+    result, lines = play(cluster("1+1"), "broken_rails.py", "refused", "host1", "topo")
+    assert result.ok, lines
+    first = [line.removeprefix("[0 host0] ") for line in lines if line.startswith("[0 ")]
+    page = json.loads("\n".join(line for line in first if "hetcomm warning" not in line))
+    addresses = ["198.18.1.1", "198.18.1.2"]
+    assert page["unjoined"] == [
+        ["198.18.1.0/24", *addresses],
+        ["198.18.1.0/24", *reversed(addresses)],
+    ]
+    assert page["links"][0]["nics"] == [["eth0"], ["eth0"]]
