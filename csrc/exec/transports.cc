@@ -13,29 +13,26 @@ Transports::~Transports() { over_.clear(); }  // before the rails, which keep th
 Transport* Transports::over_ip() {
   if (main_ == nullptr || !make_.over_ip) return main_.get();
   if (!over_ip_) {
-    over_ip_ = make_.over_ip();
-    watch_(over_ip_->event_fd());
+    auto made = make_.over_ip();
+    watch_(made->event_fd());
+    over_ip_ = std::move(made);
   }
   return over_ip_.get();
 }
 
 Transport* Transports::over(const std::string& interface) {
-  std::unique_ptr<Transport>& transport = over_[interface];
-  if (!transport) {
-    transport = make_.over(interface);
-    watch_(transport->event_fd());
-  }
-  return transport.get();
+  if (const auto found = over_.find(interface); found != over_.end()) return found->second.get();
+  auto made = make_.over(interface);
+  watch_(made->event_fd());
+  return (over_[interface] = std::move(made)).get();
 }
 
 Transport* Transports::rails(const Nics& nics, uint64_t mark) {
-  std::unique_ptr<Transport>& transport = rails_[nics];
-  if (!transport) {
-    std::vector<RailTransport> rails;
-    for (const auto& [interface, bandwidth] : nics) rails.push_back({over(interface), bandwidth});
-    transport = make_rails(std::move(rails), mark);
-  }
-  return transport.get();
+  if (const auto found = rails_.find(nics); found != rails_.end()) return found->second.get();
+  std::vector<RailTransport> rails;
+  for (const auto& [interface, bandwidth] : nics) rails.push_back({over(interface), bandwidth});
+  auto made = make_rails(std::move(rails), mark);
+  return (rails_[nics] = std::move(made)).get();
 }
 
 bool Transports::progress() {

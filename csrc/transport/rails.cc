@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/packing.h"
 
 namespace hetcomm {
@@ -21,9 +22,11 @@ namespace {
 constexpr int64_t kWorthMicroseconds = 50;
 // Parts begin at multiples of a page.
 constexpr size_t kAlignment = 4096;
-// Every so many turns rails other than the first are looked at for peers that connect or leave, and
-// this often in a row after the last message that was divided, because its end may still be in UCX.
+// Every so many turns, or after so long, rails other than the first are looked at for peers that
+// connect or leave, and this often in a row after the last message that was divided, because its
+// end may still be in UCX.
 constexpr uint32_t kIdleTurns = 64, kBusyTurns = 1024;
+constexpr auto kIdleTime = std::chrono::milliseconds(100);
 
 using Links = std::vector<std::unique_ptr<Link>>;
 
@@ -31,9 +34,9 @@ using Links = std::vector<std::unique_ptr<Link>>;
 struct Divided {
   Request* whole = nullptr;
   std::vector<Request> parts;
-  size_t bytes = 0;
+  std::vector<size_t> sizes;     // of them
   std::shared_ptr<Links> links;  // of a send; else a receive
-  uint64_t tag = 0;              // that the parts of a receive should have
+  uint64_t tag = 0;              // of the parts of a receive
   bool given_up = false;
 
   bool done() const {
@@ -67,6 +70,7 @@ class RailsLink : public Link {
     Divided& divided = shared_->divided.emplace_back();
     divided.whole = &request;
     divided.parts.resize(sizes.size());
+    divided.sizes = sizes;
     divided.links = links_;
     shared_->busy_turns = kBusyTurns;
     const auto* from = static_cast<const std::byte*>(data);
@@ -142,14 +146,16 @@ class Rails : public Transport {
   void give_up(Divided& divided);
   void complete(const Divided& divided) const;
   bool collect();
-  // Or a whole message that a receive took for one.
-  bool is_part(const Divided& divided, const Request& part) const;
+  // What a receive got instead may be a whole message, or a part of one of another size or call:
+  // then nothing may come for the other parts.
+  static bool is_expected(const Divided& divided, size_t part);
 
   std::vector<Transport*> transports_;
   std::vector<int64_t> bandwidths_;
   const uint64_t mark_;
   int events_ = -1;
   uint32_t turns_ = 0;
+  Clock::time_point last_of_all_;  // when all rails were looked at
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
@@ -179,7 +185,7 @@ void Rails::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKi
   Divided& divided = shared_->divided.emplace_back();
   divided.whole = &request;
   divided.parts.resize(sizes.size());
-  divided.bytes = bytes;
+  divided.sizes = sizes;
   divided.tag = tag ^ mark_;
   shared_->busy_turns = kBusyTurns;
   auto* into = static_cast<std::byte*>(data);
@@ -195,8 +201,10 @@ void Rails::cancel(Request& request) {
   first().cancel(request);
 }
 
-bool Rails::is_part(const Divided& divided, const Request& part) const {
-  return divided.links || ((part.tag ^ divided.tag) & mark_) == 0;
+bool Rails::is_expected(const Divided& divided, size_t part) {
+  const Request& request = divided.parts[part];
+  if (!request.status.ok()) return false;
+  return divided.links || (request.tag == divided.tag && request.bytes == divided.sizes[part]);
 }
 
 void Rails::give_up(Divided& divided) {
@@ -212,37 +220,33 @@ void Rails::give_up(Divided& divided) {
 }
 
 void Rails::look_after(Divided& divided) {
-  for (const Request& part : divided.parts) {
-    if (!part.done) continue;
-    // Where a part is too long, the others are on their way.
-    const bool failed = !part.status.ok() && part.status.code() != Code::invalid_argument;
-    if (failed || !is_part(divided, part)) return give_up(divided);
+  for (size_t part = 0; part < divided.parts.size(); ++part) {
+    if (divided.parts[part].done && !is_expected(divided, part)) return give_up(divided);
   }
 }
 
 void Rails::complete(const Divided& divided) const {
   Request& whole = *divided.whole;
   const Request* cause = nullptr;  // what went wrong, rather than what was given up for it
-  size_t bytes = 0;
-  for (const Request& part : divided.parts) {
-    bytes += part.bytes;
-    if (part.status.ok() && is_part(divided, part)) continue;
-    if (cause == nullptr || cause->status.code() == Code::aborted) cause = &part;
+  for (size_t part = 0; part < divided.parts.size(); ++part) {
+    if (is_expected(divided, part)) continue;
+    const bool given_up = cause && cause->status.code() == Code::aborted;
+    if (cause == nullptr || given_up) cause = &divided.parts[part];
   }
-  if (cause == nullptr && (divided.links || bytes == divided.bytes)) {
+  const size_t bytes = std::accumulate(divided.sizes.begin(), divided.sizes.end(), size_t{0});
+  if (cause == nullptr) {
     whole.bytes = bytes;
-    whole.tag = divided.parts.front().tag ^ mark_;
-  } else if (cause && cause->status.code() != Code::invalid_argument) {
+    whole.tag = divided.tag ^ mark_;
+  } else if (!cause->status.ok() && cause->status.code() != Code::invalid_argument) {
     whole.status = cause->status;
-    whole.bytes = cause->bytes;  // of a whole message that came for this one
+  } else if (cause->status.ok() && cause->tag != divided.tag) {
+    whole.bytes = cause->bytes;
     whole.tag = cause->tag;
   } else {
-    const std::string got =
-        cause ? "one of another size" : "one of " + std::to_string(bytes) + " bytes";
-    whole.tag = (cause ? *cause : divided.parts.front()).tag ^ mark_;
+    whole.tag = cause->tag ^ mark_;
     whole.status = Status(Code::invalid_argument,
-                          "receive: expected a message of " + std::to_string(divided.bytes) +
-                              " bytes; got " + got + "; both ranks must agree on the size");
+                          "receive: expected a message of " + std::to_string(bytes) +
+                              " bytes; got one of another size; both ranks must agree on the size");
   }
   whole.done = true;
 }
@@ -271,8 +275,9 @@ bool Rails::collect() {
 bool Rails::progress() {
   uint32_t& busy = shared_->busy_turns;
   if (!shared_->divided.empty() || !shared_->closing.empty()) busy = kBusyTurns;
-  const bool all = busy > 0 || turns_ % kIdleTurns == 0;
-  ++turns_;
+  const auto now = Clock::now();
+  const bool all = busy > 0 || ++turns_ % kIdleTurns == 0 || now - last_of_all_ > kIdleTime;
+  if (all) last_of_all_ = now;
   if (busy > 0) --busy;
   bool moved = first().progress();
   for (size_t rail = 1; all && rail < transports_.size(); ++rail) {

@@ -26,8 +26,8 @@ std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths)
 //
 // `mark`: a bit of the tags that receives leave out when they match, and compare afterwards. It is
 // flipped in the parts of a message, so that none is taken for a whole one. A receive must be for
-// as many bytes as the message has: a message that was not divided where the receive is ends it
-// with its own tag and bytes, or as too long.
+// as many bytes as the message has: what has another size or, in the bits left out, another tag
+// ends it with that tag and those bytes (perhaps of a part), or as an error.
 std::unique_ptr<Transport> make_rails(std::vector<RailTransport> rails, uint64_t mark);
 
 // What connect() of such a transport takes: the peer's addresses, in the order of the rails.
