@@ -155,7 +155,7 @@ def test_bits_do_not_depend_on_the_way(count: int) -> None:
     before = direct_calls(islands)[0]
     run_cases(islands, [all_reduce(3, count)])
     run_cases(islands, [all_reduce(3, count, last=False)])
-    assert direct_calls(islands) == [before + (count >= 98_304)] * 3
+    assert direct_calls(islands) == [before + (count >= 196_608)] * 3
 
 
 def exchange_in_place(members: int, count: int) -> Case:
@@ -191,9 +191,9 @@ def test_one_member_with_ordinary_memory() -> None:
     """Members ask several times in vain, stop asking, and ask again after a call that could."""
     islands = open_islands(2)
     before = warm_up(islands)
-    run_cases(islands, [all_reduce(2, 100_000, last=False) for _ in range(12)])
+    run_cases(islands, [all_reduce(2, 200_000, last=False) for _ in range(12)])
     assert direct_calls(islands) == [before] * 2
-    run_cases(islands, [all_reduce(2, 100_000) for _ in range(3)])
+    run_cases(islands, [all_reduce(2, 200_000) for _ in range(3)])
     assert direct_calls(islands) == [before + 2] * 2
 
 
