@@ -1,7 +1,9 @@
 #include "torch/backend.h"
 
+#include <ATen/EmptyTensor.h>
 #include <pybind11/pybind11.h>
 
+#include "torch/shared_allocator.h"
 #include "torch/store.h"
 #include "torch/streamed_work.h"
 #include "torch/tensors.h"
@@ -241,6 +243,29 @@ std::vector<std::shared_ptr<const Trace>> TorchBackend::end_trace() {
 
 void TorchBackend::deregister_buffer(const at::Tensor& tensor) {
   with_python_errors([&] { communicator_->deregister_buffer(tensor.data_ptr()); });
+}
+
+bool TorchBackend::supportsTensorAlloc(c10::DeviceIndex device) {
+  const Topology& topology = communicator_->topology();
+  return device < 0 && communicator_->device() == nullptr &&
+         topology.island(topology.island_of(rank_)).size() > 1;
+}
+
+at::Tensor TorchBackend::allocateTensor(long size, at::TensorOptions options) {
+  return with_python_errors([&] {
+    if (!options.device().is_cpu() || !supportsTensorAlloc(options.device().index())) {
+      throw Error(
+          Code::invalid_argument,
+          "allocate_tensor: expected the CPU, on a rank that shares memory with other ranks "
+          "of its host; got " +
+              options.device().str() +
+              (communicator_->device() ? " on a rank of device memory" : "") +
+              "; ask supports_tensor_alloc() first, or use torch.empty()");
+    }
+    return at::Tensor(at::detail::empty_generic({size}, &SharedAllocator::instance(),
+                                                c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                c10::typeMetaToScalarType(options.dtype()), {}));
+  });
 }
 
 ErrorType TorchBackend::getError() {

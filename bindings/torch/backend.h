@@ -84,6 +84,9 @@ class TorchBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                           const c10::intrusive_ptr<Options>& options,
                                           const int& rank, const int& size);
+  // Tensors of any contents that the ranks of this host read in place; `device` is torch's index.
+  bool supportsTensorAlloc(c10::DeviceIndex device);
+  at::Tensor allocateTensor(long size, at::TensorOptions options);
   c10::intrusive_ptr<Options> getBackendOptions();
   int children() const { return children_; }  // made so far
   void setTimeout(std::chrono::milliseconds timeout);
@@ -102,6 +105,7 @@ class TorchBackend : public c10d::Backend {
   // Memory that collectives use again and again; all ranks of an island register theirs.
   void register_buffer(const at::Tensor& tensor);
   void deregister_buffer(const at::Tensor& tensor);
+  int64_t direct_calls() const { return communicator_->direct_calls(); }
   // See Communicator.
   void begin_trace();
   std::vector<std::shared_ptr<const Trace>> end_trace();

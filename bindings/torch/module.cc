@@ -39,7 +39,14 @@ PYBIND11_MODULE(_torch, module) {
       .def("get_error", &hetcomm::TorchBackend::getError, py::call_guard<py::gil_scoped_release>(),
            "Why the group is unusable; SUCCESS while it is not.")
       .def("comm_split_count", &hetcomm::TorchBackend::children,
-           "How many groups were made of this one.");
+           "How many groups were made of this one.")
+      .def_property_readonly(
+          "direct_calls",
+          [](const hetcomm::TorchBackend& self) {
+            const py::gil_scoped_release release;
+            return self.direct_calls();
+          },
+          "How many collectives read shared allocations in place.");
   module.def(
       "create_backend",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout,

@@ -23,7 +23,7 @@ ALLOWED = {
     "bindings/core": {
         *("base", "device", "topology", "transport", "plan", "island", "exec", "comm", "core"),
     },
-    "bindings/torch": {"base", "comm", "device", "plan", "torch"},
+    "bindings/torch": {"base", "comm", "device", "island", "plan", "torch"},
 }
 FOLDERS = {name.split("/")[1] for name in ALLOWED}
 TORCH = re.compile(r"(torch/(csrc|extension|all|library|headeronly|torch)|ATen|c10|caffe2)\b")
