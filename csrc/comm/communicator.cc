@@ -320,6 +320,7 @@ void Communicator::leave() {
     executor_->remove(health_.get());
     health_->end();
   }
+  rail_listeners_.reset();
   executor_->detach(queue_);
 }
 

@@ -189,7 +189,7 @@ class Communicator {
   std::unique_ptr<Planner> planner_;
   std::shared_ptr<RunQueue> queue_ = std::make_shared<RunQueue>();
   std::shared_ptr<Health> health_;
-  std::optional<RailListeners> rail_listeners_;  // during set-up
+  std::optional<RailListeners> rail_listeners_;  // until it leaves
   std::mutex submit_mutex_;                      // sequence numbers follow submission order
   std::shared_ptr<const Plan> last_plan_;        // mostly the next call is like the last
   uint64_t sequence_ = 0;

@@ -29,16 +29,9 @@ constexpr uint64_t kRememberedNews = 1024;
   throw Error(Code::transport, what + ": " + std::strerror(errno));
 }
 
-void set_options(int descriptor) {
-  const int on = 1, idle = 5, every = 2, probes = 3, unacknowledged_ms = 15'000;
+void set_no_delay(int descriptor) {
+  const int on = 1;
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A host that vanishes without a word is noticed within about 15 s.
-  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
-             sizeof unacknowledged_ms);
 }
 
 std::string frame(const std::string& body) { return Packer().put(body).take(); }
@@ -122,7 +115,8 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
       errno = error;
       fail("cannot connect to rank " + std::to_string(peer) + " at " + contact);
     }
-    set_options(descriptor);
+    set_no_delay(descriptor);
+    end_when_unreachable(descriptor);
     connections_.back()->out =
         frame(Packer().put(secret_).put(static_cast<uint64_t>(rank_)).take());
     write(*connections_.back());
@@ -152,7 +146,8 @@ void ControlPlane::poll() {
     const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor < 0) break;
     unshared::add(descriptor);
-    set_options(descriptor);
+    set_no_delay(descriptor);
+    end_when_unreachable(descriptor);
     auto connection = std::make_unique<Connection>();
     connection->descriptor = descriptor;
     connections_.push_back(std::move(connection));

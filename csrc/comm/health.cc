@@ -170,6 +170,7 @@ void Health::end() {
   std::lock_guard lock(mutex_);
   begun_ = false;
   control_.close();
+  rails_.reset();
 }
 
 void Health::poll() {
@@ -180,6 +181,7 @@ void Health::poll() {
     tell_failure();
     tell_refusal();
     look_for_departed();
+    look_at_rails();
     look_for_stall();
   }
   deliver();
@@ -276,6 +278,11 @@ void Health::look_for_departed() {
                 rank_, peer));
     return;
   }
+}
+
+void Health::look_at_rails() {
+  if (!rails_) return;
+  if (const Status lost = rails_->lost(); !lost.ok()) fail(lost);
 }
 
 void Health::look_for_stall() {

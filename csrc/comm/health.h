@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "comm/rail_check.h"
 #include "exec/executor.h"
 
 namespace hetcomm {
@@ -26,6 +27,8 @@ class Health : public Monitor {
   // Connects to the neighbours; watching begins.
   void begin(const std::vector<std::string>& contacts, const std::string& secret,
              const Deadline& deadline);
+  // Also over the networks of its rails. Before begin().
+  void watch_rails(std::unique_ptr<RailWatch> rails) { rails_ = std::move(rails); }
   // Remembers a call before it is submitted and compares it with what stalled peers have told.
   void record(const CallDescriptor& call);
   // Remembers that this rank's next call was refused with `why`: the others, who may wait for it,
@@ -57,6 +60,7 @@ class Health : public Monitor {
   void tell_stall(const Run& run);
   void tell_refusal();
   void look_for_departed();
+  void look_at_rails();
   void compare(int peer, const CallDescriptor& theirs);
   void note_stall(uint64_t sequence, int rank);
   void fail(const Status& status);
@@ -71,6 +75,7 @@ class Health : public Monitor {
   Status cause_;            // the first failure noticed here
   bool delivered_ = false;  // to the executor
   ControlPlane control_;
+  std::unique_ptr<RailWatch> rails_;
   std::map<int, Clock::time_point> lost_;  // connections that ended without a goodbye
   std::map<int, Departure> left_;
   static constexpr size_t kRemembered = 64;

@@ -1,6 +1,7 @@
 #include "comm/rail_check.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "comm/socket_address.h"
+#include "comm/unshared.h"
 #include "topology/rails.h"
 
 namespace hetcomm {
@@ -49,6 +51,7 @@ class Try {
 
   const FailedRail& rail() const { return rail_; }
   int descriptor() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }
   Clock::time_point end() const { return end_; }
 
   // Whether it is over at once; then failed() tells how.
@@ -146,6 +149,11 @@ std::vector<Try> next_over(std::vector<Try>& under_way) {
 
 }  // namespace
 
+std::string end_of_rail(const Topology& topology, int rank, int nic) {
+  const Nic& end = topology.rank(rank).nics.at(nic);
+  return end.interface + " (" + end.address + ") of host " + topology.rank(rank).host_name;
+}
+
 RailListeners::RailListeners(const RankInfo& mine) {
   const std::vector<int> nics = rail_candidates(mine, {}).nics;
   if (nics.size() < 2) return;
@@ -154,6 +162,7 @@ RailListeners::RailListeners(const RankInfo& mine) {
     const int descriptor = socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) continue;
     descriptors_.push_back(descriptor);
+    unshared::add(descriptor);
     if (bind(descriptor, at.get(), at.length) == 0 && listen(descriptor, SOMAXCONN) == 0) {
       ports_[nic] = SocketAddress::port_of(descriptor);
     }
@@ -161,19 +170,77 @@ RailListeners::RailListeners(const RankInfo& mine) {
 }
 
 void RailListeners::close() {
-  for (int descriptor : std::exchange(descriptors_, {})) ::close(descriptor);
+  for (int descriptor : std::exchange(descriptors_, {})) {
+    if (getpid() != process_) continue;  // a child of fork() has closed its own
+    unshared::remove(descriptor);
+    ::close(descriptor);
+  }
+}
+
+RailWatch::RailWatch() : events_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (events_ >= 0) return;
+  throw Error(Code::transport, std::string("epoll_create1: ") + std::strerror(errno) +
+                                   "; raise the descriptor limit");
+}
+
+RailWatch::~RailWatch() {
+  for (const auto& [descriptor, connection] : connections_) {
+    if (getpid() != process_) continue;  // a child of fork() has closed its own
+    unshared::remove(descriptor);
+    ::close(descriptor);
+  }
+  ::close(events_);
+}
+
+void RailWatch::add(int descriptor, int peer, std::string rail) {
+  end_when_unreachable(descriptor);
+  unshared::add(descriptor);
+  connections_[descriptor] = {peer, std::move(rail)};
+  epoll_event event{};
+  event.data.fd = descriptor;  // its end is reported unasked
+  if (epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &event) == 0) return;
+  throw Error(Code::transport,
+              std::string("epoll_ctl: ") + std::strerror(errno) + "; raise the descriptor limit");
+}
+
+Status RailWatch::lost() {
+  epoll_event event{};
+  while (epoll_wait(events_, &event, 1, 0) == 1) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(event.data.fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    epoll_ctl(events_, EPOLL_CTL_DEL, event.data.fd, nullptr);
+    const bool network =
+        error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+    if (!network) continue;
+    const Connection& connection = connections_.at(event.data.fd);
+    return Status(Code::transport,
+                  connection.rail + " any more: " + std::strerror(error) +
+                      "; mend the network, or leave it out with HETCOMM_SOCKET_IFNAME; or see "
+                      "whether the host runs",
+                  -1, connection.peer);
+  }
+  return {};
 }
 
 std::vector<FailedRail> try_rails(const Topology& topology, int rank,
-                                  const std::vector<Member>& members, const Deadline& deadline) {
+                                  const std::vector<Member>& members, const Deadline& deadline,
+                                  RailWatch& watch) {
   std::deque<Try> waiting = tries_of(topology, rank, members);
   std::vector<Try> under_way;
   std::vector<FailedRail> failed;
   std::map<int, int> failures;  // by own NIC
-  auto conclude = [&](const Try& over) {
-    if (!over.failed() || ++failures[over.rail().nic] > kMostFailures + 1) return;
-    failed.push_back(over.rail());
-    if (failures[over.rail().nic] <= kMostFailures) return;
+  auto conclude = [&](Try& over) {
+    const FailedRail& rail = over.rail();
+    if (!over.failed()) {
+      watch.add(over.release(), rail.peer,
+                end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
+                    end_of_rail(topology, rail.peer, rail.peer_nic));
+      return;
+    }
+    if (++failures[rail.nic] > kMostFailures + 1) return;
+    failed.push_back(rail);
+    if (failures[rail.nic] <= kMostFailures) return;
     failed.back().peer = failed.back().peer_nic = FailedRail::kMany;
   };
   while (!waiting.empty() || !under_way.empty()) {
@@ -188,7 +255,7 @@ std::vector<FailedRail> try_rails(const Topology& topology, int rank,
       }
     }
     if (under_way.empty()) continue;
-    for (const Try& over : next_over(under_way)) conclude(over);
+    for (Try& over : next_over(under_way)) conclude(over);
   }
   return failed;
 }

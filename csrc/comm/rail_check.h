@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -7,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/packing.h"
+#include "base/status.h"
 #include "comm/member.h"
 
 namespace hetcomm {
@@ -15,7 +18,7 @@ namespace hetcomm {
 // hosts may have one private network each by the same name, or a firewall between. A try is a TCP
 // connection from NIC to NIC, which the kernel of the other end completes by itself.
 
-// What lets others try a rank's NICs, while it lives. Used by one thread.
+// What lets others try a rank's NICs and watch over them, while it lives. Used by one thread.
 class RailListeners {
  public:
   RailListeners() = default;
@@ -29,8 +32,32 @@ class RailListeners {
   void close();
 
  private:
+  const pid_t process_ = getpid();
   std::vector<int> descriptors_;
   std::map<int, uint64_t> ports_;
+};
+
+// The connections that tries have made, which end when a network does. Used by one thread at a
+// time.
+class RailWatch {
+ public:
+  RailWatch();
+  ~RailWatch();
+  RailWatch(const RailWatch&) = delete;
+
+  void add(int descriptor, int peer, std::string rail);
+  // What became of the first rail to `peer` that has failed since; ok while all live. A peer that
+  // has closed its end is no failure: others notice whether it left or died.
+  Status lost();
+
+ private:
+  struct Connection {
+    int peer;
+    std::string rail;
+  };
+  const pid_t process_ = getpid();
+  int events_ = -1;
+  std::map<int, Connection> connections_;  // by descriptor
 };
 
 // A rail that does not join its ends.
@@ -47,8 +74,13 @@ struct FailedRail {
 };
 
 // Tries the rails of a rank's host to all others, shared out among those of its ranks that have the
-// same NICs: each pair of hosts is tried once in either direction. Bounded by some 2 s.
+// same NICs: each pair of hosts is tried once in either direction. Bounded by some 2 s. Those that
+// live are given to `watch`.
 std::vector<FailedRail> try_rails(const Topology& topology, int rank,
-                                  const std::vector<Member>& members, const Deadline& deadline);
+                                  const std::vector<Member>& members, const Deadline& deadline,
+                                  RailWatch& watch);
+
+// "eth1 (198.18.1.1) of host red0"
+std::string end_of_rail(const Topology& topology, int rank, int nic);
 
 }  // namespace hetcomm

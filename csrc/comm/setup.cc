@@ -139,10 +139,14 @@ std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& set
           mine.nic_addresses[rail.own] = over->address(false);
         }
       }
-      mine.failed_rails = try_rails(*topology_, rank(), setup.members, agreement.deadline());
+      if (health_) {
+        auto watch = std::make_unique<RailWatch>();
+        mine.failed_rails =
+            try_rails(*topology_, rank(), setup.members, agreement.deadline(), *watch);
+        health_->watch_rails(std::move(watch));
+      }
       return mine.pack();
     });
-    rail_listeners_.reset();
     std::vector<Prepared> prepared;
     for (const std::string& bytes : packed) prepared.push_back(Prepared::unpack(bytes));
     return prepared;

@@ -25,12 +25,6 @@ std::string list(const std::vector<int>& ranks) {
   return text;
 }
 
-// "eth1 (198.18.1.1) of host red0"
-std::string end_of_rail(const Topology& topology, int rank, int nic) {
-  const Nic& end = topology.rank(rank).nics.at(nic);
-  return end.interface + " (" + end.address + ") of host " + topology.rank(rank).host_name;
-}
-
 // What carries the island's messages between hosts: "ethernet on eth0, ens1".
 std::string carrier(const IslandNetwork& network) {
   std::set<std::string> devices;

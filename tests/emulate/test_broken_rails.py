@@ -1,6 +1,7 @@
 """Hosts with two NICs on networks of one name, of which one does not join them, or ceases to."""
 
 import json
+from itertools import permutations
 
 import pytest
 from emulated import Play
@@ -55,6 +56,19 @@ def test_hosts_that_the_network_joins_still_use_it(play: Play) -> None:
     ]
     assert len({line.split()[-1] for line in said(lines, "bandwidths")}) == 1
     assert said(lines, "bandwidths")[0].startswith("bandwidths" + " 37500000" * 3)
+
+
+@pytest.mark.parametrize(("how", "ranks"), [("down", "1+1"), ("unanswered", "1+1+1")])
+def test_a_nic_that_fails_in_the_middle_of_a_job(play: Play, how: str, ranks: str) -> None:
+    """Every rank ends with an error that names both ends, long before the operation's timeout."""
+    result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "after", timeout=120)
+    assert result.ok, lines
+    failed = said(lines, "failed:")
+    assert len(failed) == len(result.hosts), lines
+    ends = [f"eth1 (198.18.1.{1 + host}) of host host{host}" for host in range(2)]
+    for line in failed:
+        assert line.startswith("failed: TransportError "), lines
+        assert any(f"{a} does not reach {b} any more" in line for a, b in permutations(ends)), lines
 
 
 def test_a_job_shows_the_networks_that_do_not_join(play: Play) -> None:
