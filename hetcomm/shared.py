@@ -10,6 +10,8 @@ from typing import Any
 
 from hetcomm import _core
 
+_MOST_EMPTY = 1 << 48  # elements, times any item's size below 2^63
+
 
 def shared_empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
     """Zeros in a shared allocation: an array of NumPy's, or of torch's if `dtype` is torch's.
@@ -20,13 +22,10 @@ def shared_empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
     with the last reference to the array. A process that is forked shares it with its parent.
 
     Raises:
-        InvalidArgumentError: a negative shape, or a dtype that is none.
+        InvalidArgumentError: a shape or a dtype that is none.
         VendorError: there is not so much memory.
     """
-    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-    sizes = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in sizes):
-        raise _core.InvalidArgumentError(f"shape: expected sizes of at least 0; got {sizes}")
+    sizes = _sizes(shape)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         if math.prod(sizes) == 0:
@@ -43,9 +42,25 @@ def shared_empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
         kind = np.dtype(dtype)
     except TypeError as error:
         raise _core.InvalidArgumentError(f"dtype: {error}") from None
-    if kind.hasobject:
+    if kind.hasobject or kind.itemsize == 0:
         raise _core.InvalidArgumentError(f"dtype: expected numbers; got {kind}")
     if math.prod(sizes) == 0:
         return np.empty(sizes, kind)
     memory = _core.SharedMemory(math.prod(sizes) * kind.itemsize)
     return np.frombuffer(memory, kind).reshape(sizes)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+        sizes = tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise _core.InvalidArgumentError(
+            f"shape: expected an integer or several; got {shape!r}"
+        ) from None
+    if any(size < 0 for size in sizes):
+        raise _core.InvalidArgumentError(f"shape: expected sizes of at least 0; got {sizes}")
+    # Of an empty array too, which needs no memory.
+    if math.prod(sizes) == 0 and math.prod(max(size, 1) for size in sizes) > _MOST_EMPTY:
+        raise _core.InvalidArgumentError(f"shape: expected smaller sizes beside 0; got {sizes}")
+    return sizes

@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "base/available_memory.h"
 #include "base/config.h"
 #include "base/dtype.h"
 #include "base/library.h"
@@ -82,6 +83,8 @@ void bind(py::module_& module) {
   module.def("deterministic", &deterministic, "Whether HETCOMM_DETERMINISTIC is 1.");
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);
+  module.def("available_memory", &available_memory,
+             "Bytes that this process may still take: of the machine, and of its control groups.");
   module.def("format_seconds", &format_seconds);
   set_wheel_folders(
       py::module_::import("hetcomm._wheels").attr("folders")().cast<std::vector<std::string>>());

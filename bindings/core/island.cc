@@ -128,6 +128,20 @@ struct SharedMemory {
   size_t bytes;
 };
 
+SharedMemory allocate(const py::int_& asked) {
+  const Py_ssize_t bytes = PyLong_AsSsize_t(asked.ptr());
+  if (bytes < 0) {
+    PyErr_Clear();
+    const bool negative = asked < py::int_(0);
+    throw Error(negative ? Code::invalid_argument : Code::vendor,
+                "shared allocation: expected 0 to 2^63 - 1 bytes; got " +
+                    py::str(asked).cast<std::string>() +
+                    (negative ? "" : "; allocate less, or use ordinary memory"));
+  }
+  py::gil_scoped_release release;
+  return {allocate_shared(static_cast<size_t>(bytes)), static_cast<size_t>(bytes)};
+}
+
 IslandPiece piece(int from, int to, uintptr_t source, uintptr_t target, int64_t count) {
   return {from,
           to,
@@ -183,8 +197,7 @@ void bind(py::module_& module) {
       py::arg("members"), py::arg("lanes") = 4, py::arg("slot_bytes") = 0);
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol(),
                            "Zeros that all ranks of this host can read.")
-      .def(py::init([](size_t bytes) { return SharedMemory{allocate_shared(bytes), bytes}; }),
-           py::arg("bytes"), Release())
+      .def(py::init(&allocate), py::arg("bytes"))
       .def_buffer([](SharedMemory& self) {
         return py::buffer_info(static_cast<uint8_t*>(self.memory.get()),
                                static_cast<py::ssize_t>(self.bytes));

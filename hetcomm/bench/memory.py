@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from hetcomm import _core
 from hetcomm.bench.case import Case
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS
 
-_CGROUP = Path("/sys/fs/cgroup")
-
 
 def check_memory(meeting: Meeting, cases: Iterable[Case]) -> None:
     """Raises InvalidArgumentError where ranks of a host need more than it has available."""
     most = max((needed(case, meeting.rank) for case in cases), default=0)
-    facts = meeting.gather([_core.probe_rank().host, most, available()])
+    facts = meeting.gather([_core.probe_rank().host, most, _core.available_memory()])
     for host in {fact[0] for fact in facts}:
         theirs = [fact for fact in facts if fact[0] == host]
         wanted, there = sum(fact[1] for fact in theirs), min(fact[2] for fact in theirs)
@@ -32,19 +29,3 @@ def needed(case: Case, rank: int) -> int:
     given, got = case.blocks(rank)
     blocks = max(given, got) if case.in_place else given + got
     return blocks * case.count * ELEMENTS[case.dtype].size + case.bytes
-
-
-def available() -> int:
-    """Bytes that this process may still take: of the machine, and of its group if that is bound."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            found = int(line.split()[1]) * 1024
-            break
-    else:
-        raise _core.Error("/proc/meminfo: expected a line MemAvailable, found none")
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
-        return found
-    return found if limit == "max" else min(found, max(int(limit) - used, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -228,3 +229,20 @@ def open_islands(
 
     together(members, attach)
     return islands
+
+
+def shared(count: int) -> np.ndarray:
+    return np.frombuffer(_core.SharedMemory(count), np.uint8)
+
+
+def fork(body: Callable[[], None]) -> int:
+    """A child that runs body() and exits 0 if that returns."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            body()
+            status = 0
+        finally:
+            os._exit(status)
+    return child

@@ -1,13 +1,9 @@
-"""Calls among shared allocations, and how those live."""
+"""Calls among shared allocations."""
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -17,18 +13,16 @@ from islands import (
     STORAGE,
     Case,
     Piece,
+    fork,
     open_islands,
     random_case,
     random_values,
     reducible,
+    shared,
     together,
 )
 
 from hetcomm import _core
-
-
-def shared(count: int) -> np.ndarray:
-    return np.frombuffer(_core.SharedMemory(count), np.uint8)
 
 
 class Pool:
@@ -204,19 +198,6 @@ def test_small_calls_use_slots() -> None:
     assert direct_calls(islands) == [before] * 2
 
 
-def fork(body: Callable[[], None]) -> int:
-    """A child that runs body() and exits 0 if that returns."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            body()
-            status = 0
-        finally:
-            os._exit(status)
-    return child
-
-
 def test_members_as_processes() -> None:
     """Each allocates for itself, in another order."""
     members = 3
@@ -287,120 +268,3 @@ def test_a_member_that_gave_up_fails_the_others() -> None:
     del case
     with pytest.raises(_core.AbortedError, match="rank 10 gave up"):
         islands[1].wait([0])
-
-
-def test_an_arena_that_cannot_be_opened() -> None:
-    """A member in another namespace of processes: slots carry the call, and all know why."""
-    flags = 0x20000000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWPID, CLONE_NEWUSER
-    name = _core.create_shm_segment(2, 1, 0)
-    program = textwrap.dedent(f"""
-        import ctypes, os, sys
-        import numpy as np
-        from hetcomm import _core
-        member = int(sys.argv[1])
-        if member == 1:
-            if ctypes.CDLL(None).unshare({flags}) != 0:
-                raise SystemExit(77)
-            child = os.fork()
-            if child:
-                raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        try:
-            island = _core.ShmIsland({name!r}, member, 2, lanes=1, ranks=[4, 7], timeout=20.0)
-        except _core.TimeoutError:
-            raise SystemExit(77)
-        memory = np.frombuffer(_core.SharedMemory(1_200_000), np.int32)
-        for sequence in range(3):
-            memory[:] = member + 1
-            piece = (-1, -1, memory.ctypes.data, memory.ctypes.data, memory.size)
-            island.start(0, _core.IslandCall(_core.IslandKind.all_reduce, _core.Dtype.int32,
-                                             _core.ReduceOp.sum, sequence, [piece]))
-            island.wait([0])
-            assert (memory == 3).all()
-        print(island.direct_calls(), island.describe())
-    """)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", program, str(member)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for member in range(2)
-    ]
-    texts = [rank.communicate(timeout=60) for rank in ranks]
-    if 77 in [rank.returncode for rank in ranks]:
-        _core.remove_shm_segment(name)
-        pytest.skip("no namespace of processes can be made here")
-    assert [rank.returncode for rank in ranks] == [0, 0], texts
-    for printed, warned in texts:
-        assert printed.startswith("0 shared memory, 2 ranks, ")
-        assert "shared allocations like other memory (rank 4 cannot open that of rank 7" in printed
-        assert "shared allocations are copied like other memory: rank 4 cannot" in warned
-
-
-def arena_bytes() -> int:
-    """What this process's shared allocations take of the machine's memory."""
-    for entry in os.scandir("/proc/self/fd"):
-        if os.readlink(entry.path).startswith("/memfd:hetcomm"):
-            return os.stat(entry.path).st_blocks * 512
-    return 0
-
-
-def test_memory_is_given_back() -> None:
-    """Where pages of shared memory are huge, one of 2 MiB may stay with the other allocation."""
-    gc.collect()
-    before = arena_bytes()
-    first, second = shared(5 << 20), shared(100)
-    assert arena_bytes() - before >= 5 << 20
-    assert (first == 0).all()
-    first[:] = second[:] = 7
-    part = first[1 << 20 :]
-    del first
-    gc.collect()
-    assert arena_bytes() - before >= 5 << 20  # a part keeps it
-    assert (part == 7).all()
-    del part
-    gc.collect()
-    assert arena_bytes() - before <= 2 << 20
-    assert (second == 7).all()
-    assert (shared(5 << 20) == 0).all()
-
-
-def test_addresses_are_used_again_in_any_order() -> None:
-    """Ranges that are given back become one, so no gaps are left."""
-    gc.collect()
-    lowest = shared(1).ctypes.data
-    rng = np.random.default_rng(0)
-    arrays = [shared(int(rng.integers(1, 3 << 20))) for _ in range(60)]
-    for index in rng.permutation(60):
-        arrays[index][:] = index
-    for index, array in enumerate(arrays):
-        assert (array == index).all()
-    del array
-    for index in rng.permutation(60):
-        arrays[index] = np.empty(0, np.uint8)
-    gc.collect()
-    assert shared(1).ctypes.data == lowest
-
-
-def test_too_much_is_an_error() -> None:
-    with pytest.raises(_core.VendorError, match=r"shared allocation: expected .* of memory; got"):
-        _core.SharedMemory(1 << 50)
-
-
-def test_a_forked_child_leaves_its_parents_memory() -> None:
-    array = shared(1 << 20)
-    array[:] = 1
-
-    def body() -> None:
-        nonlocal array
-        own = shared(1 << 20)
-        own[:] = 5
-        array[:10] = 2  # shared with the parent
-        array = own
-        gc.collect()
-
-    assert os.waitpid(fork(body), 0)[1] == 0
-    assert (array[:10] == 2).all()
-    assert (array[10:] == 1).all()
-    assert shared(1 << 20).ctypes.data != array.ctypes.data

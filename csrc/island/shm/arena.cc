@@ -5,26 +5,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
 
+#include "base/available_memory.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "island/shm/parts.h"
 
 namespace hetcomm::shm {
 namespace {
 
-constexpr uint64_t kPage = 4096;
-constexpr uint64_t kHugePage = 2 << 20;
+constexpr int64_t kPage = 4096;
+constexpr int64_t kHugePage = 2 << 20;
+// Every rank of a host maps every other's: of 64 ranks they fit into the 128 TiB of addresses.
+constexpr int64_t kMostBytes = int64_t{1} << 40;
 constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of Linux 5.14
-
-uint64_t round_up(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * to; }
 
 Error unavailable(uint64_t bytes, const std::string& got) {
   return Error(Code::vendor,
-               "shared allocation: expected " + format_bytes(static_cast<int64_t>(bytes)) +
+               "shared allocation: expected " +
+                   format_bytes(static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX))) +
                    " of memory; got: " + got + "; allocate less, or use ordinary memory");
 }
 
@@ -42,8 +46,8 @@ Arena& Arena::mine() {
 }
 
 Arena::Arena() : owner_(getpid()) {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  bytes_ = round_up(static_cast<uint64_t>(pages > 0 ? pages : 1 << 20) * kPage, kHugePage);
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);
+  bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * kPage, kHugePage), kMostBytes);
   descriptor_ = memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   struct stat found{};
   // Sealed, so that who has it mapped need not fear that it shrinks.
@@ -55,6 +59,7 @@ Arena::Arena() : owner_(getpid()) {
     descriptor_ = -1;
     return;
   }
+  device_ = found.st_dev;
   inode_ = found.st_ino;
   free_[0] = bytes_;
 }
@@ -78,7 +83,13 @@ void Arena::map() {
 
 std::shared_ptr<void> Arena::allocate(size_t bytes) {
   if (descriptor_ < 0) throw unavailable(bytes, problem_);
-  if (bytes > bytes_) throw unavailable(bytes, format_bytes(static_cast<int64_t>(bytes_)));
+  // Beyond what is there, the system may end a process rather than refuse. Asked where that takes
+  // no time beside the memory's own.
+  uint64_t most = bytes_;
+  if (bytes >= kHugePage) most = std::min(most, static_cast<uint64_t>(available_memory()));
+  if (bytes > most) {
+    throw unavailable(bytes, format_bytes(static_cast<int64_t>(most)) + " available");
+  }
   const uint64_t rounded = round_up(bytes > 0 ? bytes : 1, kPage);
   uint64_t offset;
   {

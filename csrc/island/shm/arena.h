@@ -11,8 +11,8 @@
 namespace hetcomm::shm {
 
 // This process's shared allocations: parts of one file in memory, as large as the machine's memory
-// and empty until it is allocated from. It has no name, so nothing is left behind; other processes
-// of the user open it through /proc. Thread-safe. Lives until the process ends.
+// (up to 1 TiB) and empty until it is allocated from. It has no name, so nothing is left behind;
+// other processes of the user open it through /proc. Thread-safe. Lives until the process ends.
 class Arena {
  public:
   // Of this process: one that was forked gets its own.
@@ -36,6 +36,7 @@ class Arena {
   void tell_unshared(const std::string& why);
 
   int descriptor() const { return descriptor_; }  // -1: the system gives none
+  uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
   uint64_t bytes() const { return bytes_; }
   const std::string& problem() const { return problem_; }  // why there is none
@@ -51,6 +52,7 @@ class Arena {
 
   const int owner_;  // process
   int descriptor_ = -1;
+  uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t bytes_ = 0;
   std::string problem_;

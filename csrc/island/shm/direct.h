@@ -24,8 +24,9 @@ class Direct final : public Exchange {
 
   // Whether the call is worth it: the same on all members, since only kind and counts decide.
   bool suits(const IslandCall& call) const;
-  // Whether all that this member reads and writes in it are shared allocations.
-  bool shared(const IslandCall& call) const;
+  // Whether all that this member reads and writes in it are shared allocations, and it can read
+  // the others'.
+  bool shared(const IslandCall& call);
   // Whether a call that suits begins with a round in which members ask. Not until there was one
   // through slots that need not have been, of which every slot told; and not after several in vain.
   bool asks() const { return trust_ > 0; }
@@ -49,10 +50,6 @@ class Direct final : public Exchange {
   struct View {
     const std::byte* source;
     const std::byte* target;
-  };
-  struct Bounds {
-    int64_t begin;
-    int64_t end;
   };
 
   static bool reduces(const IslandCall& call);

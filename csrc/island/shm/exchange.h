@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "island/island.h"
+#include "island/shm/parts.h"
 #include "island/shm/stream.h"
 
 namespace hetcomm::shm {
@@ -38,7 +39,7 @@ class Exchange {
   }
   // `parts` equal parts of a slot, each a whole number of cache lines and so of elements.
   int64_t part_of_slot(int64_t parts) const {
-    return slot_bytes_ / (parts > 1 ? parts : 1) / 64 * 64;
+    return slot_bytes_ / (parts > 1 ? parts : 1) / kLine * kLine;
   }
 
   const int member_;
@@ -133,10 +134,6 @@ class AllReduce final : public Reducing {
   struct Stage {
     bool gathers;
     int64_t chunk;
-  };
-  struct Bounds {
-    int64_t begin;
-    int64_t end;
   };
   Stage stage(int64_t round) const;
   Bounds part(int64_t chunk, int owner) const;

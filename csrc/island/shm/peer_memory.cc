@@ -7,46 +7,63 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
 
+#include "base/log.h"
 #include "island/shm/arena.h"
 
 namespace hetcomm::shm {
 
-PeerMemory::PeerMemory(Segment& segment, const ShmOptions& options)
-    : segment_(segment), options_(options), mapped_(options.members) {}
+struct MappedArena {
+  MappedArena(void* mapped, uint64_t length)
+      : base(static_cast<const std::byte*>(mapped)), bytes(length) {}
+  ~MappedArena() { munmap(const_cast<std::byte*>(base), bytes); }
+  MappedArena(const MappedArena&) = delete;
 
-PeerMemory::~PeerMemory() {
-  for (const Mapped& mapped : mapped_) {
-    if (mapped.base != nullptr) munmap(const_cast<std::byte*>(mapped.base), mapped.bytes);
-  }
-}
+  const std::byte* const base;
+  const uint64_t bytes;
+};
+
+PeerMemory::PeerMemory(Segment& segment, const ShmOptions& options)
+    : segment_(segment), options_(options) {}
 
 void PeerMemory::introduce() {
   const Arena& arena = Arena::mine();
   MemberState& mine = segment_.member(options_.member);
   mine.process = static_cast<int32_t>(getpid());
   mine.arena_descriptor = arena.descriptor();
+  mine.arena_device = arena.device();
   mine.arena_inode = arena.inode();
   mine.arena_bytes = arena.bytes();
 }
 
-// By the number of the process, which may be another one's here: then the inode differs.
+// By the number of the process, which may be another one's here: its file is looked at before it is
+// opened, since opening may block or have effects, and after.
 int PeerMemory::open_arena(int member, int& error) const {
   const MemberState& peer = segment_.member(member);
   const std::string path =
       "/proc/" + std::to_string(peer.process) + "/fd/" + std::to_string(peer.arena_descriptor);
-  const int opened = peer.arena_descriptor < 0 ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  error = peer.arena_descriptor < 0 ? ENOMEM : errno;
-  if (opened < 0) return -1;
   struct stat found{};
-  if (fstat(opened, &found) == 0 && found.st_ino == peer.arena_inode &&
-      static_cast<uint64_t>(found.st_size) == peer.arena_bytes) {
-    error = 0;
-    return opened;
-  }
+  auto is_arena = [&] {
+    return S_ISREG(found.st_mode) && found.st_dev == peer.arena_device &&
+           found.st_ino == peer.arena_inode &&
+           static_cast<uint64_t>(found.st_size) == peer.arena_bytes;
+  };
+  auto fail = [&](int why) {
+    error = why;
+    return -1;
+  };
+  if (peer.arena_descriptor < 0) return fail(ENOMEM);
+  if (stat(path.c_str(), &found) != 0) return fail(errno);
+  if (!is_arena()) return fail(ESRCH);
+  const int opened = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (opened < 0) return fail(errno);
+  if (fstat(opened, &found) == 0 && is_arena()) return opened;
   close(opened);
-  error = ESRCH;
-  return -1;
+  return fail(ESRCH);
 }
 
 void PeerMemory::probe() {
@@ -80,33 +97,50 @@ std::string PeerMemory::describe() const {
                   : "shared allocations like other memory (" + reason_ + ")";
 }
 
-bool PeerMemory::map(int member, Status& status) {
-  int error = 0;
+// One mapping of an arena for all islands of this process.
+std::shared_ptr<const MappedArena> PeerMemory::mapped(int member, int& error) const {
+  static std::mutex mutex;
+  static std::map<std::tuple<int32_t, uint64_t, uint64_t>, std::weak_ptr<const MappedArena>> all;
+  const MemberState& peer = segment_.member(member);
+  const uint64_t bytes = peer.arena_bytes;
+  std::lock_guard lock(mutex);
+  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = all[{peer.process, peer.arena_inode, bytes}];
+  if (auto found = known.lock()) return found;
   const int opened = open_arena(member, error);
-  const uint64_t bytes = segment_.member(member).arena_bytes;
-  void* mapped = MAP_FAILED;
-  if (opened >= 0) {
-    mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, opened, 0);
-    error = errno;
-    close(opened);
-  }
-  if (mapped == MAP_FAILED) {
-    status = Status(Code::transport,
-                    "shared allocations of rank " + std::to_string(rank(member)) +
-                        " cannot be mapped: " + std::strerror(error) +
-                        "; it may have ended, or addresses are short (ulimit -v)",
-                    rank(options_.member), rank(member));
+  if (opened < 0) return nullptr;
+  void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, opened, 0);
+  error = errno;
+  close(opened);
+  if (base == MAP_FAILED) return nullptr;
+  madvise(base, bytes, MADV_HUGEPAGE);
+  madvise(base, bytes, MADV_DONTDUMP);
+  auto made = std::make_shared<const MappedArena>(base, bytes);
+  known = made;
+  return made;
+}
+
+bool PeerMemory::map() {
+  if (failed_ || !mapped_.empty()) return !failed_;
+  std::vector<std::shared_ptr<const MappedArena>> arenas;
+  for (int member = 0; member < options_.members; ++member) {
+    int error = 0;
+    arenas.push_back(mapped(member, error));
+    if (arenas.back() != nullptr) continue;
+    failed_ = true;
+    log(LogLevel::warning,
+        "shared allocations are copied like other memory: those of rank " +
+            std::to_string(rank(member)) + " cannot be mapped: " + std::strerror(error) +
+            "; it may have ended, or addresses are short (ulimit -v)",
+        rank(options_.member));
     return false;
   }
-  madvise(mapped, bytes, MADV_HUGEPAGE);
-  madvise(mapped, bytes, MADV_DONTDUMP);
-  mapped_[member] = {static_cast<const std::byte*>(mapped), bytes};
+  mapped_ = std::move(arenas);
   return true;
 }
 
-const std::byte* PeerMemory::at(int member, uint64_t offset, int64_t bytes, Status& status) {
-  if (mapped_[member].base == nullptr && !map(member, status)) return nullptr;
-  const Mapped& mapped = mapped_[member];
+const std::byte* PeerMemory::at(int member, uint64_t offset, int64_t bytes, Status& status) const {
+  const MappedArena& mapped = *mapped_[member];
   if (offset <= mapped.bytes && static_cast<uint64_t>(bytes) <= mapped.bytes - offset) {
     return mapped.base + offset;
   }

@@ -9,12 +9,9 @@ namespace {
 // Up to this many bytes over all members, a second round costs more than reducing everything
 // everywhere.
 constexpr int64_t kSmallBytes = 64 << 10;
-// Chunks of a large call are no smaller than this per member, and at least kChunks where possible,
-// so that publishing overlaps with reducing.
-constexpr int64_t kSmallestPart = 16 << 10;
+// Of a large call at least, where parts stay large enough, so that publishing overlaps with
+// reducing.
 constexpr int64_t kChunks = 4;
-
-int64_t round_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -111,11 +108,9 @@ AllReduce::Stage AllReduce::stage(int64_t round) const {
   return round % 2 == 1 ? Stage{false, (round + 1) / 2} : Stage{true, round / 2 - 1};
 }
 
-AllReduce::Bounds AllReduce::part(int64_t chunk, int owner) const {
+Bounds AllReduce::part(int64_t chunk, int owner) const {
   const int64_t begin = chunk * chunk_;
-  const int64_t end = std::min(begin + chunk_, stream_.bytes());
-  const int64_t width = round_up((end - begin + members_ - 1) / members_);
-  return {std::min(end, begin + owner * width), std::min(end, begin + (owner + 1) * width)};
+  return shm::part({begin, std::min(begin + chunk_, stream_.bytes())}, owner, members_);
 }
 
 int64_t AllReduce::needs(int64_t round) const {

@@ -17,7 +17,7 @@ namespace hetcomm::shm {
 namespace {
 
 constexpr uint64_t kMagic = 0x316d687363746568;  // "hetcshm1"
-constexpr uint32_t kLayout = 3;
+constexpr uint32_t kLayout = 4;
 constexpr const char* kFolder = "/dev/shm";
 
 struct alignas(128) SegmentHeader {

@@ -40,6 +40,7 @@ struct alignas(128) MemberState {
   // open, and why.
   int32_t process;
   int32_t arena_descriptor;
+  uint64_t arena_device;
   uint64_t arena_inode;
   uint64_t arena_bytes;
   int32_t arena_missed;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace hetcomm::shm {
+
+constexpr int64_t kLine = 64;  // bytes that processors transfer at once
+
+// What a member reduces of a chunk is no smaller, where there is as much.
+constexpr int64_t kSmallestPart = 16 << 10;
+
+constexpr int64_t round_up(int64_t bytes, int64_t to = kLine) { return (bytes + to - 1) / to * to; }
+
+struct Bounds {
+  int64_t begin;
+  int64_t end;
+};
+
+// The part of an owner where [begin, end) is divided equally, in whole lines, and so in whole
+// elements.
+inline Bounds part(Bounds whole, int owner, int owners) {
+  const int64_t width = round_up((whole.end - whole.begin + owners - 1) / owners);
+  return {std::min(whole.end, whole.begin + owner * width),
+          std::min(whole.end, whole.begin + (owner + 1) * width)};
+}
+
+}  // namespace hetcomm::shm

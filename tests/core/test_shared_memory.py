@@ -1,0 +1,115 @@
+"""How shared allocations live."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import numpy as np
+import pytest
+from islands import fork, shared
+
+import hetcomm
+from hetcomm import _core
+
+
+def arena_bytes() -> int:
+    """What this process's shared allocations take of the machine's memory."""
+    for entry in os.scandir("/proc/self/fd"):
+        if os.readlink(entry.path).startswith("/memfd:hetcomm"):
+            return os.stat(entry.path).st_blocks * 512
+    return 0
+
+
+def test_memory_is_given_back() -> None:
+    """Where pages of shared memory are huge, one of 2 MiB may stay with the other allocation."""
+    gc.collect()
+    before = arena_bytes()
+    first, second = shared(5 << 20), shared(100)
+    assert arena_bytes() - before >= 5 << 20
+    assert (first == 0).all()
+    first[:] = second[:] = 7
+    part = first[1 << 20 :]
+    del first
+    gc.collect()
+    assert arena_bytes() - before >= 5 << 20  # a part keeps it
+    assert (part == 7).all()
+    del part
+    gc.collect()
+    assert arena_bytes() - before <= 2 << 20
+    assert (second == 7).all()
+    assert (shared(5 << 20) == 0).all()
+
+
+def test_addresses_are_used_again_in_any_order() -> None:
+    """Ranges that are given back become one, so no gaps are left."""
+    gc.collect()
+    lowest = shared(1).ctypes.data
+    rng = np.random.default_rng(0)
+    arrays = [shared(int(rng.integers(1, 3 << 20))) for _ in range(60)]
+    for index in rng.permutation(60):
+        arrays[index][:] = index
+    for index, array in enumerate(arrays):
+        assert (array == index).all()
+    del array
+    for index in rng.permutation(60):
+        arrays[index] = np.empty(0, np.uint8)
+    gc.collect()
+    assert shared(1).ctypes.data == lowest
+
+
+def test_too_much_is_an_error() -> None:
+    with pytest.raises(_core.VendorError, match=r"shared allocation: expected .* of memory; got"):
+        _core.SharedMemory(1 << 50)
+
+
+def test_what_is_not_available_is_an_error() -> None:
+    """Before the system ends a process over it, though there are addresses for it."""
+    asked = _core.available_memory() + (1 << 30)
+    with pytest.raises(_core.VendorError, match="available; allocate less"):
+        _core.SharedMemory(asked)
+
+
+def test_what_is_available() -> None:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 1 << 20 < _core.available_memory() < total
+
+
+@pytest.mark.parametrize("count", [1 << 63, 1 << 70])
+def test_more_than_there_are_addresses_is_an_error(count: int) -> None:
+    with pytest.raises(_core.VendorError, match=f"shared allocation: expected .* got {count}"):
+        _core.SharedMemory(count)
+    with pytest.raises(_core.VendorError, match="shared allocation: expected"):
+        hetcomm.shared_empty((count, 3))
+
+
+def test_a_negative_size_is_an_error() -> None:
+    for count in (-1, -(1 << 70)):
+        with pytest.raises(_core.InvalidArgumentError, match=f"got {count}"):
+            _core.SharedMemory(count)
+
+
+@pytest.mark.parametrize(
+    "shape", [-1, (2, -3), (0, 1 << 70), (1 << 40, 0, 1 << 40), 1.5, ("2",), None]
+)
+def test_a_shape_that_is_none(shape: object) -> None:
+    with pytest.raises(_core.InvalidArgumentError, match="shape: expected"):
+        hetcomm.shared_empty(shape)  # type: ignore[arg-type]
+
+
+def test_a_forked_child_leaves_its_parents_memory() -> None:
+    array = shared(1 << 20)
+    array[:] = 1
+
+    def body() -> None:
+        nonlocal array
+        own = shared(1 << 20)
+        own[:] = 5
+        array[:10] = 2  # shared with the parent
+        array = own
+        gc.collect()
+
+    assert os.waitpid(fork(body), 0)[1] == 0
+    assert (array[:10] == 2).all()
+    assert (array[10:] == 1).all()
+    assert shared(1 << 20).ctypes.data != array.ctypes.data
