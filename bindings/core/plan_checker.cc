@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "base/status.h"
 #include "core/binding.h"
 #include "plan/checker.h"
 #include "plan/cost.h"
@@ -43,6 +44,13 @@ void bind_cost(py::module_& module) {
       "island_time",
       [](const CostParameters& parameters, int64_t members, int64_t ranks, int64_t cores,
          Collective collective, int64_t bytes) {
+        if (members < 1 || ranks < members || cores < 1 || bytes < 0) {
+          throw Error(Code::invalid_argument,
+                      "island_time: expected members from 1, as many ranks or more, a processor "
+                      "or more and bytes from 0, got " +
+                          std::to_string(members) + ", " + std::to_string(ranks) + ", " +
+                          std::to_string(cores) + " and " + std::to_string(bytes));
+        }
         return island_time(parameters, {members, ranks, cores}, collective, bytes);
       },
       py::arg("parameters"), py::arg("members"), py::arg("ranks"), py::arg("cores"),

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <set>
+#include <sstream>
+#include <tuple>
 
 #include "base/status.h"
 
@@ -17,8 +20,21 @@ std::string in_words(const Profile::Host& host) {
          " processors with nics " + host.nics;
 }
 
+std::multiset<std::string> split(const std::string& nics) {
+  std::multiset<std::string> found;
+  std::istringstream words(nics == "none" ? "" : nics);
+  for (std::string word; std::getline(words, word, ',');) found.insert(word);
+  return found;
+}
+
+// The ranks that a group leaves out may be the only ones on some processors, or next to some NICs.
 bool fits(const Profile::Host& measured, const Profile::Host& host) {
-  return measured.ranks >= host.ranks && measured.cores == host.cores && measured.nics == host.nics;
+  if (measured.cores == host.cores && measured.nics == host.nics) {
+    return measured.ranks >= host.ranks;
+  }
+  if (measured.ranks <= host.ranks || measured.cores < host.cores) return false;
+  const std::multiset<std::string> all = split(measured.nics), some = split(host.nics);
+  return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
 }  // namespace
@@ -38,11 +54,11 @@ int64_t Curve::at(int64_t bytes) const {
 const Profile::Island* Profile::nearest(const IslandSize& size) const {
   const Island* found = nullptr;
   auto distance = [&](const Island& island) {
-    return std::pair(std::abs(island.size.members - size.members),
-                     std::abs(island.size.ranks - size.ranks));
+    return std::tuple(std::abs(island.size.cores - size.cores),
+                      std::abs(island.size.members - size.members),
+                      std::abs(island.size.ranks - size.ranks));
   };
   for (const Island& island : islands) {
-    if (island.size.cores != size.cores) continue;
     if (found == nullptr || distance(island) < distance(*found)) found = &island;
   }
   return found;
@@ -50,41 +66,45 @@ const Profile::Island* Profile::nearest(const IslandSize& size) const {
 
 std::vector<int> Profile::places(const Topology& topology) const {
   const int count = static_cast<int>(topology.hosts().size());
-  std::vector<int> order(count), place;
+  const int known = static_cast<int>(hosts.size());
   std::vector<Host> wanted;
-  for (int host = 0; host < count; ++host) {
-    order[host] = host;
-    wanted.push_back(profile_host(topology, host));
-  }
-  // Those with most ranks have the least choice.
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return wanted[a].ranks > wanted[b].ranks; });
-  std::set<int> taken;
-  auto take = [&](bool by_name) {
-    for (int host : order) {
-      for (int i = 0; place[host] < 0 && i < static_cast<int>(hosts.size()); ++i) {
-        if (taken.count(i) || !fits(hosts[i], wanted[host])) continue;
-        if (by_name && hosts[i].name != wanted[host].name) continue;
-        place[host] = i;
-        taken.insert(i);
-      }
-    }
+  for (int host = 0; host < count; ++host) wanted.push_back(profile_host(topology, host));
+  std::vector<int> place(count, -1), taken_by(known, -1);
+  auto take = [&](int host, int found) {
+    place[host] = found;
+    taken_by[found] = host;
+    return true;
   };
   // A host of a known name is taken for itself, unless that leaves none for another.
-  for (bool known : {true, false}) {
-    place.assign(count, -1);
-    taken.clear();
-    if (known) take(true);
-    take(false);
-    if (taken.size() == wanted.size()) return place;
+  for (int host = 0; host < count; ++host) {
+    for (int i = 0; place[host] < 0 && i < known; ++i) {
+      if (taken_by[i] >= 0 || hosts[i].name != wanted[host].name) continue;
+      if (fits(hosts[i], wanted[host])) take(host, i);
+    }
   }
-  for (int host : order) {
-    if (place[host] >= 0) continue;
-    std::string known;
-    for (const Host& each : hosts) known += (known.empty() ? "" : "; ") + in_words(each);
+  // Gives the host one that is free, or one whose owner finds another. looked: at which already.
+  std::function<bool(int, std::vector<bool>&)> find = [&](int host, std::vector<bool>& looked) {
+    std::vector<int> fitting;
+    for (int i = 0; i < known; ++i) {
+      if (looked[i] || !fits(hosts[i], wanted[host])) continue;
+      if (taken_by[i] < 0) return take(host, i);
+      fitting.push_back(i);
+    }
+    for (int i : fitting) {
+      if (looked[i]) continue;
+      looked[i] = true;
+      if (find(taken_by[i], looked)) return take(host, i);
+    }
+    return false;
+  };
+  for (int host = 0; host < count; ++host) {
+    std::vector<bool> looked(known);
+    if (place[host] >= 0 || find(host, looked)) continue;
+    std::string all;
+    for (const Host& each : hosts) all += (all.empty() ? "" : "; ") + in_words(each);
     throw Error(Code::invalid_argument,
                 "the profile is of another topology: expected " + std::to_string(hosts.size()) +
-                    " hosts or part of them, " + known + "; got " + std::to_string(count) +
+                    " hosts or part of them, " + all + "; got " + std::to_string(count) +
                     " hosts, of which " + wanted[host].name + " has " + in_words(wanted[host]) +
                     "; run hetcomm tune on these hosts, or unset HETCOMM_PROFILE");
   }

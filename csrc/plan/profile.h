@@ -55,7 +55,8 @@ struct Profile {
   int64_t memory_bandwidth = 0;      // B/s that one processor reads or writes
   int64_t step_overhead = 0;         // ns
 
-  // The measured island most like this one; null if there is none on as many processors.
+  // The measured island most like this one, on as many processors if there is one; null if there is
+  // none.
   const Island* nearest(const IslandSize& size) const;
   // For each host of the topology the one here that stands for it. Throws Error(invalid_argument)
   // where the profile was measured on something else.

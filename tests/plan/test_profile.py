@@ -89,11 +89,31 @@ def test_an_island_that_was_not_measured_is_priced_in_proportion() -> None:
         known = _core.island_time(measured, 2, 2, 2, Collective.all_reduce, size)
         found = _core.island_time(measured, 4, 4, 2, Collective.all_reduce, size)
         assert found == known * assumed // alike
-    # On other processors nothing is known.
-    size = 1 << 20
-    assert _core.island_time(measured, 4, 4, 3, Collective.all_reduce, size) == _core.island_time(
-        none, 4, 4, 3, Collective.all_reduce, size
-    )
+        for cores in (1, 3, 4):  # on other processors as well
+            assumed = _core.island_time(none, 4, 4, cores, Collective.all_reduce, size)
+            found = _core.island_time(measured, 4, 4, cores, Collective.all_reduce, size)
+            assert found == known * assumed // alike
+
+
+def test_an_island_on_as_many_processors_is_most_alike() -> None:
+    more = [f"{name} 16=70000 1048576=900000" for name in NAMES]
+    lines = text_of().splitlines()
+    both = [*lines[:-1], "island members=4 ranks=4 cores=4", *more, lines[-1]]
+    both[1] = both[1].replace("ranks=2 cores=2", "ranks=4 cores=4")
+    measured, none = parameters_of("\n".join(both)), CostParameters()
+
+    def time(by: CostParameters, members: int, ranks: int, cores: int) -> int:
+        found: int = _core.island_time(by, members, ranks, cores, Collective.all_reduce, 16)
+        return found
+
+    assert time(measured, 4, 4, 2) == 2000 * time(none, 4, 4, 2) // time(none, 2, 2, 2)
+    assert time(measured, 2, 2, 4) == 70000 * time(none, 2, 2, 4) // time(none, 4, 4, 4)
+
+
+@pytest.mark.parametrize("island", [(0, 2, 2), (2, 1, 2), (2, 2, 0), (2, 2, -1)])
+def test_an_island_that_cannot_be_is_refused(island: tuple[int, int, int]) -> None:
+    with pytest.raises(_core.InvalidArgumentError, match="island_time: expected members from 1"):
+        _core.island_time(CostParameters(), *island, Collective.all_reduce, 16)
 
 
 def test_uneven_shares_cost_between_the_even_and_the_single_one() -> None:
@@ -204,6 +224,60 @@ def test_parts_of_what_was_measured_and_the_like_of_it_are_served() -> None:
     assert profile.places(topology_of([1])) == [0]
     with pytest.raises(_core.InvalidArgumentError, match="another topology"):
         profile.places(topology_of([4, 4]))
+
+
+def bound_ranks(count: int) -> list[_core.RankInfo]:
+    """Of one host, each on a processor of its own, and next to one of two NICs."""
+    infos = topology_of([count], cores=1).ranks
+    for rank, info in enumerate(infos):
+        info.processors = [rank]
+        nics = info.nics
+        nics[0].name = f"eth{rank % 2}"
+        nics[0].bandwidth = (rank % 2 + 1) * GBIT
+        info.nics = nics
+    return infos
+
+
+def test_groups_of_bound_ranks_are_served() -> None:
+    infos = bound_ranks(4)
+    host = _core.profile_host(_core.Topology(infos), 0)
+    assert (host.ranks, host.cores, host.nics.count(",")) == (4, 4, 1)
+    line = f"host name=h0 ranks=4 cores=4 nics={host.nics} bandwidth=0"
+    profile = Profile(text_of(hosts=[line], island="island members=4 ranks=4 cores=4"))
+    for ranks in ([0, 1], [0, 2], [1, 2, 3], [3]):
+        group = _core.Topology([infos[rank] for rank in ranks])
+        assert profile.places(group) == [0]
+        plans = Planner(group, parameters=CostParameters(profile)).plan_all(
+            Spec(Collective.all_reduce, count=4)
+        )
+        assert _core.predict(group, plans, CostParameters(profile)).total > 0
+    for part in (bound_ranks(6)[:5], bound_ranks(4)[:2]):  # more ranks, another NIC
+        nics = part[0].nics
+        nics[0].bandwidth = 10 * GBIT
+        part[0].nics = nics
+        with pytest.raises(_core.InvalidArgumentError, match="another topology"):
+            profile.places(_core.Topology(part))
+
+
+def test_parts_of_unlike_hosts_find_one_each() -> None:
+    hosts = [
+        f"host name=x{i} ranks=4 cores={cores} nics=ethernet:125000000 bandwidth=0"
+        for i, cores in enumerate((8, 4, 2))
+    ]
+    profile = Profile(text_of(hosts=hosts, island="island members=4 ranks=4 cores=4"))
+
+    def places(cores: list[int]) -> list[int]:
+        infos = topology_of([2] * len(cores)).ranks
+        for rank, info in enumerate(infos):
+            info.cores = cores[rank // 2]
+        found: list[int] = profile.places(_core.Topology(infos))
+        return found
+
+    assert places([2, 2, 2]) == [0, 1, 2]
+    assert sorted(places([1, 3, 5])) == [0, 1, 2] and places([1, 3, 5])[2] == 0
+    assert places([2, 4, 8]) == [2, 1, 0]
+    with pytest.raises(_core.InvalidArgumentError, match="another topology"):
+        places([3, 3, 3])
 
 
 def test_the_choice_follows_the_profile() -> None:
