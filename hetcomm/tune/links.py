@@ -24,6 +24,7 @@ from hetcomm.tune.profile import Measured
 
 MOST_ROUNDS = 7  # of pairs: each host has then met seven others
 LARGEST = 64 << 10  # bytes of an all_reduce; beyond that the bandwidth says it
+OWN = tuple(LARGEST << power for power in range(0, 11, 2))  # where those asked for do not suffice
 BULK, BULK_SECONDS, MOST_CALLS = 4 << 20, 0.4, 200  # blocks that fill a link, and for how long
 SMALL, ACCUSTOMED, LONGER = 64 << 10, 100, 4
 
@@ -55,6 +56,19 @@ def rounds_of(hosts: int) -> list[list[tuple[int, int]]]:
     return rounds
 
 
+def sizes_of(measured: Measured, ranks: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Of the all_reduces of these ranks: those up to LARGEST, and if their messages are all alike,
+    of which no curve can be made, some more."""
+    found = {size for size in sizes if size <= LARGEST}
+    sent = {measured.sent(ranks, size) for size in found}
+    for size in (4 * len(ranks), *OWN):
+        if len(sent) > 1:
+            break
+        found.add(size)
+        sent.add(measured.sent(ranks, size))
+    return sorted(found)
+
+
 def measure_links(
     meeting: Meeting,
     measured: Measured,
@@ -75,7 +89,7 @@ def measure_links(
         part = part_of(meeting, f"{name}/small/{ranks[0]}", ranks)
         backend = HetcommBackend("hetcomm", "", part, "")
         found = []
-        for size in sizes:
+        for size in sizes_of(measured, ranks, sizes):
             case = case_of("all_reduce", size, part.size)
             row = measure(part, [backend], case, longer(accustomed(effort, size)))[0]
             found.append((row.case.bytes, row.median))

@@ -28,7 +28,6 @@ from hetcomm.bench.rank import Tell, main
 from hetcomm.bench.settings import Settings
 from hetcomm.communicator import Communicator
 from hetcomm.tune.links import (
-    LARGEST,
     MOST_ROUNDS,
     accustomed,
     measure_links,
@@ -62,26 +61,24 @@ def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
     measured.memory(meeting.together(_memory), meeting.together(_step))
     if islands:
         _islands(settings, meeting, measured, next_is)
-    small = sum(size <= LARGEST for size in settings.sizes)
-    sizes = settings.sizes[: max(small, 2)]  # a curve has two points
     for number, pairs in enumerate(rounds):
         next_is(f"links, round {number + 1}")
-        measure_links(meeting, measured, pairs, f"round/{number}", sizes, settings.effort)
+        measure_links(meeting, measured, pairs, f"round/{number}", settings.sizes, settings.effort)
+    (text, *_) = meeting.together(lambda: measured.text() if meeting.rank == 0 else None)
     if meeting.rank == 0:
-        tell({"profile": measured.text()})
-    meeting.gather(None)
+        tell({"profile": text})
     meeting.leave()
 
 
 def sizes_for(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
-    """At least a block for each rank."""
+    """At least a block for each rank, and two that differ by that: a curve has two points."""
     smallest = 4 * ranks
     found = tuple(sorted({max(size, smallest) for size in sizes}))
-    if len(found) > 1:
+    if found[-1] >= found[0] + smallest:
         return found
     raise _core.InvalidArgumentError(
-        f"--sizes: expected one above the {smallest} bytes that {ranks} ranks need at least, got "
-        f"{', '.join(map(str, sizes))}; add a larger one"
+        f"--sizes: expected two from {smallest} bytes, which {ranks} ranks need, that differ by as "
+        f"much, got {', '.join(map(str, sizes))}; add a larger one"
     )
 
 

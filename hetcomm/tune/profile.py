@@ -52,6 +52,10 @@ class Measured:
             self.bandwidths[host] = max(self.bandwidths.get(host, 0.0), bandwidth)
         self.all_reduces += [(tuple(ranks), int(size), seconds) for size, seconds in found]
 
+    def sent(self, ranks: Sequence[int], size: int) -> int:
+        """Bytes of the largest message of an all_reduce of these ranks."""
+        return _largest_message(self._plans(ranks, size)[1])
+
     def text(self) -> str:
         """The profile. Raises InvalidArgumentError where it says too little to be one."""
         fabrics = {self._fabric(ranks): "1=0 2=0" for ranks, _, _ in self.all_reduces}
@@ -65,21 +69,19 @@ class Measured:
         parameters = _core.CostParameters(without)
         messages: dict[str, Points] = {}
         for ranks, size, seconds in self.all_reduces:
-            infos = [self.topology.rank(rank) for rank in ranks]
-            topology = _core.Topology(infos, self.topology.unjoined)
-            spec = _core.Spec(_core.Collective.all_reduce, count=size // 4, in_place=True)
-            plans = _core.Planner(topology).plan_all(spec)
+            topology, plans = self._plans(ranks, size)
             rest = seconds - _core.predict(topology, plans, parameters).total * 1e-9
-            sent = 4 * max(
-                step.sources[0].count
-                for plan in plans
-                for step in plan.steps
-                if step.kind == _core.StepKind.send
-            )
+            sent = _largest_message(plans)
             bandwidth = min(self.bandwidths[self.topology.host_of(rank)] for rank in ranks)
             took = max(rest, 0.0) + sent / bandwidth + self.step
             messages.setdefault(self._fabric(ranks), {}).setdefault(sent, []).append(took)
         return messages
+
+    def _plans(self, ranks: Sequence[int], size: int) -> tuple[_core.Topology, list[_core.Plan]]:
+        infos = [self.topology.rank(rank) for rank in ranks]
+        topology = _core.Topology(infos, self.topology.unjoined)
+        spec = _core.Spec(_core.Collective.all_reduce, count=size // 4, in_place=True)
+        return topology, _core.Planner(topology).plan_all(spec)
 
     def _fabric(self, ranks: Sequence[int]) -> str:
         other = next(r for r in ranks if not self.topology.same_host(r, ranks[0]))
@@ -105,6 +107,15 @@ class Measured:
 
     def _host(self, index: int) -> _core.Profile.Host:
         return _core.profile_host(self.topology, index)
+
+
+def _largest_message(plans: Sequence[_core.Plan]) -> int:
+    return 4 * max(
+        step.sources[0].count
+        for plan in plans
+        for step in plan.steps
+        if step.kind == _core.StepKind.send
+    )
 
 
 def _curve(points: Points) -> str:

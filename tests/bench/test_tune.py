@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hetcomm import _core
 from hetcomm.cli import app
 from hetcomm.emulate import ClusterError, load, run
 from hetcomm.tcp_store import TcpStoreServer
-from hetcomm.tune.links import rounds_of
+from hetcomm.tune.links import rounds_of, sizes_of
 from hetcomm.tune.profile import Measured
 
 TUNE = (sys.executable, "-P", "-m", "hetcomm", "tune")
@@ -30,6 +31,24 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "Island of 2, of 2 ranks" in done.stdout and f"HETCOMM_PROFILE={file}" in done.stdout
     return file
+
+
+def _outputs(program: str, settings: Sequence[dict[str, str]]) -> list[str]:
+    """What each rank prints, of a program that finds its rank in R and a store at PORT."""
+    server = TcpStoreServer()
+    try:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", program],
+                env=environment(PORT=str(server.port), R=str(rank), **each),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank, each in enumerate(settings)
+        ]
+        return [process.communicate(timeout=BOUND)[0] for process in processes]
+    finally:
+        server.close()
 
 
 def test_the_file_holds_what_was_measured(tuned: Path) -> None:
@@ -81,28 +100,13 @@ def test_a_profile_of_fewer_ranks_is_refused_by_every_rank(tuned: Path) -> None:
 def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.profile"
     other.write_text(tuned.read_text().replace(" step=", " step=1"))
-    server = TcpStoreServer()
     program = (
         "import os, hetcomm; store = hetcomm.TcpStore('127.0.0.1', int(os.environ['PORT']), 30)\n"
         "rank = int(os.environ['R'])\n"
         "try: hetcomm.Communicator(store, rank, 3, timeout=30)\n"
         "except hetcomm.Error as error: print(error)"
     )
-    try:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-P", "-c", program],
-                env=environment(PORT=str(server.port), R=str(rank), **settings),
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank, settings in enumerate(
-                ({"HETCOMM_PROFILE": str(tuned)}, {"HETCOMM_PROFILE": str(other)}, {})
-            )
-        ]
-        said = [process.communicate(timeout=BOUND)[0] for process in processes]
-    finally:
-        server.close()
+    said = _outputs(program, ({"HETCOMM_PROFILE": str(tuned)}, {"HETCOMM_PROFILE": str(other)}, {}))
     mine, theirs = (_core.Profile(file.read_text()).digest() for file in (tuned, other))
     for text in said:
         assert "HETCOMM_PROFILE differs: expected one profile, got" in text
@@ -113,7 +117,8 @@ def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (("--sizes", "64"), "--sizes: expected at least 2"),
-        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected one above the 8 bytes"),
+        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected two from 8 bytes"),
+        (("--sizes", "100,104", "--ranks", "2"), "--sizes: expected two from 8 bytes"),
         (("missing/my.profile",), "expected a folder"),
         (("--ranks", "1"), "expected at least 2 ranks, got 1"),
         (("--ranks", "2", "--cluster", "some.toml"), "expected one of --ranks and --cluster"),
@@ -158,6 +163,33 @@ def test_a_slow_link_counts_only_where_it_is() -> None:
     # What took longer with fewer bytes was disturbed; a reduction, and steps, are not the link's.
     ((less, small), (more, large)) = profile.messages["ethernet"]
     assert (less, more) == (8, 64) and 18_000 < small <= large < 19_700
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 128])
+@pytest.mark.parametrize("sizes", [(1 << 20, 4 << 20), (1024, 4096, 16384, 65536), (64, 128)])
+def test_messages_of_two_hosts_make_a_curve(ranks: int, sizes: tuple[int, ...]) -> None:
+    facts = [_core.RankInfo(host=host, host_name=host) for host in "ab" for _ in range(ranks)]
+    measured = Measured(_core.Topology(facts))
+    everybody = range(2 * ranks)
+    found = sizes_of(measured, everybody, sizes)
+    assert {size for size in sizes if size <= 64 << 10} <= set(found)
+    assert len({measured.sent(everybody, size) for size in found}) > 1
+
+
+def test_every_rank_hears_at_once_that_there_is_no_profile() -> None:
+    program = (
+        "import os, hetcomm; from hetcomm import _core; from hetcomm.bench.meeting import Meeting\n"
+        "from hetcomm.tune.command import settings_of; from hetcomm.tune.measure import run\n"
+        "from hetcomm.tune.profile import Measured\n"
+        "def text(self): raise _core.InvalidArgumentError('too little for a profile')\n"
+        "Measured.text = text\n"
+        "store = hetcomm.TcpStore('127.0.0.1', int(os.environ['PORT']), 30)\n"
+        "meeting = Meeting(store, int(os.environ['R']), 2, 30)\n"
+        "try: run(settings_of('64,4k', 0.001, 30), meeting, lambda event: None)\n"
+        "except hetcomm.Error as error: print(type(error).__name__, error)"
+    )
+    for text in _outputs(program, [{}, {}]):
+        assert text == "InvalidArgumentError too little for a profile\n"
 
 
 def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
