@@ -10,6 +10,10 @@ namespace hetcomm {
 std::vector<int64_t> split_elements(int64_t rows, int64_t elements, std::vector<int64_t> splits,
                                     int size, const std::string& operation,
                                     const std::string& what) {
+  if (rows == 0 && elements > 0) {
+    throw Error(Code::invalid_argument, operation + ": expected rows to split, got none in the " +
+                                            what + " without axes; reshape it to (1,)");
+  }
   if (splits.empty() && rows % size == 0) splits.assign(size, rows / size);
   const bool within =
       std::all_of(splits.begin(), splits.end(), [&](int64_t n) { return n >= 0 && n <= rows; });

@@ -6,7 +6,7 @@ namespace hetcomm {
 
 // The elements that go to, or come from, each rank: `elements` lie in `rows`, of which each rank
 // has as many as `splits` says, or all equally many if it is empty. Throws Error(invalid_argument)
-// with the operation and `what` they are the rows of.
+// with the operation and `what` they are the rows of; so, too, for an element without a row.
 std::vector<int64_t> split_elements(int64_t rows, int64_t elements, std::vector<int64_t> splits,
                                     int size, const std::string& operation,
                                     const std::string& what);

@@ -228,6 +228,11 @@ def unequal_parts(comm: Communicator, seed: int) -> None:
     wrong("to itself", "0 sent", "2 received", input_split_sizes=mine)
     odd = rows[: size + 1]
     refused(lambda: comm.all_to_all(odd, output_split_sizes=one), "the input", str(size + 1))
+    refused(
+        lambda: comm.all_to_all(np.float32(1), np.zeros(0, np.float32),
+                                input_split_sizes=[0] * size, output_split_sizes=[0] * size),
+        "expected rows to split", "input", "shape ()", "reshape",
+    )  # fmt: skip
     refused(lambda: comm.all_to_all(rows, rows, input_split_sizes=[*one[1:], 3],
                                     output_split_sizes=[*one[1:], 3]), "in place")  # fmt: skip
     same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)

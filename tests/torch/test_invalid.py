@@ -76,6 +76,9 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
         "splits that do not add up": lambda: dist.all_to_all_single(
             torch.ones(6), good, [6] * size, [5] + [0] * (size - 1)
         ),
+        "an element without a row": lambda: dist.all_to_all_single(
+            torch.ones(0), torch.tensor(1.0), [0] * size, [0] * size
+        ),
         "negative splits": lambda: dist.all_to_all_single(
             torch.ones(6), good, [7, -1] + [0] * (size - 2) if size > 1 else [-6],
             [7, -1] + [0] * (size - 2) if size > 1 else [-6],
