@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "device/reduce.h"
@@ -82,8 +83,13 @@ void Run::start(Paths& paths, int lane) {
 
 bool Run::keeps_caller() const {
   const Spec& spec = plan_->spec;
-  return !device_ && spec.collective != Collective::recv &&
-         spec.count * static_cast<int64_t>(element_) >= kLongToStart;
+  if (device_ || spec.collective == Collective::recv) return false;
+  int64_t count = spec.count;
+  if (!spec.splits.empty()) {
+    const auto sent = spec.splits.begin() + int64_t{plan_->rank} * plan_->size;
+    count = std::accumulate(sent, sent + plan_->size, int64_t{0});
+  }
+  return count * static_cast<int64_t>(element_) >= kLongToStart;
 }
 
 std::byte* Run::address(const Range& range) const {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -96,6 +98,27 @@ def waiting_callbacks(rank: int, size: int, seed: int) -> None:
 
     for call, tensor in enumerate(begin(0).wait()):
         assert torch.equal(tensor, _sum(list(range(size)), call, 3000)), f"call {call}"
+
+
+def left_by_the_caller(rank: int, size: int, seed: int) -> None:
+    """Large ones are not copied by the caller: whoever is the first to write a page faults."""
+    alone = [dist.new_group([each]) for each in range(size)][rank]
+
+    def faults(pages: int) -> int:
+        memory = mmap.mmap(-1, pages * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        output = torch.frombuffer(memory, dtype=torch.uint8)
+        x, splits = torch.ones_like(output), [len(output)]
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        work = dist.all_to_all_single(output, x, splits, splits, alone, async_op=True)
+        found = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+        work.wait()
+        assert torch.equal(output, x)
+        return found
+
+    faults(1)  # what a first call needs
+    assert faults(16) >= 16
+    assert faults(4096) < 2048
 
 
 def dropped(rank: int, size: int, seed: int) -> None:
@@ -194,8 +217,8 @@ def objects(rank: int, size: int, seed: int) -> None:
 
 
 PROGRAMS = [
-    many_in_flight, futures, traced, waiting_callbacks, dropped, overlapping_groups, two_threads,
-    ring_of_messages, objects,
+    many_in_flight, futures, traced, waiting_callbacks, left_by_the_caller, dropped,
+    overlapping_groups, two_threads, ring_of_messages, objects,
 ]  # fmt: skip
 
 
