@@ -1,0 +1,149 @@
+"""What `hetcomm explain` says of a plan: the candidates, what each is predicted to cost, and what
+ranks do by the chosen one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hetcomm import _core
+
+REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One algorithm. rejected: why it does not apply, else empty; times in predicted ns."""
+
+    algorithm: str
+    summary: str
+    rejected: str
+    total: int = 0
+    island: int = 0
+    staging: int = 0
+    bridge: int = 0
+    bridge_bytes: int = 0
+
+
+@dataclass
+class Leg:
+    """The steps of one rank that do the same with different elements. start, end, busy: ns."""
+
+    what: str
+    moves: str  # "output -> scratch"
+    steps: int
+    bytes: int
+    start: int
+    end: int
+    busy: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """legs, scratch: by rank; only those that were asked for. scratch: bytes of its own that the
+    plan needs, pinned ones included."""
+
+    topology: _core.Topology
+    spec: _core.Spec
+    choice: str
+    why: str
+    candidates: list[Candidate]
+    legs: dict[int, list[Leg]]
+    scratch: dict[int, int]
+
+
+def explanation(
+    topology: _core.Topology,
+    spec: _core.Spec,
+    ranks: Iterable[int],
+    table: str = "",
+    deterministic: bool = False,
+    profile: _core.Profile | None = None,
+) -> Explanation:
+    """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
+    parameters, selection = _core.CostParameters(profile), _core.SelectionTable(table)
+    if deterministic:
+        planner = _core.Planner(topology.without_speeds(), selection)
+    else:
+        planner = _core.Planner(topology, selection, parameters)
+    choice = planner.choose(spec)
+    candidates = []
+    for candidate in choice.candidates:
+        algorithm = candidate.algorithm
+        if candidate.rejected:
+            candidates.append(Candidate(algorithm.name, algorithm.summary, candidate.rejected))
+            continue
+        cost = _core.predict(topology, planner.plan_all(spec, algorithm.name), parameters)
+        numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
+        candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
+    plans = planner.plan_all(spec)
+    timeline = _core.timeline(topology, plans, parameters)
+    legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
+    scratch = {
+        rank: (plans[rank].scratch_count + plans[rank].staging_count) * spec.dtype.size
+        for rank in legs
+    }
+    return Explanation(topology, spec, choice.algorithm.name, choice.why, candidates, legs, scratch)
+
+
+def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
+    """Steps of one kind, with one peer, between the same buffers become one leg; in order of
+    their first step."""
+    legs: dict[tuple[str, str], Leg] = {}
+    for step, (start, end) in zip(plan.steps, spans, strict=True):
+        what, moves, elements = _outline(plan, step)
+        size = elements * plan.spec.dtype.size
+        leg = legs.setdefault((what, moves), Leg(what, moves, 0, 0, start, end, 0))
+        leg.steps += 1
+        leg.bytes += size
+        leg.start, leg.end = min(leg.start, start), max(leg.end, end)
+        leg.busy += end - start
+    return list(legs.values())
+
+
+def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
+    """What a step does, between which buffers, and how many elements it moves."""
+
+    def spaces(ranges: Iterable[_core.Range]) -> str:
+        return " + ".join(dict.fromkeys(each.space.name for each in ranges))
+
+    kind = step.kind.name
+    if kind == "send":
+        return f"send to rank {step.peer}", spaces(step.sources), step.sources[0].count
+    if kind == "recv":
+        return f"recv from rank {step.peer}", f"-> {step.target.space.name}", step.target.count
+    if step.pieces:
+        moves = (
+            f"{spaces(piece.source for piece in step.pieces)} -> "
+            f"{spaces(piece.target for piece in step.pieces)}"
+        )
+        return kind, moves, sum(piece.source.count for piece in step.pieces)
+    if kind == "reduce":
+        kind = f"reduce {len(step.sources)} sources"
+    return kind, f"{spaces(step.sources)} -> {step.target.space.name}", step.target.count
+
+
+def describe(found: Explanation) -> dict[str, Any]:
+    """The same facts for programs; times in ns."""
+    spec = found.spec
+    return {
+        "spec": {
+            "collective": spec.collective.name,
+            "dtype": spec.dtype.name,
+            "op": spec.op.name if spec.collective.name in REDUCING else None,
+            "root": spec.root if spec.collective.name in ROOTED else None,
+            "count": spec.count,
+        },
+        "islands": found.topology.islands,
+        "hosts": [
+            {"ranks": ranks, "bandwidth": found.topology.host_bandwidth(host)}
+            for host, ranks in enumerate(found.topology.hosts)
+        ],
+        "choice": {"algorithm": found.choice, "why": found.why},
+        "candidates": [asdict(candidate) for candidate in found.candidates],
+        "plans": [
+            {"rank": rank, "scratch": found.scratch[rank], "legs": [asdict(leg) for leg in legs]}
+            for rank, legs in found.legs.items()
+        ],
+    }
