@@ -21,8 +21,7 @@ struct Exchange {
   int islands() const { return static_cast<int>(partial.size()); }
   int owner(int island) const { return segment.owners[island]; }
   Range part(const Range& range, int index) const {
-    return hetcomm::part(range, shares[index], shares[index + 1], shares.back(),
-                         builder.spec().dtype);
+    return shares_of(range, shares[index], shares[index + 1], shares.back(), builder.spec().dtype);
   }
   // The part of an island's sum; parts are cut where those of the target are.
   Range partial_part(int island, int index) const {
@@ -46,9 +45,10 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t whole = largest_part(cut[s].count, chunks, dtype);
     for (int island = 0; island < islands; ++island) {
-      const int64_t room = shares.empty() ? whole
-                                          : largest_part(whole, shares[island + 1] - shares[island],
-                                                         shares.back(), dtype);
+      const int64_t room =
+          shares.empty()
+              ? whole
+              : largest_share(whole, shares[island + 1] - shares[island], shares.back(), dtype);
       for (int lane = 0; lane < lanes; ++lane) {
         slots[s].emplace_back(builder, cut[s].owners[island], room, chunks);
       }

@@ -116,7 +116,7 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
   return found;
 }
 
-Range part(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype) {
+Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype) {
   const int64_t line = line_count(dtype);
   auto cut = [&](int64_t at) {
     if (at == 0 || at == of) return at == 0 ? range.offset : range.end();
@@ -141,7 +141,7 @@ int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   return static_cast<int>(chunks);
 }
 
-int64_t largest_part(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
+int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
   if (shares == 0) return 0;
   return std::min(count, scaled(count, shares, of) + 1 + line_count(dtype));
 }

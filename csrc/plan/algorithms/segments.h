@@ -25,10 +25,10 @@ std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dty
 std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dtype dtype);
 
 // Shares [from, to) of a range that has `of` of them. Cut at whole cache lines of the buffer.
-Range part(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype);
+Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype);
 // Part `index` of `parts` nearly equal ones.
 inline Range part(const Range& range, int index, int parts, Dtype dtype) {
-  return part(range, index, index + 1, parts, dtype);
+  return shares_of(range, index, index + 1, parts, dtype);
 }
 inline Range part_of(const Segment& segment, int index, int parts, Dtype dtype) {
   return part({Space::output, segment.offset, segment.count}, index, parts, dtype);
@@ -56,10 +56,11 @@ void pipeline(int chunks, const Before& before, const After& after) {
   }
 }
 
-// The most elements that part() gives to `shares` of `of`, of a range of `count`.
-int64_t largest_part(int64_t count, int64_t shares, int64_t of, Dtype dtype);
+// The most elements that shares_of() gives to `shares` of `of`, of a range of `count`.
+int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype);
+// That part() gives to one of `parts`.
 inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
-  return largest_part(count, 1, parts, dtype);
+  return largest_share(count, 1, parts, dtype);
 }
 
 // Scratch of one rank for what is in flight: room for `count` elements in each of kSlots chunks.
