@@ -19,13 +19,14 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
+// In SlotHeader::finished: all the member's buffers of the call are shared allocations.
+constexpr uint64_t kShared = uint64_t{1} << 63;
+
 // What precedes the data of a slot. `round` is the number of the round in the slot, from 1; storing
 // it publishes the slot. One cache line, so that a peer learns all of it in one transfer.
-constexpr uint64_t kShared = uint64_t{1} << 63;
 struct alignas(64) SlotHeader {
   std::atomic<uint64_t> round;
-  // Rounds that the owner of the slot had finished reading when it published; and kShared if all
-  // its buffers of the call are shared allocations.
+  // Rounds that the owner of the slot had finished reading when it published; and kShared.
   uint64_t finished;
   CallDescriptor descriptor;
 };
