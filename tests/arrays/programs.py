@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
+import failing_programs
 import numpy as np
+from array_checks import DTYPES, OPERATIONS, legal, reduced, refused, same, values
 from device_arrays import DeviceArray
 
-import hetcomm
 from hetcomm import Communicator, _core
-
-DTYPES = [
-    "float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
-    "uint64", "bool", "complex64", "complex128",
-]  # fmt: skip
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    "sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
-    "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
-}  # fmt: skip
-
-
-def values(dtype: str, shape: tuple[int, ...], *key: int) -> np.ndarray:
-    """Small numbers, whose sums and products no dtype rounds."""
-    random = np.random.default_rng(key)
-    if dtype == "bool":
-        return random.integers(0, 2, shape).astype(bool)
-    low = 0 if dtype.startswith("u") else -2
-    found = random.integers(low, 3, shape).astype(dtype)
-    if dtype.startswith("complex"):
-        found += 1j * random.integers(-2, 3, shape)
-    return found
-
-
-def legal(dtype: str, op: str) -> bool:
-    if dtype.startswith("complex"):
-        return op == "sum"
-    return not (dtype.startswith("float") and op.startswith("b"))
-
-
-def reduced(op: str, arrays: list[np.ndarray]) -> np.ndarray:
-    return functools.reduce(OPERATIONS[op], arrays).astype(arrays[0].dtype)
-
-
-def same(got: Any, expected: np.ndarray, what: object) -> None:
-    np.testing.assert_array_equal(np.asarray(got), expected, err_msg=str(what), strict=True)
 
 
 def collectives(comm: Communicator, seed: int) -> None:
@@ -238,25 +201,6 @@ def unequal_parts(comm: Communicator, seed: int) -> None:
     same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
 
 
-def disagreeing_parts(comm: Communicator, seed: int) -> None:
-    """What a rank gets is not what it expects: all hear of it, by the ranks' names."""
-    counts = np.ones((comm.size, comm.size), int)
-    mine = counts[comm.rank].copy()
-    if comm.rank == 0:
-        mine[1] = 5
-    try:
-        comm.all_to_all(
-            np.zeros(mine.sum()), input_split_sizes=mine, output_split_sizes=counts[:, comm.rank]
-        )
-        comm.barrier()
-    except hetcomm.Error as error:
-        assert all(word in str(error) for word in ("rank 1", "rank 0", "40 bytes", "8 bytes")), (
-            error
-        )
-    else:
-        raise AssertionError("not refused")
-
-
 def traced(comm: Communicator, seed: int) -> None:
     """Synchronous calls and others; only those inside are traced."""
     mine = values("float32", (30_000,), seed, comm.rank)
@@ -348,76 +292,6 @@ def threads(comm: Communicator, seed: int) -> None:
     assert not failures, failures
 
 
-def refused(call: Callable[[], object], *words: str) -> None:
-    try:
-        call()
-    except hetcomm.InvalidArgumentError as error:
-        assert all(word in str(error) for word in words), error
-    else:
-        raise AssertionError(f"not refused: {words}")
-
-
-def bad_input(comm: Communicator, seed: int) -> None:
-    """Each is refused on every rank, and the group goes on."""
-    size = comm.size
-    x = np.zeros((4, 4), np.float32)
-    read_only = np.zeros(4)
-    read_only.flags.writeable = False
-    refused(lambda: comm.all_reduce(x[:, ::2]), "C-contiguous", "ascontiguousarray")
-    refused(lambda: comm.all_reduce(x, read_only), "writable")
-    refused(lambda: comm.all_reduce(x, op="mean"), '"mean"', "avg")
-    refused(lambda: comm.all_reduce(x, np.zeros(16)), "one dtype", "float32", "float64")
-    refused(lambda: comm.all_reduce(x, np.zeros(3, np.float32)), "16 elements", "3 in a")
-    refused(lambda: comm.all_reduce(x.reshape(16)[:8], x.reshape(16)[4:12]), "overlaps")
-    refused(lambda: comm.all_reduce(x.astype(">f4")), "byte order")
-    refused(lambda: comm.all_reduce(np.array(["a", None], object)), "numbers", "objects")
-    record = np.zeros(2, [("number", int), ("text", object)])
-    refused(lambda: comm.send(record, (comm.rank + 1) % size), "numbers", "objects")
-    refused(lambda: comm.all_to_all(None, x), "an input", "None")
-    refused(lambda: comm.all_reduce(None, x), "an input", "None")
-    refused(lambda: comm.all_reduce(x[:0], x), "0 elements", "16 in a")
-    refused(lambda: comm.broadcast(None), "None")
-    refused(lambda: comm.all_reduce([1.0, 2.0]), "NumPy", "list")
-    refused(lambda: comm.all_reduce([1.0, 2.0], x), "DLPack", "list")
-    refused(lambda: comm.all_reduce(x.astype(complex), op="max"), "complex", "max")
-    refused(lambda: comm.all_reduce(x, op="band"), "band", "float32")
-    refused(lambda: comm.all_reduce(x, factor=2.0), "factor")
-    refused(lambda: comm.broadcast(x, root=size), "root from 0", str(size))
-    refused(lambda: comm.reduce_scatter(np.zeros(size + 1)), "equal parts", str(size + 1))
-    refused(lambda: comm.all_gather(x, np.zeros((size, 4, 3), np.float32)), str(16 * size))
-    refused(lambda: comm.scatter(None), "`out`")
-    refused(lambda: comm.send(x, comm.rank), "other than this rank")
-    refused(lambda: comm.send(x, size), "expected a rank", str(size))
-    refused(lambda: comm.send(x, (comm.rank + 1) % size, tag=70_000), "65535", "70000")
-    refused(lambda: comm.recv(x, -1), "None for any")
-    refused(lambda: comm.recv(np.zeros(4)[::2], 0), "C-contiguous")
-    same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
-
-
-def refused_by_one(comm: Communicator, seed: int) -> None:
-    """The others are told why, wherever it was found, before their time is over."""
-    x = np.zeros(4)
-    calls: list[tuple[str, Callable[[Communicator], object]]] = [
-        ("mean", lambda group: group.all_reduce(x, op="mean")),
-        ("C-contiguous", lambda group: group.all_reduce(np.zeros((4, 2))[:, 0], x)),
-        ("first axis", lambda group: group.reduce_scatter(np.zeros(group.size + 1))),
-        ("`out`", lambda group: group.all_gather([1.0])),
-    ]
-    for number, (word, call) in enumerate(calls):
-        group = comm.split(0)
-        assert group is not None
-        if comm.rank == 0:
-            refused(functools.partial(call, group), word)
-        else:
-            try:
-                group.all_reduce(x, timeout=3.0)
-            except hetcomm.Error as error:
-                assert word in str(error), error
-                print("told", number)
-        comm.barrier()
-        group.close()
-
-
 def twice(comm: Communicator, seed: int) -> None:
     """from_env() while the first group is open, and after all are closed."""
     with Communicator.from_env(timeout=60) as second:
@@ -426,61 +300,6 @@ def twice(comm: Communicator, seed: int) -> None:
     with Communicator.from_env(timeout=60) as third:
         same(third.all_reduce(np.ones(2)), np.full(2, float(comm.size)), seed)
     print("thrice")
-
-
-def exits(comm: Communicator, seed: int) -> None:
-    """A rank that has done its part may exit, while others still work."""
-    with comm:
-        if comm.rank == 0:
-            comm.send(np.ones(3), 1)
-            sys.exit(0)
-        if comm.rank == 1:
-            same(comm.recv(np.empty(3), 0), np.ones(3), seed)
-        if comm.rank > 0:
-            rest = np.ones(2)
-            (comm.send if comm.rank == 1 else comm.recv)(rest, 3 - comm.rank)
-    print("in order")
-
-
-def interrupted(comm: Communicator, seed: int) -> None:
-    """Ctrl-C ends a wait; the others hear of it."""
-    # A shell has its jobs in the background ignore it, and what they start inherits that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with comm:
-            if comm.rank == 0:
-                threading.Timer(1, signal.raise_signal, [signal.SIGINT]).start()
-                comm.recv(np.empty(1), 1)
-            else:
-                comm.barrier()
-    except (KeyboardInterrupt, hetcomm.AbortedError) as error:
-        print(type(error).__name__, error)
-
-
-def set_up_fails(comm: Communicator, seed: int) -> None:
-    """The others hear why, though the rank that serves the store ends at once."""
-    if comm.rank == 1:
-        os.environ["HETCOMM_SELECT"] = "all_reduce=ring"
-    try:
-        Communicator.from_env(timeout=20)
-    except hetcomm.Error as error:
-        assert "selection table" in str(error), error
-        print("heard")
-    os._exit(0)
-
-
-def one_leaves_with_an_error(comm: Communicator, seed: int) -> None:
-    """The `with` of one rank ends by an exception, of which the others hear."""
-    try:
-        with comm:
-            if comm.rank == 0:
-                raise RuntimeError("lost the data")
-            comm.all_reduce(np.ones(3))
-    except hetcomm.Error as error:
-        assert "lost the data" in str(error), error
-        print("heard", type(error).__name__)
-    except RuntimeError as error:
-        print("raised", error)
 
 
 def devices(comm: Communicator, seed: int) -> None:
@@ -543,15 +362,6 @@ def ends_after_split(comm: Communicator, seed: int) -> None:
     print("made")  # in one piece: mpiexec mixes what ranks print
 
 
-def dies_before_split(comm: Communicator, seed: int) -> None:
-    if comm.rank == 1:
-        os._exit(0)
-    try:
-        comm.split(0)
-    except hetcomm.PeerFailedError as error:
-        print(error)
-
-
 def from_mpi(comm: Communicator, seed: int) -> None:
     """A communicator of some ranks of MPI, in another order; MPI goes on beside it."""
     from mpi4py import MPI
@@ -569,17 +379,10 @@ def from_mpi(comm: Communicator, seed: int) -> None:
     print("done")
 
 
-def too_few(comm: Communicator, seed: int) -> None:
-    """A group of one rank more than there are."""
-    try:
-        Communicator(comm._store, comm.rank, comm.size + 1, name="more", timeout=2.0)
-    except hetcomm.TimeoutError as error:
-        print(error)
-
-
 def main(name: str, *arguments: str) -> None:
+    program = globals().get(name) or getattr(failing_programs, name)
     with Communicator.from_env(timeout=60) as comm:
-        globals()[name](comm, *map(int, arguments))
+        program(comm, *map(int, arguments))
 
 
 if __name__ == "__main__":
