@@ -37,6 +37,8 @@ void bind(py::module_& module) {
       "Base of every hetcomm error. Attributes: rank (who noticed), peer (whom it concerns), op, "
       "step; -1 or empty where not applicable.",
       PyExc_RuntimeError, nullptr);
+  for (const char* name : {"rank", "peer", "step"}) py::setattr(base, name, py::int_(-1));
+  py::setattr(base, "op", py::str());
   module.add_object("Error", py::reinterpret_borrow<py::object>(base));
   const ExceptionRow rows[] = {
       {Code::invalid_argument, "InvalidArgumentError", PyExc_ValueError},

@@ -1,0 +1,21 @@
+# What `hetcomm` offers. At run time each name is loaded at its first use.
+
+from hetcomm._core import AbortedError as AbortedError
+from hetcomm._core import Error as Error
+from hetcomm._core import InvalidArgumentError as InvalidArgumentError
+from hetcomm._core import PeerFailedError as PeerFailedError
+from hetcomm._core import Store as Store
+from hetcomm._core import TimeoutError as TimeoutError
+from hetcomm._core import TransportError as TransportError
+from hetcomm._core import VendorError as VendorError
+from hetcomm.backend import deregister_buffer as deregister_buffer
+from hetcomm.backend import register_buffer as register_buffer
+from hetcomm.backend import trace as trace
+from hetcomm.communicator import Communicator as Communicator
+from hetcomm.rendezvous import PrefixStore as PrefixStore
+from hetcomm.shared import shared_empty as shared_empty
+from hetcomm.tcp_store import TcpStore as TcpStore
+from hetcomm.tcp_store import TcpStoreServer as TcpStoreServer
+from hetcomm.work import Work as Work
+
+__version__: str

@@ -1,0 +1,54 @@
+"""What type checkers are told is what there is."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import hetcomm
+from hetcomm import _core
+
+FOLDER = Path(hetcomm.__file__).parent
+
+
+def parsed(name: str) -> list[ast.stmt]:
+    return ast.parse((FOLDER / name).read_text()).body
+
+
+def test_every_public_name_is_typed_where_it_comes_from() -> None:
+    homes = {
+        alias.asname: (node.module, alias.name)
+        for node in parsed("__init__.pyi")
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {*homes, "__version__"} == set(hetcomm.__all__)
+    for name, (module, original) in homes.items():
+        assert module is not None
+        assert getattr(import_module(module), original) is getattr(hetcomm, name)
+
+
+CLASSES = [node for node in parsed("_core.pyi") if isinstance(node, ast.ClassDef)]
+
+
+@pytest.mark.parametrize("node", CLASSES, ids=lambda node: node.name)
+def test_classes_of_the_core_are_as_their_stub_says(node: ast.ClassDef) -> None:
+    real = getattr(_core, node.name)
+    bases = [ast.unparse(base).removeprefix("builtins.") for base in node.bases]
+    assert bases in ([base.__name__ for base in real.__bases__], [])
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign):
+            assert type(getattr(real, ast.unparse(member.target))).__name__ == ast.unparse(
+                member.annotation
+            )
+        elif isinstance(member, ast.FunctionDef) and node.name != "Store":  # which is derived from
+            assert hasattr(real, member.name)
+            assert isinstance(getattr(real, member.name), property) == bool(member.decorator_list)
+
+
+def test_errors_of_python_have_the_attributes_too() -> None:
+    error = hetcomm.InvalidArgumentError("expected")
+    assert (error.rank, error.peer, error.op, error.step) == (-1, -1, "", -1)
