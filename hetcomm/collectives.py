@@ -38,7 +38,8 @@ def _rows(sizes: Sequence[int] | None) -> list[int]:
 
 
 class Collectives:
-    """What the ranks of a communicator do together; see Communicator."""
+    """What the ranks of a communicator do together; see Communicator. Parameters may be given by
+    position."""
 
     _core: _core.Communicator
     _collective: Any
