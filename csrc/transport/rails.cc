@@ -49,6 +49,17 @@ struct Shared {
   std::list<Divided> divided;  // whose requests stay where they are
   std::vector<std::weak_ptr<Links>> closing;
   uint32_t busy_turns = kBusyTurns;  // to look at all rails
+
+  Divided& begin(Request& whole, const std::vector<size_t>& sizes) {
+    whole = Request();
+    whole.done = false;
+    busy_turns = kBusyTurns;
+    Divided& made = divided.emplace_back();
+    made.whole = &whole;
+    made.sizes = sizes;
+    made.parts.resize(sizes.size());
+    return made;
+  }
 };
 
 class RailsLink : public Link {
@@ -65,14 +76,8 @@ class RailsLink : public Link {
             Request& request) override {
     std::vector<size_t> sizes = divide(bytes, bandwidths_);
     if (sizes.size() == 1) return links_->front()->send(tag, data, bytes, memory, request);
-    request = Request();
-    request.done = false;
-    Divided& divided = shared_->divided.emplace_back();
-    divided.whole = &request;
-    divided.parts.resize(sizes.size());
-    divided.sizes = sizes;
+    Divided& divided = shared_->begin(request, sizes);
     divided.links = links_;
-    shared_->busy_turns = kBusyTurns;
     const auto* from = static_cast<const std::byte*>(data);
     for (size_t rail = 0; rail < sizes.size(); from += sizes[rail], ++rail) {
       (*links_)[rail]->send(tag ^ mark_, from, sizes[rail], memory, divided.parts[rail]);
@@ -180,14 +185,8 @@ void Rails::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKi
                  Request& request) {
   std::vector<size_t> sizes = divide(bytes, bandwidths_);
   if (sizes.size() == 1) return first().recv(tag, mask, data, bytes, memory, request);
-  request = Request();
-  request.done = false;
-  Divided& divided = shared_->divided.emplace_back();
-  divided.whole = &request;
-  divided.parts.resize(sizes.size());
-  divided.sizes = sizes;
+  Divided& divided = shared_->begin(request, sizes);
   divided.tag = tag ^ mark_;
-  shared_->busy_turns = kBusyTurns;
   auto* into = static_cast<std::byte*>(data);
   for (size_t rail = 0; rail < sizes.size(); into += sizes[rail], ++rail) {
     transports_[rail]->recv(divided.tag, mask, into, sizes[rail], memory, divided.parts[rail]);
