@@ -246,3 +246,16 @@ def fork(body: Callable[[], None]) -> int:
         finally:
             os._exit(status)
     return child
+
+
+def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) -> None:
+    """All cases in sequence in one lane, then what they left in memory."""
+
+    def member_body(member: int) -> None:
+        for sequence, case in enumerate(cases):
+            islands[member].start(lane, case.call(member, sequence))
+            islands[member].wait([lane])
+
+    together(len(islands), member_body)
+    for case in cases:
+        case.check()

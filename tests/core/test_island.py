@@ -22,6 +22,7 @@ from islands import (
     open_islands,
     random_case,
     reducible,
+    run_cases,
     together,
 )
 
@@ -39,19 +40,6 @@ def nothing_left_behind() -> Iterator[None]:
     while not (left := set(SHARED_MEMORY.glob("hetcomm-*"))) <= before and time.monotonic() < end:
         time.sleep(0.05)
     assert left <= before
-
-
-def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) -> None:
-    """All cases in sequence in one lane, then what they left in memory."""
-
-    def member_body(member: int) -> None:
-        for sequence, case in enumerate(cases):
-            islands[member].start(lane, case.call(member, sequence))
-            islands[member].wait([lane])
-
-    together(len(islands), member_body)
-    for case in cases:
-        case.check()
 
 
 @pytest.mark.parametrize("members", range(1, 9))

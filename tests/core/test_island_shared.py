@@ -18,6 +18,7 @@ from islands import (
     random_case,
     random_values,
     reducible,
+    run_cases,
     shared,
     together,
 )
@@ -37,17 +38,6 @@ class Pool:
         assert part.size == count, "the pool is too small"
         self._at += (count + 63) // 64 * 64
         return part
-
-
-def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) -> None:
-    def member_body(member: int) -> None:
-        for sequence, case in enumerate(cases):
-            islands[member].start(lane, case.call(member, sequence))
-            islands[member].wait([lane])
-
-    together(len(islands), member_body)
-    for case in cases:
-        case.check()
 
 
 def direct_calls(islands: list[_core.ShmIsland]) -> list[int]:
