@@ -121,20 +121,7 @@ def bench(
     job = rendezvous.job_of(os.environ)
     check_options(settings, files, job, ranks, cluster, order)
     page = Page(progress and not json and (job is None or job.rank == 0))
-    try:
-        with page:
-            if job is not None:
-                run_here(settings, page)
-            elif cluster is not None:
-                on_cluster(settings, cluster, order, page)
-            else:
-                start(settings, ranks or max(len(os.sched_getaffinity(0)), 2), page)
-    except (BenchError, ClusterError, _core.Error) as error:
-        if isinstance(error, _core.InvalidArgumentError):
-            raise
-        typer.echo(f"hetcomm bench: {error}", err=True)
-        status = 2 if isinstance(error, ClusterError) else rank.EXIT_FAILED
-        raise typer.Exit(status) from None
+    run_ranks("bench", settings, page, job, ranks, cluster, order)
     if job is None or job.rank == 0:
         finish(page, files, json)
 
@@ -169,7 +156,34 @@ def check_options(
     settings.cases(2 if size is None else size)
 
 
-def run_here(settings: Settings, page: Page, work: rank.Work = rank.run) -> None:
+def run_ranks(
+    command: str,
+    settings: Settings,
+    page: Page,
+    job: rendezvous.Job | None,
+    ranks: int | None,
+    cluster: Path | None,
+    order: str | None,
+    work: rank.Work = rank.run,
+) -> None:
+    """As a rank of the job, on the emulated cluster or on this host. A failure ends the command."""
+    try:
+        with page:
+            if job is not None:
+                run_here(settings, page, work)
+            elif cluster is not None:
+                on_cluster(settings, cluster, order, page)
+            else:
+                start(settings, ranks or max(len(os.sched_getaffinity(0)), 2), page)
+    except (BenchError, ClusterError, _core.Error) as error:
+        if isinstance(error, _core.InvalidArgumentError):
+            raise
+        typer.echo(f"hetcomm {command}: {error}", err=True)
+        status = 2 if isinstance(error, ClusterError) else rank.EXIT_FAILED
+        raise typer.Exit(status) from None
+
+
+def run_here(settings: Settings, page: Page, work: rank.Work) -> None:
     """As a rank of a job. What another rank has told all of is said by rank 0 alone."""
     meeting = Meeting.of_job(os.environ, settings.timeout)
     assert meeting is not None

@@ -11,13 +11,10 @@ import typer
 from rich.console import Console
 
 from hetcomm import _core, rendezvous
-from hetcomm.bench import rank
-from hetcomm.bench.command import check_options, on_cluster, run_here, start
-from hetcomm.bench.error import BenchError
+from hetcomm.bench.command import check_options, run_ranks
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings, parse_sizes
-from hetcomm.emulate import ClusterError
 from hetcomm.tune.measure import COLLECTIVES, run
 from hetcomm.tune.table import show
 
@@ -91,20 +88,7 @@ def tune(
             f"expected a folder {output.absolute().parent}, there is none; make it"
         )
     page = Result(progress and (job is None or job.rank == 0))
-    try:
-        with page:
-            if job is not None:
-                run_here(settings, page, run)
-            elif cluster is not None:
-                on_cluster(settings, cluster, order, page)
-            else:
-                start(settings, ranks or max(len(os.sched_getaffinity(0)), 2), page)
-    except (BenchError, ClusterError, _core.Error) as error:
-        if isinstance(error, _core.InvalidArgumentError):
-            raise
-        typer.echo(f"hetcomm tune: {error}", err=True)
-        status = 2 if isinstance(error, ClusterError) else rank.EXIT_FAILED
-        raise typer.Exit(status) from None
+    run_ranks("tune", settings, page, job, ranks, cluster, order, run)
     if job is None or job.rank == 0:
         output.write_text(page.profile)
         show(Console(width=None if sys.stdout.isatty() else 140), _core.Profile(page.profile))
