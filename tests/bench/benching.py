@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 BOUND = 120.0  # seconds; far above what any of them takes
 QUICK = ("--sizes", "8,1k", "--iterations", "6", "--turns", "2", "--warmup", "1")
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE")
 COMMAND = (sys.executable, "-P", "-m", "hetcomm", "bench")
+CLUSTER = Path(__file__).parents[2] / "examples/clusters/two-islands-interleaved.toml"
 
 
 def environment(**more: str) -> dict[str, str]:

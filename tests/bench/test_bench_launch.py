@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benching import BOUND, COMMAND, QUICK, backends_of, bench, environment, measured
+from benching import BOUND, CLUSTER, COMMAND, QUICK, backends_of, bench, environment, measured
 
 import hetcomm.bench.backends
-from hetcomm.emulate import ClusterError, load, run
 
-CLUSTER = Path(__file__).parents[2] / "examples/clusters/two-islands-interleaved.toml"
 BESIDE = os.path.dirname(sys.executable)
 
 
@@ -31,18 +29,6 @@ def mpiexec() -> str:
     if subprocess.run(command, timeout=BOUND, env=environment()).returncode != 0:
         pytest.skip("MPI itself does not run here")
     return found
-
-
-@pytest.fixture(scope="module")
-def namespaces() -> None:
-    """Skips where the kernel forbids namespaces, and only there."""
-    try:
-        with open(os.devnull, "w") as nowhere:
-            run(load(CLUSTER), ["true"], stdout=nowhere, timeout=30)
-    except ClusterError as error:
-        if "EPERM" not in error.got:
-            raise
-        pytest.skip(f"this machine forbids namespaces: {error}")
 
 
 def test_mpi_starts_by_itself(mpiexec: str) -> None:

@@ -1,26 +1,23 @@
 """`hetcomm tune` as a user runs it, and what the profile that it writes is for."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from benching import BOUND, bench, environment
+from benching import BOUND, CLUSTER, bench, environment
 from typer.testing import CliRunner
 
 from hetcomm import _core
 from hetcomm.cli import app
-from hetcomm.emulate import ClusterError, load, run
 from hetcomm.tcp_store import TcpStoreServer
 from hetcomm.tune.links import rounds_of, sizes_of
 from hetcomm.tune.profile import Measured
 
 TUNE = (sys.executable, "-P", "-m", "hetcomm", "tune")
 QUICK = ("--sizes", "64,64k", "--seconds", "0.001", "--timeout", "30")
-CLUSTER = Path(__file__).parents[2] / "examples/clusters/two-islands-interleaved.toml"
 
 
 @pytest.fixture(scope="module")
@@ -192,14 +189,7 @@ def test_every_rank_hears_at_once_that_there_is_no_profile() -> None:
         assert text == "InvalidArgumentError too little for a profile\n"
 
 
-def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
-    try:
-        with open(os.devnull, "w") as nowhere:
-            run(load(CLUSTER), ["true"], stdout=nowhere, timeout=30)
-    except ClusterError as error:
-        if "EPERM" not in error.got:
-            raise
-        pytest.skip(f"this machine forbids namespaces: {error}")
+def test_links_of_an_emulated_cluster(tmp_path: Path, namespaces: None) -> None:
     file = tmp_path / "cluster.profile"
     done = bench(file, "--cluster", CLUSTER, *QUICK, command=TUNE)
     assert done.returncode == 0, done.stderr
