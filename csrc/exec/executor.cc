@@ -88,7 +88,7 @@ Transport* Executor::nic_transport(const std::string& interface) {
 
 Transport* Executor::rails(const Transports::Nics& nics) {
   const auto held = lock();
-  return transports_.rails(nics, Paths::kRailsMark);
+  return transports_.rails(nics, Paths::kPart);
 }
 
 void Executor::wake(const std::string& address) const {

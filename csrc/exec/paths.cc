@@ -36,7 +36,7 @@ Link* Paths::link(int peer, Status& status) {
 
 int Paths::sender(uint64_t body) const {
   const uint64_t wanted = tag(peers_[rank_].communicator, 0, body);
-  const uint64_t mask = ~(kMessageHash | tag(0, kMaxRanks - 1, 0));
+  const uint64_t mask = ~(compared(true) | tag(0, kMaxRanks - 1, 0));
   const Transport* asked = nullptr;
   for (const PeerAddress& peer : peers_) {
     if (peer.transport == nullptr || peer.transport == asked) continue;
@@ -48,7 +48,7 @@ int Paths::sender(uint64_t body) const {
 
 bool Paths::arrived(int from, uint64_t body) const {
   const Transport* transport = peers_[from].transport;
-  return transport && transport->arrived(recv_tag(from, body), ~kMessageHash);
+  return transport && transport->arrived(recv_tag(from, body), ~compared(true));
 }
 
 std::string Paths::describe(int peer) const {

@@ -46,15 +46,18 @@ class Paths {
   void close(bool flush);
   bool closed() const;
 
-  // Tags of 64 bits: receiver's communicator 13, sender's rank 13, kind 1, then for a collective
-  // sequence 12, message number 12, call hash 13; for send/recv user tag 32, call hash 5. A receive
-  // ignores the call hash when it matches and compares it afterwards, so that ranks which disagree
-  // about the call find out instead of waiting for a message that never comes.
+  // Tags of 64 bits: receiver's communicator 12, part of a divided message 1, sender's rank 13,
+  // kind 1, then for a collective sequence 12, message number 12, call hash 13; for send/recv user
+  // tag 32, call hash 5. A receive ignores the call hash, and whether it is a part, when it matches
+  // and compares them afterwards, so that ranks which disagree about the call find out instead of
+  // waiting for a message that never comes.
   static constexpr int kMaxRanks = 1 << 13;
-  static constexpr uint32_t kMaxCommunicators = 1 << 13;
+  static constexpr uint32_t kMaxCommunicators = 1 << 12;
+  static constexpr uint64_t kPart = uint64_t{1} << 51;  // see make_rails()
   static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
-  // Of the call hash in both kinds of tags; see make_rails().
-  static constexpr uint64_t kRailsMark = 1;
+  static constexpr uint64_t compared(bool message) {
+    return kPart | (message ? kMessageHash : kCollectiveHash);
+  }
   static_assert(kDtypes <= kMessageHash + 1, "the call hash of a message is its dtype");
   uint64_t send_tag(int to, uint64_t body) const {
     return tag(peers_[to].communicator, rank_, body);
@@ -74,7 +77,7 @@ class Paths {
 
  private:
   static uint64_t tag(uint32_t communicator, int sender, uint64_t body) {
-    return static_cast<uint64_t>(communicator) << 51 | static_cast<uint64_t>(sender) << 38 | body;
+    return static_cast<uint64_t>(communicator) << 52 | static_cast<uint64_t>(sender) << 38 | body;
   }
 
   int rank_;

@@ -45,9 +45,8 @@ void Run::post(int index) {
   if (step.kind == StepKind::send) {
     link->send(paths_->send_tag(step.peer, body), address(range), bytes, memory, request);
   } else {
-    const uint64_t ignored = message ? Paths::kMessageHash : Paths::kCollectiveHash;
-    paths_->transport(step.peer)->recv(paths_->recv_tag(step.peer, body), ~ignored, address(range),
-                                       bytes, memory, request);
+    paths_->transport(step.peer)->recv(paths_->recv_tag(step.peer, body), ~Paths::compared(message),
+                                       address(range), bytes, memory, request);
   }
 }
 
@@ -70,7 +69,7 @@ Status Run::verify(int index, const Request& request) const {
   const bool message = is_message(plan_->spec.collective);
   const uint64_t wanted =
       message ? call_.dtype & Paths::kMessageHash : hash_ & Paths::kCollectiveHash;
-  const uint64_t got = request.tag & (message ? Paths::kMessageHash : Paths::kCollectiveHash);
+  const uint64_t got = request.tag & Paths::compared(message);
   const size_t bytes = static_cast<size_t>(step.target.count) * element_;
   if (got == wanted && request.bytes == bytes) return Status();
   Status::Details details;

@@ -80,7 +80,7 @@ class RailsLink : public Link {
     divided.links = links_;
     const auto* from = static_cast<const std::byte*>(data);
     for (size_t rail = 0; rail < sizes.size(); from += sizes[rail], ++rail) {
-      (*links_)[rail]->send(tag ^ mark_, from, sizes[rail], memory, divided.parts[rail]);
+      (*links_)[rail]->send(tag | mark_, from, sizes[rail], memory, divided.parts[rail]);
     }
   }
 
@@ -151,8 +151,11 @@ class Rails : public Transport {
   void give_up(Divided& divided);
   void complete(const Divided& divided) const;
   bool collect();
-  // What a receive got instead may be a whole message, or a part of one of another size or call:
-  // then nothing may come for the other parts.
+  // What a receive got instead may be a whole message: then nothing may come for the other parts.
+  bool is_part(const Divided& divided, const Request& part) const {
+    return divided.links || (part.tag & mark_) != 0;
+  }
+  // Or a part of a message of another size or call.
   static bool is_expected(const Divided& divided, size_t part);
 
   std::vector<Transport*> transports_;
@@ -186,7 +189,7 @@ void Rails::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKi
   std::vector<size_t> sizes = divide(bytes, bandwidths_);
   if (sizes.size() == 1) return first().recv(tag, mask, data, bytes, memory, request);
   Divided& divided = shared_->begin(request, sizes);
-  divided.tag = tag ^ mark_;
+  divided.tag = tag | mark_;
   auto* into = static_cast<std::byte*>(data);
   for (size_t rail = 0; rail < sizes.size(); into += sizes[rail], ++rail) {
     transports_[rail]->recv(divided.tag, mask, into, sizes[rail], memory, divided.parts[rail]);
@@ -219,8 +222,11 @@ void Rails::give_up(Divided& divided) {
 }
 
 void Rails::look_after(Divided& divided) {
-  for (size_t part = 0; part < divided.parts.size(); ++part) {
-    if (divided.parts[part].done && !is_expected(divided, part)) return give_up(divided);
+  for (const Request& part : divided.parts) {
+    if (!part.done) continue;
+    // Where a part is too long, the others are on their way, and their sender waits for them.
+    const bool failed = !part.status.ok() && part.status.code() != Code::invalid_argument;
+    if (failed || !is_part(divided, part)) return give_up(divided);
   }
 }
 
@@ -235,14 +241,14 @@ void Rails::complete(const Divided& divided) const {
   const size_t bytes = std::accumulate(divided.sizes.begin(), divided.sizes.end(), size_t{0});
   if (cause == nullptr) {
     whole.bytes = bytes;
-    whole.tag = divided.tag ^ mark_;
+    whole.tag = divided.tag & ~mark_;
   } else if (!cause->status.ok() && cause->status.code() != Code::invalid_argument) {
     whole.status = cause->status;
   } else if (cause->status.ok() && cause->tag != divided.tag) {
     whole.bytes = cause->bytes;
     whole.tag = cause->tag;
   } else {
-    whole.tag = cause->tag ^ mark_;
+    whole.tag = cause->tag & ~mark_;
     whole.status = Status(Code::invalid_argument,
                           "receive: expected a message of " + std::to_string(bytes) +
                               " bytes; got one of another size; both ranks must agree on the size");

@@ -24,10 +24,10 @@ std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths)
 // serve others as well; whoever owns them destroys them before this one. Both ends must have made
 // theirs of the same bandwidths in the same order.
 //
-// `mark`: a bit of the tags that receives leave out when they match, and compare afterwards. It is
-// flipped in the parts of a message, so that none is taken for a whole one. A receive must be for
-// as many bytes as the message has: what has another size or, in the bits left out, another tag
-// ends it with that tag and those bytes (perhaps of a part), or as an error.
+// `mark`: a bit that no sender has in its tags, and that receives leave out when they match and
+// compare afterwards. The parts of a message have it, so that none is taken for a whole one. A
+// receive must be for as many bytes as the message has: what has another size or, in the bits left
+// out, another tag ends it with that tag and those bytes (perhaps of a part), or as an error.
 std::unique_ptr<Transport> make_rails(std::vector<RailTransport> rails, uint64_t mark);
 
 // What connect() of such a transport takes: the peer's addresses, in the order of the rails.
