@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -209,7 +210,7 @@ def test_members_as_processes() -> None:
         assert island.direct_calls() > 2
         assert all((array == 0).all() for array in held)
 
-    children = [fork(lambda m=member: member_body(m)) for member in range(members)]  # type: ignore[misc]
+    children = [fork(partial(member_body, member)) for member in range(members)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * members
 
 

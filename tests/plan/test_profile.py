@@ -1,6 +1,7 @@
 """Profiles of measured speeds: their text, what they are of, what the cost model makes of them."""
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -183,7 +184,9 @@ def test_measured_links_count_instead_of_what_they_report() -> None:
         (lambda lines: [*lines, "barrier 8=1 16=2"], 13, '"barrier"'),
     ],
 )  # fmt: skip
-def test_a_malformed_text_is_refused_with_its_line(change, line: int, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_malformed_text_is_refused_with_its_line(
+    change: Callable[[list[str]], list[str]], line: int, said: str
+) -> None:
     with pytest.raises(_core.InvalidArgumentError) as refused:
         Profile("\n".join(change(text_of().splitlines())), "some.profile")
     message = str(refused.value)
