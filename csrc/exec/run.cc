@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/fnv.h"
 #include "device/reduce.h"
 
 namespace hetcomm {
@@ -40,7 +41,7 @@ int64_t place(const Range& range) { return static_cast<int64_t>(range.space) << 
 }  // namespace
 
 uint64_t hash(const CallDescriptor& call) {
-  uint64_t value = 0xcbf29ce484222325;
+  uint64_t value = kFnvBasis;
   for (uint64_t word : {call.sequence, call.count, uint64_t{call.collective} << 32 | call.root,
                         uint64_t{call.dtype} << 32 | call.op,
                         std::bit_cast<uint64_t>(call.factor + 0.0), call.history}) {

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "base/fnv.h"
 #include "base/status.h"
 
 namespace hetcomm {
@@ -112,10 +113,8 @@ std::vector<int> Profile::places(const Topology& topology) const {
 }
 
 std::string Profile::digest() const {
-  uint64_t value = 0xcbf29ce484222325;
-  for (unsigned char c : text()) value = (value ^ c) * 0x100000001b3;
   char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(fnv1a(text())));
   return digits;
 }
 

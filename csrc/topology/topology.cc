@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/fnv.h"
 #include "base/status.h"
 #include "topology/networks.h"
 #include "topology/rails.h"
@@ -100,12 +101,11 @@ void expect_one_vendor(const std::vector<RankInfo>& ranks) {
   }
 }
 
-// FNV-1a, 64 bits: the same on every machine, whatever its byte order.
 uint64_t hash(const std::vector<RankInfo>& ranks, const std::set<Unjoined>& unjoined) {
-  uint64_t value = 0xcbf29ce484222325;
+  uint64_t value = kFnvBasis;
   auto add = [&value](std::string text) {
     text += '\0';  // never part of the text, so it separates the ranks
-    for (unsigned char byte : text) value = (value ^ byte) * 0x100000001b3;
+    value = fnv1a(text, value);
   };
   for (const RankInfo& info : ranks) add(serialize(info));
   for (const Unjoined& one : unjoined) add(one.network + ' ' + one.address + ' ' + one.other);
