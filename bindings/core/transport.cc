@@ -94,6 +94,10 @@ void bind(py::module_& module) {
       .def(
           "close", [](BoundLink& self, bool flush) { self.link->close(flush); },
           py::arg("flush") = true)
+      .def_property_readonly("places", [](const BoundLink& self) { return self.link->places(); })
+      .def("move",
+           [](BoundLink& self, const std::vector<uint64_t>& places) { self.link->move(places); })
+      .def("open", [](BoundLink& self) { self.link->open(); })
       .def_property_readonly("closed", [](const BoundLink& self) { return self.link->closed(); })
       .def("describe", [](const BoundLink& self) { return self.link->describe(); });
 
@@ -120,10 +124,13 @@ void bind(py::module_& module) {
           py::arg("same_host"))
       .def(
           "connect",
-          [](const std::shared_ptr<BoundTransport>& self, const std::string& address, int peer) {
-            return BoundLink{self, self->transport->connect(address, peer)};
+          [](const std::shared_ptr<BoundTransport>& self, const std::string& address, int peer,
+             bool open) {
+            BoundLink made{self, self->transport->connect(address, peer)};
+            if (open) made.link->open();
+            return made;
           },
-          py::arg("address"), py::arg("peer_rank"))
+          py::arg("address"), py::arg("peer_rank"), py::arg("open") = true)
       .def(
           "recv",
           [](BoundTransport& self, uint64_t tag, const py::buffer& data, uint64_t mask) {

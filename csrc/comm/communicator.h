@@ -15,6 +15,7 @@
 #include "comm/engines.h"
 #include "comm/health.h"
 #include "comm/member.h"
+#include "comm/places.h"
 #include "comm/rail_check.h"
 #include "comm/store.h"
 #include "exec/executor.h"
@@ -170,6 +171,8 @@ class Communicator {
   void leave_out_failed_rails(const std::vector<Prepared>& prepared);
   void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
                const Deadline& deadline);
+  // Both ends of every link come to the same place.
+  void settle_places(Agreement& agreement, std::vector<Places> all);
   // The transport that leads to a peer, and what its connect() takes.
   PeerAddress peer_address(int peer, const Member& member, const Prepared& prepared) const;
   std::vector<Member> exchange(Store& store, const Member& mine, const Agreement& agreement);

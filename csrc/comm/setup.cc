@@ -20,6 +20,7 @@ namespace {
 // The stage in which all meet.
 const char* const kMeet = "agreed";
 constexpr auto kReserve = std::chrono::seconds(10);
+constexpr int kMostRounds = 20;  // in which groups that are set up at once come to terms
 
 std::string random_secret() {
   std::random_device random;
@@ -86,7 +87,7 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
                        executor_,  device_, [&](auto bound) { return agreement.failure(bound); }};
   };
   const std::vector<Prepared> prepared = prepare(island(), agreement);
-  const auto fingerprints = agreement.stage("ready", [&] {
+  const auto ready = agreement.stage("ready", [&] {
     leave_out_failed_rails(prepared);
     const auto planned = members[rank()].deterministic
                              ? std::make_shared<const Topology>(topology_->without_speeds())
@@ -95,16 +96,21 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
         planned, SelectionTable(members[rank()].table),
         CostParameters(members[rank()].deterministic ? nullptr : profile));
     connect(island(), prepared, first);
-    return std::to_string(topology_->fingerprint());
+    return Packer().put(topology_->fingerprint()).put(pack(queue_->paths->places())).take();
   });
+  std::vector<Places> places;
   for (int peer = 0; peer < size(); ++peer) {
-    if (fingerprints[peer] == fingerprints[rank()]) continue;
+    Unpacker from(ready[peer]);
+    const bool same = from.number() == topology_->fingerprint();
+    places.push_back(unpack_places(from.text(), size()));
+    if (same) continue;
     throw Error(Status(Code::peer_failed,
                        "rank " + std::to_string(peer) +
                            " derived another topology from the same facts; install the same "
                            "hetcomm version on every rank",
                        rank(), peer));
   }
+  settle_places(agreement, std::move(places));
   executor_->attach(queue_);
   if (health_) executor_->add(health_);
   log(LogLevel::info,
@@ -255,9 +261,32 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
   const int host = topology_->host_of(rank());
   const auto neighbours = static_cast<int>(topology_->hosts()[host].size());
   executor_->set_oversubscribed(neighbours > topology_->processors(host));
-  queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
-                                          executor_->no_transport());
+  {
+    const auto held = executor_->lock();
+    queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
+                                            executor_->no_transport());
+  }
   if (health_) health_->begin(contacts, setup.members[0].secret, deadline);
+}
+
+void Communicator::settle_places(Agreement& agreement, std::vector<Places> all) {
+  for (int round = 0; !agree(all); ++round) {
+    if (round == kMostRounds) {
+      throw Error(Code::transport,
+                  "group \"" + options_.name +
+                      "\": other groups of the same ranks are being set up all the "
+                      "time; make them one after the other");
+    }
+    const auto said = agreement.stage("places " + std::to_string(round), [&] {
+      const auto held = executor_->lock();
+      for (int peer = 0; peer < size(); ++peer) {
+        const auto next = next_places(all, rank(), peer, options_.name, round);
+        if (next) queue_->paths->move(peer, *next);
+      }
+      return pack(queue_->paths->places());
+    });
+    for (int peer = 0; peer < size(); ++peer) all[peer] = unpack_places(said[peer], size());
+  }
 }
 
 PeerAddress Communicator::peer_address(int peer, const Member& member,

@@ -9,10 +9,23 @@ Paths::Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> i
       streams_(device ? std::make_unique<Streams>(std::move(device)) : nullptr),
       island_(std::move(island)),
       no_transport_(std::move(no_transport)),
-      links_(peers_.size()) {}
+      links_(peers_.size()) {
+  for (size_t peer = 0; peer < peers_.size(); ++peer) {
+    const PeerAddress& to = peers_[peer];
+    if (static_cast<int>(peer) == rank_ || !to.transport || to.link_address.empty()) continue;
+    links_[peer] = to.transport->connect(to.link_address, static_cast<int>(peer));
+  }
+}
+
+std::vector<std::vector<uint64_t>> Paths::places() const {
+  std::vector<std::vector<uint64_t>> places;
+  for (const auto& link : links_) {
+    places.push_back(link ? link->places() : std::vector<uint64_t>());
+  }
+  return places;
+}
 
 Link* Paths::link(int peer, Status& status) {
-  if (links_[peer]) return links_[peer].get();
   if (peers_[peer].transport == nullptr) {
     status = no_transport_;
     return nullptr;
@@ -26,7 +39,7 @@ Link* Paths::link(int peer, Status& status) {
     return nullptr;
   }
   try {
-    links_[peer] = peers_[peer].transport->connect(peers_[peer].link_address, peer);
+    links_[peer]->open();
   } catch (const Error& error) {
     status = error.status();
     return nullptr;
@@ -52,7 +65,8 @@ bool Paths::arrived(int from, uint64_t body) const {
 }
 
 std::string Paths::describe(int peer) const {
-  return links_[peer] ? links_[peer]->describe() : "not connected yet";
+  const std::string carriers = links_[peer] ? links_[peer]->describe() : "";
+  return carriers.empty() ? "not connected yet" : carriers;
 }
 
 void Paths::close(bool flush) {

@@ -20,11 +20,12 @@ struct PeerAddress {
 };
 
 // How one rank reaches the others of its communicator: the engine of its island, and a link per
-// peer, made at first use. Owned by a communicator; used only under the executor's lock.
+// peer, opened at first use. Owned by a communicator; used only under the executor's lock.
 class Paths {
  public:
   // `island` may be null in an island of one; `no_transport` says why there is no transport, and
-  // link() fails with it; `device` is null for a rank whose buffers are host memory.
+  // link() fails with it; `device` is null for a rank whose buffers are host memory. Throws
+  // Error(transport) on an unusable address.
   Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
         std::shared_ptr<Device> device, Status no_transport);
 
@@ -38,7 +39,10 @@ class Paths {
   // the hash; -1 if there is none.
   int sender(uint64_t body) const;
   bool arrived(int from, uint64_t body) const;  // likewise, of this rank
-  // The link to a peer, or null with `status` set.
+  // See Link::places(), by peer; empty where there is no link.
+  std::vector<std::vector<uint64_t>> places() const;
+  void move(int peer, const std::vector<uint64_t>& places) { links_[peer]->move(places); }
+  // The link to a peer, opened, or null with `status` set.
   Link* link(int peer, Status& status);
   // "tcp over eth0", or "not connected yet".
   std::string describe(int peer) const;
@@ -52,8 +56,8 @@ class Paths {
   // and compares them afterwards, so that ranks which disagree about the call find out instead of
   // waiting for a message that never comes.
   static constexpr int kMaxRanks = 1 << 13;
-  static constexpr uint32_t kMaxCommunicators = 1 << 12;
-  static constexpr uint64_t kPart = uint64_t{1} << 51;  // see make_rails()
+  static constexpr uint32_t kMaxCommunicators = (1 << 12) - 1;  // see kTransportTags
+  static constexpr uint64_t kPart = uint64_t{1} << 51;          // see make_rails()
   static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
   static constexpr uint64_t compared(bool message) {
     return kPart | (message ? kMessageHash : kCollectiveHash);

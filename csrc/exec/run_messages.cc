@@ -28,9 +28,8 @@ void Run::post(int index) {
   request.done = false;
   --unposted_;
   Status status;
-  // To receive needs one as well: UCX pairs the n-th endpoint that a process makes for another with
-  // the n-th of that one for it. If only one made one now, the next group's would be paired with
-  // what is left of this group's.
+  // To receive needs one as well: to close it is what ends the receive of a long message whose
+  // sender is gone.
   Link* link = paths_->link(step.peer, status);
   // Why a peer cannot be reached may be on its way: it died, or has left.
   if (status.code() == Code::transport) return give_up(at_step(index, status));

@@ -84,6 +84,17 @@ class RailsLink : public Link {
     }
   }
 
+  std::vector<uint64_t> places() const override {
+    std::vector<uint64_t> places;
+    for (auto& link : *links_) places.push_back(link->places().front());
+    return places;
+  }
+  void move(const std::vector<uint64_t>& places) override {
+    for (size_t rail = 0; rail < places.size(); ++rail) (*links_)[rail]->move({places[rail]});
+  }
+  void open() override {
+    for (auto& link : *links_) link->open();
+  }
   void close(bool flush) override {
     for (auto& link : *links_) link->close(flush);
     shared_->closing.push_back(links_);
@@ -94,7 +105,7 @@ class RailsLink : public Link {
   std::string describe() const override {
     std::string text;
     for (auto& link : *links_) text += (text.empty() ? "" : " + ") + link->describe();
-    return text;
+    return links_->front()->describe().empty() ? "" : text;
   }
 
  private:

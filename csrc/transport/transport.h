@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/memory_kind.h"
 #include "base/status.h"
@@ -23,9 +24,18 @@ struct Request {
 
 // A point-to-point channel to one peer. Owned by one communicator. Messages with matching tags
 // arrive in the order in which they were sent. Not thread-safe: use under the transport's lock.
+//
+// The links between two transports have places, in which they are connected: 0, 1, ..., and one
+// for each rail. The two ends of a link live and end together, so before they open() it, its owners
+// agree on its places by move().
 class Link {
  public:
   virtual ~Link() = default;
+  virtual std::vector<uint64_t> places() const = 0;
+  virtual void move(const std::vector<uint64_t>& places) = 0;  // or the next ones that are free
+  // Before the first send, and before the first receive from the peer. Does not wait for it; again
+  // is harmless. Throws Error(transport) if nothing leads there.
+  virtual void open() = 0;
   // Starts sending; a small message may be complete on return (request.done). `memory` is what
   // `data` points to: nothing is guessed.
   virtual void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
@@ -36,8 +46,12 @@ class Link {
   virtual void close(bool flush) = 0;
   virtual bool closed() const = 0;
   // What carries the bytes, for people: "tcp over eth0", "rc over mlx5_0", "posix shared memory".
+  // Empty before open().
   virtual std::string describe() const = 0;
 };
+
+// Tags with all of these bits are the transports' own. Receives compare these bits.
+constexpr uint64_t kTransportTags = uint64_t{0xfff} << 52;
 
 // Some memory of a device, to ask about.
 struct MemorySample {
@@ -63,7 +77,7 @@ class Transport {
   // What a peer needs to connect here. A peer on the same host may use shared memory; for the
   // others an address is given that shared memory cannot be reached by.
   virtual std::string address(bool same_host) const = 0;
-  // Does not wait for the peer. Throws Error(transport) on an unusable address.
+  // A link in the next place, not opened. Throws Error(transport) on what is no address.
   virtual std::unique_ptr<Link> connect(const std::string& address, int peer_rank) = 0;
 
   // Receives the next message whose tag equals `tag` in the bits of `mask`. A longer message than

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from transport_peers import (
     BOUND,
+    OWN_TAGS,
     Child,
     Pair,
     child_begin_large_send,
@@ -104,7 +105,7 @@ class TransportConformance:
         for tag, mask, expected in [
             (0x2_0000_0000, high, 0x2_0000_0007),
             (0x0_0000_0007, low, 0x1_0000_0007),
-            (0, 0, 0x2_0000_0008),
+            (0, OWN_TAGS, 0x2_0000_0008),
         ]:
             receive = pair.b.recv(tag, into, mask=mask)
             finish(pair.both, [receive])
@@ -216,6 +217,75 @@ class TransportConformance:
         until(pair.both, lambda: pair.to_b.closed)
         pair.to_b.close(flush=False)  # again is harmless
         assert pair.to_b.closed
+
+    def connect(self, pair: Pair, later: int = 0) -> tuple[_core.Link, _core.Link]:
+        """From a to b and back, not opened, in the same places, `later` than need be."""
+        to_b = pair.a.connect(pair.b.address(self.same_host), 1, open=False)
+        to_a = pair.b.connect(pair.a.address(self.same_host), 0, open=False)
+        assert to_b.describe() == to_a.describe() == ""
+        while later > 0 or to_b.places != to_a.places:
+            places = [max(both) + later for both in zip(to_b.places, to_a.places, strict=True)]
+            to_b.move(places)
+            to_a.move(places)
+            later = 0
+        return to_b, to_a
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_links_live_apart(self, pair: Pair, seed: int) -> None:
+        """Whatever becomes of others, and whichever end opens, uses or closes which first: as by
+        groups of the same ranks."""
+        chance = random.Random(seed)
+        links = []
+
+        def turn() -> None:
+            for _ in range(chance.choice([0, 0, 1, 3, 50])):
+                chance.choice(pair.both).progress()
+
+        for _ in range(40):
+            what = chance.choice(["connect", "connect", "open", "use", "use", "close"])
+            if what == "connect" or not links:
+                pair.a.connect(pair.b.address(self.same_host), 1, open=False)  # and away
+                links.append(self.connect(pair, chance.choice([0, 0, 1, 4])))
+            elif what == "open":
+                chance.choice(chance.choice(links)).open()
+            elif what == "use":
+                ends = chance.choice(links)
+                for end in chance.sample(ends, 2):
+                    end.open()
+                    turn()
+                self.exchange(pair, *ends, chance.choice([8, 50_000, 1 << 20]))
+                assert ends[0].describe() == pair.to_b.describe()
+            else:
+                ends = links.pop(chance.randrange(len(links)))
+                for end in chance.sample(ends, 2):
+                    end.close(flush=chance.random() < 0.5)
+                    turn()
+                if chance.random() < 0.5:
+                    until(pair.both, lambda ends=ends: all(end.closed for end in ends))
+                del ends
+            turn()
+
+    @staticmethod
+    def exchange(pair: Pair, to_b: _core.Link, to_a: _core.Link, size: int) -> None:
+        data, intos = pattern(size, size), [bytearray(size) for _ in range(2)]
+        requests = [pair.a.recv(20, intos[0]), pair.b.recv(20, intos[1])]
+        requests += [link.send(20, data) for link in (to_b, to_a)]
+        finish(pair.both, requests)
+        for request in requests:
+            request.check()
+        assert intos == [data, data]
+
+    @pytest.mark.parametrize("flush", [True, False])
+    def test_what_is_closed_before_it_connects_is_closed(self, pair: Pair, flush: bool) -> None:
+        to_b, to_a = self.connect(pair)
+        to_b.open()
+        send = to_b.send(1, b"early")
+        assert not send.done
+        to_b.close(flush=flush)
+        until(pair.both, lambda: to_b.closed and send.done)
+        assert failed(send) != flush
+        to_a.close(flush=flush)
+        until(pair.both, lambda: to_a.closed)
 
     def test_close_without_flush_cancels_sends(self, pair: Pair) -> None:
         sends = [pair.to_b.send(1, bytearray(8 << 20)) for _ in range(4)]

@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 
 from hetcomm import _core
 
+OWN_TAGS = 0xFFF << 52  # of transports; whoever receives anything compares these bits
 BOUND = 30.0  # seconds; far above what anything here takes, so that a hang fails
 
 
@@ -65,7 +66,7 @@ def child_echo(transport: _core.Transport, link: _core.Link, connection: Connect
     """Sends back every message under its tag + 1 until an empty one arrives, then closes."""
     while True:
         buffer = bytearray(8 << 20)
-        receive = transport.recv(0, buffer, mask=0)
+        receive = transport.recv(0, buffer, mask=OWN_TAGS)
         assert transport.wait([receive], BOUND)
         receive.check()
         if receive.bytes == 0:

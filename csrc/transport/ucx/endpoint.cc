@@ -6,6 +6,8 @@
 #include <regex>
 #include <vector>
 
+#include "transport/ucx/remote.h"
+
 namespace hetcomm {
 namespace {
 
@@ -73,25 +75,49 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
   }
 }
 
-Endpoint::Endpoint(UcxWorker& worker, const void* address, int peer_rank)
-    : ucx_(worker.ucx), worker_(worker), peer_(peer_rank), over_(worker.over) {
+Endpoint::Endpoint(UcxWorker& worker, Remote& remote, uint64_t place, int peer_rank)
+    : ucx_(worker.ucx),
+      worker_(worker),
+      remote_(remote),
+      place_(place),
+      peer_(peer_rank),
+      over_(worker.over) {}
+
+void Endpoint::open() {
+  if (stage_ == Stage::waiting) remote_.make_up_to(place_);
+  if (handle_ == nullptr) throw Error(failure_);
+}
+
+void Endpoint::make(const std::vector<uint64_t>& address) {
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  parameters.address = static_cast<const ucp_address_t*>(address);
+  parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler = {&Endpoint::on_error, this};
-  ucs_status_t status = ucx_.ucp_ep_create(worker.handle, &parameters, &handle_);
-  if (status != UCS_OK) {
-    throw Error(
-        Status(Code::transport,
-               "cannot connect" + over_ +
-                   ": expected a peer that a network interface here "
-                   "leads to; got " +
-                   ucx_.ucs_status_string(status) +
-                   "; check HETCOMM_SOCKET_IFNAME, UCX_TLS and UCX_NET_DEVICES on both sides",
-               -1, peer_));
-  }
+  const ucs_status_t status = ucx_.ucp_ep_create(worker_.handle, &parameters, &handle_);
+  stage_ = Stage::open;
+  worker_.advances = true;
+  if (status == UCS_OK) return tell(Notice::here);
+  stage_ = Stage::closed;
+  handle_ = nullptr;
+  failure_ = Status(Code::transport,
+                    "cannot connect" + over_ +
+                        ": expected a peer that a network interface here leads to; got " +
+                        ucx_.ucs_status_string(status) +
+                        "; check HETCOMM_SOCKET_IFNAME, UCX_TLS and UCX_NET_DEVICES on both sides",
+                    -1, peer_);
+}
+
+// As a message with a tag: with an active one, UCX would look for the other end by itself.
+void Endpoint::tell(Notice::Kind kind) {
+  notice_ = {kind, worker_.id, place_};
+  post(kTransportTags, &notice_, sizeof notice_, MemoryKind::host, telling_);
+}
+
+void Endpoint::hear(Notice::Kind notice) {
+  (notice == Notice::here ? met_ : through_) = true;
+  worker_.advances = true;
 }
 
 void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
@@ -100,8 +126,33 @@ void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
   if (!failure_.ok() || stage_ != Stage::open) {
     request.status =
         failure_.ok() ? Status(Code::aborted, "send on a closed link", -1, peer_) : failure_;
-    return;
+  } else if (met_ && held_.empty()) {
+    post(tag, data, bytes, memory, request);
+  } else {
+    held_.push_back({tag, data, bytes, memory, &request});
+    request.done = false;
   }
+}
+
+void Endpoint::release() {
+  for (const Held& held : held_) {
+    held.request->done = true;
+    post(held.tag, held.data, held.bytes, held.memory, *held.request);
+  }
+  held_.clear();
+}
+
+void Endpoint::drop_held() {
+  for (const Held& held : held_) {
+    held.request->status =
+        failure_.ok() ? Status(Code::aborted, "send: the link was closed", -1, peer_) : failure_;
+    held.request->done = true;
+  }
+  held_.clear();
+}
+
+void Endpoint::post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
+                    Request& request) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -122,6 +173,7 @@ void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
 void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
   --self->sending_;
+  if (self->stage_ == Stage::closed) self->worker_.advances = true;
   if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
     if (status != UCS_OK) {
       request->status = self->failure_.ok() || status == UCS_ERR_CANCELED
@@ -136,40 +188,61 @@ void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
 
 void Endpoint::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
   auto* self = static_cast<Endpoint*>(endpoint);
+  self->worker_.advances = true;
   self->failure_ = ucx_failure(self->ucx_, status, "link" + self->over_, self->peer_);
 }
 
 void Endpoint::close(bool flush) {
-  if (stage_ == Stage::open) ++worker_.closing;
-  if (stage_ == Stage::open && flush && failure_.ok()) {
-    ucp_request_param_t parameters{};
-    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    parameters.cb.send = &Endpoint::on_flushed;
-    parameters.user_data = this;
-    void* pending = ucx_.ucp_ep_flush_nbx(handle_, &parameters);
-    stage_ = UCS_PTR_IS_PTR(pending) ? Stage::flushing : Stage::flushed;
-  } else if (stage_ == Stage::open || stage_ == Stage::flushing || stage_ == Stage::flushed) {
-    if (!flush || !failure_.ok()) begin_close(true);
-  }
+  if (stage_ == Stage::waiting) stage_ = Stage::closed;
+  if (left_ || stage_ == Stage::closing || stage_ == Stage::closed) return;
+  worker_.advances = true;
+  if (stage_ == Stage::open) stage_ = Stage::draining;
+  if (flush && failure_.ok()) return advance();
+  drop_held();
+  // While they connect, UCX would take the other end for that of the next one.
+  left_ = failure_.ok() && !met_;
+  if (!left_) begin_close();
+}
+
+void Endpoint::begin_flush() {
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.cb.send = &Endpoint::on_flushed;
+  parameters.user_data = this;
+  void* pending = ucx_.ucp_ep_flush_nbx(handle_, &parameters);
+  stage_ = UCS_PTR_IS_PTR(pending) ? Stage::flushing : Stage::flushed;
 }
 
 void Endpoint::on_flushed(void* flush, ucs_status_t, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
+  self->worker_.advances = true;
   if (self->stage_ == Stage::flushing) self->stage_ = Stage::flushed;
   self->ucx_.ucp_request_free(flush);
 }
 
 void Endpoint::advance() {
-  if (stage_ == Stage::flushing && !failure_.ok()) begin_close(true);
-  if (stage_ == Stage::flushed) begin_close(!failure_.ok());
+  if (stage_ == Stage::waiting || stage_ == Stage::closing || stage_ == Stage::closed) return;
+  if (!failure_.ok()) {
+    drop_held();
+    if (stage_ != Stage::open) begin_close();
+    return;
+  }
+  if (met_) release();
+  if (stage_ == Stage::draining && met_) begin_flush();
+  if (stage_ == Stage::flushed) {
+    tell(Notice::through);
+    stage_ = Stage::parting;
+    left_ = true;
+  }
+  if (stage_ == Stage::parting && telling_.done && through_) begin_close();
 }
 
-void Endpoint::begin_close(bool force) {
+void Endpoint::begin_close() {
   carriers_ = carriers();
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;  // else UCX keeps it, and its sockets, for ever
   parameters.cb.send = &Endpoint::on_closed;
   parameters.user_data = this;
   stage_ = Stage::closing;
@@ -180,11 +253,14 @@ void Endpoint::begin_close(bool force) {
 void Endpoint::on_closed(void* close, ucs_status_t, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
   self->stage_ = Stage::closed;
+  self->worker_.advances = true;
   self->ucx_.ucp_request_free(close);
 }
 
 void Endpoint::detach() {
-  if (stage_ != Stage::closing && stage_ != Stage::closed) begin_close(true);
+  held_.clear();
+  const bool made = stage_ != Stage::waiting;
+  if (made && stage_ != Stage::closing && stage_ != Stage::closed) begin_close();
   stage_ = Stage::closed;
 }
 

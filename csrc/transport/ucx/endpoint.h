@@ -1,6 +1,9 @@
 #pragma once
 
+#include <deque>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "transport/transport.h"
 #include "transport/ucx/library.h"
@@ -29,13 +32,26 @@ class Flights {
   Flight anchor_{nullptr, 0, &anchor_, &anchor_};
 };
 
+// What an endpoint tells the other end of itself.
+struct Notice {
+  enum Kind : uint64_t { here, through };
+  Kind kind = here;
+  uint64_t transport = 0;
+  uint64_t place = 0;
+};
+
+class Endpoint;
+class Remote;
+
 // What the endpoints of one transport share. Owned by the transport.
 struct UcxWorker {
   const UcxLibrary& ucx;
+  const uint64_t id;       // of the transport
   const std::string over;  // " over eth0" where it uses one interface, else empty
   ucp_worker_h handle = nullptr;
   Flights flights;
-  int closing = 0;  // endpoints that have begun to close and are still listed
+  std::vector<std::shared_ptr<Endpoint>> endpoints;  // that UCX has
+  bool advances = false;                             // one of them has a next step
 };
 
 // What a message is told about its memory.
@@ -45,28 +61,52 @@ ucs_memory_type_t ucx_memory_type(MemoryKind memory);
 Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string& what,
                    int peer = -1);
 
-// One UCX endpoint. Shared by its Link and the transport, which keeps it until UCX is through with
-// it, and detaches it when the transport itself goes. Not thread-safe.
+// One UCX endpoint. Shared by its Link and, once made, the transport, which keeps it until UCX is
+// through with it, and detaches it when the transport itself goes. Not thread-safe.
+//
+// It tells the other end that it is there, see Remote, and holds sends back until it has been told
+// the same: UCX would otherwise answer to a long message by an endpoint of its own, out of order.
+// When it is closed in peace, it tells that it is through, and goes when the other end is as well:
+// until then UCX may need it for what that one sends.
 class Endpoint {
  public:
-  Endpoint(UcxWorker& worker, const void* address, int peer_rank);  // throws Error(transport)
+  Endpoint(UcxWorker& worker, Remote& remote, uint64_t place, int peer_rank);
 
+  uint64_t place() const { return place_; }
+  void open();  // see Link::open()
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void close(bool flush);
-  // The next step of closing, if any. Called outside UCX's callbacks.
+  // The next steps, if any. Called outside UCX's callbacks.
   void advance();
-  bool closed() const { return stage_ == Stage::closed; }
+  void hear(Notice::Kind notice);  // from the other end
+  bool closed() const { return left_ || stage_ == Stage::closed; }
   // UCX will not call back any more.
-  bool finished() const { return closed() && sending_ == 0; }
+  bool finished() const { return stage_ == Stage::closed && sending_ == 0; }
   // Closes at once; the worker is about to be destroyed.
   void detach();
   std::string describe() const;
 
  private:
-  // flushing: sent data drains. flushed: to be closed. closing: UCX lets go of it.
-  enum class Stage { open, flushing, flushed, closing, closed };
+  friend class Remote;
+  struct Held {
+    uint64_t tag;
+    const void* data;
+    size_t bytes;
+    MemoryKind memory;
+    Request* request;
+  };
+  // waiting: UCX does not have it yet. draining: until the other end is there, and nothing is held
+  // back. flushing: sent data drains. parting: until the other end is through. closing: UCX lets go
+  // of it.
+  enum class Stage { waiting, open, draining, flushing, flushed, parting, closing, closed };
 
-  void begin_close(bool force);
+  void make(const std::vector<uint64_t>& address);  // what is wrong with it, open() says
+  void tell(Notice::Kind notice);
+  void release();
+  void post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
+  void drop_held();  // with what is wrong, or as given up
+  void begin_flush();
+  void begin_close();
   std::string carriers() const;
   std::string printed_carriers() const;
   static void on_sent(void* flight, ucs_status_t status, void* endpoint);
@@ -76,11 +116,19 @@ class Endpoint {
 
   const UcxLibrary& ucx_;
   UcxWorker& worker_;  // not used once closed
+  Remote& remote_;     // likewise
+  const uint64_t place_;
+  bool met_ = false;      // the other end is here
+  bool through_ = false;  // the other end
+  bool left_ = false;     // the owner is through with it
+  std::deque<Held> held_;
+  Notice notice_;  // that is told
+  Request telling_;
   ucp_ep_h handle_ = nullptr;
   const int peer_;
   const std::string over_;  // see UcxWorker
   int sending_ = 0;         // sends that UCX will complete
-  Stage stage_ = Stage::open;
+  Stage stage_ = Stage::waiting;
   Status failure_;
   std::string carriers_;  // once closed
 };

@@ -1,48 +1,55 @@
 #include "transport/ucx/ucx.h"
 
 #include <cstring>
+#include <map>
+#include <random>
 #include <vector>
 
+#include "base/fnv.h"
 #include "base/log.h"
-#include "transport/ucx/endpoint.h"
 #include "transport/ucx/library.h"
 #include "transport/ucx/memory_domains.h"
+#include "transport/ucx/remote.h"
 #include "transport/ucx/settings.h"
 
 namespace hetcomm {
 namespace {
 
-// An address as it travels: what it is, who wrote it, and a checksum, because UCX itself trusts
-// any bytes.
+// An address as it travels: what it is, who wrote it, whose it is, and a checksum, because UCX
+// itself trusts any bytes.
 struct AddressHeader {
   char magic[8] = {'h', 'e', 't', 'c', '.', 'u', 'c', 'x'};
+  uint64_t transport = 0;
   uint32_t library_version = 0;
   uint32_t bytes = 0;
   uint64_t checksum = 0;
 };
 
-uint64_t checksum(const char* data, size_t bytes) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325;
-  for (size_t i = 0; i < bytes; ++i) {
-    hash = (hash ^ static_cast<unsigned char>(data[i])) * 0x100000001b3;
-  }
-  return hash;
+uint64_t random_id() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
 }
 
 class UcxLink : public Link {
  public:
-  explicit UcxLink(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  UcxLink(Remote& remote, int peer_rank) : remote_(remote), endpoint_(remote.add(peer_rank)) {}
   ~UcxLink() override { endpoint_->close(false); }
 
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
             Request& request) override {
     endpoint_->send(tag, data, bytes, memory, request);
   }
+  std::vector<uint64_t> places() const override { return {endpoint_->place()}; }
+  void move(const std::vector<uint64_t>& places) override {
+    endpoint_ = remote_.move(endpoint_, places.front());
+  }
+  void open() override { endpoint_->open(); }
   void close(bool flush) override { endpoint_->close(flush); }
   bool closed() const override { return endpoint_->closed(); }
   std::string describe() const override { return endpoint_->describe(); }
 
  private:
+  Remote& remote_;
   std::shared_ptr<Endpoint> endpoint_;
 };
 
@@ -73,14 +80,18 @@ class UcxTransport : public Transport {
   void complete(Request& request, ucs_status_t status, const ucp_tag_recv_info_t& info,
                 size_t capacity) const;
 
-  void reap();
+  void hear();
+  void advance();
 
   const UcxLibrary& ucx_;
   ucp_context_h context_ = nullptr;
   UcxWorker worker_;
   int event_fd_ = -1;
-  const Flight* posting_ = nullptr;  // a receive that UCX may complete while it is being posted
-  std::vector<std::shared_ptr<Endpoint>> endpoints_;
+  const Flight* posting_ = nullptr;     // a receive that UCX may complete while it is being posted
+  std::map<uint64_t, Remote> remotes_;  // by their ids
+  Notice notice_;                       // that comes next
+  Request listening_;
+  std::vector<Notice> early_;  // of transports that no link leads to yet
 };
 
 // Throws Error(vendor).
@@ -92,7 +103,8 @@ void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
 }
 
 UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
-    : ucx_(ucx_library()), worker_{ucx_, interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
+    : ucx_(ucx_library()),
+      worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
   ucp_config_t* configuration = read_configuration(interfaces, rdma, ucx_);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
@@ -108,6 +120,7 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
     require(ucx_, ucx_.ucp_worker_create(context_, &worker_parameters, &worker_.handle),
             "ucp_worker_create");
     require(ucx_, ucx_.ucp_worker_get_efd(worker_.handle, &event_fd_), "ucp_worker_get_efd");
+    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
   } catch (...) {
     if (worker_.handle != nullptr) ucx_.ucp_worker_destroy(worker_.handle);
     ucx_.ucp_cleanup(context_);
@@ -117,7 +130,8 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
 
 UcxTransport::~UcxTransport() {
   worker_.flights.abandon(ucx_, worker_.handle);
-  for (const auto& endpoint : endpoints_) endpoint->detach();
+  for (auto& [id, remote] : remotes_) remote.detach();
+  for (const auto& endpoint : worker_.endpoints) endpoint->detach();
   // Bounded: what a peer has not confirmed by then is UCX's to throw away.
   for (int i = 0; i < 1000 && ucx_.ucp_worker_progress(worker_.handle) > 0; ++i) {
   }
@@ -132,9 +146,10 @@ std::string UcxTransport::address(bool same_host) const {
   require(ucx_, ucx_.ucp_worker_query(worker_.handle, &attributes), "ucp_worker_query");
   const char* bytes = reinterpret_cast<const char*>(attributes.address);
   AddressHeader header;
+  header.transport = worker_.id;
   header.library_version = ucx_.major_minor;
   header.bytes = static_cast<uint32_t>(attributes.address_length);
-  header.checksum = checksum(bytes, header.bytes);
+  header.checksum = fnv1a({bytes, header.bytes}, header.transport);
   std::string address(reinterpret_cast<const char*>(&header), sizeof header);
   address.append(bytes, header.bytes);
   ucx_.ucp_worker_release_address(worker_.handle, attributes.address);
@@ -148,7 +163,7 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
   const char* bytes = address.data() + sizeof header;
   if (address.size() <= sizeof header || address.size() != sizeof header + header.bytes ||
       std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0 ||
-      checksum(bytes, header.bytes) != header.checksum) {
+      fnv1a({bytes, header.bytes}, header.transport) != header.checksum) {
     throw Error(Status(Code::transport,
                        "link address: expected one from the peer's ucx transport; got " +
                            std::to_string(address.size()) +
@@ -164,9 +179,11 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
   // A copy, aligned as UCX expects it.
   std::vector<uint64_t> aligned((header.bytes + 7) / 8);
   std::memcpy(aligned.data(), bytes, header.bytes);
-  auto endpoint = std::make_shared<Endpoint>(worker_, aligned.data(), peer_rank);
-  endpoints_.push_back(endpoint);
-  return std::make_unique<UcxLink>(std::move(endpoint));
+  Remote& remote =
+      remotes_.try_emplace(header.transport, worker_, std::move(aligned)).first->second;
+  auto link = std::make_unique<UcxLink>(remote, peer_rank);
+  hear();
+  return link;
 }
 
 void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
@@ -240,16 +257,28 @@ void UcxTransport::cancel(Request& request) {
 
 bool UcxTransport::progress() {
   bool moved = ucx_.ucp_worker_progress(worker_.handle) > 0;
-  if (worker_.closing > 0) reap();
+  if (listening_.done) hear();
+  if (worker_.advances) advance();
   return moved;
 }
 
-void UcxTransport::reap() {
-  std::erase_if(endpoints_, [this](const std::shared_ptr<Endpoint>& endpoint) {
-    endpoint->advance();
-    if (endpoint->finished()) --worker_.closing;
-    return endpoint->finished();
+void UcxTransport::hear() {
+  while (listening_.done && listening_.status.ok()) {
+    early_.push_back(notice_);
+    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
+  }
+  std::erase_if(early_, [this](const Notice& notice) {
+    const auto remote = remotes_.find(notice.transport);
+    if (remote == remotes_.end()) return false;
+    remote->second.hear(notice);
+    return true;
   });
+}
+
+void UcxTransport::advance() {
+  worker_.advances = false;
+  for (const auto& endpoint : worker_.endpoints) endpoint->advance();
+  std::erase_if(worker_.endpoints, [](const auto& endpoint) { return endpoint->finished(); });
 }
 
 bool UcxTransport::prepare_to_sleep() {

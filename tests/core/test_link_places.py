@@ -1,0 +1,113 @@
+"""Groups of the same ranks, one beside and after another: each has links of its own, whatever
+becomes of the others and whoever uses which first."""
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from communicators import BOUND, agree, executor, play
+
+from hetcomm import _core
+from hetcomm._core import Communicator, Dtype
+
+LARGE = 1_000_000  # elements: by rendezvous, which needs the receiver's end of the link as well
+HOSTS = "xy"
+
+
+def exchange(communicator: Communicator, seed: int, count: int = LARGE) -> Callable[[], None]:
+    """Begins a message both ways; the result ends and checks it."""
+    rank, peer = communicator.rank, 1 - communicator.rank
+    sent, wanted = (
+        np.random.default_rng([seed, which]).integers(0, 1 << 30, count) for which in (rank, peer)
+    )
+    got = np.zeros_like(sent)
+    works = [
+        communicator.recv(got, Dtype.int64, peer, seed),
+        communicator.send(sent, Dtype.int64, peer, seed),
+    ]
+
+    def end() -> None:
+        for work in works:
+            work.wait()
+        assert (got == wanted).all()
+
+    return end
+
+
+def another(store: _core.Store, rank: int, name: str) -> Communicator:
+    return Communicator(
+        store, rank, len(HOSTS), BOUND, name, executor(rank), HOSTS[rank], "cpu", -1
+    )
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_groups_used_in_different_orders(leaves: int) -> None:
+    store, everyone = _core.LocalStore(), threading.Barrier(2)
+
+    def program(first: Communicator) -> None:
+        groups = [first, another(store, first.rank, "second")]
+        order = [0, 1] if first.rank == 0 else [1, 0]
+        for end in [exchange(groups[which], 5) for which in order]:
+            end()
+        everyone.wait(BOUND)
+        groups[leaves].leave()
+        everyone.wait(BOUND)
+        exchange(groups[1 - leaves], 6)()
+        everyone.wait(BOUND)
+
+    agree(play(HOSTS, program))
+
+
+def test_after_a_group_that_one_side_alone_has_used() -> None:
+    store, everyone = _core.LocalStore(), threading.Barrier(2)
+
+    def program(failed: Communicator) -> None:
+        if failed.rank == 0:
+            works = [failed.send(np.zeros(count), Dtype.float64, 1, 1) for count in (1, LARGE)]
+        everyone.wait(BOUND)
+        failed.abort("the test wants it")
+        if failed.rank == 0:
+            with pytest.raises(_core.AbortedError):
+                works[1].wait()
+        everyone.wait(BOUND)
+        later = another(store, failed.rank, "later")
+        exchange(later, 7)()
+        everyone.wait(BOUND)
+
+    agree(play(HOSTS, program))
+
+
+def test_groups_that_are_set_up_at_once() -> None:
+    """In no common order, over and over: links of both ends still belong together."""
+    many = 4
+    stores = [_core.LocalStore() for _ in range(many)]
+    everyone = threading.Barrier(2)
+
+    def program(communicator: Communicator) -> None:
+        made: list[Communicator | BaseException] = [communicator] * many
+
+        def make(which: int) -> None:
+            try:
+                made[which] = another(stores[which], communicator.rank, str(which))
+            except BaseException as error:
+                made[which] = error
+
+        threads = [threading.Thread(target=make, args=(which,)) for which in range(many)]
+        for thread in threads if communicator.rank == 0 else reversed(threads):
+            thread.start()
+        for thread in threads:
+            thread.join(2 * BOUND)
+        for end in [exchange(group, 8, 100_000) for group in agree(made)]:
+            end()
+        everyone.wait(BOUND)
+        for group in made[::2]:
+            group.leave()
+        everyone.wait(BOUND)
+        for group in made[1::2]:
+            exchange(group, 9)()
+        everyone.wait(BOUND)
+
+    for _ in range(5):
+        stores = [_core.LocalStore() for _ in range(many)]
+        agree(play(HOSTS, program))
