@@ -170,7 +170,7 @@ def run_ranks(
     try:
         with page:
             if job is not None:
-                run_here(settings, page, work)
+                run_here(command, settings, page, work)
             elif cluster is not None:
                 on_cluster(settings, cluster, order, page)
             else:
@@ -183,7 +183,7 @@ def run_ranks(
         raise typer.Exit(status) from None
 
 
-def run_here(settings: Settings, page: Page, work: rank.Work) -> None:
+def run_here(command: str, settings: Settings, page: Page, work: rank.Work) -> None:
     """As a rank of a job. What another rank has told all of is said by rank 0 alone."""
     meeting = Meeting.of_job(os.environ, settings.timeout)
     assert meeting is not None
@@ -192,7 +192,7 @@ def run_here(settings: Settings, page: Page, work: rank.Work) -> None:
     except (_core.Error, BenchError) as error:
         status = rank.status_of(error)
         if meeting.rank == 0 or not meeting.told:
-            print(f"hetcomm bench: {error}", file=sys.stderr, flush=True)
+            print(f"hetcomm {command}: {error}", file=sys.stderr, flush=True)
         meeting.leave() if meeting.told else meeting.abandon(status)
         raise typer.Exit(status) from None
 
