@@ -32,7 +32,13 @@ Communicator::Communicator(Store& store, Options options)
                                             std::to_string(options_.size));
   }
   executor_ = options_.executor ? options_.executor : Executor::process();
-  set_up(store, Deadline(options_.timeout));
+  try {
+    set_up(store, Deadline(options_.timeout));
+  } catch (...) {
+    const auto held = executor_->lock();
+    if (queue_->paths) queue_->paths->drop_links();  // that the transport may be about to open
+    throw;
+  }
   process::enter(this);
 }
 
@@ -307,6 +313,7 @@ void Communicator::leave() {
       return !run->unsettled();
     });
     kept = !drained || !queue_->unsettled.empty();
+    if (!kept) paths.drop_links();
   }
   if (kept) {
     log(LogLevel::info,

@@ -1,7 +1,6 @@
 #include "comm/places.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/fnv.h"
 #include "base/packing.h"
@@ -16,27 +15,38 @@ bool differ(const std::vector<Places>& all, int rank, int peer) {
 
 }  // namespace
 
-std::string pack(const Places& places) {
+Places::Places(const std::vector<std::vector<uint64_t>>& by_peer) {
+  for (size_t peer = 0; peer < by_peer.size(); ++peer) {
+    if (runs_.empty() || runs_.back().places != by_peer[peer]) runs_.push_back({0, by_peer[peer]});
+    runs_.back().end = static_cast<int>(peer) + 1;
+  }
+}
+
+std::string Places::pack() const {
   Packer packer;
-  for (size_t begin = 0, end = 0; begin < places.size(); begin = end) {
-    while (end < places.size() && places[end] == places[begin]) ++end;
-    packer.put(uint64_t{end - begin}).put(uint64_t{places[begin].size()});
-    for (uint64_t place : places[begin]) packer.put(place);
+  for (const Run& run : runs_) {
+    packer.put(static_cast<uint64_t>(run.end)).put(uint64_t{run.places.size()});
+    for (uint64_t place : run.places) packer.put(place);
   }
   return packer.take();
 }
 
-Places unpack_places(const std::string& bytes, int size) {
+Places Places::unpack(const std::string& bytes, int size) {
   Unpacker from(bytes);
   Places places;
-  while (places.size() < static_cast<size_t>(size)) {
-    const uint64_t peers = from.number(), rails = from.number();
-    std::vector<uint64_t> one;
-    for (uint64_t rail = 0; rail < rails; ++rail) one.push_back(from.number());
-    places.resize(std::min<uint64_t>(places.size() + peers, size), one);
+  while (places.runs_.empty() || places.runs_.back().end < size) {
+    Run& run = places.runs_.emplace_back();
+    run.end = static_cast<int>(from.number());
+    for (uint64_t rails = from.number(); rails > 0; --rails) run.places.push_back(from.number());
   }
   from.end();
   return places;
+}
+
+const std::vector<uint64_t>& Places::operator[](int peer) const {
+  return std::upper_bound(runs_.begin(), runs_.end(), peer,
+                          [](int wanted, const Run& run) { return wanted < run.end; })
+      ->places;
 }
 
 bool agree(const std::vector<Places>& all) {

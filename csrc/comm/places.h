@@ -7,12 +7,25 @@
 
 namespace hetcomm {
 
-// The places of one rank's links, see Link::places(), by peer; empty where there is none.
-using Places = std::vector<std::vector<uint64_t>>;
+// The places of one rank's links, see Link::places(), by peer; empty where there is none. Kept in
+// runs, as most peers have the same history.
+class Places {
+ public:
+  explicit Places(const std::vector<std::vector<uint64_t>>& by_peer);
+  static Places unpack(const std::string& bytes, int size);  // throws Error(invalid_argument)
 
-// As runs: most peers have the same history.
-std::string pack(const Places& places);
-Places unpack_places(const std::string& bytes, int size);  // throws Error(invalid_argument)
+  std::string pack() const;
+  const std::vector<uint64_t>& operator[](int peer) const;
+
+ private:
+  struct Run {
+    int end;  // after its last peer
+    std::vector<uint64_t> places;
+  };
+  Places() = default;
+
+  std::vector<Run> runs_;
+};
 
 // Whether the two ends of every link are in the same place. `all`: by rank.
 bool agree(const std::vector<Places>& all);

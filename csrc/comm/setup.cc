@@ -96,13 +96,17 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
         planned, SelectionTable(members[rank()].table),
         CostParameters(members[rank()].deterministic ? nullptr : profile));
     connect(island(), prepared, first);
-    return Packer().put(topology_->fingerprint()).put(pack(queue_->paths->places())).take();
+    const auto held = executor_->lock();
+    return Packer()
+        .put(topology_->fingerprint())
+        .put(Places(queue_->paths->places()).pack())
+        .take();
   });
   std::vector<Places> places;
   for (int peer = 0; peer < size(); ++peer) {
     Unpacker from(ready[peer]);
     const bool same = from.number() == topology_->fingerprint();
-    places.push_back(unpack_places(from.text(), size()));
+    places.push_back(Places::unpack(from.text(), size()));
     if (same) continue;
     throw Error(Status(Code::peer_failed,
                        "rank " + std::to_string(peer) +
@@ -283,9 +287,9 @@ void Communicator::settle_places(Agreement& agreement, std::vector<Places> all) 
         const auto next = next_places(all, rank(), peer, options_.name, round);
         if (next) queue_->paths->move(peer, *next);
       }
-      return pack(queue_->paths->places());
+      return Places(queue_->paths->places()).pack();
     });
-    for (int peer = 0; peer < size(); ++peer) all[peer] = unpack_places(said[peer], size());
+    for (int peer = 0; peer < size(); ++peer) all[peer] = Places::unpack(said[peer], size());
   }
 }
 

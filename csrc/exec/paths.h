@@ -46,9 +46,10 @@ class Paths {
   Link* link(int peer, Status& status);
   // "tcp over eth0", or "not connected yet".
   std::string describe(int peer) const;
-  // Closes every link, see Link::close(); closed() once the transport has let them go.
+  // See Link::close(): of every link.
   void close(bool flush);
   bool closed() const;
+  void drop_links() { links_.clear(); }  // in the end
 
   // Tags of 64 bits: receiver's communicator 12, part of a divided message 1, sender's rank 13,
   // kind 1, then for a collective sequence 12, message number 12, call hash 13; for send/recv user

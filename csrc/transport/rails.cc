@@ -297,7 +297,9 @@ bool Rails::progress() {
   if (busy > 0) --busy;
   bool moved = first().progress();
   for (size_t rail = 1; all && rail < transports_.size(); ++rail) {
-    moved |= transports_[rail]->progress();
+    if (!transports_[rail]->progress()) continue;
+    moved = true;
+    busy = std::max(busy, 1U);  // there may be more
   }
   if (!shared_->divided.empty() || !shared_->closing.empty()) moved |= collect();
   return moved;

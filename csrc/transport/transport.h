@@ -41,8 +41,8 @@ class Link {
   virtual void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
                     Request& request) = 0;
   // Starts closing, letting sent data drain when `flush` (for which the peer must progress too),
-  // otherwise cancelling everything that is in flight, also after a flush was begun. closed() turns
-  // true within this call or Transport::progress().
+  // otherwise cancelling everything that is in flight, also after a flush was begun. closed(), that
+  // nothing is under way any more, turns true within this call or Transport::progress().
   virtual void close(bool flush) = 0;
   virtual bool closed() const = 0;
   // What carries the bytes, for people: "tcp over eth0", "rc over mlx5_0", "posix shared memory".

@@ -1,18 +1,25 @@
 """Groups of the same ranks, one beside and after another: each has links of its own, whatever
 becomes of the others and whoever uses which first."""
 
+import os
 import threading
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from communicators import BOUND, agree, executor, play
+from communicators import BOUND, agree, play
 
 from hetcomm import _core
 from hetcomm._core import Communicator, Dtype
 
 LARGE = 1_000_000  # elements: by rendezvous, which needs the receiver's end of the link as well
 HOSTS = "xy"
+
+
+@pytest.fixture(scope="module")
+def executors() -> list[_core.Executor]:
+    """Of this module alone: others may have links between them already."""
+    return [_core.Executor() for _ in HOSTS]
 
 
 def exchange(communicator: Communicator, seed: int, count: int = LARGE) -> Callable[[], None]:
@@ -35,18 +42,20 @@ def exchange(communicator: Communicator, seed: int, count: int = LARGE) -> Calla
     return end
 
 
-def another(store: _core.Store, rank: int, name: str) -> Communicator:
+def another(
+    executors: list[_core.Executor], store: _core.Store, rank: int, name: str
+) -> Communicator:
     return Communicator(
-        store, rank, len(HOSTS), BOUND, name, executor(rank), HOSTS[rank], "cpu", -1
+        store, rank, len(HOSTS), BOUND, name, executors[rank], HOSTS[rank], "cpu", -1
     )
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_groups_used_in_different_orders(leaves: int) -> None:
+def test_groups_used_in_different_orders(executors: list[_core.Executor], leaves: int) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(first: Communicator) -> None:
-        groups = [first, another(store, first.rank, "second")]
+        groups = [first, another(executors, store, first.rank, "second")]
         order = [0, 1] if first.rank == 0 else [1, 0]
         for end in [exchange(groups[which], 5) for which in order]:
             end()
@@ -56,10 +65,10 @@ def test_groups_used_in_different_orders(leaves: int) -> None:
         exchange(groups[1 - leaves], 6)()
         everyone.wait(BOUND)
 
-    agree(play(HOSTS, program))
+    agree(play(HOSTS, program, executors=executors))
 
 
-def test_after_a_group_that_one_side_alone_has_used() -> None:
+def test_after_a_group_that_one_side_alone_has_used(executors: list[_core.Executor]) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(failed: Communicator) -> None:
@@ -71,17 +80,17 @@ def test_after_a_group_that_one_side_alone_has_used() -> None:
             with pytest.raises(_core.AbortedError):
                 works[1].wait()
         everyone.wait(BOUND)
-        later = another(store, failed.rank, "later")
+        later = another(executors, store, failed.rank, "later")
         exchange(later, 7)()
         everyone.wait(BOUND)
 
-    agree(play(HOSTS, program))
+    agree(play(HOSTS, program, executors=executors))
 
 
-def test_groups_that_are_set_up_at_once() -> None:
+def test_groups_that_are_set_up_at_once(executors: list[_core.Executor]) -> None:
     """In no common order, over and over: links of both ends still belong together."""
     many = 4
-    stores = [_core.LocalStore() for _ in range(many)]
+    stores: list[_core.Store] = []
     everyone = threading.Barrier(2)
 
     def program(communicator: Communicator) -> None:
@@ -89,7 +98,7 @@ def test_groups_that_are_set_up_at_once() -> None:
 
         def make(which: int) -> None:
             try:
-                made[which] = another(stores[which], communicator.rank, str(which))
+                made[which] = another(executors, stores[which], communicator.rank, str(which))
             except BaseException as error:
                 made[which] = error
 
@@ -109,5 +118,20 @@ def test_groups_that_are_set_up_at_once() -> None:
         everyone.wait(BOUND)
 
     for _ in range(5):
-        stores = [_core.LocalStore() for _ in range(many)]
-        agree(play(HOSTS, program))
+        stores[:] = [_core.LocalStore() for _ in range(many)]
+        agree(play(HOSTS, program, executors=executors))
+
+
+def test_places_of_groups_that_are_gone_are_taken_again(executors: list[_core.Executor]) -> None:
+    """Else all of them would be connected for the first group that uses the link."""
+    stores = [_core.LocalStore() for _ in range(100)]
+
+    def program(communicator: Communicator) -> None:
+        for number, store in enumerate(stores[:-1]):
+            another(executors, store, communicator.rank, str(number)).leave()
+        before = len(os.listdir("/proc/self/fd"))
+        last = another(executors, stores[-1], communicator.rank, "last")
+        exchange(last, 1)()
+        assert len(os.listdir("/proc/self/fd")) - before < 100
+
+    agree(play(HOSTS, program, executors=executors))

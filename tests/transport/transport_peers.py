@@ -49,6 +49,9 @@ class Pair:
         self.both = [self.a, self.b]
         self.to_b = self.a.connect(self.b.address(same_host), 1)
         self.to_a = self.b.connect(self.a.address(same_host), 0)
+        hellos = [self.to_b.send(0, b"hello"), self.to_a.send(0, b"hello")]
+        hellos += [end.recv(0, bytearray(5)) for end in self.both]
+        finish(self.both, hellos)
 
 
 Child = Callable[[_core.Transport, _core.Link, Connection], None]

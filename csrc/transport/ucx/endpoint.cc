@@ -85,7 +85,8 @@ Endpoint::Endpoint(UcxWorker& worker, Remote& remote, uint64_t place, int peer_r
 
 void Endpoint::open() {
   if (stage_ == Stage::waiting) remote_.make_up_to(place_);
-  if (handle_ == nullptr) throw Error(failure_);
+  if (handle_ != nullptr) return;
+  throw Error(failure_.ok() ? Status(Code::aborted, "open of a closed link", -1, peer_) : failure_);
 }
 
 void Endpoint::make(const std::vector<uint64_t>& address) {
@@ -165,15 +166,15 @@ void Endpoint::post(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
   } else if (flight != nullptr) {
     request.done = false;
     request.handle = flight;
-    ++sending_;
+    ++pending_;
     worker_.flights.add(*static_cast<Flight*>(flight), request, bytes);
   }
 }
 
 void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
-  --self->sending_;
-  if (self->stage_ == Stage::closed) self->worker_.advances = true;
+  --self->pending_;
+  if (self->stage_ > Stage::open) self->worker_.advances = true;
   if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
     if (status != UCS_OK) {
       request->status = self->failure_.ok() || status == UCS_ERR_CANCELED
@@ -200,7 +201,7 @@ void Endpoint::close(bool flush) {
   if (flush && failure_.ok()) return advance();
   drop_held();
   // While they connect, UCX would take the other end for that of the next one.
-  left_ = failure_.ok() && !met_;
+  left_ = failure_.ok() && !(met_ && telling_.done);
   if (!left_) begin_close();
 }
 
@@ -211,11 +212,13 @@ void Endpoint::begin_flush() {
   parameters.user_data = this;
   void* pending = ucx_.ucp_ep_flush_nbx(handle_, &parameters);
   stage_ = UCS_PTR_IS_PTR(pending) ? Stage::flushing : Stage::flushed;
+  if (stage_ == Stage::flushing) ++pending_;
 }
 
 void Endpoint::on_flushed(void* flush, ucs_status_t, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
   self->worker_.advances = true;
+  --self->pending_;
   if (self->stage_ == Stage::flushing) self->stage_ = Stage::flushed;
   self->ucx_.ucp_request_free(flush);
 }
@@ -229,12 +232,12 @@ void Endpoint::advance() {
   }
   if (met_) release();
   if (stage_ == Stage::draining && met_) begin_flush();
-  if (stage_ == Stage::flushed) {
+  if (stage_ == Stage::flushed && pending_ == 0) {  // a long send is flushed before it is received
     tell(Notice::through);
     stage_ = Stage::parting;
     left_ = true;
   }
-  if (stage_ == Stage::parting && telling_.done && through_) begin_close();
+  if (stage_ == Stage::parting && pending_ == 0 && through_) begin_close();
 }
 
 void Endpoint::begin_close() {

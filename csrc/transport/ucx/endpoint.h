@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,7 +72,12 @@ class Endpoint {
   Endpoint(UcxWorker& worker, Remote& remote, uint64_t place, int peer_rank);
 
   uint64_t place() const { return place_; }
-  void open();  // see Link::open()
+  int peer() const { return peer_; }
+  bool is_at(const Remote& remote, uint64_t place) const {
+    return &remote_ == &remote && place_ == place;
+  }
+  void open();                                      // see Link::open()
+  void make(const std::vector<uint64_t>& address);  // what is wrong with it, open() says
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void close(bool flush);
   // The next steps, if any. Called outside UCX's callbacks.
@@ -81,13 +85,12 @@ class Endpoint {
   void hear(Notice::Kind notice);  // from the other end
   bool closed() const { return left_ || stage_ == Stage::closed; }
   // UCX will not call back any more.
-  bool finished() const { return stage_ == Stage::closed && sending_ == 0; }
+  bool finished() const { return stage_ == Stage::closed && pending_ == 0; }
   // Closes at once; the worker is about to be destroyed.
   void detach();
   std::string describe() const;
 
  private:
-  friend class Remote;
   struct Held {
     uint64_t tag;
     const void* data;
@@ -100,8 +103,7 @@ class Endpoint {
   // of it.
   enum class Stage { waiting, open, draining, flushing, flushed, parting, closing, closed };
 
-  void make(const std::vector<uint64_t>& address);  // what is wrong with it, open() says
-  void tell(Notice::Kind notice);
+  void tell(Notice::Kind kind);
   void release();
   void post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void drop_held();  // with what is wrong, or as given up
@@ -121,13 +123,13 @@ class Endpoint {
   bool met_ = false;      // the other end is here
   bool through_ = false;  // the other end
   bool left_ = false;     // the owner is through with it
-  std::deque<Held> held_;
+  std::vector<Held> held_;
   Notice notice_;  // that is told
   Request telling_;
   ucp_ep_h handle_ = nullptr;
   const int peer_;
   const std::string over_;  // see UcxWorker
-  int sending_ = 0;         // sends that UCX will complete
+  int pending_ = 0;         // sends and flushes of which UCX will tell the end
   Stage stage_ = Stage::waiting;
   Status failure_;
   std::string carriers_;  // once closed

@@ -1,22 +1,42 @@
 #include "transport/ucx/remote.h"
 
 #include <algorithm>
+#include <string>
+
+#include "base/log.h"
 
 namespace hetcomm {
+namespace {
+
+constexpr int kMostGone = 16;
+
+}  // namespace
+
+std::shared_ptr<Endpoint> Remote::add(int peer_rank) {
+  auto gone = [](const auto& waiting) {
+    const auto endpoint = waiting.second.lock();
+    return endpoint == nullptr || endpoint->closed();
+  };
+  // Else each would have to be filled. Not at once: the other end may not know yet that they are.
+  if (std::count_if(waiting_.begin(), waiting_.end(), gone) > kMostGone) {
+    std::erase_if(waiting_, gone);
+  }
+  return add(peer_rank, waiting_.empty() ? made_ : waiting_.rbegin()->first + 1);
+}
 
 std::shared_ptr<Endpoint> Remote::add(int peer_rank, uint64_t place) {
   place = std::max(place, made_);
   while (waiting_.contains(place)) ++place;
   auto endpoint = std::make_shared<Endpoint>(worker_, *this, place, peer_rank);
   waiting_[place] = endpoint;
-  next_ = std::max(next_, place + 1);
+  given_ = std::max(given_, place + 1);
   return endpoint;
 }
 
 std::shared_ptr<Endpoint> Remote::move(std::shared_ptr<Endpoint> endpoint, uint64_t place) {
-  if (endpoint->place_ == place) return endpoint;
+  if (endpoint->place() == place) return endpoint;
   endpoint->close(false);
-  return add(endpoint->peer_, place);
+  return add(endpoint->peer(), place);
 }
 
 void Remote::make_up_to(uint64_t place) {
@@ -32,9 +52,15 @@ void Remote::make_up_to(uint64_t place) {
 }
 
 void Remote::hear(const Notice& notice) {
+  if (notice.place >= given_) {
+    log(LogLevel::warning, "a peer speaks of link " + std::to_string(notice.place) +
+                               " where this rank knows of " + std::to_string(given_) +
+                               "; run the same hetcomm version on every rank");
+    return;
+  }
   make_up_to(notice.place);
   for (const auto& endpoint : worker_.endpoints) {
-    if (&endpoint->remote_ == this && endpoint->place_ == notice.place) endpoint->hear(notice.kind);
+    if (endpoint->is_at(*this, notice.place)) endpoint->hear(notice.kind);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/ucx/endpoint.h"
@@ -19,8 +20,8 @@ class Remote {
   Remote(UcxWorker& worker, std::vector<uint64_t> address)
       : worker_(worker), address_(std::move(address)) {}
 
-  // An endpoint in the next place.
-  std::shared_ptr<Endpoint> add(int peer_rank) { return add(peer_rank, next_); }
+  // An endpoint in the place after all that are in use.
+  std::shared_ptr<Endpoint> add(int peer_rank);
   // The same in another place, or in the next one that is free; that may be another endpoint.
   std::shared_ptr<Endpoint> move(std::shared_ptr<Endpoint> endpoint, uint64_t place);
   void make_up_to(uint64_t place);
@@ -36,7 +37,7 @@ class Remote {
   const std::vector<uint64_t> address_;
   std::map<uint64_t, std::weak_ptr<Endpoint>> waiting_;  // by place
   uint64_t made_ = 0;                                    // the first place not made
-  uint64_t next_ = 0;                                    // after all that were given
+  uint64_t given_ = 0;                                   // after all that anyone ever had
 };
 
 }  // namespace hetcomm

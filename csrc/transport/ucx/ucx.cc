@@ -80,6 +80,9 @@ class UcxTransport : public Transport {
   void complete(Request& request, ucs_status_t status, const ucp_tag_recv_info_t& info,
                 size_t capacity) const;
 
+  void listen() {
+    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
+  }
   void hear();
   void advance();
 
@@ -120,7 +123,7 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
     require(ucx_, ucx_.ucp_worker_create(context_, &worker_parameters, &worker_.handle),
             "ucp_worker_create");
     require(ucx_, ucx_.ucp_worker_get_efd(worker_.handle, &event_fd_), "ucp_worker_get_efd");
-    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
+    listen();
   } catch (...) {
     if (worker_.handle != nullptr) ucx_.ucp_worker_destroy(worker_.handle);
     ucx_.ucp_cleanup(context_);
@@ -263,9 +266,13 @@ bool UcxTransport::progress() {
 }
 
 void UcxTransport::hear() {
-  while (listening_.done && listening_.status.ok()) {
-    early_.push_back(notice_);
-    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
+  if (listening_.done) {
+    if (!listening_.status.ok()) {
+      log(LogLevel::warning, "what a peer said of a link was lost: " + listening_.status.text());
+    } else if (listening_.bytes == sizeof notice_) {
+      early_.push_back(notice_);
+    }
+    listen();
   }
   std::erase_if(early_, [this](const Notice& notice) {
     const auto remote = remotes_.find(notice.transport);
@@ -282,6 +289,7 @@ void UcxTransport::advance() {
 }
 
 bool UcxTransport::prepare_to_sleep() {
+  if (worker_.advances || listening_.done) return false;
   ucs_status_t status = ucx_.ucp_worker_arm(worker_.handle);
   if (status != UCS_OK && status != UCS_ERR_BUSY) {
     log(LogLevel::error, std::string("cannot sleep on UCX: ") + ucx_.ucs_status_string(status));
