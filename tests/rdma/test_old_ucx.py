@@ -18,6 +18,7 @@ from hetcomm import _core
 from transport_peers import finish
 a, b = (_core.make_ucx_transport(["lo"], rdma) for rdma in (True, False))
 link = a.connect(b.address(False), 1)
+other_end = b.connect(a.address(False), 0)
 sent = [link.send(5, b"early"), link.send(6, b"later")]
 finish([a, b], [*sent, b.recv(6, bytearray(5))])  # and so the first is there, too
 into = bytearray(9)
