@@ -11,6 +11,8 @@ namespace hetcomm {
 namespace {
 
 constexpr auto kLeaveBound = std::chrono::seconds(5);
+// What a device has finished, and its caller seen in a stream, the host may not have seen yet.
+constexpr auto kLastLook = std::chrono::milliseconds(100);
 
 CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
   CallDescriptor call;
@@ -287,11 +289,7 @@ void Communicator::leave() {
                                "the group was destroyed on rank " + std::to_string(rank()) +
                                    " while operations were under way, or used afterwards",
                                rank());
-  bool busy;
-  {
-    const auto held = executor_->lock();
-    busy = queue_->failure.ok() && queue_->busy();
-  }
+  const bool busy = !wait_until_idle(Deadline(kLastLook)) && failure().ok();
   if (busy) executor_->fail(*queue_, used_afterwards);
   if (health_) {
     health_->poll();  // tells the others of a failure, if any
