@@ -200,8 +200,10 @@ void Endpoint::close(bool flush) {
   if (stage_ == Stage::open) stage_ = Stage::draining;
   if (flush && failure_.ok()) return advance();
   drop_held();
-  // While they connect, UCX would take the other end for that of the next one.
-  left_ = failure_.ok() && !(met_ && telling_.done);
+  // While they connect, UCX would take the other end for that of the next one. Nothing of the owner
+  // may be under way then.
+  const bool sends = pending_ > (telling_.done ? 0 : 1);
+  left_ = failure_.ok() && !sends && !(met_ && telling_.done);
   if (!left_) begin_close();
 }
 
