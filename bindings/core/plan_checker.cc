@@ -29,6 +29,8 @@ void bind_cost(py::module_& module) {
       .def_readwrite("link_latency_tcp", &CostParameters::link_latency_tcp)
       .def_readwrite("link_latency_rdma", &CostParameters::link_latency_rdma)
       .def_readwrite("link_latency_shm", &CostParameters::link_latency_shm)
+      .def_readwrite("message_gap_tcp", &CostParameters::message_gap_tcp)
+      .def_readwrite("message_gap_rdma", &CostParameters::message_gap_rdma)
       .def_readwrite("memory_bandwidth", &CostParameters::memory_bandwidth)
       .def_readwrite("cache_bandwidth", &CostParameters::cache_bandwidth)
       .def_readwrite("cache_size", &CostParameters::cache_size)

@@ -44,8 +44,10 @@ void bind(py::module_& module) {
       .def_readonly("summary", &Algorithm::summary)
       .def(
           "why_not",
-          [](const Algorithm& self, const Topology& topology) { return self.why_not(topology); },
-          py::arg("topology"), "Why it does not apply to this topology; empty if it does.")
+          [](const Algorithm& self, const Topology& topology, const Spec& spec) {
+            return self.why_not(topology, spec);
+          },
+          py::arg("topology"), py::arg("spec"), "Why it does not apply there; empty if it does.")
       .def("__repr__", [](const Algorithm& self) {
         return std::string("<Algorithm ") + name(self.collective) + " " + self.name + ">";
       });

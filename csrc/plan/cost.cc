@@ -58,6 +58,7 @@ class Replay {
         posted_(graph.steps(), false),
         core_free_(topology.size(), 0),
         core_busy_(topology.size(), 0),
+        messages_free_(topology.size(), 0),
         devices_(topology.size()),
         nics_(topology.hosts().size()) {
     if (parameters.profile) places_ = parameters.profile->places(topology);
@@ -209,7 +210,8 @@ class Replay {
       in = occupy_core(to, posted, 2 * count);
     } else {
       const int64_t bytes = count * element_size_;
-      const int64_t start = posted + parameters_.step_overhead;
+      const int64_t start = std::max(turn(from, to, posted), turn(to, from, posted)) +
+                            parameters_.step_overhead;
       Nics& sender = nics_[topology_.host_of(from)];
       Nics& receiver = nics_[topology_.host_of(to)];
       out = occupy_nic(sender.out_free, sender.out_busy, start, bytes, bandwidth(from));
@@ -228,12 +230,17 @@ class Replay {
            !topology_.staged(from, to);
   }
 
+  // So many ranks of its host share so many of its cores.
+  std::pair<int64_t, int64_t> sharing(int rank) const {
+    const int host = topology_.host_of(rank);
+    const auto ranks = static_cast<int64_t>(topology_.hosts()[host].size());
+    return {ranks, std::min<int64_t>(ranks, topology_.processors(host))};
+  }
+
   // ns in which this rank moves elements through memory with its share of the host's cores, and to
   // issue the step.
   int64_t core_time(int rank, int64_t elements) const {
-    const int host = topology_.host_of(rank);
-    const int64_t ranks = static_cast<int64_t>(topology_.hosts()[host].size());
-    const int64_t cores = std::min<int64_t>(ranks, topology_.processors(host));
+    const auto [ranks, cores] = sharing(rank);
     return parameters_.step_overhead +
            duration(elements * element_size_, parameters_.memory_bandwidth, ranks, cores);
   }
@@ -250,6 +257,16 @@ class Replay {
     free = start + length;
     busy += length;
     return {start, free};
+  }
+
+  // When a rank gets to its message with a peer on another host.
+  int64_t turn(int rank, int peer, int64_t posted) {
+    const bool tcp = topology_.fabric_between(rank, peer) == Fabric::ethernet;
+    const int64_t gap = tcp ? parameters_.message_gap_tcp : parameters_.message_gap_rdma;
+    const int64_t start = std::max(posted, messages_free_[rank]);
+    const auto [ranks, cores] = sharing(rank);
+    messages_free_[rank] = start + gap * ranks / cores;
+    return start;
   }
 
   // What a message between hosts takes beside its turn at the NICs.
@@ -296,7 +313,7 @@ class Replay {
   std::vector<Interval> span_;
   std::vector<int> arrived_;  // members at each meeting
   std::vector<bool> posted_;  // sends and recvs
-  std::vector<int64_t> core_free_, core_busy_;
+  std::vector<int64_t> core_free_, core_busy_, messages_free_;
   std::vector<Device> devices_;  // by rank
   std::vector<Nics> nics_;
   std::vector<int> places_;  // in the profile, by host; empty without one

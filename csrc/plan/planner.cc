@@ -32,10 +32,11 @@ const Algorithm* find(Collective collective, const std::string& name) {
 }
 
 // The algorithm that applies if no other does, else null.
-const Algorithm* only_one(Collective collective, const Topology& topology) {
+const Algorithm* only_one(const Spec& spec, const Topology& topology) {
   const Algorithm* found = nullptr;
   for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.collective != collective || !algorithm.why_not(topology).empty()) continue;
+    if (algorithm.collective != spec.collective) continue;
+    if (!algorithm.why_not(topology, spec).empty()) continue;
     if (found != nullptr) return nullptr;
     found = &algorithm;
   }
@@ -191,7 +192,7 @@ std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm
     refuse(spec, std::string("expected one of ") + names_for(spec.collective) + "; got one for " +
                      name(algorithm.collective));
   }
-  const std::string why_not = algorithm.why_not(*topology_);
+  const std::string why_not = algorithm.why_not(*topology_, spec);
   if (!why_not.empty()) refuse(spec, std::string(algorithm.name) + " " + why_not);
   return build_all(spec, algorithm);
 }
@@ -203,7 +204,7 @@ Planner::Choice Planner::choose(const Spec& spec) const {
   const Candidate* best = nullptr;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != spec.collective) continue;
-    Candidate candidate{&algorithm, algorithm.why_not(*topology_), {}};
+    Candidate candidate{&algorithm, algorithm.why_not(*topology_, spec), {}};
     if (candidate.rejected.empty()) {
       candidate.cost = predict(*topology_, build_all(priced, algorithm), parameters_);
     }
@@ -236,12 +237,14 @@ const Algorithm* Planner::named(const Spec& spec) const {
       table_.algorithm(spec.collective, largest_buffer(spec, topology_->size()));
   if (wanted == "auto") return nullptr;
   const Algorithm* algorithm = find(spec.collective, wanted);
-  const std::string why_not = algorithm->why_not(*topology_);
+  const std::string why_not = algorithm->why_not(*topology_, spec);
   if (why_not.empty()) return algorithm;
   refuse(spec, "the selection table names " + wanted + ", which " + why_not + "; correct it");
 }
 
 const Algorithm& Planner::select(const Spec& spec) const {
+  // Of unequal blocks a rank knows its own only, so nothing may depend on their sizes.
+  if (!spec.splits.empty()) return *only_one(spec, *topology_);
   if (const Algorithm* wanted = named(spec)) return *wanted;
   const std::pair key(spec.collective, size_class(spec, topology_->size()));
   {
@@ -249,7 +252,7 @@ const Algorithm& Planner::select(const Spec& spec) const {
     auto found = selected_.find(key);
     if (found != selected_.end()) return *found->second;
   }
-  const Algorithm* chosen = only_one(spec.collective, *topology_);  // spares the pricing
+  const Algorithm* chosen = only_one(spec, *topology_);  // spares the pricing
   if (chosen == nullptr) chosen = choose(spec).algorithm;
   std::lock_guard lock(mutex_);
   return *selected_.emplace(key, chosen).first->second;

@@ -20,7 +20,7 @@ struct Algorithm {
   Collective collective;
   const char* name;
   const char* summary;                      // one line for `hetcomm explain`
-  std::string (*why_not)(const Topology&);  // empty if applicable
+  std::string (*why_not)(const Topology&, const Spec&);  // empty if applicable
   void (*build)(PlanBuilder&);
 };
 const std::vector<Algorithm>& algorithms();

@@ -135,7 +135,7 @@ def random_spec(rng: random.Random, collective: _core.Collective, size: int) -> 
 
 def applicable(spec: _core.Spec, topology: _core.Topology) -> Iterator[_core.Algorithm]:
     for algorithm in _core.algorithms():
-        if algorithm.collective == spec.collective and not algorithm.why_not(topology):
+        if algorithm.collective == spec.collective and not algorithm.why_not(topology, spec):
             yield algorithm
 
 

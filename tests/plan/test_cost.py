@@ -110,7 +110,8 @@ def test_bandwidth_halved_takes_twice_as_long() -> None:
 def test_messages_share_the_nic_of_their_host_in_each_direction() -> None:
     topology = topology_of([2, 2, 2])
     alone = _core.predict(topology, messages(topology, [(0, 2)], GBIT))
-    latency = _core.CostParameters().link_latency_tcp + _core.CostParameters().step_overhead
+    parameters = _core.CostParameters()
+    latency = parameters.link_latency_tcp + parameters.step_overhead
     assert alone.total == SECOND + latency
     for pairs, seconds in [
         ([(0, 2), (1, 3)], 2),  # out of one host
@@ -119,7 +120,17 @@ def test_messages_share_the_nic_of_their_host_in_each_direction() -> None:
         ([(0, 2), (3, 4), (5, 1)], 1),  # each NIC direction once
     ]:
         cost = _core.predict(topology, messages(topology, pairs, GBIT))
-        assert cost.total == seconds * SECOND + latency, pairs
+        beside = cost.total - seconds * SECOND - latency
+        assert 0 <= beside <= parameters.message_gap_tcp, pairs
+
+
+def test_messages_of_a_rank_take_turns() -> None:
+    parameters = _core.CostParameters()
+    latency = parameters.link_latency_tcp + parameters.step_overhead
+    for cores, times in ((8, 1), (2, 2)):  # of the 4 ranks of a host
+        topology = topology_of([4, 4], cores=cores)
+        cost = _core.predict(topology, messages(topology, [(0, 4), (0, 5), (0, 6)], 0))
+        assert cost.total == latency + 2 * times * parameters.message_gap_tcp
 
 
 def test_latency_follows_the_fabric() -> None:

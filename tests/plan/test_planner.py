@@ -160,6 +160,40 @@ def test_block_collectives_cross_once(case: tuple[Topology, int]) -> None:
             assert wire_counts(topology, plans) == (leaving, entering)
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.sampled_from(["block", "interleaved"]))
+def test_aggregated_all_to_all_sends_one_message_to_each_foreign_rank(
+    sizes: list[int], order: str
+) -> None:
+    topology = topology_of(sizes, order=order)
+    n, spec = len(topology), Spec(Collective.all_to_all, count=5)
+    for algorithm, messages in [
+        ("direct", lambda members: members * (n - members)),
+        ("aggregated", lambda members: n - members),
+    ]:
+        sent = [0] * len(sizes)
+        for plan in plans_for(topology, spec, algorithm):
+            island = topology.island_of(plan.rank)
+            sent[island] += sum(step.kind == StepKind.send for step in plan.steps)
+        assert sent == [messages(len(members)) for members in topology.islands]
+
+
+def test_unequal_blocks_are_sent_directly_whatever_is_selected() -> None:
+    """A rank knows only its own splits, so no choice may depend on them."""
+    planner = Planner(topology_of([3, 2]), SelectionTable("all_to_all:0-inf=aggregated"))
+    equal = planner.plan(Spec(Collective.all_to_all, count=5), 0)
+    unequal = planner.plan(Spec(Collective.all_to_all, splits=[1, 2, 3, 4, 5] * 5), 0)
+    assert (equal.algorithm, unequal.algorithm) == ("aggregated", "direct")
+
+
+def test_short_blocks_of_large_islands_are_aggregated() -> None:
+    planner = Planner(topology_of([8, 8]))
+    chosen = [
+        planner.plan(Spec(Collective.all_to_all, count=count), 0).algorithm for count in (4, MI)
+    ]
+    assert chosen == ["aggregated", "direct"]
+
+
 def test_barrier_is_one_exchange_of_one_element() -> None:
     topology = topology_of([3, 1, 2])
     sent, _ = wire_counts(topology, plans_for(topology, Spec(Collective.barrier), "direct"))

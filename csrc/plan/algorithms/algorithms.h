@@ -29,6 +29,8 @@ namespace hetcomm {
   X(reduce_scatter, hierarchical, two_islands,                                                  \
     "each island sums foreign blocks and exports them once")                                    \
   X(all_to_all, direct, any, "native inside islands, one message per pair between them")        \
+  X(all_to_all, aggregated, equal_blocks,                                                       \
+    "each island collects what it has for a foreign rank, and sends it in one message")         \
   X(gather, direct, any, "native inside the root's island, one message per foreign rank")       \
   X(scatter, direct, any, "native inside the root's island, one message per foreign rank")      \
   X(barrier, direct, any, "an all_reduce of one element of scratch")
