@@ -15,7 +15,10 @@ from .result import LinkUse
 # What a host may send at line speed after a pause. Shorter buckets lose rate when the kernel wakes
 # late (5 Gbit/s: 87 % with 0.1 ms, 99 % with 1 ms); longer ones let short messages cheat by more.
 BURST_SECONDS = 0.001
-QUEUE_SECONDS = 0.01
+# A switch drops what its port cannot hold. A host's own stack is held back, as real ones are: what
+# it drops itself TCP may take 200 ms to send again.
+PORT_QUEUE_SECONDS = 0.01
+HOST_QUEUE_SECONDS = 0.25
 SMALLEST_QUEUE = 256 * 1024
 LARGEST_SEGMENT = 65536
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -57,7 +60,8 @@ class Network:
                 name = f"{host.name} eth{number}"
                 with refusal(name, "the kernel to make a veth pair", _missing("veth")):
                     inner = self._add_pair(side, index, number)
-                _shape(side, inner, nic.rate_out, segment_size(nic, self.cluster.mtu), name)
+                segment = segment_size(nic, self.cluster.mtu)
+                _shape(side, inner, nic.rate_out, segment, HOST_QUEUE_SECONDS, name)
                 _bring_up(side, inner, f"eth{number}")
         with self._at_home():
             for number, nic in enumerate(host.nics):
@@ -66,7 +70,7 @@ class Network:
                 segment = segment_size(nic, self.cluster.mtu)
                 # What this port sends was cut to fit its sender, who may be faster than the port.
                 largest = max(segment, *self._segments(number))
-                _shape(self._switch, port, nic.rate_in, largest, name)
+                _shape(self._switch, port, nic.rate_in, largest, PORT_QUEUE_SECONDS, name)
                 self._switch.link("set", index=port, master=self._bridges[number])
                 _bring_up(self._switch, port, _port_name(index, number))
 
@@ -152,14 +156,16 @@ def _bring_up(side: IPRoute, index: int, name: str) -> None:
     side.link("set", index=index, state="up")
 
 
-def _shape(side: IPRoute, index: int, rate: int | None, segment: int, name: str) -> None:
+def _shape(
+    side: IPRoute, index: int, rate: int | None, segment: int, queue_seconds: float, name: str
+) -> None:
     if rate is None:
         return
     byte_rate = rate // 8
     burst = max(segment + HEADER, int(byte_rate * BURST_SECONDS))
     # The kernel is told the burst in whole microseconds: round up, or a full segment would not fit.
     burst += byte_rate // 1_000_000 + 1
-    queue = max(SMALLEST_QUEUE, int(byte_rate * QUEUE_SECONDS))
+    queue = max(SMALLEST_QUEUE, int(byte_rate * queue_seconds))
     expected = f"the kernel to shape it to {format_rate(rate)} with a token bucket (tbf)"
     with refusal(name, expected, _missing("sch_tbf")):
         side.tc("add", "tbf", index=index, rate=byte_rate, burst=burst, limit=queue)
