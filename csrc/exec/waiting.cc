@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 // with a yield, then asleep. Only shared memory answers fast enough to be worth a pause: whoever
 // waits for the network yields. Pauses in vain, such as those that keep the processor from whom
 // they wait for, halve the next ones; successful ones double them.
-constexpr uint32_t kMostSpins = 2'000;
+constexpr uint32_t kMostSpins = 200;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
 // Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
