@@ -35,6 +35,12 @@ struct ArrayCollective {
                   pybind11::handle output, ReduceOp op, double factor, int root,
                   pybind11::handle dlpack_stream, const std::optional<RowSplits>& splits = {});
 
+  // Perhaps, see Communicator.
+  std::optional<Work> submit_at_once(Communicator& communicator,
+                                     const Communicator::CallOptions& options) const {
+    return communicator.submit_at_once(spec, input ? input->data() : nullptr,
+                                       output ? output->data() : nullptr, options);
+  }
   Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
     return communicator.submit(spec, input ? input->data() : nullptr,
                                output ? output->data() : nullptr, options);

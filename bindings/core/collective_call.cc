@@ -43,12 +43,20 @@ std::optional<ReduceOp> op_of(PyObject* given) {
   return std::nullopt;
 }
 
+// Bytes that are mostly through in less time than it takes to let other threads have the
+// interpreter and to get it back.
+constexpr int64_t kAtOnce = 4096;
+
 void run(Communicator& communicator, const ArrayCollective& call,
          const Communicator::CallOptions& options) {
   std::optional<Work> work;
+  if (largest_buffer(call.spec, communicator.size()) <= kAtOnce) {
+    work = call.submit_at_once(communicator, options);
+    if (work && work->done() && work->status().ok()) return;
+  }
   {
     const py::gil_scoped_release release;
-    work = call.submit(communicator, options);
+    if (!work) work = call.submit(communicator, options);
     if (!work->done_within(kSignalInterval) || !work->status().ok()) {
       holding(*work, call.input, call.output);  // which may outlast this call
     }

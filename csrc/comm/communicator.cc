@@ -83,29 +83,47 @@ bool Communicator::recorded(const Plan& plan, const CallOptions& options) const 
 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
+  return start(spec, {input, output}, options, std::unique_lock(submit_mutex_), {});
+}
+
+std::optional<Work> Communicator::submit_at_once(const Spec& spec, const void* input, void* output,
+                                                 const CallOptions& options) {
+  if (device_) return std::nullopt;
+  std::unique_lock numbering(submit_mutex_, std::try_to_lock);
+  if (!numbering || !last_plan_ || last_plan_->spec != spec || last_plan_->steps.size() != 1) {
+    return std::nullopt;
+  }
+  const auto recording = health_ ? health_->try_lock() : Health::Lock();
+  if (health_ && !recording) return std::nullopt;
+  auto held = executor_->try_lock();
+  if (!held || queue_->busy()) return std::nullopt;
+  return start(spec, {input, output}, options, std::move(numbering), std::move(held));
+}
+
+// `numbering`: of submit_mutex_; `held`: of the executor's lock, or of none.
+Work Communicator::start(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
+                         std::unique_lock<std::mutex> numbering,
+                         std::unique_lock<std::mutex> held) {
   CallDescriptor call = descriptor(spec.collective, spec.dtype, spec.count);
   call.root = static_cast<uint32_t>(spec.root);
   call.op = static_cast<uint8_t>(spec.op);
   call.factor = spec.factor;
+  call.sequence = sequence_;
+  call.history = history_;
   std::shared_ptr<Run> run;
-  std::vector<std::shared_ptr<Run>> completed;
-  {
-    std::lock_guard lock(submit_mutex_);
-    call.sequence = sequence_;
-    call.history = history_;
-    try {
-      if (!last_plan_ || last_plan_->spec != spec) last_plan_ = planner_->plan(spec, rank());
-      const bool into_graph = recorded(*last_plan_, options);
-      run = make_run(last_plan_, {input, output}, call, 0, options, into_graph);
-    } catch (const Error& error) {  // it has no number yet
-      refused(error.status());
-      throw;
-    }
-    ++sequence_;
-    history_ = hash(call);
-    if (health_) health_->record(call);
-    completed = executor_->submit(*queue_, run, options.will_wait);
+  try {
+    if (!last_plan_ || last_plan_->spec != spec) last_plan_ = planner_->plan(spec, rank());
+    const bool into_graph = recorded(*last_plan_, options);
+    run = make_run(last_plan_, buffers, call, 0, options, into_graph);
+  } catch (const Error& error) {  // it has no number yet
+    refused(error.status());
+    throw;
   }
+  ++sequence_;
+  history_ = hash(call);
+  if (health_) health_->record(call);
+  auto completed = executor_->submit(*queue_, run, options.will_wait, std::move(held));
+  numbering.unlock();
   executor_->announce(completed);
   return Work(executor_, std::move(run));
 }

@@ -106,6 +106,10 @@ class Communicator {
   Work submit(const Spec& spec, const void* input, void* output) {
     return submit(spec, input, output, CallOptions{});
   }
+  // The same for the spec of the call before, if it is one step and neither another thread nor an
+  // operation under way can keep the caller; nothing if one might, and then nothing has happened.
+  std::optional<Work> submit_at_once(const Spec& spec, const void* input, void* output,
+                                     const CallOptions& options);
   // Throws what submit() would throw for this spec.
   void validate(const Spec& spec) { planner_->plan(spec, options_.rank); }
   // A collective that this rank was asked for cannot be, as whoever prepared it has found. The
@@ -179,6 +183,8 @@ class Communicator {
   Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);
+  Work start(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
+             std::unique_lock<std::mutex> numbering, std::unique_lock<std::mutex> held);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                 const CallDescriptor& call, uint32_t tag,
                                 const CallOptions& options, bool recorded);

@@ -128,27 +128,27 @@ std::unique_lock<std::mutex> Executor::lock() {
 }
 
 std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_ptr<Run> run,
-                                                   bool will_wait) {
+                                                   bool will_wait,
+                                                   std::unique_lock<std::mutex> held) {
   Completed completed;
-  bool left = false;  // to the progress thread
-  {
-    const auto held = lock();
-    ++runs_;
-    idle_rounds_ = 0;
-    if (!queue.failure.ok()) {
-      run->fail(queue.failure);
-      completed.push_back(run);
-      --runs_;
-    } else if (is_message(run->plan().spec.collective)) {
-      queue.messages.push_back(run);
-    } else {
-      queue.pending.push_back(run);
-    }
-    left = !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->keeps_caller();
-    if (!left) progress_queue(queue, completed);
-    if (!run->finished()) run->begin_timeout();
-    if (run->recorded()) begin_recorded(queue, run, completed);
+  if (!held) held = lock();
+  ++runs_;
+  idle_rounds_ = 0;
+  if (!queue.failure.ok()) {
+    run->fail(queue.failure);
+    completed.push_back(run);
+    --runs_;
+  } else if (is_message(run->plan().spec.collective)) {
+    queue.messages.push_back(run);
+  } else {
+    queue.pending.push_back(run);
   }
+  // To the progress thread.
+  const bool left = !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->keeps_caller();
+  if (!left) progress_queue(queue, completed);
+  if (!run->finished()) run->begin_timeout();
+  if (run->recorded()) begin_recorded(queue, run, completed);
+  held.unlock();
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
   if (!will_wait && !finished && waiters_.load() == 0) kick();
   if (left && sleepers_.load() > 0) signal_eventfd(news_);

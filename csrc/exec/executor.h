@@ -69,6 +69,7 @@ class Executor {
   // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
   // all the time, make way for whoever asks for it so.
   std::unique_lock<std::mutex> lock();
+  std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
 
   // How peers in shared memory wake this process, and how to wake them.
   const std::string& wake_address() const { return wake_address_; }
@@ -85,10 +86,11 @@ class Executor {
   void detach(const std::shared_ptr<RunQueue>& queue);
 
   // `will_wait`: the caller calls wait() at once, so the progress thread need not be woken.
-  // Returns what was completed meanwhile: announce() it without any lock, since listeners may
-  // submit.
+  // `held`: the lock, if the caller has it. Returns what was completed meanwhile: announce() it
+  // without any lock, since listeners may submit.
   [[nodiscard]] std::vector<std::shared_ptr<Run>> submit(RunQueue& queue, std::shared_ptr<Run> run,
-                                                         bool will_wait);
+                                                         bool will_wait,
+                                                         std::unique_lock<std::mutex> held = {});
   // Tells everybody who waits for these runs; without any lock.
   void announce(std::vector<std::shared_ptr<Run>>& completed);
   // Moves things forward until the run is done or `deadline` has passed; true if it is done.

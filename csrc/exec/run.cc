@@ -56,7 +56,6 @@ Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call,
     : plan_(std::move(plan)),
       buffers_(buffers),
       call_(call),
-      hash_(hash(call)),
       user_tag_(user_tag),
       timeout_(timeout),
       element_(size_of(plan_->spec.dtype)),
@@ -73,10 +72,15 @@ void Run::start(Paths& paths, int lane) {
   } else if (scratch > 0) {
     scratch_.reset(new std::byte[scratch]);
   }
-  waiting_ = schedule.waiting;
-  ready_ = schedule.ready;
   unposted_ = schedule.messages;
-  if (unposted_ > 0) requests_ = std::make_unique<Request[]>(plan_->steps.size());
+  if (unposted_ > 0) {
+    hash_ = hash(call_);
+    requests_ = std::make_unique<Request[]>(plan_->steps.size());
+  }
+  if (left_ > 1 || schedule.island_steps.empty()) {  // one island step alone waits for nothing
+    waiting_ = schedule.waiting;
+    ready_ = schedule.ready;
+  }
   if (trace_) [[unlikely]]
     trace_->begin(plan_);
   if (left_ == 0) finish();
@@ -202,7 +206,7 @@ bool Run::progress_island() {
   Island& island = *paths_->island();
   if (active_island_ < 0) {
     const int index = plan_->schedule.island_steps[next_island_];
-    if (waiting_[index] != 0) return false;
+    if (!waiting_.empty() && waiting_[index] != 0) return false;
     const Step& step = plan_->steps[index];
     island_call_.kind = island_kind(step.kind);
     island_call_.dtype = plan_->spec.dtype;
@@ -345,6 +349,7 @@ std::string Run::where() const {
 void Run::announce() {
   done_.store(true);
   if (over_) over_->set();
+  if (!watched_.load() && !device_) return;  // whoever watches from now on sees that it is done
   std::vector<std::function<void(const Status&)>> listeners;
   std::vector<std::shared_ptr<void>> released;
   {
@@ -360,12 +365,14 @@ void Run::announce() {
 }
 
 void Run::hold(std::shared_ptr<void> memory) {
+  watched_.store(true);
   if (done() && let_go_) return;
   std::lock_guard lock(listener_mutex_);
   if (!done() || !let_go_) held_.push_back(std::move(memory));
 }
 
 void Run::when_done(std::function<void(const Status&)> listener) {
+  watched_.store(true);
   {
     std::lock_guard lock(listener_mutex_);
     if (!done()) {

@@ -131,7 +131,7 @@ class Run {
   PlanFor plan_for_;  // while the sender is not known
   Buffers buffers_;
   CallDescriptor call_;
-  uint64_t hash_;
+  uint64_t hash_ = 0;  // of one with messages
   uint32_t user_tag_;
   std::chrono::nanoseconds timeout_;
   std::optional<Deadline> deadline_;
@@ -171,6 +171,7 @@ class Run {
 
   Status status_;
   std::atomic<bool> done_{false};
+  std::atomic<bool> watched_{false};  // it has listeners, or holds memory
   std::mutex listener_mutex_;
   std::vector<std::function<void(const Status&)>> listeners_;
   std::vector<std::shared_ptr<void>> held_;

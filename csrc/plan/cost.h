@@ -53,9 +53,9 @@ int64_t duration(__int128 bytes, int64_t bandwidth, int64_t factor = 1, int64_t 
 
 // What executing a set of plans costs, predicted by replaying them over the topology: links of a
 // host share its NICs in each direction, steps of a rank share its core, ranks of a host share its
-// cores where it has fewer of them, and does its messages one by one; a device has a copy engine in each direction to host memory and
-// to other devices of the host, and does its collectives, copies and reductions beside them one at
-// a time.
+// cores where it has fewer of them; a rank's messages take turns; a device has a copy engine in each
+// direction to host memory and to other devices of the host, and does its collectives, copies and
+// reductions beside them one at a time.
 struct Cost {
   int64_t total = 0;         // ns until the last rank is done
   int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions

@@ -19,7 +19,7 @@ namespace hetcomm {
 struct Algorithm {
   Collective collective;
   const char* name;
-  const char* summary;                      // one line for `hetcomm explain`
+  const char* summary;                                   // one line for `hetcomm explain`
   std::string (*why_not)(const Topology&, const Spec&);  // empty if applicable
   void (*build)(PlanBuilder&);
 };

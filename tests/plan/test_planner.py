@@ -161,7 +161,9 @@ def test_block_collectives_cross_once(case: tuple[Topology, int]) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.sampled_from(["block", "interleaved"]))
+@given(
+    st.lists(st.integers(1, 6), min_size=2, max_size=5), st.sampled_from(["block", "interleaved"])
+)
 def test_aggregated_all_to_all_sends_one_message_to_each_foreign_rank(
     sizes: list[int], order: str
 ) -> None:
