@@ -20,8 +20,10 @@ using namespace std::chrono_literals;
 // How a waiting thread spends its time: at most these many empty looks in a row with a pause, then
 // with a yield, then asleep. Only shared memory answers fast enough to be worth a pause: whoever
 // waits for the network yields. Pauses in vain, such as those that keep the processor from whom
-// they wait for, halve the next ones; successful ones double them.
-constexpr uint32_t kMostSpins = 200;
+// they wait for, halve the next ones; successful ones lengthen them slowly, since a rank in the way
+// of others succeeds too, only later.
+constexpr uint32_t kMostSpins = 200;  // some 20 us
+constexpr uint32_t kMoreSpins = 8;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
 // Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
@@ -49,7 +51,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
     }
     const uint32_t spins = spins_.load(std::memory_order_relaxed);
     if (moved) {
-      if (idle > 0 && idle < spins) spins_.store(std::min(2 * spins, kMostSpins));
+      if (idle > 0 && idle < spins) spins_.store(std::min(spins + kMoreSpins, kMostSpins));
       idle = 0;
       continue;
     }
