@@ -35,7 +35,7 @@ struct ArrayCollective {
                   pybind11::handle output, ReduceOp op, double factor, int root,
                   pybind11::handle dlpack_stream, const std::optional<RowSplits>& splits = {});
 
-  // Perhaps, see Communicator.
+  // If nothing can keep the caller; see Communicator::submit_at_once().
   std::optional<Work> submit_at_once(Communicator& communicator,
                                      const Communicator::CallOptions& options) const {
     return communicator.submit_at_once(spec, input ? input->data() : nullptr,

@@ -83,27 +83,26 @@ bool Communicator::recorded(const Plan& plan, const CallOptions& options) const 
 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
-  return start(spec, {input, output}, options, std::unique_lock(submit_mutex_), {});
+  return submit_locked(spec, {input, output}, options, {std::unique_lock(submit_mutex_), {}, {}});
 }
 
 std::optional<Work> Communicator::submit_at_once(const Spec& spec, const void* input, void* output,
                                                  const CallOptions& options) {
   if (device_) return std::nullopt;
-  std::unique_lock numbering(submit_mutex_, std::try_to_lock);
-  if (!numbering || !last_plan_ || last_plan_->spec != spec || last_plan_->steps.size() != 1) {
+  SubmitLocks locks{.numbering = std::unique_lock(submit_mutex_, std::try_to_lock)};
+  if (!locks.numbering || !last_plan_ || last_plan_->spec != spec ||
+      last_plan_->steps.size() != 1) {
     return std::nullopt;
   }
-  const auto recording = health_ ? health_->try_lock() : Health::Lock();
-  if (health_ && !recording) return std::nullopt;
-  auto held = executor_->try_lock();
-  if (!held || queue_->busy()) return std::nullopt;
-  return start(spec, {input, output}, options, std::move(numbering), std::move(held));
+  if (health_) locks.recording = health_->try_lock();
+  if (health_ && !locks.recording) return std::nullopt;
+  locks.engine = executor_->try_lock();
+  if (!locks.engine || queue_->busy()) return std::nullopt;
+  return submit_locked(spec, {input, output}, options, std::move(locks));
 }
 
-// `numbering`: of submit_mutex_; `held`: of the executor's lock, or of none.
-Work Communicator::start(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
-                         std::unique_lock<std::mutex> numbering,
-                         std::unique_lock<std::mutex> held) {
+Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
+                                 SubmitLocks locks) {
   CallDescriptor call = descriptor(spec.collective, spec.dtype, spec.count);
   call.root = static_cast<uint32_t>(spec.root);
   call.op = static_cast<uint8_t>(spec.op);
@@ -122,8 +121,9 @@ Work Communicator::start(const Spec& spec, Run::Buffers buffers, const CallOptio
   ++sequence_;
   history_ = hash(call);
   if (health_) health_->record(call);
-  auto completed = executor_->submit(*queue_, run, options.will_wait, std::move(held));
-  numbering.unlock();
+  if (locks.recording) locks.recording.unlock();
+  auto completed = executor_->submit(*queue_, run, options.will_wait, std::move(locks.engine));
+  locks.numbering.unlock();
   executor_->announce(completed);
   return Work(executor_, std::move(run));
 }

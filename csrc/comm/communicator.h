@@ -183,8 +183,15 @@ class Communicator {
   Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);
-  Work start(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
-             std::unique_lock<std::mutex> numbering, std::unique_lock<std::mutex> held);
+  struct SubmitLocks {                       // in the order in which they are taken
+    std::unique_lock<std::mutex> numbering;  // submit_mutex_, always
+    Health::Lock recording;                  // the others if the caller has them
+    std::unique_lock<std::mutex> engine;
+  };
+
+  // Lets go of each lock as soon as what it guards is done.
+  Work submit_locked(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
+                     SubmitLocks locks);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                 const CallDescriptor& call, uint32_t tag,
                                 const CallOptions& options, bool recorded);

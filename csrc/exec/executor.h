@@ -69,6 +69,7 @@ class Executor {
   // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
   // all the time, make way for whoever asks for it so.
   std::unique_lock<std::mutex> lock();
+  // None if another thread has it.
   std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
 
   // How peers in shared memory wake this process, and how to wake them.

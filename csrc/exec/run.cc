@@ -349,7 +349,7 @@ std::string Run::where() const {
 void Run::announce() {
   done_.store(true);
   if (over_) over_->set();
-  if (!watched_.load() && !device_) return;  // whoever watches from now on sees that it is done
+  if (!watched_.load() && !device_) return;
   std::vector<std::function<void(const Status&)>> listeners;
   std::vector<std::shared_ptr<void>> released;
   {

@@ -171,7 +171,10 @@ class Run {
 
   Status status_;
   std::atomic<bool> done_{false};
-  std::atomic<bool> watched_{false};  // it has listeners, or holds memory
+  // It has listeners, or holds memory. Like done_ sequentially consistent: whoever completes the
+  // run stores that and looks for watchers, a watcher stores this and looks whether the run is
+  // done.
+  std::atomic<bool> watched_{false};
   std::mutex listener_mutex_;
   std::vector<std::function<void(const Status&)>> listeners_;
   std::vector<std::shared_ptr<void>> held_;

@@ -210,8 +210,8 @@ class Replay {
       in = occupy_core(to, posted, 2 * count);
     } else {
       const int64_t bytes = count * element_size_;
-      const int64_t start =
-          std::max(turn(from, to, posted), turn(to, from, posted)) + parameters_.step_overhead;
+      const int64_t sends = turn(from, to, posted), receives = turn(to, from, posted);
+      const int64_t start = std::max(sends, receives) + parameters_.step_overhead;
       Nics& sender = nics_[topology_.host_of(from)];
       Nics& receiver = nics_[topology_.host_of(to)];
       out = occupy_nic(sender.out_free, sender.out_busy, start, bytes, bandwidth(from));

@@ -23,11 +23,12 @@ struct CostParameters {
   // by r squared, and of each further round by r.
   int64_t island_turn_latency = 1'800;
   int64_t turn_latency = 3'500;
-  int64_t link_latency_tcp = 30'000;          // ns, one message between hosts over TCP
-  int64_t link_latency_rdma = 3'000;          // ns, over InfiniBand or RoCE
-  int64_t link_latency_shm = 1'000;           // ns, between ranks of one host
-  int64_t message_gap_tcp = 5'000;            // ns from one message of a rank to its next, which
-  int64_t message_gap_rdma = 300;             // a processor of its own sends or receives
+  int64_t link_latency_tcp = 30'000;  // ns, one message between hosts over TCP
+  int64_t link_latency_rdma = 3'000;  // ns, over InfiniBand or RoCE
+  int64_t link_latency_shm = 1'000;   // ns, between ranks of one host
+  // ns from one message between hosts to the next of a rank with a processor of its own.
+  int64_t message_gap_tcp = 5'000;
+  int64_t message_gap_rdma = 300;  // assumed: what posting one takes, by its maker's figures
   int64_t memory_bandwidth = 27'000'000'000;  // B/s that one core reads or writes
   int64_t cache_bandwidth = 90'000'000'000;   // B/s likewise, of what stays in its caches
   int64_t cache_size = 8 << 20;               // bytes of caches, for each core
@@ -53,9 +54,9 @@ int64_t duration(__int128 bytes, int64_t bandwidth, int64_t factor = 1, int64_t 
 
 // What executing a set of plans costs, predicted by replaying them over the topology: links of a
 // host share its NICs in each direction, steps of a rank share its core, ranks of a host share its
-// cores where it has fewer of them; a rank's messages take turns; a device has a copy engine in each
-// direction to host memory and to other devices of the host, and does its collectives, copies and
-// reductions beside them one at a time.
+// cores where it has fewer of them; a rank's messages take turns; a device has a copy engine in
+// each direction to host memory and to other devices of the host, and does its collectives, copies
+// and reductions beside them one at a time.
 struct Cost {
   int64_t total = 0;         // ns until the last rank is done
   int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions

@@ -1,5 +1,6 @@
 #include "plan/planner.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -60,6 +61,14 @@ Spec representative(const Spec& spec, int size) {
   const int64_t unit = largest_buffer(canonical, size);
   canonical.count = std::max<int64_t>(1, (int64_t{1} << (bits - 1)) / unit);
   return canonical;
+}
+
+// Of unequal blocks a rank knows its own only, so nothing may depend on their sizes.
+const Algorithm& for_unequal_blocks(const Spec& spec, const Topology& topology) {
+  const auto& rows = algorithms();
+  return *std::find_if(rows.begin(), rows.end(), [&](const Algorithm& algorithm) {
+    return algorithm.collective == spec.collective && algorithm.why_not(topology, spec).empty();
+  });
 }
 
 std::string in_seconds(const Cost& cost) {
@@ -214,6 +223,11 @@ Planner::Choice Planner::choose(const Spec& spec) const {
     if (!candidate.rejected.empty()) continue;
     if (best == nullptr || candidate.cost.total < best->cost.total) best = &candidate;
   }
+  if (!spec.splits.empty()) {
+    choice.algorithm = &for_unequal_blocks(spec, *topology_);
+    choice.why = "blocks are unequal, and a rank knows only its own";
+    return choice;
+  }
   if (const Algorithm* wanted = named(spec)) {
     choice.algorithm = wanted;
     choice.why = "the selection table says so";
@@ -243,8 +257,7 @@ const Algorithm* Planner::named(const Spec& spec) const {
 }
 
 const Algorithm& Planner::select(const Spec& spec) const {
-  // Of unequal blocks a rank knows its own only, so nothing may depend on their sizes.
-  if (!spec.splits.empty()) return *only_one(spec, *topology_);
+  if (!spec.splits.empty()) return for_unequal_blocks(spec, *topology_);
   if (const Algorithm* wanted = named(spec)) return *wanted;
   const std::pair key(spec.collective, size_class(spec, topology_->size()));
   {

@@ -35,6 +35,20 @@ def disagreeing_parts(comm: Communicator, seed: int) -> None:
         raise AssertionError("not refused")
 
 
+def disagreeing_at_last(comm: Communicator, seed: int) -> None:
+    """After many alike, a rank makes another small call; later ones fail for the same reason."""
+    for turn in range(50):
+        same(comm.all_reduce(np.array([turn])), np.array([turn * comm.size]), turn)
+    for _ in range(2):
+        try:
+            comm.all_reduce(np.array([1]), op="max" if comm.rank == comm.size - 1 else "sum")
+            comm.barrier()
+        except hetcomm.Error as error:
+            assert "ranks disagree" in str(error), error
+        else:
+            raise AssertionError("not refused")
+
+
 def bad_input(comm: Communicator, seed: int) -> None:
     """Each is refused on every rank, and the group goes on."""
     size = comm.size

@@ -143,6 +143,21 @@ def asynchronous(comm: Communicator, seed: int) -> None:
         assert work.done()
 
 
+def alternating(comm: Communicator, seed: int) -> None:
+    """One small call again and again, and between two of them others, some still under way."""
+    rank, size = comm.rank, comm.size
+    large = [values("float64", (30_000,), seed, r) for r in range(size)]
+    for turn in range(400):
+        works = [comm.all_reduce(large[rank], async_op=True)] if turn % 5 == 0 else []
+        if turn % 3 == 0:
+            same(comm.broadcast(np.array([turn + rank]), root=size - 1), [turn + size - 1], turn)
+        for again in range(3):
+            expected = np.array([sum(turn + r for r in range(size)), size * again])
+            same(comm.all_reduce(np.array([turn + rank, again])), expected, turn)
+        for work in works:
+            same(work.wait(), sum(large), turn)
+
+
 def unequal_parts(comm: Communicator, seed: int) -> None:
     """all_to_all with splits, many of them zero, of rows of several shapes."""
     size, rank = comm.size, comm.rank
@@ -278,8 +293,13 @@ def threads(comm: Communicator, seed: int) -> None:
     def play(number: int, group: Any) -> None:
         try:
             for turn in range(200):
+                work = group.all_gather(np.array([turn]), async_op=True) if turn % 7 == 0 else None
                 total = group.all_reduce(np.array([turn * number + comm.rank]))
                 same(total, np.array([sum(turn * number + r for r in range(comm.size))]), turn)
+                if work is not None:
+                    same(work.wait(), np.full((comm.size, 1), turn), turn)
+            if number % 2:
+                group.close()  # while others go on
         except BaseException as error:
             failures.append(error)
 

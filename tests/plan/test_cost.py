@@ -120,17 +120,22 @@ def test_messages_share_the_nic_of_their_host_in_each_direction() -> None:
         ([(0, 2), (3, 4), (5, 1)], 1),  # each NIC direction once
     ]:
         cost = _core.predict(topology, messages(topology, pairs, GBIT))
-        beside = cost.total - seconds * SECOND - latency
-        assert 0 <= beside <= parameters.message_gap_tcp, pairs
+        both = {rank for rank, _ in pairs} & {rank for _, rank in pairs}  # they send and receive
+        gap = parameters.message_gap_tcp if both else 0
+        assert cost.total == seconds * SECOND + latency + gap, pairs
 
 
-def test_messages_of_a_rank_take_turns() -> None:
+@pytest.mark.parametrize("pairs", [[(0, 4), (0, 5), (0, 6)], [(4, 0), (5, 0), (6, 0)]])
+@pytest.mark.parametrize(("cores", "times"), [(8, 1), (2, 2)])  # of the 4 ranks of a host
+@pytest.mark.parametrize(("fabric", "kind"), [("ethernet", "tcp"), ("roce", "rdma")])
+def test_messages_of_a_rank_take_turns(
+    pairs: list[tuple[int, int]], cores: int, times: int, fabric: str, kind: str
+) -> None:
     parameters = _core.CostParameters()
-    latency = parameters.link_latency_tcp + parameters.step_overhead
-    for cores, times in ((8, 1), (2, 2)):  # of the 4 ranks of a host
-        topology = topology_of([4, 4], cores=cores)
-        cost = _core.predict(topology, messages(topology, [(0, 4), (0, 5), (0, 6)], 0))
-        assert cost.total == latency + 2 * times * parameters.message_gap_tcp
+    latency = getattr(parameters, f"link_latency_{kind}") + parameters.step_overhead
+    topology = topology_of([4, 4], cores=cores, fabric=fabric)
+    cost = _core.predict(topology, messages(topology, pairs, 0))
+    assert cost.total == latency + 2 * times * getattr(parameters, f"message_gap_{kind}")
 
 
 def test_latency_follows_the_fabric() -> None:

@@ -186,14 +186,36 @@ def test_unequal_blocks_are_sent_directly_whatever_is_selected() -> None:
     equal = planner.plan(Spec(Collective.all_to_all, count=5), 0)
     unequal = planner.plan(Spec(Collective.all_to_all, splits=[1, 2, 3, 4, 5] * 5), 0)
     assert (equal.algorithm, unequal.algorithm) == ("aggregated", "direct")
+    choice = planner.choose(Spec(Collective.all_to_all, splits=[1, 2, 3, 4, 5] * 5))
+    assert choice.algorithm.name == "direct" and "unequal" in choice.why
+
+
+@pytest.mark.parametrize("sizes", [[8, 1, 1, 1, 1, 1, 1, 1, 1], [3, 5, 4], [2, 7]])
+def test_members_of_an_island_send_aggregated_messages_in_turn(sizes: list[int]) -> None:
+    topology = topology_of(sizes)
+    plans = plans_for(topology, Spec(Collective.all_to_all, count=5), "aggregated")
+    sent = [sum(step.kind == StepKind.send for step in plan.steps) for plan in plans]
+    for members in topology.islands:
+        counts = [sent[rank] for rank in members]
+        assert max(counts) - min(counts) <= 1
 
 
 def test_short_blocks_of_large_islands_are_aggregated() -> None:
     planner = Planner(topology_of([8, 8]))
     chosen = [
-        planner.plan(Spec(Collective.all_to_all, count=count), 0).algorithm for count in (4, MI)
+        planner.plan(Spec(Collective.all_to_all, count=count), 0).algorithm
+        for count in (4, MI // 64 - 1, MI // 64)  # of float32, by 16 ranks
     ]
-    assert chosen == ["aggregated", "direct"]
+    assert chosen == ["aggregated", "aggregated", "direct"]
+
+
+def test_short_blocks_of_many_ranks_are_aggregated_without_pricing() -> None:
+    topology = topology_of([8] * 40)
+    planner = Planner(topology)
+    assert planner.plan(Spec(Collective.all_to_all, count=4), 0).algorithm == "aggregated"
+    with pytest.raises(InvalidArgumentError, match="more than 256 ranks are aggregated"):
+        planner.plan_all(Spec(Collective.all_to_all, count=4), "direct")
+    assert planner.plan(Spec(Collective.all_to_all, count=MI), 0).algorithm == "direct"
 
 
 def test_barrier_is_one_exchange_of_one_element() -> None:

@@ -20,9 +20,23 @@ std::string three_islands(const Topology& topology, const Spec&) {
   return "needs three islands or more; there are " + std::to_string(topology.islands().size());
 }
 
-std::string equal_blocks(const Topology& topology, const Spec& spec) {
-  if (spec.splits.empty()) return two_islands(topology, spec);
-  return "needs blocks of one size; a rank knows only its own splits";
+// The lower edge of a size class, so that all of one are alike.
+constexpr int64_t kLongBlocks = 1 << 20;
+
+std::string short_blocks(const Topology& topology, const Spec& spec) {
+  if (!spec.splits.empty()) return "needs blocks of one size; a rank knows only its own splits";
+  if (largest_buffer(spec, topology.size()) >= kLongBlocks) {
+    return "is for buffers below 1 MiB; longer blocks are worth a message each";
+  }
+  return two_islands(topology, spec);
+}
+
+// To price the messages of so many pairs would take seconds.
+constexpr int kManyRanks = 256;
+
+std::string few_pairs(const Topology& topology, const Spec& spec) {
+  if (topology.size() <= kManyRanks || !short_blocks(topology, spec).empty()) return "";
+  return "has a message for each pair of ranks; short blocks of more than 256 ranks are aggregated";
 }
 
 }  // namespace

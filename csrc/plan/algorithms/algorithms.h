@@ -28,8 +28,8 @@ namespace hetcomm {
   X(reduce_scatter, flat, one_island, "one step of the native engine")                          \
   X(reduce_scatter, hierarchical, two_islands,                                                  \
     "each island sums foreign blocks and exports them once")                                    \
-  X(all_to_all, direct, any, "native inside islands, one message per pair between them")        \
-  X(all_to_all, aggregated, equal_blocks,                                                       \
+  X(all_to_all, direct, few_pairs, "native inside islands, one message per pair between them")  \
+  X(all_to_all, aggregated, short_blocks,                                                       \
     "each island collects what it has for a foreign rank, and sends it in one message")         \
   X(gather, direct, any, "native inside the root's island, one message per foreign rank")       \
   X(scatter, direct, any, "native inside the root's island, one message per foreign rank")      \

@@ -1,7 +1,4 @@
-#include <algorithm>
-
 #include "plan/algorithms/algorithms.h"
-#include "plan/algorithms/segments.h"
 
 namespace hetcomm {
 namespace {
@@ -64,102 +61,58 @@ void all_to_all_direct(PlanBuilder& builder) {
   }
 }
 
-namespace {
-
-// What crosses from one island to a rank of another: the same part of a block from each member.
-class Parcel {
- public:
-  Parcel(PlanBuilder& builder, int island, int to, int chunks)
-      : members_(builder.topology().island(island)), to_(to), count_(builder.spec().count) {
-    const auto size = static_cast<int64_t>(members_.size());
-    const std::vector<int>& there = builder.topology().island(builder.topology().island_of(to));
-    const auto place = std::find(there.begin(), there.end(), to) - there.begin();
-    agent_ = members_[place % size];
-    if (size == 1) return;
-    const int64_t most = size * largest_part(count_, chunks, builder.spec().dtype);
-    packed_ = builder.scratch(agent_, most);
-    lands_ = chunks == 1 && members_.back() - members_.front() + 1 == size;
-    if (!lands_) arrived_ = builder.scratch(to, most);
-  }
-
-  // The agent has its own blocks too, so that every message is one range.
-  void pack(const Range& part, std::vector<Piece>& pieces) const {
-    if (members_.size() == 1) return;
-    for (size_t i = 0; i < members_.size(); ++i) {
-      pieces.push_back({.from = members_[i],
-                        .to = agent_,
-                        .source = in(Space::input, part, to_ * count_),
-                        .target = slice(packed_, i, part.count)});
-    }
-  }
-
-  void send(PlanBuilder& builder, const Range& part) const {
-    if (members_.size() == 1) {
-      return builder.transfer(agent_, in(Space::input, part, to_ * count_), to_, target(0, part));
-    }
-    const auto all = static_cast<int64_t>(members_.size()) * part.count;
-    const Range where = lands_ ? target(0, part) : arrived_;
-    builder.transfer(agent_, {packed_.space, packed_.offset, all}, to_,
-                     {where.space, where.offset, all});
-    if (lands_) return;
-    for (size_t i = 0; i < members_.size(); ++i) {
-      builder.copy(to_, slice(arrived_, i, part.count), target(i, part));
-    }
-  }
-
- private:
-  static Range slice(const Range& whole, size_t index, int64_t count) {
-    return {whole.space, whole.offset + static_cast<int64_t>(index) * count, count};
-  }
-  Range target(size_t index, const Range& part) const {
-    return in(Space::output, part, members_[index] * count_);
-  }
-
-  const std::vector<int>& members_;
-  const int to_;
-  const int64_t count_;
-  int agent_ = -1;
-  bool lands_ = false;  // in one piece, where it belongs
-  Range packed_{Space::scratch, 0, 0}, arrived_{Space::scratch, 0, 0};
-};
-
-}  // namespace
-
-// Every foreign rank has an agent in an island, which collects its blocks from all members: rail
-// by rail, so that member j serves the foreign islands' members j. The wire carries the same bytes
-// in one message for each foreign rank of an island instead of one for each pair; blocks move once
-// more inside their island for it.
+// What each foreign rank is to get has an agent in an island, its members in turn (member j that of
+// member j where islands are alike, rail by rail), who collects it from all of them. So the wire
+// carries the same bytes in one message for each foreign rank of an island instead of one for each
+// pair; blocks move once more inside their island for it.
 void all_to_all_aggregated(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
-  const Spec& spec = builder.spec();
-  const int size = topology.size(), islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(topology, spec, spec.count * size);
-  const Blocks blocks(spec, size);
-  std::vector<std::vector<Parcel>> parcels(islands);
+  const Blocks blocks(builder.spec(), topology.size());
+  const int64_t count = builder.spec().count;
+  const int islands = static_cast<int>(topology.islands().size());
+  const auto slice = [count](const Range& whole, size_t index) {
+    return Range{whole.space, whole.offset + static_cast<int64_t>(index) * count, count};
+  };
+  struct Parcel {
+    int agent, to;
+    Range packed;  // a block of each member
+  };
   for (int island = 0; island < islands; ++island) {
+    const std::vector<int>& members = topology.island(island);
+    const auto all = static_cast<int64_t>(members.size()) * count;
+    std::vector<Piece> pieces;
+    for (int from : members) {
+      for (int to : members) {
+        pieces.push_back({.from = from,
+                          .to = to,
+                          .source = blocks.source(from, to),
+                          .target = blocks.target(from, to)});
+      }
+    }
+    std::vector<Parcel> parcels;
     for (int shift = 1; shift < islands; ++shift) {
       for (int to : topology.island((island + shift) % islands)) {
-        parcels[island].emplace_back(builder, island, to, chunks);
-      }
-    }
-  }
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const Range piece = part({Space::input, 0, spec.count}, chunk, chunks, spec.dtype);
-    for (int island = 0; island < islands; ++island) {
-      std::vector<Piece> pieces;
-      for (int from : chunk == 0 ? topology.island(island) : std::vector<int>{}) {
-        for (int to : topology.island(island)) {
-          pieces.push_back({.from = from,
-                            .to = to,
-                            .source = blocks.source(from, to),
-                            .target = blocks.target(from, to)});
+        const int agent = members[parcels.size() % members.size()];
+        const bool alone = members.size() == 1;
+        parcels.push_back(
+            {agent, to, alone ? blocks.source(agent, to) : builder.scratch(agent, all)});
+        for (size_t i = 0; i < members.size() && !alone; ++i) {
+          pieces.push_back({.from = members[i],
+                            .to = agent,
+                            .source = blocks.source(members[i], to),
+                            .target = slice(parcels.back().packed, i)});
         }
       }
-      for (const Parcel& parcel : parcels[island]) parcel.pack(piece, pieces);
-      builder.island_all_to_all(island, pieces);
     }
-    for (const std::vector<Parcel>& sent : parcels) {
-      for (const Parcel& parcel : sent) parcel.send(builder, piece);
+    builder.island_all_to_all(island, pieces);
+    const bool consecutive = members.back() - members.front() + 1 == std::ssize(members);
+    for (const auto& [agent, to, packed] : parcels) {
+      const Range arrived = consecutive ? Range{Space::output, members.front() * count, all}
+                                        : builder.scratch(to, all);
+      builder.transfer(agent, packed, to, arrived);
+      for (size_t i = 0; i < members.size() && !consecutive; ++i) {
+        builder.copy(to, slice(arrived, i), blocks.target(members[i], to));
+      }
     }
   }
 }
