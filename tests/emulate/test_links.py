@@ -64,6 +64,15 @@ def test_counters_match_the_bytes_sent(play: Play) -> None:
     assert blue.out_bytes < 0.03 * count  # acknowledgements
 
 
+def test_a_host_holds_back_what_many_connections_send(play: Play) -> None:
+    """Six times as much at once as a switch port would hold, none of it dropped by its own host."""
+    rate = 400 * MEGABIT
+    cluster = two_hosts(ranks=(1, 6), nic=Nic(rate, rate))
+    result, lines = play(cluster, "crowd.py", rate // 8 // 100)
+    assert result.ok, lines
+    assert lines[0].endswith("tbf 0"), lines
+
+
 def test_traffic_inside_a_host_crosses_no_link(play: Play) -> None:
     cluster = two_hosts(ranks=(2, 1), nic=Nic(MEGABIT, MEGABIT))
     count = 100_000_000  # more than a link of this rate carries before the run times out
