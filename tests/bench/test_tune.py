@@ -157,9 +157,11 @@ def test_a_slow_link_counts_only_where_it_is() -> None:
         measured.link(pair, bandwidth, [(8, 2e-5 + turns[0]), (64, 1.9e-5 + turns[1])])
     profile = _core.Profile(measured.text())
     assert [host.bandwidth for host in profile.hosts] == [10**9, 10**9, 10**8]
-    # What took longer with fewer bytes was disturbed; a reduction, and steps, are not the link's.
+    # What took longer with fewer bytes was disturbed. A reduction, steps, and the gap between a
+    # rank's two messages are not the link's.
     ((less, small), (more, large)) = profile.messages["ethernet"]
-    assert (less, more) == (8, 64) and 18_000 < small <= large < 19_700
+    gap = _core.CostParameters().message_gap_tcp
+    assert (less, more) == (8, 64) and 18_000 < small + gap <= large + gap < 19_700
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 128])
