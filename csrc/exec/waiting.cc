@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 // waits for the network yields. Pauses in vain, such as those that keep the processor from whom
 // they wait for, halve the next ones; successful ones lengthen them slowly, since a rank in the way
 // of others succeeds too, only later.
-constexpr uint32_t kMostSpins = 200;  // some 20 us
+constexpr uint32_t kMostSpins = 200;  // 15 to 31 us
 constexpr uint32_t kMoreSpins = 8;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;

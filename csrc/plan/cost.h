@@ -26,9 +26,9 @@ struct CostParameters {
   int64_t link_latency_tcp = 30'000;  // ns, one message between hosts over TCP
   int64_t link_latency_rdma = 3'000;  // ns, over InfiniBand or RoCE
   int64_t link_latency_shm = 1'000;   // ns, between ranks of one host
-  // ns from one message between hosts to the next of a rank with a processor of its own.
+  // ns from one message between hosts to the next of a rank with a processor of its own; assumed.
   int64_t message_gap_tcp = 5'000;
-  int64_t message_gap_rdma = 300;  // assumed: what posting one takes, by its maker's figures
+  int64_t message_gap_rdma = 300;
   int64_t memory_bandwidth = 27'000'000'000;  // B/s that one core reads or writes
   int64_t cache_bandwidth = 90'000'000'000;   // B/s likewise, of what stays in its caches
   int64_t cache_size = 8 << 20;               // bytes of caches, for each core
