@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ports import free_port
+
 PROGRAMS = Path(__file__).with_name("programs.py")
 BOUND = 90.0  # seconds; far above what any of them takes
-
-
-def free_port() -> int:
-    """Below those that the kernel gives to connections."""
-    for port in random.sample(range(20_000, 30_000), 100):
-        with socket.socket() as found, contextlib.suppress(OSError):
-            found.bind(("", port))
-            return port
-    raise RuntimeError("no port is free")
 
 
 def run(

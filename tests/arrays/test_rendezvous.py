@@ -15,7 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from ranks_of_arrays import BOUND, PROGRAMS, free_port, run
+from ports import free_port
+from ranks_of_arrays import BOUND, PROGRAMS, run
 
 import hetcomm
 from hetcomm import rendezvous

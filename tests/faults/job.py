@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,8 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ports import free_port
 
 import hetcomm
 
@@ -38,12 +39,6 @@ def vendor_environment(vendor: str, device: int) -> dict[str, str]:
         "HETCOMM_HIP_LIBRARY": emulated("amd"),
         "HETCOMM_RCCL_LIBRARY": emulated("amd"),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:

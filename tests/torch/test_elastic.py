@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 
 import elastic_trainer
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import HashStore, TCPStore
 
 import hetcomm
 from hetcomm import _attempts
@@ -51,20 +50,16 @@ def torchrun(folder: Path, host: str, *options: str) -> subprocess.Popen[bytes]:
         )
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     before = segments()
     options = ["--standalone", "--nproc-per-node=2"]
     if nodes == 2:
-        place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+        # The agents' store lives here, so that its port is free by construction.
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
-        options += [place, "--local-addr=127.0.0.1"]
+        options += [f"--rdzv-endpoint=127.0.0.1:{store.port}", "--rdzv-conf=is_host=false"]
+        options += ["--local-addr=127.0.0.1"]
     agents = [torchrun(tmp_path, f"elastic-{node}", *options) for node in range(nodes)]
     end = time.monotonic() + BOUND
     try:
