@@ -13,9 +13,6 @@ from .error import ClusterError
 FABRICS = ("ethernet", "roce", "infiniband")
 # Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
 DEFAULT_MTU = 9000
-# Linux's own default. What a machine has set for its way to the internet, such as bbr, may share a
-# link among the connections of a collective less evenly.
-DEFAULT_CONGESTION = "cubic"
 _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 34_000_000_000
@@ -67,14 +64,14 @@ class Cluster:
     hosts: tuple[Host, ...]
     order: str | tuple[str, ...] = "block"
     mtu: int = DEFAULT_MTU
-    congestion: str = DEFAULT_CONGESTION  # control of all TCP connections, as the kernel names it
+    congestion: str | None = None  # control of all TCP connections; None: see congestion.py
     placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
 
     def __post_init__(self) -> None:
         _check_hosts(self.hosts)
         if not 1280 <= self.mtu <= 65000:
             _refuse("network.mtu", "an integer from 1280 to 65000", self.mtu, "9000 is usual")
-        if not _CONGESTION.fullmatch(self.congestion):
+        if self.congestion is not None and not _CONGESTION.fullmatch(self.congestion):
             expected = "the name of a congestion control, such as cubic or bbr"
             _refuse("network.congestion", expected, self.congestion, "correct it")
         object.__setattr__(self, "placement", _place(self.hosts, self.order))
@@ -161,7 +158,7 @@ def _cluster(document: dict[str, Any]) -> Cluster:
         hosts=tuple(_host(table, f"host[{i}].") for i, table in enumerate(tables)),
         order=order,
         mtu=_typed(network, "mtu", int, "network.", DEFAULT_MTU),
-        congestion=_typed(network, "congestion", str, "network.", DEFAULT_CONGESTION),
+        congestion=_typed(network, "congestion", str, "network.", None),
     )
 
 

@@ -1,6 +1,7 @@
 """The front process: starts the supervisor, passes on what the ranks print, ends it in time."""
 
 import codecs
+import logging
 import os
 import pickle
 import selectors
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -53,6 +55,9 @@ def run(
     prefixed with `[rank host]` (default: sys.stdout), or a directory for one file per rank,
     `rank-N.log`. Ranks see no terminal and an empty stdin.
 
+    What the machine does not permit and the cluster does not demand is in the result's `notes`; the
+    logger `hetcomm.emulate` warns of each once per process.
+
     Raises ClusterError where the kernel refuses a part of the cluster. Any exception here, such as
     KeyboardInterrupt, first ends the whole job.
     """
@@ -72,7 +77,16 @@ def run(
     with front:
         with theirs:
             process = _start(theirs)
-        return _converse(process, front, job, stream)
+        result = _converse(process, front, job, stream)
+    for note in result.notes:
+        _say(note)
+    return result
+
+
+@cache
+def _say(note: str) -> None:
+    """Once per process: every later run on this machine would say the same."""
+    logging.getLogger(__package__).warning("hetcomm emulate: %s", note)
 
 
 def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from . import kernel
+from . import congestion, kernel
 from .cluster import Cluster, Host, Nic, address, format_rate
 from .error import refusal
 from .result import LinkUse
@@ -21,8 +21,6 @@ PORT_QUEUE_SECONDS = 0.01
 HOST_QUEUE_SECONDS = 0.25
 SMALLEST_QUEUE = 256 * 1024
 LARGEST_SEGMENT = 65536
-CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-_OTHERS = "choose one of those in /proc/sys/net/ipv4/tcp_available_congestion_control"
 HEADER = 64  # room for the link header, which the segment size does not count
 
 
@@ -42,6 +40,7 @@ class Network:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.congestion = ""  # what the hosts use, once one is attached
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._switch = IPRoute()
         self._bridges: list[int] = []
@@ -52,8 +51,7 @@ class Network:
     def attach(self, index: int) -> None:
         """Wires host `index`, whose network namespace is the caller's, to the switches."""
         host = self.cluster.hosts[index]
-        with refusal("network.congestion", f"a kernel with {self.cluster.congestion}", _OTHERS):
-            CONGESTION.write_text(self.cluster.congestion)
+        self.congestion = congestion.choose(self.cluster.congestion)
         with IPRoute() as side:
             side.link("set", index=side.link_lookup(ifname="lo")[0], state="up")
             for number, nic in enumerate(host.nics):

@@ -25,6 +25,8 @@ class Result:
     exit_codes: tuple[int, ...]
     hosts: tuple[str, ...]  # [rank] -> host name
     links: tuple[LinkUse, ...]
+    congestion: str  # the congestion control of all TCP connections
+    notes: tuple[str, ...]  # a sentence for everything that the machine did not permit
     duration: float  # seconds from the first rank's start to the last one's end
     failed_rank: int | None  # the first rank to fail by itself
     timed_out: bool

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from . import kernel
 from .cluster import Host
+from .congestion import note
 from .error import ClusterError, refusal
 from .host import READY, START, TERMINATE, serve
 from .job import Job
@@ -99,6 +100,8 @@ class Supervisor:
             exit_codes=tuple(self._exit_codes[rank] for rank in ranks),
             hosts=tuple(self._job.cluster.hosts[i].name for i in self._job.cluster.placement),
             links=links,
+            congestion=network.congestion,
+            notes=tuple(filter(None, (note(self._job.cluster.congestion, network.congestion),))),
             duration=duration,
             failed_rank=self._failed_rank,
             timed_out=self._timed_out,

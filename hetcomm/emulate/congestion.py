@@ -1,0 +1,68 @@
+"""The congestion control of an emulated host's TCP connections.
+
+A network namespace may use only controls that are not restricted: those in the machine's
+tcp_allowed_congestion_control, and the machine's default.
+"""
+
+import errno
+from pathlib import Path
+
+from .error import ClusterError, describe
+
+# Linux's own default. What a machine has set for its way to the internet, such as bbr, may share a
+# link among the connections of a collective less evenly.
+PREFERRED = "cubic"
+CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+
+
+def choose(wanted: str | None) -> str:
+    """Sets the control of the caller's network namespace and returns the one in force.
+
+    None stands for cubic where the machine permits cubic, and for the machine's default elsewhere.
+    Raises ClusterError where the machine refuses a control that was named.
+    """
+    current = CONTROL.read_text().strip()
+    name = wanted or PREFERRED
+    if name == current:
+        return current
+    try:
+        CONTROL.write_text(name)
+    except OSError as error:
+        if wanted is None:
+            return current
+        raise _refused(wanted, current, error) from error
+    return name
+
+
+def note(wanted: str | None, used: str) -> str | None:
+    """The sentence that a run in which the machine did not permit cubic owes its user."""
+    if wanted is not None or used == PREFERRED:
+        return None
+    return (
+        f"network.congestion: this machine does not permit {PREFERRED} in a network namespace, so "
+        f"the emulated hosts use its default, {used}; to permit {PREFERRED}, {_permit(PREFERRED)}"
+    )
+
+
+def _refused(wanted: str, current: str, error: OSError) -> ClusterError:
+    if error.errno == errno.ENOENT:
+        expected = f"a control that this kernel has ({AVAILABLE.read_text().strip()})"
+        remedy = f"choose one of these, or load it as root: modprobe tcp_{wanted}"
+    elif error.errno == errno.EROFS:
+        expected = "a writable /proc/sys"
+        remedy = "in a container, unmask system paths (docker: --privileged)"
+    else:
+        expected = f"a machine that permits {wanted} in a network namespace"
+        remedy = _permit(wanted)
+    remedy += f", or delete the key and get {current}"
+    return ClusterError("network.congestion", expected, describe(error), remedy)
+
+
+def _permit(name: str) -> str:
+    allowed = f"{ALLOWED.read_text().strip()} {name}" if ALLOWED.exists() else name
+    return (
+        "run, as root outside of any container, "
+        f"sysctl net.ipv4.tcp_allowed_congestion_control='{allowed}'"
+    )

@@ -1,0 +1,113 @@
+"""Congestion control: cubic where the machine permits cubic, else its default, said once."""
+
+import errno
+import io
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from emulated import two_hosts
+
+from hetcomm.emulate import Cluster, ClusterError, congestion, launch, run
+from hetcomm.emulate.congestion import choose, note
+
+SHOW = ["sh", "-c", f"cat {congestion.CONTROL}"]
+
+
+class Control:
+    """A kernel's tcp_congestion_control that permits some names and refuses the others."""
+
+    def __init__(self, default: str, permitted: str, refusal: int = errno.EPERM) -> None:
+        self.value, self.permitted, self.refusal = default, permitted.split(), refusal
+
+    def read_text(self) -> str:
+        return f"{self.value}\n"
+
+    def write_text(self, name: str) -> None:
+        if name not in self.permitted:
+            raise OSError(self.refusal, os.strerror(self.refusal))
+        self.value = name
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Control:
+    """The default is bbr, and cubic is restricted: a common server setting."""
+    control = Control("bbr", "reno bbr")
+    allowed = tmp_path / "allowed"
+    allowed.write_text("reno bbr\n")
+    monkeypatch.setattr(congestion, "CONTROL", control)
+    monkeypatch.setattr(congestion, "ALLOWED", allowed)
+    return control
+
+
+def test_cubic_is_taken_where_it_is_permitted(machine: Control) -> None:
+    machine.permitted.append("cubic")
+    assert choose(None) == machine.value == "cubic"
+    assert note(None, "cubic") is None
+
+
+def test_the_default_is_taken_where_cubic_is_restricted(machine: Control) -> None:
+    assert choose(None) == machine.value == "bbr"
+    sentence = note(None, "bbr")
+    assert sentence is not None
+    assert "does not permit cubic" in sentence
+    assert "sysctl net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'" in sentence
+
+
+def test_a_named_control_that_is_permitted_needs_no_sentence(machine: Control) -> None:
+    assert choose("reno") == machine.value == "reno"
+    assert note("reno", "reno") is None
+
+
+def test_a_named_control_that_is_restricted_is_an_error(machine: Control) -> None:
+    with pytest.raises(ClusterError) as caught:
+        choose("cubic")
+    error = caught.value
+    assert error.key == "network.congestion"
+    assert error.expected == "a machine that permits cubic in a network namespace"
+    assert error.got.startswith("EPERM")
+    assert "sysctl net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'" in error.remedy
+    assert error.remedy.endswith("or delete the key and get bbr")
+
+
+def test_settings_that_cannot_be_written_are_an_error(machine: Control) -> None:
+    machine.refusal = errno.EROFS
+    with pytest.raises(ClusterError, match="docker: --privileged"):
+        choose("cubic")
+
+
+def _run(cluster: Cluster) -> tuple[str, tuple[str, ...], set[str]]:
+    output = io.StringIO()
+    result = run(cluster, SHOW, stdout=output, timeout=30)
+    assert result.ok
+    return (
+        result.congestion,
+        result.notes,
+        {line.split()[-1] for line in output.getvalue().splitlines()},
+    )
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_run_says_once_what_it_uses(caplog: pytest.LogCaptureFixture) -> None:
+    launch._say.cache_clear()
+    for _ in range(2):
+        used, notes, seen = _run(two_hosts())
+        assert seen == {used}
+        assert len(notes) == (used != "cubic")
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert [each.getMessage() for each in warnings] == [f"hetcomm emulate: {n}" for n in notes]
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_reno_is_permitted_everywhere() -> None:
+    assert _run(Cluster(two_hosts().hosts, congestion="reno")) == ("reno", (), {"reno"})
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_control_that_the_kernel_lacks_is_an_error() -> None:
+    with pytest.raises(ClusterError) as caught:
+        run(Cluster(two_hosts().hosts, congestion="carrier_pigeon"), SHOW, timeout=30)
+    assert caught.value.key == "network.congestion"
+    assert "reno" in caught.value.expected
+    assert "modprobe tcp_carrier_pigeon" in caught.value.remedy
