@@ -9,6 +9,7 @@ from hetcomm.bench import launch
 from hetcomm.bench.backends import Backend, Operation, open_backends
 from hetcomm.bench.case import KINDS, Case, case_of
 from hetcomm.bench.error import BenchError
+from hetcomm.bench.gap import Gap
 from hetcomm.bench.measure import Effort, measure
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.progress import Page
@@ -21,6 +22,7 @@ __all__ = [
     "BenchError",
     "Case",
     "Effort",
+    "Gap",
     "Meeting",
     "Operation",
     "Page",

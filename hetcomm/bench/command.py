@@ -16,6 +16,7 @@ from hetcomm.bench import launch, rank
 from hetcomm.bench.backends import family_of
 from hetcomm.bench.case import KINDS
 from hetcomm.bench.error import BenchError
+from hetcomm.bench.gap import Gap
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.progress import Page
@@ -60,6 +61,14 @@ def bench(
             "is not.",
         ),
     ] = False,
+    pause: Annotated[
+        float,
+        typer.Option(help="Seconds that each rank sleeps before each timed call, such as 0.001."),
+    ] = 0.0,
+    work: Annotated[
+        float,
+        typer.Option(help="Seconds that each rank works on other memory before each timed call."),
+    ] = 0.0,
     warmup: Annotated[int, typer.Option(min=0, help="Untimed calls before each size.")] = 5,
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Timed calls per size, instead of --seconds.")
@@ -112,7 +121,7 @@ def bench(
         distinct(op or ["sum"]),
         (True,) * in_place + (False,) * out_of_place or (None,),
         root,
-        Effort(seconds, iterations, warmup, turns, check, legs),
+        Effort(seconds, iterations, warmup, turns, check, legs, Gap(pause, work)),
         device,
         timeout,
         seed,

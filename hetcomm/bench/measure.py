@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from statistics import median
 from typing import Any
@@ -23,6 +23,7 @@ from hetcomm.bench.backends import Backend
 from hetcomm.bench.case import Case
 from hetcomm.bench.check import fill_input, wrong_element
 from hetcomm.bench.error import BenchError
+from hetcomm.bench.gap import Gap, Spender, since_last_began
 from hetcomm.bench.legs import look
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.row import Row
@@ -43,7 +44,7 @@ APART = 2e-3
 class Effort:
     """seconds: of timed calls for each backend and case. iterations: so many calls instead.
     warmup: calls that come first; turns: how often each backend has its turn, if time allows.
-    check: compares results; legs: also looks where the time goes."""
+    check: compares results; legs: also looks where the time goes; gap: before each timed call."""
 
     seconds: float = 0.3
     iterations: int | None = None
@@ -51,32 +52,38 @@ class Effort:
     turns: int = 7
     check: bool = True
     legs: bool = False
+    gap: Gap = field(default_factory=Gap)
 
 
 @dataclass(frozen=True)
 class Schedule:
     """What one backend does in each turn: `lead` calls untimed, then samples of `calls` calls; if
-    they are apart, each begins at a barrier."""
+    they are apart, each begins at a barrier. isolated: each is one call after a barrier and a gap.
+    """
 
     calls: int
     samples: int
     turns: int
     lead: int
     apart: bool = False
+    isolated: bool = False
 
 
 def schedule_of(seconds: float, effort: Effort, whole: bool = False) -> Schedule:
     """seconds: what a call takes; whole: a turn is one sample, from barrier to end."""
-    calls = min(max(math.ceil(SHORTEST_SAMPLE / seconds), 1), MOST_CALLS)
+    gap = effort.gap.seconds
+    calls = 1 if gap else min(max(math.ceil(SHORTEST_SAMPLE / seconds), 1), MOST_CALLS)
     if effort.iterations is not None:
         calls = min(calls, effort.iterations)
         samples = math.ceil(effort.iterations / calls)
     else:
-        affordable = int(effort.seconds / (seconds * calls))
+        affordable = int(effort.seconds / (seconds * calls + gap))
         samples = min(max(affordable, effort.turns, 3), MOST_SAMPLES)
     turns = min(effort.turns, samples)
     lead = 0 if seconds > LONG_CALL else 1 if seconds > SHORTEST_SAMPLE else min(calls, 20)
     in_turn = math.ceil(samples / turns)
+    if gap:
+        return Schedule(1, in_turn, turns, lead=0, isolated=True)
     if whole:
         return Schedule(calls * in_turn, 1, turns, lead=0)
     return Schedule(calls, in_turn, turns, lead, apart=seconds > APART)
@@ -97,7 +104,8 @@ def measure(
     result or a backend that fails.
     """
     given, got = _buffers(case, meeting.rank)
-    measured = [_Measured(meeting, backend, case, given, got, seed) for backend in backends]
+    spender = Spender(effort.gap)
+    measured = [_Measured(meeting, each, case, given, got, seed, spender) for each in backends]
     schedules = []
     for one in measured:
         schedules.append(one.begin(effort))
@@ -119,10 +127,17 @@ class _Measured:
     """One backend and one case, on buffers that all backends share."""
 
     def __init__(
-        self, meeting: Meeting, backend: Backend, case: Case, given: Array, got: Array, seed: int
+        self,
+        meeting: Meeting,
+        backend: Backend,
+        case: Case,
+        given: Array,
+        got: Array,
+        seed: int,
+        spender: Spender,
     ) -> None:
         self._meeting, self._backend, self._case, self._seed = meeting, backend, case, seed
-        self._given, self._got = given, got
+        self._given, self._got, self._spender = given, got, spender
         self._by_rank: list[list[float]] = [[] for _ in range(meeting.size)]
         self._together(self._prepare)
 
@@ -184,6 +199,8 @@ class _Measured:
 
     def _samples(self, schedule: Schedule) -> list[list[float]]:
         """Seconds of each sample of a turn, by rank."""
+        if schedule.isolated:
+            return since_last_began(self._together(lambda: self._spans(schedule.samples)))
 
         def take() -> list[float]:
             self._backend.barrier()
@@ -197,6 +214,19 @@ class _Measured:
             return self._run(schedule.calls)
 
         return self._together(take)
+
+    def _spans(self, calls: int) -> list[tuple[float, float]]:
+        """When each of so many calls began and ended here. Ranks begin a gap together, and so
+        their calls about together."""
+        found = []
+        with _no_collection():
+            for _ in range(calls):
+                self._backend.barrier()
+                self._spender.spend()
+                began = time.perf_counter()
+                taken = self._run(1)
+                found.append((began, began + taken))
+        return found
 
     def _run(self, calls: int) -> float:
         """Seconds that so many calls take here."""

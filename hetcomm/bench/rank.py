@@ -17,6 +17,7 @@ from typing import Any
 from hetcomm import TcpStore, _core
 from hetcomm.bench.backends import open_backends
 from hetcomm.bench.error import BenchError
+from hetcomm.bench.gap import check_clocks
 from hetcomm.bench.measure import measure
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.memory import check_memory
@@ -35,6 +36,8 @@ def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
     in between with nothing, as a sign of life."""
     cases = settings.cases(meeting.size)
     check_memory(meeting, cases)
+    if settings.effort.gap.seconds:
+        check_clocks(meeting)
     backends = open_backends(settings.backends, meeting, settings.device)
     tell({"facts": facts(settings, meeting, [[each.name, each.library] for each in backends])})
     for number, case in enumerate(cases):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from hetcomm import _core
 from hetcomm.bench.case import Case, case_of
+from hetcomm.bench.gap import Gap
 from hetcomm.bench.measure import Effort
 
 FACTOR = 2
@@ -58,7 +59,8 @@ class Settings:
     def from_json(cls, text: str) -> Settings:
         told = json.loads(text)
         told = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
-        return cls(**(told | {"effort": Effort(**told["effort"])}))
+        effort = told["effort"] | {"gap": Gap(**told["effort"]["gap"])}
+        return cls(**(told | {"effort": Effort(**effort)}))
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

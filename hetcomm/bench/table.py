@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hetcomm import _core
+from hetcomm.bench.gap import Gap
 from hetcomm.bench.legs import shown_legs
 from hetcomm.bench.row import Row
 
@@ -140,10 +141,13 @@ def header(facts: dict[str, Any]) -> str:
     count = max(hosts) + 1
     where = f"{len(hosts)} ranks on {count} host{'s' if count > 1 else ''}"
     backends = ", ".join(f"{each['name']} = {each['library']}" for each in facts["backends"])
-    checked = "checked" if facts["settings"]["effort"]["check"] else "NOT CHECKED"
+    effort = facts["settings"]["effort"]
+    checked = "checked" if effort["check"] else "NOT CHECKED"
+    gap = Gap(**effort["gap"]).describe()
+    calls = f"; each call {gap}" if gap else ""
     return (
         f"{where}; {machine['cores']} cores of {machine['processor']}\n"
-        f"{backends}; results {checked}"
+        f"{backends}{calls}; results {checked}"
     )
 
 
