@@ -2,9 +2,12 @@
 
     python bench/study.py island-latency      # or another, or several, or all; --list names them
     python bench/study.py all --quick         # a try: small sizes, short runs
+    python bench/study.py docs                # pages and pictures again, from the stored results
+    python bench/study.py docs --check        # whether they say what the stored results say
 
 Peers are installed first, each in an environment of its own (see peers.py). A study prints its
-table, and writes figures, machine and picture into bench/results, or where --output says.
+table and writes its figures, with the commit, the machine and the settings, into bench/results, and
+then makes pages and pictures anew. A try, or one without all peers, writes into build/studies.
 """
 
 from __future__ import annotations
@@ -18,49 +21,91 @@ from pathlib import Path
 from types import FrameType
 
 import peers
-from studies import report, running, verdicts
+from studies import pages, provenance, report, running, stored, verdicts
 from studies.catalogue import STUDIES
 from studies.model import MPIS, Outcome, Plan, Study, Verdict
 
 from hetcomm.emulate import ClusterError
 
-RESULTS = Path(__file__).resolve().parent / "results"
+DOCS = "docs"
+TRIES = peers.ROOT / "build" / "studies"
 
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="study.py", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="STUDY", help=", ".join([*STUDIES, "all"]))
+    parser.add_argument(
+        "names", nargs="*", metavar="STUDY", help=", ".join([*STUDIES, "all", DOCS])
+    )
     parser.add_argument("--list", action="store_true", help="say what each study is, and end")
     parser.add_argument("--quick", action="store_true", help="small sizes and short runs")
     parser.add_argument("--peers", default=",".join(MPIS), help='MPIs, such as "mpich", or "none"')
-    parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
+    parser.add_argument("--output", type=Path, help="a folder instead, and pages stay as they are")
+    parser.add_argument("--check", action="store_true", help=f"with {DOCS}: change nothing")
     given = parser.parse_args(words)
     if given.list:
-        print("\n".join(f"{name:<18}{study.summary}" for name, study in STUDIES.items()))
+        listing()
         return 0
+    if given.names == [DOCS]:
+        return of_docs(given.check)
     names = list(STUDIES) if "all" in given.names else given.names
     wanted = tuple(name for name in given.peers.split(",") if name != "none")
     unknown = [name for name in names if name not in STUDIES]
-    if unknown or not names:
-        said = f"got {', '.join(unknown) or 'none'}"
-        parser.error(f"expected studies out of {', '.join(STUDIES)} or all; {said}")
+    if unknown or not names or given.check:
+        said = f"got {', '.join(unknown) or ('--check' if given.check else 'none')}"
+        parser.error(f"expected studies out of {', '.join(STUDIES)} or all, or {DOCS}; {said}")
+    plan = Plan(given.quick, wanted)
+    whole = not given.quick and set(wanted) == set(MPIS)
+    folder = given.output or (stored.FOLDER if whole else TRIES)
     try:
-        given.output.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True, parents=given.output is None)
     except OSError as error:
-        parser.error(f"--output: expected a folder, {given.output}: {error.strerror}")
+        parser.error(f"--output: expected a folder, {folder}: {error.strerror}")
     try:
+        provenance.check_build(peers.ROOT)
         for peer in wanted:
             peers.make(peer)
-    except peers.PeerError as error:
+    except (peers.PeerError, provenance.StaleBuildError) as error:
         print(f"study: {error}", file=sys.stderr)
         return 2
-    plan = Plan(given.quick, wanted)
-    failed = [not conduct(name, STUDIES[name], plan, given.output) for name in names]
-    return 1 if any(failed) else 0
+    failed = False
+    for name in names:
+        result = conduct(name, STUDIES[name], plan, words)
+        report.show(result, STUDIES[name].summary)
+        result.write(folder)
+        pages.picture(result, folder)
+        print(f"Written: {folder}/{name}.json and .png")
+        failed |= bool(result.failures)
+    if folder == stored.FOLDER:
+        failed |= bool(of_docs(check=False))
+    return 1 if failed else 0
 
 
-def conduct(name: str, study: Study, plan: Plan, folder: Path) -> bool:
-    """Whether every job of the study ended well."""
+def listing() -> None:
+    """With what each took when it was last measured."""
+    for name, study in STUDIES.items():
+        try:
+            took = f"{stored.load(name).facts['seconds']:4.0f} s"
+        except stored.ResultError:
+            took = "     -"
+        print(f"{name:<20}{took}  {study.summary}")
+
+
+def of_docs(check: bool) -> int:
+    try:
+        results = pages.results_of()
+        found = pages.faults(results) if check else pages.refresh(results)
+    except stored.ResultError as error:
+        found = [str(error)]
+    for each in found:
+        print(f"docs: {each}", file=sys.stderr)
+    if check and found:
+        print("docs: python bench/study.py docs makes them anew", file=sys.stderr)
+    return 1 if found else 0
+
+
+def conduct(name: str, study: Study, plan: Plan, words: list[str]) -> stored.Result:
+    """Runs the jobs of a study, and says what they come to. A job that fails ends nothing else."""
+    facts = provenance.of_this_run(words, plan.peers)
     start = time.monotonic()
     outcomes: list[Outcome] = []
     found: list[Verdict] = []
@@ -70,14 +115,14 @@ def conduct(name: str, study: Study, plan: Plan, folder: Path) -> bool:
         try:
             of_run = running.measure(run, plan, lambda text: print(f"{name}: {text}", flush=True))
         except (RuntimeError, ClusterError) as error:
-            failures.append(f"{run.layout.describe()}: {error}")
+            failures.append(f"{run.where}: {error}")
             continue
         outcomes += of_run
         found += verdicts.of_run(run, of_run)
     for each in outcomes:
         if each.failed:
             beside = each.opponent or "nobody"
-            failures.append(f"{each.layout} beside {beside}: {each.failed}")
+            failures.append(f"{each.where} beside {beside}: {each.failed}")
     if study.special is not None:
         try:
             bars, more = study.special(plan, outcomes)
@@ -85,10 +130,10 @@ def conduct(name: str, study: Study, plan: Plan, folder: Path) -> bool:
         except (RuntimeError, OSError, subprocess.SubprocessError, ClusterError) as error:
             failures.append(str(error))
     found += verdicts.of_prediction(outcomes) + verdicts.of_scratch(outcomes)
-    seconds = time.monotonic() - start
-    report.show(name, study, found, failures, seconds)
-    report.write(folder, name, plan, outcomes, found, bars, failures, seconds)
-    return not failures
+    facts["seconds"] = round(time.monotonic() - start, 1)
+    quick = " --quick" if plan.quick else ""
+    command = f"python bench/study.py {name}{quick}"
+    return stored.Result(name, command, facts, failures, found, bars, outcomes)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

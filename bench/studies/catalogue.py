@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 
 from studies import calls, memory, nics, overlap, startup
-from studies.model import MPIS, K, Layout, M, Run, Study, Target
+from studies.model import MPIS, K, Layout, M, Mode, Run, Study, Target
 
 OTHERS = ("all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 LARGE = (64 * K, M, 16 * M, 64 * M)
 EVERYONE = (*MPIS, "gloo")
 GBIT = ("1gbit",)
+SMALL = tuple(8 << power for power in range(10))
+# What a training step does, beside calls in place and back to back.
+MODES = (Mode(in_place=False), Mode(in_place=True, work=1e-3), Mode(in_place=False, work=1e-3))
 
 
 def faster(*pairs: tuple[int, float]) -> tuple[Target, ...]:
@@ -46,11 +49,12 @@ STUDIES = {
         (
             Run(
                 Layout("2"),
-                tuple(8 << power for power in range(10)),
+                SMALL,
                 (Target("mpi", 1.0), Target("gloo", 30, (8,), ours="torch:hetcomm")),
                 opponents=EVERYONE,
                 seconds=0.2,
             ),
+            *(Run(Layout("2"), SMALL, (Target("mpi", 1.0),), mode=mode) for mode in MODES),
         ),
         calls.study,
     ),
@@ -68,6 +72,16 @@ STUDIES = {
                 (8, *LARGE),
                 faster((8, 1.7), (64 * K, 1.5), (M, 1.8), (16 * M, 2.5), (64 * M, 3.5)),
                 opponents=EVERYONE,
+            ),
+            *(
+                Run(
+                    Layout("2"),
+                    LARGE,
+                    faster((64 * K, 1.5), (M, 1.5), (16 * M, 1.5), (64 * M, 2)),
+                    seconds=0.8,
+                    mode=mode,
+                )
+                for mode in MODES
             ),
             of_others("2"),
             of_others("4"),

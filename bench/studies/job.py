@@ -10,9 +10,9 @@ from types import FrameType
 from typing import Any
 
 from hetcomm import Error
-from hetcomm.bench import BenchError, Effort, Page, Settings, launch
+from hetcomm.bench import BenchError, Effort, Gap, Page, Settings, launch
 from hetcomm.emulate import ClusterError
-from studies.model import Layout
+from studies.model import Layout, Mode
 
 
 def main(spec: Path, result: Path) -> int:
@@ -21,12 +21,14 @@ def main(spec: Path, result: Path) -> int:
     fields: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()
     }
-    layout = Layout(**fields)
+    layout, mode = Layout(**fields), Mode(**told["mode"])
+    legs, gap = len(layout.hosts) > 1, Gap(work=mode.work)
     settings = Settings(
         tuple(told["collectives"]),
         tuple(told["backends"]),
         tuple(told["sizes"]),
-        effort=Effort(told["seconds"], told["calls"], legs=len(layout.hosts) > 1),
+        places=(mode.in_place,),
+        effort=Effort(told["seconds"], told["calls"], legs=legs, gap=gap),
     )
     page = Page()
     cluster = layout.cluster()

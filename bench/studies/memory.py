@@ -63,8 +63,10 @@ def study(plan: Plan, outcomes: list[Outcome]) -> Special:
         for size, seconds in copied.items():
             ours = median_of(outcomes, Layout(ranks), size, "hetcomm")
             if ours is not None:
-                what = f"{ranks} ranks, all_reduce {_core.format_bytes(size)}"
+                what = f"all_reduce {_core.format_bytes(size)}"
                 name = f"{ranks} copies at once"
                 ratio = ours / seconds
-                verdicts.append(Verdict(what, ours, name, seconds, ratio, "-", None))
+                verdicts.append(
+                    Verdict("copies", f"{ranks} ranks", what, ours, name, seconds, ratio, "-", None)
+                )
     return {}, verdicts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import median
 from typing import Any
 
+from hetcomm import _core
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.emulate.cluster import parse_rate
 
@@ -68,6 +69,20 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Mode:
+    """How calls are made. in_place: None for what is usual; work: seconds of other work that each
+    rank does before each call, as a training step does."""
+
+    in_place: bool | None = None
+    work: float = 0.0
+
+    def describe(self) -> str:
+        """ "out of place, isolated"; "" for calls back to back as usual."""
+        words = {None: "", True: "in place", False: "out of place"}[self.in_place]
+        return ", ".join(filter(None, (words, "isolated" if self.work else "")))
+
+
+@dataclass(frozen=True)
 class Target:
     """value: what a ratio must reach, or must not exceed; see verdicts.py for the kinds. sizes,
     collectives: which cases it is about, empty for all. ours: whose time it is about."""
@@ -82,8 +97,8 @@ class Target:
 @dataclass(frozen=True)
 class Run:
     """opponents: each meets hetcomm in a job of its own, MPIs by hetcomm's array API and "gloo"
-    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size;
-    calls: so many instead, where they are long."""
+    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size, with
+    the work between them; calls: so many instead, where they are long."""
 
     layout: Layout
     sizes: tuple[int, ...]
@@ -93,12 +108,28 @@ class Run:
     seconds: float = 0.4
     calls: int | None = None
     ours: str = "hetcomm"
+    mode: Mode = Mode()
+
+    @property
+    def where(self) -> str:
+        return where(self.layout.describe(), self.mode.describe())
+
+
+def what_of(row: Mapping[str, Any]) -> str:
+    """ "all_reduce 64 KiB"."""
+    return f"{row['collective']} {_core.format_bytes(row['bytes'])}"
+
+
+def where(layout: str, mode: str) -> str:
+    """ "2 ranks, out of place"."""
+    return ", ".join(filter(None, (layout, mode)))
 
 
 @dataclass
 class Outcome:
     """What one job has measured. rows: see Row.as_json(), without the samples. link: of a cluster,
-    what plain TCP reaches between its first two hosts; see link.py."""
+    what plain TCP reaches between its first two hosts; see link.py. mode: as Mode describes it.
+    settings: the variables that the job got besides those of the study."""
 
     layout: str
     opponent: str
@@ -106,14 +137,23 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
     link: dict[str, Any] | None = None
     failed: str = ""
+    mode: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        return where(self.layout, self.mode)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """ours, best: seconds, of hetcomm and of what it is compared with. met: None without a
-    target."""
+    """kind: of comparison, see KINDS. where, what: the layout, and what was measured on it. ours,
+    best: seconds, of hetcomm and of what it is compared with. ratio: how many times faster for the
+    kinds in FASTER, else ours by best. met: None without a target."""
 
-    case: str
+    kind: str
+    where: str
+    what: str
     ours: float
     name: str
     best: float
@@ -121,8 +161,18 @@ class Verdict:
     target: str
     met: bool | None
 
+    @property
+    def case(self) -> str:
+        return ", ".join(filter(None, (self.where, self.what)))
 
-# Seconds by what took them, for the picture, and what they come to.
+
+FASTER = ("mpi", "mpi, mean", "gloo", "slower NIC", "start-up")
+LIMITS = ("bound", "round trips", "copies", "longer part", "empty call")
+OTHER = ("bytes", "prediction", "worst prediction", "scratch")
+KINDS = (*FASTER, *LIMITS, *OTHER)
+
+
+# Seconds by what took them, and what they come to.
 Special = tuple[dict[str, float], list[Verdict]]
 
 
@@ -131,7 +181,7 @@ def median_of(outcomes: list[Outcome], layout: Layout, size: int, backend: str) 
     found = [
         row["median"]
         for outcome in outcomes
-        if outcome.layout == layout.describe()
+        if outcome.where == layout.describe()
         for row in outcome.rows
         if (row["collective"], row["bytes"], row["backend"]) == ("all_reduce", size, backend)
     ]

@@ -109,14 +109,16 @@ def study(plan: Plan, outcomes: list[Outcome]) -> Special:
     for layout in LAYOUTS[: 1 if plan.quick else None]:
         for backend in ("hetcomm", "gloo"):
             found = measure(layout, backend, steps)
-            where = f"{layout.describe()}, DDP through {backend}"
-            bars |= {f"{where}: {name}": seconds for name, seconds in found.items()}
+            where, what = layout.describe(), f"DDP through {backend}"
+            bars |= {f"{where}, {what}: {name}": seconds for name, seconds in found.items()}
             longer = max(found["compute"], found["communication"])
             ratio = found["step"] / longer
             target = f"<= {MOST}" if backend == "hetcomm" else "-"
             met = ratio <= MOST if backend == "hetcomm" else None
             name = "the longer of compute and communication"
-            verdicts.append(Verdict(where, found["step"], name, longer, ratio, target, met))
+            verdicts.append(
+                Verdict("longer part", where, what, found["step"], name, longer, ratio, target, met)
+            )
     return bars, verdicts
 
 

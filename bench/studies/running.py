@@ -15,7 +15,7 @@ from typing import Any
 import peers
 
 from hetcomm.emulate import run as run_emulated
-from studies import tuned
+from studies import provenance, tuned
 from studies.model import Layout, Outcome, Plan, Run
 
 HERE = Path(__file__).resolve().parent
@@ -42,7 +42,7 @@ def measure(run: Run, plan: Plan, say: Callable[[str], None]) -> list[Outcome]:
     predicting = profile(run, plan, say)
     before = link(run.layout)
     for opponent in opponents or [""] * (not run.opponents):
-        say(f"{run.layout.describe()}: {run.ours} {('beside ' + opponent) if opponent else ''}")
+        say(f"{run.where}: {run.ours} {('beside ' + opponent) if opponent else ''}")
         outcomes.append(_job(run, opponent, plan, predicting))
     after = link(run.layout) if before else None
     for outcome in outcomes:
@@ -79,12 +79,13 @@ def profile(run: Run, plan: Plan, say: Callable[[str], None]) -> dict[str, str]:
 
 
 def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
-    layout, python = run.layout, sys.executable
+    layout, mode, python = run.layout, run.mode, sys.executable
     if opponent in peers.NAMES:
         python = peers.python_of(opponent)
         more = more | peers.settings(opponent, sum(layout.hosts), len(layout.hosts))
     spec = {
         "layout": asdict(layout),
+        "mode": asdict(mode),
         "collectives": run.collectives,
         "backends": backends_of(run, opponent),
         "sizes": sizes_of(run, plan),
@@ -97,7 +98,15 @@ def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
         command = [python, "-P", "-m", "studies.job", str(told), str(result)]
         why = supervised(command, environment(more))
         found = json.loads(result.read_text()) if result.exists() else {"facts": {}, "rows": []}
-    return Outcome(layout.describe(), opponent, found["rows"], found["facts"], failed=why)
+    return Outcome(
+        layout.describe(),
+        opponent,
+        found["rows"],
+        found["facts"],
+        failed=why,
+        mode=mode.describe(),
+        settings=provenance.without_paths(more),
+    )
 
 
 def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:

@@ -119,8 +119,13 @@ def study(plan: Plan, outcomes: list[Outcome]) -> Special:
     for name in names[1:]:
         ours = "torch:hetcomm" if name == "torch:gloo" else "hetcomm"
         for what, of in (("from exec", whole), ("after imports", joined)):
-            case = f"{RANKS} ranks, first all_reduce of {ours}, {what}"
-            verdicts.append(Verdict(case, of[ours], name, of[name], of[name] / of[ours], "-", None))
+            case = f"first all_reduce of {ours}, {what}"
+            ratio = of[name] / of[ours]
+            verdicts.append(
+                Verdict(
+                    "start-up", f"{RANKS} ranks", case, of[ours], name, of[name], ratio, "-", None
+                )
+            )
     return bars, verdicts
 
 

@@ -9,13 +9,10 @@ from typing import Any
 
 from hetcomm import _core
 from studies.bound import capacities, least_seconds
-from studies.model import MPIS, Outcome, Run, Target, Verdict
+from studies.model import FASTER, MPIS, Outcome, Run, Target, Verdict
 
 Case = tuple[str, int]  # collective and bytes
 Pair = tuple[float, float, str]  # seconds of ours and of the other, and its name
-# Kinds of targets whose ratio is how many times faster ours is, and so must reach the value. The
-# ratio of all others must not exceed it.
-FASTER = ("mpi", "mpi, mean", "gloo")
 MEDIAN_ERROR, WORST_ERROR = 0.15, 0.40
 MOST_SCRATCH = 64 << 20
 
@@ -53,12 +50,12 @@ def _bytes_of(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
     ours, nan = sent.pop(run.ours), math.nan
     others = ", ".join(f"{name.split(' of ')[0]} {share:.3g}" for name, share in sent.items())
     size = _core.format_bytes(largest)
-    what = f"{run.layout.describe()}, bytes sent by the busiest host, by {size}"
-    return [Verdict(what, nan, others or "-", nan, ours, "-", None)]
+    what = f"bytes sent by the busiest host, by {size}"
+    return [Verdict("bytes", run.where, what, nan, others or "-", nan, ours, "-", None)]
 
 
 def _of_target(run: Run, target: Target, outcomes: Sequence[Outcome]) -> list[Verdict]:
-    where = run.layout.describe()
+    kind, where = target.kind, run.where
     pairs = {
         case: pair
         for case, pair in pairs_of(run, target, outcomes).items()
@@ -68,20 +65,18 @@ def _of_target(run: Run, target: Target, outcomes: Sequence[Outcome]) -> list[Ve
     if not pairs:
         if math.isnan(target.value):
             return []
-        what = f"{where}, {target.kind}: not measured"
-        return [Verdict(what, math.nan, "-", math.nan, math.nan, text_of(target), None)]
-    if target.kind == "mpi, mean":
+        what, nan = f"{kind}: not measured", math.nan
+        return [Verdict(kind, where, what, nan, "-", nan, nan, text_of(target), None)]
+    if kind == "mpi, mean":
         mean = geometric_mean([other / ours for ours, other, _ in pairs.values()])
-        what = f"{where}, geometric mean of {len(pairs)}"
-        met = mean >= target.value
-        return [Verdict(what, math.nan, "better MPI", math.nan, mean, text_of(target), met)]
+        what, nan, met = f"geometric mean of {len(pairs)}", math.nan, mean >= target.value
+        return [Verdict(kind, where, what, nan, "better MPI", nan, mean, text_of(target), met)]
     found = []
     for (collective, size), (ours, other, name) in pairs.items():
-        ratio = other / ours if target.kind in FASTER else ours / other
-        what = f"{where}, {collective} {_core.format_bytes(size)}"
-        found.append(
-            Verdict(what, ours, name, other, ratio, text_of(target), met_by(target, ratio))
-        )
+        ratio = other / ours if kind in FASTER else ours / other
+        what = f"{collective} {_core.format_bytes(size)}"
+        met = met_by(target, ratio)
+        found.append(Verdict(kind, where, what, ours, name, other, ratio, text_of(target), met))
     return found
 
 
@@ -146,10 +141,12 @@ def _beside_the_link(run: Run, target: Target, outcomes: Sequence[Outcome]) -> d
 
 
 def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """Measured by predicted, over all cases of hetcomm's array API."""
+    """Measured by predicted, over all cases of hetcomm's array API that are not isolated: no plan
+    tells what the caches hold, and how long ranks have waited."""
+    back_to_back = [each for each in outcomes if "isolated" not in each.mode]
     told = [
         (row["median"], row["predicted"]["total"], case)
-        for row, case in _ours(outcomes)
+        for row, case in _ours(back_to_back)
         if row["predicted"] and row["predicted"]["total"] > 0
     ]
     if not told:
@@ -160,11 +157,11 @@ def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
     name = "of the prediction"
     return [
         Verdict(
-            f"error of {len(told)} predictions, median", nan, name, nan, middle,
+            "prediction", "", f"error of {len(told)} predictions, median", nan, name, nan, middle,
             f"<= {MEDIAN_ERROR}", middle <= MEDIAN_ERROR,
         ),
         Verdict(
-            f"the worst: {case}", measured, "predicted", predicted, worst,
+            "worst prediction", "", f"the worst: {case}", measured, "predicted", predicted, worst,
             f"<= {WORST_ERROR}", worst <= WORST_ERROR,
         ),
     ]  # fmt: skip
@@ -181,7 +178,7 @@ def of_scratch(outcomes: Sequence[Outcome]) -> list[Verdict]:
     most, case = max(told)
     what = f"scratch memory of a rank, most ({case}): {_core.format_bytes(int(most))}"
     nan, ratio = math.nan, most / MOST_SCRATCH
-    return [Verdict(what, nan, "64 MiB", nan, ratio, "<= 1", ratio <= 1)]
+    return [Verdict("scratch", "", what, nan, "64 MiB", nan, ratio, "<= 1", ratio <= 1)]
 
 
 def _ours(outcomes: Sequence[Outcome]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -189,4 +186,4 @@ def _ours(outcomes: Sequence[Outcome]) -> Iterator[tuple[dict[str, Any], str]]:
         for row in outcome.rows:
             if row["backend"] == "hetcomm":
                 size = _core.format_bytes(row["bytes"])
-                yield row, f"{outcome.layout}, {row['collective']} {size}"
+                yield row, f"{outcome.where}, {row['collective']} {size}"

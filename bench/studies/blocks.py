@@ -1,0 +1,224 @@
+"""The parts of pages that are made from stored results: tables, and README's overview."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from studies import sentences
+from studies.catalogue import STUDIES
+from studies.model import FASTER, Verdict
+from studies.stored import Result, in_words, ratio_text, time_text
+
+Results = Mapping[str, Result]
+LABELS = {"mpi": "better MPI", "gloo": "gloo", "bound": "wire bound", "copies": "copies"}
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def met(verdict: Verdict) -> str:
+    """ "1.5, met"; "-" without a target."""
+    if verdict.met is None:
+        return "-"
+    return f"{verdict.target}, {'met' if verdict.met else '**missed**'}"
+
+
+def overview(results: Results) -> str:
+    """A line for each study: what it found, how many of its targets are met, and which are not."""
+    rows = []
+    for result in results.values():
+        aims = [each for each in result.verdicts if each.met is not None]
+        lacking = [each for each in aims if not each.met]
+        count = f"{len(aims) - len(lacking)} of {len(aims)}" if aims else "none set"
+        picture = f"[{result.study}](bench/results/{result.study}.png)"
+        rows.append([picture, sentences.of(result), count, missed(lacking) or "-"])
+    days = sorted(result.facts["time"][:10] for result in results.values())
+    machines = dict.fromkeys(sentences.machine(each).split("; ")[0] for each in results.values())
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    heads = ["study", "result", "targets met", "missed (target)"]
+    return (
+        f"{table(heads, rows)}\n\n1.80x is 1.80 times as fast as the better MPI. Measured on "
+        f"{'; '.join(machines)}; {when}."
+    )
+
+
+def missed(verdicts: Sequence[Verdict]) -> str:
+    """With the target of each: "2 ranks: all_reduce 16 MiB 1.80x (2.8x), 64 MiB 4.52x (5x)"."""
+    parts: dict[str, list[str]] = {}
+    said = ("", "")
+    for each in verdicts:
+        target = float(each.target.split()[-1])
+        if each.kind in ("prediction", "worst prediction"):
+            part = "median" if each.kind == "prediction" else "worst"
+            parts.setdefault("error of predictions", []).append(
+                f"{part} {each.ratio:.0%} ({target:.0%})"
+            )
+            continue
+        collective, _, size = each.what.partition(" ")
+        what = size if said == (each.where, collective) else each.what
+        said = (each.where, collective)
+        unit = "x" if each.kind in FASTER else " times the bound" if each.kind == "bound" else ""
+        text = f"{what} {ratio_text(each.ratio)}{unit} ({target:g}{unit if unit == 'x' else ''})"
+        parts.setdefault(in_words(each.where), []).append(text)
+    return "; ".join(f"{where}: {', '.join(texts)}" for where, texts in parts.items())
+
+
+def sources(results: Results) -> str:
+    """From what the figures of each study come, and what is still to be measured."""
+    rows, lacking = [], []
+    for result in results.values():
+        facts, here = result.facts, result.facts["machine"]
+        caches = ", ".join(f"{size} {name}" for name, size in here.get("caches", {}).items())
+        cores = f"{here['cores']} cores of {here['processor']}"
+        rows.append(
+            [
+                f"[{result.study}](../bench/results/{result.study}.json)",
+                f"{facts['time'][:16].replace('T', ' ')} UTC",
+                sentences.commit(result),
+                ", ".join(filter(None, (cores, caches))),
+                f"{here['load']}",
+                time_text(facts["seconds"]),
+                f"{len(result.failures)}",
+            ]
+        )
+        there = {each.where for each in result.outcomes}
+        absent = [run.where for run in STUDIES[result.study].runs if run.where not in there]
+        if absent:
+            lacking.append(f"{result.study}: {'; '.join(map(in_words, absent))}.")
+    heads = ["study", "measured", "code", "machine", "load", "took", "failed jobs"]
+    texts = (sentences.machine(each).split("; ")[1].split(", ") for each in results.values())
+    versions = sorted({version for text in texts for version in text})
+    parts = [table(heads, rows), f"Versions: {', '.join(versions)}."]
+    if lacking:
+        parts.append(f"Not measured yet: {' '.join(lacking)}")
+    return "\n\n".join(parts)
+
+
+def beside(
+    results: Results, study: str, kind: str, more: Sequence[str] = (), where: str | None = None
+) -> str:
+    """A row for each case that has a figure of this kind; of more kinds only the ratio."""
+    result = results[study]
+    verdicts = result.of(kind, where=where)
+    several = len({each.where for each in verdicts}) > 1
+    found = {(each.kind, each.where, each.what): each for each in result.of(*more)} if more else {}
+    kinds = [each for each in more if any(key[0] == each for key in found)]
+    aims = any(each.met is not None for each in verdicts)
+    faster = kind in ("mpi", "gloo")
+    heads = ["ranks", "case"] if several else ["case"]
+    heads += ["hetcomm", LABELS[kind], *(["of"] if kind == "mpi" else [])]
+    heads += ["times faster" if faster else "ratio", *(["target"] if aims else [])]
+    heads += [f"times faster than {LABELS[each]}" for each in kinds]
+    rows, last = [], ""
+    for each in verdicts:
+        row = [in_words(each.where) if each.where != last else ""] if several else []
+        last = each.where
+        row += [each.what, time_text(each.ours), time_text(each.best)]
+        row += [each.name.rpartition(" ")[0]] if kind == "mpi" else []
+        row += [ratio_text(each.ratio), *([met(each)] if aims else [])]
+        others = [found.get((other, each.where, each.what)) for other in kinds]
+        row += [ratio_text(other.ratio) if other else "" for other in others]
+        rows.append(row)
+    return table(heads, rows)
+
+
+def bytes_sent(results: Results) -> str:
+    """By the host that sends most, by the size of the all_reduce, as its NICs count them."""
+    rows = []
+    for result in results.values():
+        for each in result.of("bytes"):
+            size = each.what.rpartition(", by ")[2]
+            beside_it = each.name if each.name != "-" else ""
+            rows.append([in_words(each.where), size, f"{each.ratio:.4g}", beside_it])
+    return table(["ranks", "size", "hetcomm", "others"], rows)
+
+
+def single(results: Results, *which: tuple[str, str]) -> str:
+    """Each figure of these kinds of these studies on its own."""
+    rows = []
+    for study, kind in which:
+        for each in results[study].of(kind):
+            ours, best = (time_text(t) if math.isfinite(t) else "-" for t in (each.ours, each.best))
+            case = f"{in_words(each.where)}, {each.what}"
+            rows.append([case, ours, each.name, best, ratio_text(each.ratio), met(each)])
+    return table(["case", "hetcomm", "beside", "takes", "ratio", "target"], rows)
+
+
+def parts_of_steps(results: Results) -> str:
+    result = results["overlap"]
+    rows = []
+    for each in result.of("longer part"):
+        case = f"{each.where}, {each.what}"
+        shown = f"{in_words(each.where)}, {each.what.rpartition(' ')[2]}"
+        parts = [result.bars[f"{case}: {part}"] for part in ("compute", "communication", "step")]
+        rows.append([shown, *map(time_text, parts), ratio_text(each.ratio), met(each)])
+    heads = ["ranks, backend", "compute", "communication", "step", "by the longer", "target"]
+    return table(heads, rows)
+
+
+def start_up(results: Results) -> str:
+    bars = results["start-up"].bars
+    shown = {"hetcomm": "hetcomm, array API", "openmpi": "Open MPI, by mpiexec"}
+    shown |= {"mpich": "MPICH, by mpiexec", "torch:hetcomm": "hetcomm through torch"}
+    shown |= {"torch:gloo": "gloo"}
+    rows = [
+        [text, *(time_text(bars[f"{name}: {what}"]) for what in ("from exec", "after imports"))]
+        for name, text in shown.items()
+        if f"{name}: from exec" in bars
+    ]
+    return table(["", "from exec", "after the imports"], rows)
+
+
+def predictions(results: Results) -> str:
+    rows = []
+    for result in results.values():
+        figures = [result.of(kind) for kind in ("prediction", "worst prediction", "scratch")]
+        if not all(figures):
+            continue
+        (middle,), (worst,), (scratch,) = figures
+        case = in_words(worst.what.removeprefix("the worst: "))
+        rows.append(
+            [
+                result.study,
+                middle.what.split()[2],
+                f"{middle.ratio:.1%}; {met(middle)}",
+                f"{worst.ratio:.0%} ({case}); {met(worst)}",
+                scratch.what.rpartition(": ")[2],
+            ]
+        )
+    heads = ["study", "predictions", "median error; target", "worst; target", "scratch memory"]
+    return table(heads, rows)
+
+
+BLOCKS: dict[str, Callable[[Results], str]] = {
+    "overview": overview,
+    "sources": sources,
+    "bytes": bytes_sent,
+    "overlap": parts_of_steps,
+    "start-up": start_up,
+    "predictions": predictions,
+    "island-latency": partial(beside, study="island-latency", kind="mpi"),
+    "island-latency/torch": lambda results: single(
+        results, ("island-latency", "gloo"), ("island-latency", "empty call")
+    ),
+    "island-bandwidth": partial(beside, study="island-bandwidth", kind="mpi", more=("gloo",)),
+    "island-bandwidth/copies": partial(beside, study="island-bandwidth", kind="copies"),
+    "island-bandwidth/mean": lambda results: single(results, ("island-bandwidth", "mpi, mean")),
+    "many-ranks": partial(beside, study="many-ranks", kind="mpi"),
+    "many-ranks/torch": partial(beside, study="many-ranks", kind="gloo"),
+    "bridge-limit": partial(beside, study="bridge-limit", kind="bound", more=("mpi", "gloo")),
+    "bridge-collectives": partial(beside, study="bridge-collectives", kind="bound", more=("mpi",)),
+    "layouts": partial(beside, study="layouts", kind="bound", more=("mpi",)),
+    "layouts/nics": lambda results: single(results, ("layouts", "slower NIC")),
+    "uneven-islands": partial(beside, study="uneven-islands", kind="bound", more=("mpi",)),
+    "small-messages": lambda results: single(
+        results, *(("small-messages", kind) for kind in ("round trips", "mpi", "gloo"))
+    ),
+    "staging": partial(beside, study="staging", kind="bound"),
+}
+UNUSED = set(STUDIES) - {name.partition("/")[0] for name in BLOCKS}
+assert not UNUSED, f"studies without a table: {UNUSED}"

@@ -1,0 +1,96 @@
+"""Pages whose figures come from stored results, and the check that no other figure is in them.
+
+A page has blocks between `<!-- figures: NAME -->` and `<!-- end of figures -->`, which are made
+from bench/results; outside of them no text may give a time, a ratio or a share.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from studies import draw, panels, sentences
+from studies.blocks import BLOCKS, Results
+from studies.catalogue import STUDIES
+from studies.stored import FOLDER, Result, ResultError, load
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(<!-- figures: (.*?) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
+FIGURE = re.compile(r"\b\d[\d.,]*\s?(?:ns|us|ms|s|x|%|times|GB/s|MB/s)(?!\w)")
+QUOTED = re.compile(r"```[\s\S]*?```|`[^`\n]*`|^    .*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """section: the heading whose text is checked, "" for all of it."""
+
+    path: str
+    section: str = ""
+
+
+PAGES = (Page("README.md", "## Performance"), Page("docs/performance.md"))
+
+
+def results_of(folder: Path = FOLDER) -> dict[str, Result]:
+    return {name: load(name, folder) for name in STUDIES}
+
+
+def filled(text: str, results: Results) -> str:
+    """The page with its blocks made anew. Raises ResultError for one that there is not."""
+
+    def make(found: re.Match[str]) -> str:
+        start, name, _, end = found.groups()
+        if name not in BLOCKS:
+            raise ResultError(f"expected a block out of {', '.join(BLOCKS)}; got {name!r}")
+        return f"{start}{BLOCKS[name](results)}\n{end}"
+
+    return BLOCK.sub(make, text)
+
+
+def strays(text: str, section: str = "") -> list[str]:
+    """Figures that no result stands behind: those outside of blocks, code apart."""
+    if section:
+        _, found, text = text.partition(f"{section}\n")
+        if not found:
+            raise ResultError(f"expected a section {section!r}, there is none")
+        text = re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0]
+    text = QUOTED.sub("", BLOCK.sub("", text))
+    return [found.group() for found in FIGURE.finditer(text)]
+
+
+def faults(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[str]:
+    """What of the pages and pictures is not what the results say."""
+    found, used = [], set()
+    for page in PAGES:
+        text = (root / page.path).read_text()
+        used |= {match.group(2) for match in BLOCK.finditer(text)}
+        if filled(text, results) != text:
+            found.append(f"{page.path}: its figures are not those of bench/results")
+        found += [f"{page.path}: no result says {each!r}" for each in strays(text, page.section)]
+    found += [f"no page shows the block {name}" for name in BLOCKS if name not in used]
+    for name, result in results.items():
+        if draw.stamp_of(folder / f"{name}.png") != stamp(result):
+            found.append(f"{name}.png does not show the result of {result.facts['time']}")
+    return found
+
+
+def refresh(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[str]:
+    """Makes pages and pictures anew; what is still wrong, which only a writer can mend."""
+    for page in PAGES:
+        file = root / page.path
+        file.write_text(filled(file.read_text(), results))
+    for result in results.values():
+        picture(result, folder)
+    return faults(results, root, folder)
+
+
+def picture(result: Result, folder: Path) -> None:
+    shown = panels.panels_of(result)
+    title, machine = sentences.of(result), sentences.machine(result)
+    draw.draw(folder / f"{result.study}.png", shown, title, machine, stamp(result))
+
+
+def stamp(result: Result) -> str:
+    """What a picture shows, so that a change of the sentence or the machine makes it anew too."""
+    return f"{result.stamp}: {sentences.of(result)}"

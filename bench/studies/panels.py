@@ -1,0 +1,115 @@
+"""What a picture shows: times divided by the limit, or by the best peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from studies.model import FASTER, MPIS, Outcome, Verdict, what_of
+from studies.stored import Result, in_words
+
+REFERENCES = {
+    "bound": "divided by the least that plain TCP needs",
+    "mpi": "divided by the better MPI's: left of 1 hetcomm is faster",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """marks: by whom, time by that of the reference. target: what ours must not exceed."""
+
+    label: str
+    marks: dict[str, float]
+    target: float | None = None
+    met: bool | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """reference: what times are divided by."""
+
+    title: str
+    reference: str
+    lines: list[Line]
+
+
+def panels_of(result: Result) -> list[Panel]:
+    if result.study == "start-up":
+        return [_start_up(result.bars)]
+    if result.study == "overlap":
+        return [_overlap(result)]
+    found = []
+    for where in dict.fromkeys(outcome.where for outcome in result.outcomes):
+        for kind, reference in REFERENCES.items():
+            verdicts = result.of(kind, where=where)
+            if verdicts:
+                jobs = [each for each in result.outcomes if each.where == where]
+                lines = [_line(each, jobs) for each in verdicts]
+                order = list(dict.fromkeys(what_of(row) for job in jobs for row in job.rows))
+                lines.sort(key=lambda line: order.index(line.label))
+                found.append(Panel(in_words(where), reference, lines))
+                break
+    return found
+
+
+def _line(verdict: Verdict, jobs: list[Outcome]) -> Line:
+    """In every job ours is measured too, so that a peer's time is taken beside it."""
+    ours = _ours(verdict)
+    marks: dict[str, float] = {"hetcomm": ours}
+    for job in jobs:
+        times = {row["backend"]: row["median"] for row in job.rows if what_of(row) == verdict.what}
+        theirs = times.get("mpi" if job.opponent in MPIS else job.opponent)
+        if theirs is None:
+            continue
+        if verdict.kind == "bound":
+            marks[job.opponent] = theirs / verdict.best
+        else:
+            marks[job.opponent] = theirs / times["hetcomm"] * ours
+    return Line(verdict.what, marks, target_of(verdict), verdict.met)
+
+
+def _ours(verdict: Verdict) -> float:
+    return 1 / verdict.ratio if verdict.kind in FASTER else verdict.ratio
+
+
+def target_of(verdict: Verdict) -> float | None:
+    """The most that ours may take, as a share of the reference."""
+    if verdict.met is None:
+        return None
+    value = float(verdict.target.split()[-1])
+    return 1 / value if verdict.kind in FASTER else value
+
+
+def _start_up(bars: dict[str, float]) -> Panel:
+    lines = []
+    for ours, label, peers in (
+        ("hetcomm", "array API", {name: name for name in MPIS}),
+        ("torch:hetcomm", "through torch", {"torch:gloo": "gloo"}),
+    ):
+        for what in ("from exec", "after imports"):
+            beside = {
+                shown: bars[f"{name}: {what}"]
+                for name, shown in peers.items()
+                if f"{name}: {what}" in bars
+            }
+            if beside:
+                best = min(beside.values())
+                marks = {name: seconds / best for name, seconds in beside.items()}
+                ratio = bars[f"{ours}: {what}"] / best
+                lines.append(Line(f"{label}, {what}", {"hetcomm": ratio, **marks}))
+    return Panel("2 ranks, first all_reduce", "divided by the better MPI's, or gloo's", lines)
+
+
+def _overlap(result: Result) -> Panel:
+    """Beside computing alone, which each backend has measured for itself."""
+    lines = []
+    for verdict in result.of("longer part"):
+        backend = verdict.what.rpartition(" ")[2]
+        if backend != "hetcomm":
+            continue
+        marks = {
+            name: result.bars[f"{verdict.where}, DDP through {name}: step"]
+            / result.bars[f"{verdict.where}, DDP through {name}: compute"]
+            for name in ("hetcomm", "gloo")
+        }
+        lines.append(Line(in_words(verdict.where), marks, target_of(verdict), verdict.met))
+    return Panel("a step of DDP", "divided by that of computing alone", lines)

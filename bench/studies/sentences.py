@@ -1,0 +1,127 @@
+"""What each study found, in a sentence: the title of its picture, and its line in README."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from studies.model import MPIS, Verdict
+from studies.stored import Result, digits_of, time_text
+
+SHAPED = "gbit"
+
+
+def of(result: Result) -> str:
+    return SENTENCES[result.study](result)
+
+
+def spread(ratios: Iterable[float]) -> str:
+    """ "1.003 to 1.016"."""
+    ordered = sorted(ratios)
+    ends = ordered[0], ordered[-1]
+    digits = max(map(digits_of, ends))
+    return " to ".join(dict.fromkeys(f"{ratio:.{digits}f}" for ratio in ends))
+
+
+def machine(result: Result) -> str:
+    """Where, with what and at which commit."""
+    facts = result.facts
+    here, versions = facts["machine"], facts["versions"]
+    kernel = ".".join(here["kernel"].split(".")[:2])
+    names = {"openmpi": "Open MPI", "mpich": "MPICH", "torch": "torch", "ucx": "UCX"}
+    known = [f"{name} {versions[key]}" for key, name in names.items() if versions.get(key)]
+    where = f"{here['cores']} cores of {here['processor']}, Linux {kernel}"
+    return f"{where}; {', '.join(known)}; {facts['time'][:10]}, {commit(result)}"
+
+
+def commit(result: Result) -> str:
+    """ "commit 1234567"; with what else was there, or how it is known."""
+    facts = result.facts
+    words = f"commit {facts['commit'][:7]}" if facts["commit"] else "no commit"
+    if facts.get("changed"):
+        words += f" and {len(facts['changed'])} changed files"
+    return words if facts["recorded"] == "by the study" else f"{words} {facts['recorded']}"
+
+
+def _shares(verdicts: Iterable[Verdict]) -> list[float]:
+    """Time by that of the better MPI."""
+    return [1 / each.ratio for each in verdicts]
+
+
+def _faster(result: Result, what: str) -> str:
+    verdicts = result.of("mpi")
+    count = sum(each.ratio > 1 for each in verdicts)
+    return f"{what} are faster than with the better MPI in {count} of {len(verdicts)} cases"
+
+
+def _many_ranks(result: Result) -> str:
+    cores = result.facts["machine"]["cores"]
+    where = " and ".join(each.where.partition(" ")[0] for each in result.of("mpi"))
+    shares = spread(_shares(result.of("mpi")))
+    return (
+        f"On {cores} cores an all_reduce of 8 B of {where} ranks takes {shares} times as long as "
+        "with the better MPI"
+    )
+
+
+def _bridge_limit(result: Result) -> str:
+    shaped = [each for each in result.of("bound") if SHAPED in each.where]
+    return (
+        f"Over 1 and 5 Gbit/s an all_reduce takes {spread(each.ratio for each in shaped)} times "
+        "as long as plain TCP needs at least"
+    )
+
+
+def _bound(what: str) -> Callable[[Result], str]:
+    return lambda result: (
+        f"{what} {spread(each.ratio for each in result.of('bound'))} times as long as plain TCP "
+        "needs at least"
+    )
+
+
+def _small_messages(result: Result) -> str:
+    shares = spread(_shares(result.of("mpi")))
+    return f"A small all_reduce over a link takes {shares} times as long as with the better MPI"
+
+
+def _overlap(result: Result) -> str:
+    by = {
+        name: spread(
+            result.bars[f"{each.where}, {each.what}: step"]
+            / result.bars[f"{each.where}, {each.what}: compute"]
+            for each in result.of("longer part")
+            if each.what.endswith(name)
+        )
+        for name in ("hetcomm", "gloo")
+    }
+    return (
+        f"A step of DDP takes {by['hetcomm']} times as long as computing alone, with gloo "
+        f"{by['gloo']}"
+    )
+
+
+def _start_up(result: Result) -> str:
+    def of(name: str, what: str) -> str:
+        best = [name] if name not in MPIS else [each for each in MPIS if each in names]
+        return time_text(min(result.bars[f"{each}: {what}"] for each in best))
+
+    names = {name.partition(": ")[0] for name in result.bars}
+    whole, joining = ([of("hetcomm", what)] for what in ("from exec", "after imports"))
+    if names & set(MPIS):
+        whole.append(f" (the better MPI {of(MPIS[0], 'from exec')})")
+        joining.append(f" ({of(MPIS[0], 'after imports')})")
+    return f"2 ranks start in {''.join(whole)}, and {''.join(joining)} of it is joining"
+
+
+SENTENCES: dict[str, Callable[[Result], str]] = {
+    "island-latency": lambda result: _faster(result, "Small all_reduces of 2 ranks on one host"),
+    "island-bandwidth": lambda result: _faster(result, "Large collectives on one host"),
+    "many-ranks": _many_ranks,
+    "bridge-limit": _bridge_limit,
+    "bridge-collectives": _bound("Over 1 Gbit/s the other collectives take"),
+    "layouts": _bound("With ranks in any order an all_reduce takes"),
+    "uneven-islands": _bound("Between islands of unlike sizes an all_reduce takes"),
+    "small-messages": _small_messages,
+    "staging": _bound("Between emulated accelerators an all_reduce takes"),
+    "overlap": _overlap,
+    "start-up": _start_up,
+}

@@ -1,0 +1,152 @@
+"""The results that bench/results keeps, as pictures and pages use them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hetcomm import _core
+from studies.model import Outcome, Verdict
+
+FOLDER = Path(__file__).resolve().parents[1] / "results"
+
+
+class ResultError(Exception):
+    """What is wrong with a stored result, and the remedy."""
+
+
+@dataclass
+class Result:
+    """A study as measured once. facts: from what it comes, see provenance.py, and its "seconds"."""
+
+    study: str
+    command: str
+    facts: dict[str, Any]
+    failures: list[str] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    bars: dict[str, float] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def stamp(self) -> str:
+        """By which a picture says of which result it is."""
+        return f"{self.study} {self.facts['time']} {self.facts['commit']}"
+
+    def of(self, *kinds: str, where: str | None = None) -> list[Verdict]:
+        """Measured verdicts of these kinds, on this layout."""
+        return [
+            each
+            for each in self.verdicts
+            if each.kind in kinds and where in (None, each.where) and not math.isnan(each.ratio)
+        ]
+
+    def one(self, kind: str, where: str, what: str) -> Verdict:
+        """Raises ResultError where there is no such verdict, or several."""
+        found = [each for each in self.of(kind, where=where) if each.what == what]
+        if len(found) != 1:
+            raise ResultError(
+                f"{self.study}: expected one figure {kind}, {where}, {what}; found {len(found)}. "
+                f"Measure again ({self.command}), or change what asks for it"
+            )
+        return found[0]
+
+    def seconds(self, where: str, collective: str, size: int, who: str) -> float | None:
+        """Median over all jobs. who: a backend of ours, "gloo", or the name of an MPI."""
+        found = [
+            row["median"]
+            for outcome in self.outcomes
+            if outcome.where == where
+            for row in outcome.rows
+            if (row["collective"], row["bytes"]) == (collective, size)
+            and who == (outcome.opponent if row["backend"] == "mpi" else row["backend"])
+        ]
+        return median(found) if found else None
+
+    def write(self, folder: Path) -> None:
+        """One line for each verdict and job: a file of a few lines shows what changed."""
+        told = {
+            "study": self.study,
+            "command": self.command,
+            **self.facts,
+            "failures": self.failures,
+            "verdicts": [_plain(asdict(each)) for each in self.verdicts],
+            "bars": _plain(self.bars),
+            "jobs": [_plain(asdict(each)) for each in self.outcomes],
+        }
+        lines = [f"{json.dumps(key)}: {_nested(value)}" for key, value in told.items()]
+        (folder / f"{self.study}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def load(name: str, folder: Path = FOLDER) -> Result:
+    """Raises ResultError where there is none, or one that says not from what it comes."""
+    file = folder / f"{name}.json"
+    try:
+        told = json.loads(file.read_text())
+        lists = {key: told.pop(key) for key in ("failures", "verdicts", "bars", "jobs")}
+        study, command = told.pop("study"), told.pop("command")
+        verdicts = [Verdict(**_with_nan(each)) for each in lists["verdicts"]]
+        outcomes = [Outcome(**each) for each in lists["jobs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultError(
+            f"expected a result in {file.name}, got {type(error).__name__}: {error}; measure it: "
+            f"python bench/study.py {name}"
+        ) from None
+    missing = [key for key in ("commit", "time", "machine", "recorded") if key not in told]
+    if missing:
+        raise ResultError(f"{file.name} lacks {', '.join(missing)}; measure it again: {command}")
+    return Result(study, command, told, lists["failures"], verdicts, lists["bars"], outcomes)
+
+
+def in_words(where: str) -> str:
+    """ "2+2 ranks over 1 Gbit/s, block" of "2+2 over 1gbit, block"."""
+    where = re.sub(r"(?<=bit)([/+])(?=\d)", lambda found: {"/": ", ", "+": " + "}[found[1]], where)
+    where = re.sub(r"(\d)([gm])bit", lambda found: f"{found[1]} {found[2].upper()}bit/s", where)
+    where = where.replace("over unlimited", "over an unshaped link")
+    return where.replace(" over ", " ranks over ")
+
+
+def collective_of(what: str) -> str:
+    return what.partition(" ")[0]
+
+
+def time_text(seconds: float) -> str:
+    return _core.format_seconds(seconds)
+
+
+def ratio_text(ratio: float) -> str:
+    """With the digits that a reader needs: 1.004, 1.25, 12.5, 126."""
+    return f"{ratio:.{digits_of(ratio)}f}"
+
+
+def digits_of(ratio: float) -> int:
+    """Behind the point."""
+    if ratio >= 10:
+        return 0 if ratio >= 100 else 1
+    return 3 if 0.95 < ratio < 1.05 else 2
+
+
+def _with_nan(line: dict[str, Any]) -> dict[str, Any]:
+    numbers = {each.name for each in fields(Verdict) if each.type == "float"}
+    return {k: math.nan if v is None and k in numbers else v for k, v in line.items()}
+
+
+def _nested(value: object) -> str:
+    if not isinstance(value, list) or not value:
+        return json.dumps(value)
+    return "[\n " + ",\n ".join(json.dumps(each) for each in value) + "\n]"
+
+
+def _plain(value: object) -> Any:
+    """JSON has no NaN, and no more digits than mean something."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value
