@@ -54,8 +54,8 @@ def main(words: list[str]) -> int:
         said = f"got {', '.join(unknown) or ('--check' if given.check else 'none')}"
         parser.error(f"expected studies out of {', '.join(STUDIES)} or all, or {DOCS}; {said}")
     plan = Plan(given.quick, wanted)
-    whole = not given.quick and set(wanted) == set(MPIS)
-    folder = given.output or (stored.FOLDER if whole else TRIES)
+    stays = given.output is None and not given.quick and set(wanted) == set(MPIS)
+    folder = given.output or (stored.FOLDER if stays else TRIES)
     try:
         folder.mkdir(exist_ok=True, parents=given.output is None)
     except OSError as error:
@@ -75,7 +75,7 @@ def main(words: list[str]) -> int:
         pages.picture(result, folder)
         print(f"Written: {folder}/{name}.json and .png")
         failed |= bool(result.failures)
-    if folder == stored.FOLDER:
+    if stays:
         failed |= bool(of_docs(check=False))
     return 1 if failed else 0
 
@@ -106,6 +106,9 @@ def of_docs(check: bool) -> int:
 def conduct(name: str, study: Study, plan: Plan, words: list[str]) -> stored.Result:
     """Runs the jobs of a study, and says what they come to. A job that fails ends nothing else."""
     facts = provenance.of_this_run(words, plan.peers)
+    share = facts["machine"]["busy"]
+    if share > provenance.MUCH:
+        print(f"{name}: other work takes {share:.0%} of the processors; these figures are noise")
     start = time.monotonic()
     outcomes: list[Outcome] = []
     found: list[Verdict] = []

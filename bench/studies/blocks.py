@@ -41,7 +41,7 @@ def overview(results: Results) -> str:
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
     heads = ["study", "result", "targets met", "missed (target)"]
     return (
-        f"{table(heads, rows)}\n\n1.80x is 1.80 times as fast as the better MPI. Measured on "
+        f"{table(heads, rows)}\n\nx: times as fast as the better MPI. Measured on "
         f"{'; '.join(machines)}; {when}."
     )
 
@@ -80,7 +80,7 @@ def sources(results: Results) -> str:
                 f"{facts['time'][:16].replace('T', ' ')} UTC",
                 sentences.commit(result),
                 ", ".join(filter(None, (cores, caches))),
-                f"{here['load']}",
+                f"{here['busy']:.0%}" if "busy" in here else "unknown",
                 time_text(facts["seconds"]),
                 f"{len(result.failures)}",
             ]
@@ -89,7 +89,7 @@ def sources(results: Results) -> str:
         absent = [run.where for run in STUDIES[result.study].runs if run.where not in there]
         if absent:
             lacking.append(f"{result.study}: {'; '.join(map(in_words, absent))}.")
-    heads = ["study", "measured", "code", "machine", "load", "took", "failed jobs"]
+    heads = ["study", "measured", "code", "machine", "other work", "took", "failed jobs"]
     texts = (sentences.machine(each).split("; ")[1].split(", ") for each in results.values())
     versions = sorted({version for text in texts for version in text})
     parts = [table(heads, rows), f"Versions: {', '.join(versions)}."]

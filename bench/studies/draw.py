@@ -22,8 +22,6 @@ MARKERS = {"hetcomm": "o", "openmpi": "s", "mpich": "D", "gloo": "^"}
 def draw(path: Path, panels: Sequence[Panel], title: str, machine: str, stamp: str) -> None:
     """title: a sentence; machine: what was measured where, below it; stamp: goes into the file
     unseen, so that a picture says of which result it is."""
-    if not panels:
-        return
     columns = min(COLUMNS, len(panels))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     heights = [max(len(panel.lines) for panel in row) * LINE + AROUND for row in rows]

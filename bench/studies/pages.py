@@ -86,9 +86,11 @@ def refresh(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[
 
 
 def picture(result: Result, folder: Path) -> None:
+    """None where nothing was measured beside a limit or a peer."""
     shown = panels.panels_of(result)
-    title, machine = sentences.of(result), sentences.machine(result)
-    draw.draw(folder / f"{result.study}.png", shown, title, machine, stamp(result))
+    if shown:
+        title, machine = sentences.of(result), sentences.machine(result)
+        draw.draw(folder / f"{result.study}.png", shown, title, machine, stamp(result))
 
 
 def stamp(result: Result) -> str:

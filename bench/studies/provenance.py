@@ -20,6 +20,7 @@ MEASURED = ("csrc", "bindings", "hetcomm", "bench", "CMakeLists.txt", "setup.py"
 NOT_MEASURED = ("bench/results",)
 SETTINGS = ("HETCOMM_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPICH_", "OMP_", "MALLOC_", "LD_PRELOAD")
 BOUND = 30.0  # seconds that git may take
+WINDOW, MUCH = 0.5, 0.1  # seconds in which other work is looked for, and the share that disturbs
 KERNEL = {
     "transparent_hugepage": "/sys/kernel/mm/transparent_hugepage/enabled",
     "congestion_control": "/proc/sys/net/ipv4/tcp_congestion_control",
@@ -32,8 +33,8 @@ class StaleBuildError(Exception):
 
 
 def of_this_run(arguments: list[str], names: tuple[str, ...]) -> dict[str, Any]:
-    """Taken before anything is measured, so that the load is that of other work. arguments: of
-    study.py; names: of the MPIs beside which it measures."""
+    """Taken before anything is measured, so that only other work keeps the machine busy. arguments:
+    of study.py; names: of the MPIs beside which it measures."""
     commit, changed = commit_of(peers.ROOT)
     return {
         "recorded": "by the study",
@@ -41,12 +42,34 @@ def of_this_run(arguments: list[str], names: tuple[str, ...]) -> dict[str, Any]:
         "changed": changed,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "arguments": without_paths(arguments),
-        "machine": {**describe_machine(), "caches": caches(), **kernel_settings()},
+        "machine": machine(),
         "versions": versions(names),
         "environment": without_paths(
             {name: os.environ[name] for name in sorted(os.environ) if name.startswith(SETTINGS)}
         ),
     }
+
+
+def machine() -> dict[str, Any]:
+    found = describe_machine()
+    versions = {"python", "torch", "hetcomm"}
+    kept = {name: value for name, value in found.items() if name not in versions}
+    return {**kept, "busy": round(busy(), 3), "caches": caches(), **kernel_settings()}
+
+
+def busy(seconds: float = WINDOW) -> float:
+    """The share of the processors' time that other work takes, and a hypervisor for other machines.
+    The load is that of a minute, in which a study before this one may have run."""
+
+    def times() -> tuple[int, int]:
+        words = Path("/proc/stat").read_text().partition("\n")[0].split()
+        numbers = [int(word) for word in words[1:9]]
+        return sum(numbers), numbers[3] + numbers[4]  # idle, and idle for a disk
+
+    total, idle = times()
+    time.sleep(seconds)
+    later, later_idle = times()
+    return 1 - (later_idle - idle) / max(later - total, 1)
 
 
 def commit_of(root: Path) -> tuple[str | None, list[str]]:

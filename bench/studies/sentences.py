@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from studies.model import MPIS, Verdict
+from studies.provenance import MUCH
 from studies.stored import Result, digits_of, time_text
 
 SHAPED = "gbit"
@@ -30,7 +31,10 @@ def machine(result: Result) -> str:
     names = {"openmpi": "Open MPI", "mpich": "MPICH", "torch": "torch", "ucx": "UCX"}
     known = [f"{name} {versions[key]}" for key, name in names.items() if versions.get(key)]
     where = f"{here['cores']} cores of {here['processor']}, Linux {kernel}"
-    return f"{where}; {', '.join(known)}; {facts['time'][:10]}, {commit(result)}"
+    text = f"{where}; {', '.join(known)}; {facts['time'][:10]}, {commit(result)}"
+    if here.get("busy", 0) > MUCH:
+        text += f"; DISTURBED: other work took {here['busy']:.0%} of the processors"
+    return text
 
 
 def commit(result: Result) -> str:

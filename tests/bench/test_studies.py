@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import peers
 import pytest
 import study
-from studies import report, running, tuned, verdicts
+from studies import provenance, report, running, stored, tuned, verdicts
 from studies.bound import capacities, least_bytes, least_seconds
 from studies.catalogue import OTHERS, STUDIES
-from studies.model import Layout, Outcome, Plan, Run, Study, Target
+from studies.model import Layout, Mode, Outcome, Plan, Run, Study, Target, median_of
 
 from hetcomm import _core
 
@@ -168,13 +167,63 @@ def test_a_job_and_its_files(tmp_path: Path) -> None:
     assert said[-1] == "2 ranks: hetcomm " and said[:-1] in ([], ["2 ranks: tuning"])
     # A second look at what was measured a moment ago finds the profile still there.
     assert running.profile(run, plan, said.append) and said[-1] == "2 ranks: hetcomm "
+    assert outcome.settings["HETCOMM_PROFILE"].startswith("build/profiles")
+    facts = {**provenance.of_this_run([], ()), "seconds": 1.0}
     found = verdicts.of_prediction([outcome])
-    report.show("small", Study("a try"), found, [], 1.0)
-    report.write(tmp_path, "small", plan, [outcome], found, {}, [], 1.0)
-    written = json.loads((tmp_path / "small.json").read_text())
-    assert written["machine"]["cores"] and len(written["jobs"][0]["rows"]) == 2
-    assert written["command"].endswith("small --quick")
-    assert (tmp_path / "small.png").stat().st_size > 0
+    result = stored.Result("small", "a command", facts, verdicts=found, outcomes=[outcome])
+    report.show(result, "a try")
+    result.write(tmp_path)
+    written = stored.load("small", tmp_path)
+    assert written.facts["machine"]["cores"] and len(written.outcomes[0].rows) == 2
+    assert written.seconds("2 ranks", "all_reduce", 8, "hetcomm") == pytest.approx(
+        outcome.rows[0]["median"], rel=1e-4
+    )
+
+
+def test_a_job_in_the_modes_of_a_training_step() -> None:
+    mode = Mode(in_place=False, work=1e-4)
+    run = Run(Layout("2"), (8,), opponents=(), mode=mode)
+    assert run.where == "2 ranks, out of place, isolated"
+    (outcome,) = running.measure(run, Plan(quick=True, peers=()), lambda text: None)
+    assert outcome.failed == "" and outcome.where == run.where
+    assert outcome.facts["settings"]["effort"]["gap"]["work"] == mode.work
+    (row,) = outcome.rows
+    assert not row["in_place"] and row["calls_per_sample"] == 1
+    assert verdicts.of_prediction([outcome]) == []
+    assert median_of([outcome], Layout("2"), 8, "hetcomm") is None  # as usual is something else
+
+
+@pytest.mark.parametrize("name", ["island-latency", "island-bandwidth"])
+def test_targets_of_every_mode(name: str) -> None:
+    runs = [run for run in STUDIES[name].runs if run.layout == Layout("2")]
+    runs = [run for run in runs if run.collectives == ("all_reduce",)]
+    assert {run.mode.describe() for run in runs} == {
+        "", "out of place", "in place, isolated", "out of place, isolated",
+    }  # fmt: skip
+    for run in runs:
+        aims = [aim.sizes or run.sizes for aim in run.targets if aim.kind == "mpi"]
+        assert {size for sizes in aims for size in sizes} == set(run.sizes)
+
+
+def test_what_a_try_writes_changes_no_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_pages(*_: Any) -> None:
+        raise AssertionError("pages are made anew")
+
+    monkeypatch.setattr(study, "TRIES", tmp_path)
+    monkeypatch.setattr(study.pages, "refresh", no_pages)
+    monkeypatch.setitem(STUDIES, "many-ranks", Study("none", (Run(Layout("2"), (8,)),)))
+    assert study.main(["many-ranks", "--quick", "--peers", "none"]) == 0
+    written = stored.load("many-ranks", tmp_path)
+    assert written.command == "python bench/study.py many-ranks --quick"
+    assert written.facts["arguments"] == ["many-ranks", "--quick", "--peers", "none"]
+
+
+def test_what_a_list_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert study.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(STUDIES)
 
 
 def test_profiles_go_as_far_as_the_sizes_of_a_run() -> None:

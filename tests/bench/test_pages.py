@@ -1,0 +1,155 @@
+"""Pages say what the stored results say, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import study
+from studies import draw, pages, stored
+from studies.blocks import BLOCKS
+from studies.catalogue import STUDIES
+from studies.model import Outcome, Verdict
+from studies.panels import panels_of
+from studies.stored import Result, in_words, ratio_text
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Of the pages and the results."""
+    (tmp_path / "docs").mkdir()
+    for page in pages.PAGES:
+        shutil.copy(pages.ROOT / page.path, tmp_path / page.path)
+    shutil.copytree(stored.FOLDER, tmp_path / "results")
+    return tmp_path
+
+
+def faults(copy: Path) -> list[str]:
+    folder = copy / "results"
+    return pages.faults(pages.results_of(folder), copy, folder)
+
+
+def test_the_pages_of_this_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    assert study.main(["docs", "--check"]) == 0, capsys.readouterr().err
+
+
+def test_another_result_makes_pages_and_its_picture_untrue(copy: Path) -> None:
+    assert faults(copy) == []
+    file = copy / "results/overlap.json"
+    told = json.loads(file.read_text())
+    told["time"] = "2030-01-01T00:00:00Z"
+    told["verdicts"][0] |= {"ours": 0.5, "ratio": 3.42, "met": False}
+    file.write_text(json.dumps(told))
+    assert faults(copy) == [
+        "README.md: its figures are not those of bench/results",
+        "docs/performance.md: its figures are not those of bench/results",
+        "overlap.png does not show the result of 2030-01-01T00:00:00Z",
+    ]
+    folder = copy / "results"
+    assert pages.refresh(pages.results_of(folder), copy, folder) == []
+    assert "3.42 | <= 1.1, **missed**" in (copy / "docs/performance.md").read_text()
+    assert "DDP through hetcomm 3.42" in (copy / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "said", ["hetcomm is 4.5 times faster", "it takes 33 us", "1.5x of gloo", "0.24 % are headers"]
+)
+def test_a_figure_that_no_result_stands_behind(copy: Path, said: str) -> None:
+    for page in pages.PAGES:
+        file = copy / page.path
+        text = file.read_text()
+        place = text.index("<!-- end of figures -->") + len("<!-- end of figures -->\n")
+        file.write_text(f"{text[:place]}\n    code 5 ms\n\n{said}\n{text[place:]}")
+    found = faults(copy)
+    assert [each.partition(": no result says")[0] for each in found] == [
+        page.path for page in pages.PAGES
+    ]
+
+
+def test_figures_elsewhere_in_readme_are_not_looked_at(copy: Path) -> None:
+    with (copy / "README.md").open("a") as file:
+        file.write("\nConnections end within 15 s.\n")
+    assert faults(copy) == []
+
+
+def test_a_block_that_there_is_not(copy: Path) -> None:
+    file = copy / "README.md"
+    file.write_text(file.read_text().replace("figures: overview", "figures: sideways"))
+    with pytest.raises(stored.ResultError, match=r"a block out of overview, .*'sideways'"):
+        faults(copy)
+
+
+def test_every_block_is_on_a_page(copy: Path) -> None:
+    file = copy / "docs/performance.md"
+    file.write_text(file.read_text().replace("<!-- figures: staging -->", "<!-- gone -->"))
+    assert "no page shows the block staging" in faults(copy)
+
+
+def test_missed_targets_are_where_the_results_are() -> None:
+    results = pages.results_of()
+    text = BLOCKS["overview"](results)
+    for name, result in results.items():
+        (line,) = [each for each in text.splitlines() if f"[{name}]" in each]
+        for each in result.verdicts:
+            if each.met is False and "prediction" not in each.kind:
+                assert ratio_text(each.ratio) in line and in_words(each.where) in line
+
+
+def verdict(kind: str, ratio: float, target: str = "-", met: bool | None = None) -> Verdict:
+    return Verdict(kind, "2 ranks", "all_reduce 8 B", 2.0, "Open MPI 5", 4.0, ratio, target, met)
+
+
+def job(opponent: str, ours: float, theirs: float) -> Outcome:
+    common = {"collective": "all_reduce", "bytes": 8}
+    name = opponent if opponent == "gloo" else "mpi"
+    rows = [{**common, "backend": "hetcomm", "median": ours}]
+    return Outcome("2 ranks", opponent, [*rows, {**common, "backend": name, "median": theirs}])
+
+
+def result_of(verdicts: list[Verdict], jobs: list[Outcome]) -> Result:
+    facts = {"time": "2030-01-01T00:00:00Z", "commit": "f" * 40}
+    return Result("many-ranks", "command", facts, verdicts=verdicts, outcomes=jobs)
+
+
+def test_pictures_divide_by_the_better_mpi() -> None:
+    jobs = [job("openmpi", 2.0, 4.0), job("mpich", 3.0, 9.0), job("gloo", 2.0, 20.0)]
+    (panel,) = panels_of(result_of([verdict("mpi", 2.0, ">= 2.5", False)], jobs))
+    (line,) = panel.lines
+    assert line.marks == pytest.approx({"hetcomm": 0.5, "openmpi": 1.0, "mpich": 1.5, "gloo": 5.0})
+    assert (line.target, line.met) == (pytest.approx(0.4), False)
+
+
+def test_pictures_divide_by_the_limit_where_there_is_one() -> None:
+    jobs = [job("openmpi", 4.2, 6.0)]
+    both = [verdict("bound", 1.05, "<= 1.1", True), verdict("mpi", 1.4)]
+    (panel,) = panels_of(result_of(both, jobs))
+    (line,) = panel.lines
+    assert line.marks == pytest.approx({"hetcomm": 1.05, "openmpi": 1.5})
+    assert line.target == pytest.approx(1.1) and "TCP" in panel.reference
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_has_a_picture(name: str) -> None:
+    panels = panels_of(stored.load(name))
+    assert panels and all(panel.lines for panel in panels)
+
+
+def test_a_picture_says_of_which_result_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    assert draw.stamp_of(path) == ""
+    panels = panels_of(result_of([verdict("mpi", 0.1)], [job("openmpi", 4.0, 0.4)]))
+    draw.draw(path, panels, "A title.", "a machine", "a stamp")
+    assert draw.stamp_of(path) == "a stamp"
+
+
+def test_words_of_a_page() -> None:
+    assert in_words("2+2+2 over 1gbit/1gbit/250mbit, block") == (
+        "2+2+2 ranks over 1 Gbit/s, 1 Gbit/s, 250 Mbit/s, block"
+    )
+    assert in_words("2+2 over 1gbit+2gbit, block") == "2+2 ranks over 1 Gbit/s + 2 Gbit/s, block"
+    assert in_words("2+2 over unlimited, block") == "2+2 ranks over an unshaped link, block"
+    assert [ratio_text(each) for each in (1.0036, 0.84, 12.34, 125.8)] == [
+        "1.004", "0.84", "12.3", "126",
+    ]  # fmt: skip
