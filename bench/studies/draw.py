@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from hetcomm.demo.plot import CANDIDATE_COLOUR, STYLE, pyplot
@@ -12,7 +13,7 @@ from studies.panels import Line, Panel
 from studies.stored import collective_of, ratio_text
 
 COLUMNS, WIDTH, LINE, AROUND, ABOVE, BELOW = 2, 11.0, 0.23, 0.85, 0.85, 0.3  # columns; inches
-FURTHEST = 2.0  # where the axis ends
+FURTHEST, TITLE = 2.0, 52  # where the axis ends; letters of a line of a panel's title
 GREY, DARK, MISSED = "#5b6570", "#3a4249", "#c0272d"
 COLOURS = {"hetcomm": CANDIDATE_COLOUR, "openmpi": "#d98b5f", "mpich": "#8fae6a", "gloo": "#8d959d"}
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
@@ -69,7 +70,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(visible=False, axis="y")
-    axes.set_title(panel.title, fontsize=9.5)
+    axes.set_title(fill(panel.title, TITLE), fontsize=9.5)
     axes.set_xlabel(f"time {panel.reference}", fontsize=8, color=GREY)
 
 

@@ -127,7 +127,7 @@ def digits_of(ratio: float) -> int:
     """Behind the point."""
     if ratio >= 10:
         return 0 if ratio >= 100 else 1
-    return 3 if 0.95 < ratio < 1.05 else 2
+    return 3 if 0.9 < ratio < 1.1 else 2
 
 
 def _with_nan(line: dict[str, Any]) -> dict[str, Any]:
