@@ -92,7 +92,7 @@ def sources(results: Results) -> str:
     heads = ["study", "measured", "code", "machine", "other work", "took", "failed jobs"]
     texts = (sentences.machine(each).split("; ")[1].split(", ") for each in results.values())
     versions = sorted({version for text in texts for version in text})
-    parts = [table(heads, rows), f"Versions: {', '.join(versions)}."]
+    parts = [table(heads, rows), f"With {', '.join(versions)}."]
     if lacking:
         parts.append(f"Not measured yet: {' '.join(lacking)}")
     return "\n\n".join(parts)

@@ -137,7 +137,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def link(layout: Layout) -> dict[str, Any] | None:
-    """What link.py measures; None on one host."""
+    """What link.py measures, and the congestion control of the hosts; None on one host."""
     cluster = layout.cluster()
     if cluster is None:
         return None
@@ -149,7 +149,7 @@ def link(layout: Layout) -> dict[str, Any] | None:
         if not done.ok:
             raise RuntimeError(f"plain TCP over {layout.describe()}: {done.verdict()}")
         found: dict[str, Any] = json.loads(result.read_text())
-    return found
+    return {**found, "congestion": done.congestion}
 
 
 def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -160,5 +160,6 @@ def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict
     return {
         "bytes_per_second": [max(pair) for pair in rates],
         "round_trip": min(before["round_trip"], after["round_trip"]),
+        "congestion": after["congestion"],
         "measured": [before, after],
     }

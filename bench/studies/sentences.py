@@ -30,6 +30,9 @@ def machine(result: Result) -> str:
     kernel = ".".join(here["kernel"].split(".")[:2])
     names = {"openmpi": "Open MPI", "mpich": "MPICH", "torch": "torch", "ucx": "UCX"}
     known = [f"{name} {versions[key]}" for key, name in names.items() if versions.get(key)]
+    links = [each.link for each in result.outcomes if each.link]
+    controls = {link["congestion"] for link in links if "congestion" in link}
+    known += [f"TCP with {' and '.join(sorted(controls))}"] if controls else []
     where = f"{here['cores']} cores of {here['processor']}, Linux {kernel}"
     text = f"{where}; {', '.join(known)}; {facts['time'][:10]}, {commit(result)}"
     if here.get("busy", 0) > MUCH:
