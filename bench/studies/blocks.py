@@ -8,10 +8,20 @@ from functools import partial
 
 from studies import sentences
 from studies.catalogue import STUDIES
-from studies.model import FASTER, Verdict
+from studies.model import Verdict
 from studies.stored import Result, in_words, ratio_text, time_text
 
 Results = Mapping[str, Result]
+# What a ratio is; where none is said, how many times as fast as the better MPI.
+UNITS = {
+    "gloo": "x of gloo",
+    "bound": " times the bound",
+    "round trips": " round trips",
+    "longer part": " times the longer part",
+    "slower NIC": "x of one NIC",
+    "empty call": "",
+    "scratch": "",
+}
 LABELS = {"mpi": "better MPI", "gloo": "gloo", "bound": "wire bound", "copies": "copies"}
 
 
@@ -47,7 +57,7 @@ def overview(results: Results) -> str:
 
 
 def missed(verdicts: Sequence[Verdict]) -> str:
-    """With the target of each: "2 ranks: all_reduce 16 MiB 1.80x (2.8x), 64 MiB 4.52x (5x)"."""
+    """With the target of each: "2 ranks: all_reduce 16 MiB 1.80x (2.8), 64 MiB 4.52x (5)"."""
     parts: dict[str, list[str]] = {}
     said = ("", "")
     for each in verdicts:
@@ -61,8 +71,7 @@ def missed(verdicts: Sequence[Verdict]) -> str:
         collective, _, size = each.what.partition(" ")
         what = size if said == (each.where, collective) else each.what
         said = (each.where, collective)
-        unit = "x" if each.kind in FASTER else " times the bound" if each.kind == "bound" else ""
-        text = f"{what} {ratio_text(each.ratio)}{unit} ({target:g}{unit if unit == 'x' else ''})"
+        text = f"{what} {ratio_text(each.ratio)}{UNITS.get(each.kind, 'x')} ({target:g})"
         parts.setdefault(in_words(each.where), []).append(text)
     return "; ".join(f"{where}: {', '.join(texts)}" for where, texts in parts.items())
 
@@ -210,7 +219,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "island-bandwidth/mean": lambda results: single(results, ("island-bandwidth", "mpi, mean")),
     "many-ranks": partial(beside, study="many-ranks", kind="mpi"),
     "many-ranks/torch": partial(beside, study="many-ranks", kind="gloo"),
-    "bridge-limit": partial(beside, study="bridge-limit", kind="bound", more=("mpi", "gloo")),
+    "bridge-limit": partial(beside, study="bridge-limit", kind="bound"),
+    "bridge-limit/mpi": partial(beside, study="bridge-limit", kind="mpi", more=("gloo",)),
     "bridge-collectives": partial(beside, study="bridge-collectives", kind="bound", more=("mpi",)),
     "layouts": partial(beside, study="layouts", kind="bound", more=("mpi",)),
     "layouts/nics": lambda results: single(results, ("layouts", "slower NIC")),

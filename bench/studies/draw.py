@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any
 
 from hetcomm.demo.plot import CANDIDATE_COLOUR, STYLE, pyplot
@@ -13,7 +13,8 @@ from studies.panels import Line, Panel
 from studies.stored import collective_of, ratio_text
 
 COLUMNS, WIDTH, LINE, AROUND, ABOVE, BELOW = 2, 11.0, 0.23, 0.85, 0.85, 0.3  # columns; inches
-FURTHEST, TITLE = 2.0, 52  # where the axis ends; letters of a line of a panel's title
+TITLE, LETTERS = 0.22, 104  # inches of a line of the title, and its letters
+FURTHEST = 2.0  # where the axis ends
 GREY, DARK, MISSED = "#5b6570", "#3a4249", "#c0272d"
 COLOURS = {"hetcomm": CANDIDATE_COLOUR, "openmpi": "#d98b5f", "mpich": "#8fae6a", "gloo": "#8d959d"}
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
@@ -26,19 +27,22 @@ def draw(path: Path, panels: Sequence[Panel], title: str, machine: str, stamp: s
     columns = min(COLUMNS, len(panels))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     heights = [max(len(panel.lines) for panel in row) * LINE + AROUND for row in rows]
-    height = sum(heights) + ABOVE + BELOW
+    titles = wrap(title, LETTERS)
+    above = ABOVE + TITLE * (len(titles) - 1)
+    height = sum(heights) + above + BELOW
     with pyplot.rc_context(STYLE):
         figure = pyplot.figure(figsize=(WIDTH, height), layout="constrained")
         figure.get_layout_engine().set(
-            rect=(0, BELOW / height, 1, 1 - (ABOVE + BELOW) / height), wspace=0.06
+            rect=(0, BELOW / height, 1, 1 - (above + BELOW) / height), wspace=0.06
         )
-        figure.text(0.01, 1 - 0.13 / height, title, fontsize=12.5, fontweight="bold", va="top")
+        style = {"fontsize": 12.5, "fontweight": "bold", "va": "top"}
+        figure.text(0.01, 1 - 0.13 / height, "\n".join(titles), **style)
         figure.text(0.01, 0.1 / height, machine, fontsize=7.5, color=GREY)
-        _legend(figure, panels, 1 - 0.4 / height)
+        _legend(figure, panels, 1 - (above - 0.45) / height)
         places = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
         for row, axes_of_row in zip(rows, places, strict=True):
             for panel, axes in zip(row, axes_of_row, strict=False):
-                _panel(axes, panel)
+                _panel(axes, panel, columns)
             for axes in axes_of_row[len(row) :]:
                 axes.set_visible(False)
         figure.savefig(path, dpi=110, metadata={"Description": stamp})
@@ -55,7 +59,7 @@ def stamp_of(path: Path) -> str:
         return str(image.info.get("Description", ""))
 
 
-def _panel(axes: Any, panel: Panel) -> None:
+def _panel(axes: Any, panel: Panel, columns: int) -> None:
     axes.set_xlim(0, FURTHEST)
     axes.set_ylim(len(panel.lines) - 0.4, -0.6)
     axes.axvline(1, color=DARK, linewidth=1.2, zorder=1)
@@ -70,7 +74,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(visible=False, axis="y")
-    axes.set_title(fill(panel.title, TITLE), fontsize=9.5)
+    axes.set_title(fill(panel.title, LETTERS // columns), fontsize=9.5)
     axes.set_xlabel(f"time {panel.reference}", fontsize=8, color=GREY)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from studies.model import MPIS, Verdict
 from studies.provenance import MUCH
-from studies.stored import Result, digits_of, time_text
+from studies.stored import Result, digits_of, in_words, time_text
 
 SHAPED = "gbit"
 
@@ -72,16 +72,21 @@ def _many_ranks(result: Result) -> str:
 
 def _bridge_limit(result: Result) -> str:
     shaped = [each for each in result.of("bound") if SHAPED in each.where]
+    least: dict[str, str] = {}
+    for each in shaped:
+        link = in_words(each.where).partition(" over ")[2].partition(",")[0]
+        least.setdefault(link, each.what.partition(" ")[2])
+    sizes = " and ".join(f"{size} over {link}" for link, size in least.items())
     return (
-        f"Over 1 and 5 Gbit/s an all_reduce takes {spread(each.ratio for each in shaped)} times "
-        "as long as plain TCP needs at least"
+        f"From {sizes} on, an all_reduce takes {spread(each.ratio for each in shaped)} times "
+        "the least that plain TCP needs"
     )
 
 
 def _bound(what: str) -> Callable[[Result], str]:
     return lambda result: (
-        f"{what} {spread(each.ratio for each in result.of('bound'))} times as long as plain TCP "
-        "needs at least"
+        f"{what} {spread(each.ratio for each in result.of('bound'))} times the least that plain "
+        "TCP needs"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import study
 from studies import draw, pages, stored
-from studies.blocks import BLOCKS
+from studies.blocks import BLOCKS, missed
 from studies.catalogue import STUDIES
 from studies.model import Outcome, Verdict
 from studies.panels import panels_of
@@ -153,3 +153,8 @@ def test_words_of_a_page() -> None:
     assert [ratio_text(each) for each in (1.0036, 0.84, 12.34, 125.8)] == [
         "1.004", "0.84", "12.3", "126",
     ]  # fmt: skip
+
+
+def test_a_missed_target_says_beside_whom() -> None:
+    lacking = [verdict("gloo", 5.0, ">= 30", False), verdict("mpi", 0.84, ">= 1", False)]
+    assert missed(lacking) == "2 ranks: all_reduce 8 B 5.00x of gloo (30), 8 B 0.84x (1)"
