@@ -7,7 +7,6 @@ import math
 import re
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from hetcomm import _core
@@ -44,28 +43,6 @@ class Result:
             for each in self.verdicts
             if each.kind in kinds and where in (None, each.where) and not math.isnan(each.ratio)
         ]
-
-    def one(self, kind: str, where: str, what: str) -> Verdict:
-        """Raises ResultError where there is no such verdict, or several."""
-        found = [each for each in self.of(kind, where=where) if each.what == what]
-        if len(found) != 1:
-            raise ResultError(
-                f"{self.study}: expected one figure {kind}, {where}, {what}; found {len(found)}. "
-                f"Measure again ({self.command}), or change what asks for it"
-            )
-        return found[0]
-
-    def seconds(self, where: str, collective: str, size: int, who: str) -> float | None:
-        """Median over all jobs. who: a backend of ours, "gloo", or the name of an MPI."""
-        found = [
-            row["median"]
-            for outcome in self.outcomes
-            if outcome.where == where
-            for row in outcome.rows
-            if (row["collective"], row["bytes"]) == (collective, size)
-            and who == (outcome.opponent if row["backend"] == "mpi" else row["backend"])
-        ]
-        return median(found) if found else None
 
     def write(self, folder: Path) -> None:
         """One line for each verdict and job: a file of a few lines shows what changed."""

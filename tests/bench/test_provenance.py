@@ -13,6 +13,7 @@ import peers
 import pytest
 from studies import provenance, stored
 from studies.catalogue import STUDIES
+from studies.model import KINDS
 
 
 def git(folder: Path, *words: str) -> str:
@@ -89,7 +90,9 @@ def test_circumstances_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_stored_result_says_from_what_it_comes(name: str) -> None:
-    facts = stored.load(name).facts
+    result = stored.load(name)
+    assert {each.kind for each in result.verdicts} <= set(KINDS)
+    facts = result.facts
     assert re.fullmatch(r"[0-9a-f]{40}", facts["commit"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", facts["time"])
     assert facts["machine"]["processor"] and facts["machine"]["kernel"]
