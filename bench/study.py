@@ -71,10 +71,15 @@ def main(words: list[str]) -> int:
     for name in names:
         result = conduct(name, STUDIES[name], plan, words)
         report.show(result, STUDIES[name].summary)
-        result.write(folder)
-        pages.picture(result, folder)
-        print(f"Written: {folder}/{name}.json and .png")
         failed |= bool(result.failures)
+        place = folder
+        if stays and result.failures:
+            place = TRIES
+            place.mkdir(exist_ok=True, parents=True)
+            print(f"{name}: jobs failed, so the stored result stays as it is")
+        result.write(place)
+        pages.picture(result, place)
+        print(f"Written: {place}/{name}.json and .png")
     if stays:
         failed |= bool(of_docs(check=False))
     return 1 if failed else 0

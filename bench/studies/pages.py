@@ -86,7 +86,7 @@ def refresh(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[
 
 
 def picture(result: Result, folder: Path) -> None:
-    """None where nothing was measured beside a limit or a peer."""
+    """Draws one, unless nothing was measured beside a limit or a peer."""
     shown = panels.panels_of(result)
     if shown:
         title, machine = sentences.of(result), sentences.machine(result)

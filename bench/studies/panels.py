@@ -33,10 +33,10 @@ class Panel:
 
 
 def panels_of(result: Result) -> list[Panel]:
-    if result.study == "start-up":
-        return [_start_up(result.bars)]
-    if result.study == "overlap":
-        return [_overlap(result)]
+    """None where nothing was measured beside a limit or a peer."""
+    if result.study in ("start-up", "overlap"):
+        panel = _start_up(result.bars) if result.study == "start-up" else _overlap(result)
+        return [panel] if panel.lines else []
     found = []
     for where in dict.fromkeys(outcome.where for outcome in result.outcomes):
         for kind, reference in REFERENCES.items():

@@ -220,6 +220,25 @@ def test_what_a_try_writes_changes_no_page(
     assert written.facts["arguments"] == ["many-ranks", "--quick", "--peers", "none"]
 
 
+def test_a_study_whose_jobs_fail_replaces_no_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("this is why")
+
+    monkeypatch.setattr(study, "TRIES", tmp_path / "tries")
+    monkeypatch.setattr(study.peers, "make", lambda name: name)
+    monkeypatch.setattr(study.provenance, "versions", lambda names: {})
+    monkeypatch.setattr(study.pages, "refresh", lambda results: [])
+    monkeypatch.setitem(STUDIES, "start-up", Study("none", special=fails))
+    before = (stored.FOLDER / "start-up.json").read_bytes()
+    assert study.main(["start-up"]) == 1
+    assert (stored.FOLDER / "start-up.json").read_bytes() == before
+    assert stored.load("start-up", tmp_path / "tries").failures == ["this is why"]
+    said = capsys.readouterr().out
+    assert "the stored result stays as it is" in said and "failed: this is why" in said
+
+
 def test_what_a_list_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert study.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
