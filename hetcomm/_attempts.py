@@ -88,7 +88,7 @@ def _follow(store: Any, rank: int, size: int, timeout: float, group: str) -> str
 def _pause_until(end: float, missing: list[int], group: str, size: int, timeout: float) -> None:
     if missing and time.monotonic() > end:
         raise _core.TimeoutError(
-            f'rank {missing[0]} of {size} did not come to group "{group}" within {timeout:g} s; '
-            "see that it runs, or raise the timeout"
+            f'rank {missing[0]} of {size} did not come to group "{group}" within '
+            f"{_core.format_seconds(timeout)}; see that it runs, or raise the timeout"
         )
     time.sleep(_PAUSE * max(1, size / 32) if missing else 0)

@@ -3,6 +3,7 @@
 
 #include "base/available_memory.h"
 #include "base/config.h"
+#include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/library.h"
 #include "base/status.h"
@@ -87,7 +88,9 @@ void bind(py::module_& module) {
   module.def("format_bytes", &format_bytes);
   module.def("available_memory", &available_memory,
              "Bytes that this process may still take: of the machine, and of its control groups.");
-  module.def("format_seconds", &format_seconds);
+  module.def(
+      "format_seconds", [](double seconds) { return format_seconds(Seconds(seconds)); },
+      "\"12.3 us\", \"141 ms\", \"1.5 s\", \"1800 s\", \"30 min\"; never with an exponent.");
   set_wheel_folders(
       py::module_::import("hetcomm._wheels").attr("folders")().cast<std::vector<std::string>>());
 }

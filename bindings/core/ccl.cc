@@ -104,7 +104,8 @@ class CclDriver {
       if (!deadline.passed()) continue;
       abandon();
       throw Error(Code::timeout, "island: expected the call to end within " +
-                                     format_seconds(timeout) + "; a member did not take part");
+                                     format_seconds(Seconds(timeout)) +
+                                     "; a member did not take part");
     }
   }
 

@@ -66,7 +66,8 @@ class IslandDriver {
       if (deadline.passed()) {
         for (int lane : lanes) island_->abandon(lane);
         throw Error(Code::timeout, "island: expected the call to end within " +
-                                       format_seconds(timeout) + "; a member did not take part");
+                                       format_seconds(Seconds(timeout)) +
+                                       "; a member did not take part");
       }
       if (events_.empty()) {
         std::this_thread::yield();

@@ -85,7 +85,7 @@ void TorchBackend::waitForPendingWorks() {
     const Deadline deadline(bound);
     if (communicator_->wait_until_idle(deadline) && observer_->wait(deadline)) return;
     throw Error(Code::timeout, "operations of the group are still under way after " +
-                                   format_seconds(1e-9 * static_cast<double>(bound.count())) +
+                                   format_seconds(bound) +
                                    "; see that all ranks make the same calls");
   });
 }

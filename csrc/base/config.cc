@@ -91,14 +91,22 @@ std::string format_bytes(int64_t bytes) {
   return text;
 }
 
-std::string format_seconds(double seconds) {
+std::string format_seconds(std::chrono::duration<double> time) {
+  const double seconds = time.count();
+  const bool minutes = seconds >= 600 && std::fmod(seconds, 60) == 0;
   char text[32];
-  if (seconds < 1e-3) {
+  if (seconds == 0) {
+    return "0 s";
+  } else if (seconds < 0.9995e-3) {
     std::snprintf(text, sizeof text, "%.3g us", seconds * 1e6);
-  } else if (seconds < 1) {
+  } else if (seconds < 0.9995) {
     std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+  } else if (minutes && seconds < 7200) {
+    std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
+  } else if (minutes && std::fmod(seconds, 3600) == 0) {
+    std::snprintf(text, sizeof text, "%.0f h", seconds / 3600);
   } else {
-    std::snprintf(text, sizeof text, "%.3g s", seconds);
+    std::snprintf(text, sizeof text, seconds < 999.5 ? "%.3g s" : "%.0f s", seconds);
   }
   return text;
 }

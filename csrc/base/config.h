@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,7 +24,8 @@ void set_environment_variable(const char* name, const std::optional<std::string>
 // "256k", "16M", "1G" or plain bytes (powers of 1024).
 int64_t parse_bytes(const std::string& text);
 std::string format_bytes(int64_t bytes);
-std::string format_seconds(double seconds);  // "12.3 us", "141 ms"
+// "12.3 us", "141 ms", "1.5 s", "1800 s", "30 min"; never with an exponent.
+std::string format_seconds(std::chrono::duration<double> time);
 
 std::string host_name();  // of this machine, for people
 

@@ -310,8 +310,7 @@ void Executor::check_deadlines(Completed& completed) {
       details.code = Code::timeout;
       details.rank = queue->paths->rank();
       details.op = overdue->describe();
-      details.message = "no completion within " +
-                        format_seconds(1e-9 * static_cast<double>(overdue->timeout().count())) +
+      details.message = "no completion within " + format_seconds(overdue->timeout()) +
                         (where.starts_with("waiting") ? ", " : ", waiting at ") + where +
                         "; a rank is late, gone, or made another call: look at the ranks named, or "
                         "raise the timeout";

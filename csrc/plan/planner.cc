@@ -72,7 +72,7 @@ const Algorithm& for_unequal_blocks(const Spec& spec, const Topology& topology) 
 }
 
 std::string in_seconds(const Cost& cost) {
-  return format_seconds(static_cast<double>(cost.total) * 1e-9);
+  return format_seconds(std::chrono::nanoseconds(cost.total));
 }
 
 }  // namespace

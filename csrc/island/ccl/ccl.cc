@@ -263,8 +263,7 @@ void CclIsland::fail(Lane& lane, const Status& status) {
 void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result result) {
   const bool overdue = communicator_->overdue();
   const std::string late = communicator_->library().version + ": " + function +
-                           " did not return within " +
-                           format_seconds(options_.call_bound.count() * 1e-9);
+                           " did not return within " + format_seconds(options_.call_bound);
   const std::string text =
       "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " +
       (overdue ? late : communicator_->failure(function, result)) + ", in " +

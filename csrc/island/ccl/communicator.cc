@@ -43,7 +43,7 @@ std::string missing_members(const char* function, const CclOptions& options,
     ranks += (i ? ", " : "") + std::to_string(options.ranks.empty() ? i : options.ranks[i]);
   }
   return library.version + ": expected the ranks " + ranks + " in one communicator within " +
-         format_seconds(deadline.timeout().count() * 1e-9) + "; got none: " + function +
+         format_seconds(deadline.timeout()) + "; got none: " + function +
          " is still under way; check that all are alive and reach each other over " +
          (options.network.empty() ? "the network that it chooses" : options.network) +
          " (NCCL_DEBUG=INFO shows how it tries)";
@@ -115,7 +115,7 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
     if (!held) return;
     log(LogLevel::error,
         held->library_.version + ": a call has not returned for " +
-            format_seconds(held->call_bound_.count() * 1e-9) + "; the communicator is aborted",
+            format_seconds(held->call_bound_) + "; the communicator is aborted",
         held->rank_);
     held->end(held->first_);  // the abort reaches the blocking side, which the call is still using
   });

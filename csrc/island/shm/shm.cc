@@ -146,8 +146,7 @@ void ShmIsland::await(uint64_t stage, Deadline deadline) {
     Segment::remove(options_.name);
     throw Error(Code::timeout, "shared memory of this host: expected all " +
                                    std::to_string(options_.members) + " ranks within " +
-                                   format_seconds(deadline.timeout().count() * 1e-9) +
-                                   "; missing: rank " + ranks +
+                                   format_seconds(deadline.timeout()) + "; missing: rank " + ranks +
                                    "; check that they are alive and see the same /dev/shm");
   }
 }
