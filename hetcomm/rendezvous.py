@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -113,11 +114,17 @@ class TorchStore(_core.Store):
         self.store.set(key, value)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
+        deadline = time.monotonic() + timeout.total_seconds()
         try:
             self.store.wait([key], timeout)
+            return bytes(self.store.get(key))
         except RuntimeError as error:
-            raise _core.TimeoutError(str(error).splitlines()[0]) from error
-        return bytes(self.store.get(key))
+            why = str(error).splitlines()[0]
+            if time.monotonic() >= deadline - 0.01:  # torch counts whole milliseconds
+                raise _core.TimeoutError(why) from error
+            raise _core.TransportError(
+                f"the store failed: {why}; see that the process that serves it still runs"
+            ) from error
 
 
 # What this process serves, by the port that was asked for; until it ends, as others may need it.
@@ -177,9 +184,9 @@ def _torch_store(job: Job, timeout: float) -> Any:
         )
     except (RuntimeError, ValueError) as error:
         raise _core.TransportError(
-            f"found no store at {job.address}:{job.port} within {timeout:g} s; "
-            "check MASTER_ADDR and MASTER_PORT, that torchrun's agent runs, and that no firewall "
-            f"is in between ({str(error).splitlines()[0]})"
+            f"found no store at {job.address}:{job.port} within "
+            f"{_core.format_seconds(timeout)}; check MASTER_ADDR and MASTER_PORT, that torchrun's "
+            f"agent runs, and that no firewall is in between ({str(error).splitlines()[0]})"
         ) from error
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import socketserver
 import struct
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 from hetcomm import _core
 
 # A request is an operation, the lengths of key and value, a bound in seconds, key and value; an
 # answer is a sign and a value with its length.
 _REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
-_SET, _GET, _FOUND, _LATE = b"s", b"g", b"+", b"-"
+_SET, _GET, _FOUND, _LATE, _REFUSED = b"s", b"g", b"+", b"-", b"!"
 _LONGEST = 64 << 20  # bytes of a value; more is not from a rank of ours
 _RETRY = 0.05  # seconds between attempts to connect
+_AGAIN = 2.0  # seconds of these attempts where the server has been reached before
 
 
 class TcpStore(_core.Store):
@@ -33,11 +37,11 @@ class TcpStore(_core.Store):
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
         self.port, self.timeout = port, timeout
         self._own = threading.local()  # a connection for each thread: a get() may take long
-        self._own.connection = self._connect()
+        self._own.connection = self._connect(timeout)
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, bound: float) -> socket.socket:
         why: list[str] = []
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + bound
         while True:
             left = max(deadline - time.monotonic(), _RETRY)
             why.clear()
@@ -57,9 +61,9 @@ class TcpStore(_core.Store):
             if time.monotonic() > deadline:
                 raise _core.TransportError(
                     f"found no store at {' or '.join(self.addresses)}:{self.port} within "
-                    f"{self.timeout:g} s; check the address and port (MASTER_ADDR, MASTER_PORT), "
-                    "that rank 0 runs, and that no firewall is in between "
-                    f" ({'; '.join(why)})"
+                    f"{_core.format_seconds(bound)}; check the address and port (MASTER_ADDR, "
+                    "MASTER_PORT), that rank 0 runs, and that no firewall is in between "
+                    f"({'; '.join(why)})"
                 )
             time.sleep(_RETRY)
 
@@ -71,18 +75,20 @@ class TcpStore(_core.Store):
         bound = timeout.total_seconds()
         sign, value = self._ask(_GET, key, b"", bound)
         if sign == _LATE:
-            raise _core.TimeoutError(f"nobody has set {key} within {bound:g} s")
+            raise _core.TimeoutError(f"nobody has set {key} within {_core.format_seconds(bound)}")
         return value
 
     def _ask(self, operation: bytes, key: str, value: bytes, bound: float) -> tuple[bytes, bytes]:
         name = key.encode()
-        connection = getattr(self._own, "connection", None) or self._connect()
+        connection = getattr(self._own, "connection", None) or self._connect(
+            min(self.timeout, _AGAIN)
+        )
         self._own.connection = None  # an answer that nobody reads would be taken for the next one
         connection.settimeout(min(bound + 10.0, 1e9))
+        request = _REQUEST.pack(operation, len(name), len(value), bound) + name + value
         try:
-            connection.sendall(
-                _REQUEST.pack(operation, len(name), len(value), bound) + name + value
-            )
+            with contextlib.suppress(ConnectionError):  # the answer may say why
+                connection.sendall(request)
             sign, length = _ANSWER.unpack(_receive(connection, _ANSWER.size))
             answer = _receive(connection, length)
         except OSError as error:
@@ -94,6 +100,11 @@ class TcpStore(_core.Store):
         except BaseException:
             connection.close()
             raise
+        if sign == _REFUSED:
+            connection.close()
+            raise _core.TransportError(
+                f"the store at port {self.port} refused this rank: {answer.decode()}"
+            )
         self._own.connection = connection
         return sign, answer
 
@@ -133,6 +144,7 @@ class TcpStoreServer:
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
+    _spare = -1  # a descriptor to give up for telling somebody that there is none left
     allow_reuse_address = True
     request_queue_size = 1024
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -147,9 +159,39 @@ class _Server(socketserver.ThreadingTCPServer):
         except OSError:
             self.server_close()
             raise
+        self._spare = os.open(os.devnull, os.O_RDONLY)
         self.values: dict[bytes, bytes] = {}
         self.changed = threading.Condition()
         self.connections: set[socket.socket] = set()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._refuse(error)
+            time.sleep(_RETRY)  # it may be ready, and fail, again at once
+            raise
+
+    def _refuse(self, why: OSError) -> None:
+        text = (
+            f"the process that serves it, {os.getpid()} on {socket.gethostname()}, cannot take "
+            f"another connection: {why.strerror}; raise its descriptor limit (ulimit -n)"
+        ).encode()
+        with contextlib.suppress(OSError):
+            if self._spare >= 0:
+                os.close(self._spare)
+                self._spare = -1
+            with super().get_request()[0] as connection:
+                connection.sendall(_ANSWER.pack(_REFUSED, len(text)) + text)
+        with contextlib.suppress(OSError):
+            self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def server_close(self) -> None:
+        super().server_close()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
 
 
 class _Handler(socketserver.BaseRequestHandler):

@@ -48,7 +48,8 @@ class PythonStore : public Store {
     try {
       return method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
     } catch (py::error_already_set& error) {
-      throw Error(deadline.passed() ? Code::timeout : Code::transport, text_of(error));
+      const bool late = deadline.passed() || error.matches(PyExc_TimeoutError);
+      throw Error(late ? Code::timeout : Code::transport, text_of(error));
     } catch (py::cast_error&) {
       throw Error(Code::invalid_argument,
                   "store: expected bytes from get(), got something else; correct the class");

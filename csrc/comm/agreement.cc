@@ -52,14 +52,13 @@ std::vector<std::string> Agreement::stage(const std::string& name,
       given[peer] = store_.get(name + "/" + std::to_string(peer), deadline_);
     } catch (const Error& error) {
       if (mine) break;
-      cause =
-          Status(Code::timeout,
-                 "rank " + std::to_string(peer) + " did not finish setting up group \"" + group_ +
-                     "\" within " +
-                     format_seconds(1e-9 * static_cast<double>(deadline_.timeout().count())) +
-                     (error.status().code() == Code::timeout ? "" : ": " + error.status().text()) +
-                     "; see whether it runs, and its own log",
-                 rank_, peer);
+      cause = error.status().code() == Code::timeout
+                  ? Status(Code::timeout,
+                           "rank " + std::to_string(peer) + " did not finish setting up group \"" +
+                               group_ + "\" within " + format_seconds(deadline_.timeout()) +
+                               "; see whether it runs, and its own log",
+                           rank_, peer)
+                  : named(error.status());
       break;
     }
     const char sign = given[peer].empty() ? kWaitedInVain : given[peer][0];

@@ -67,10 +67,6 @@ void expect_one_profile(const std::vector<Member>& members) {
                                           "; give every rank the same file of hetcomm tune");
 }
 
-std::string format(const Deadline& deadline) {
-  return format_seconds(1e-9 * static_cast<double>(deadline.timeout().count()));
-}
-
 }  // namespace
 
 void Communicator::set_up(Store& store, const Deadline& deadline) {
@@ -254,13 +250,13 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
     peers.push_back(peer_address(peer, setup.members[peer], prepared[peer]));
     contacts.push_back(setup.members[peer].contact);
   }
+  // What the members have to say in the end must still reach the others in time.
+  const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
+  const Deadline bound(deadline.left() - reserve);
   std::unique_ptr<Island> island;
   if (setup.ranks().size() > 1) {
-    // What the members have to say in the end must still reach the others in time.
-    const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
     island =
-        engine_for(topology_->rank(rank()))
-            .open(setup, prepared[setup.ranks()[0]].island, Deadline(deadline.left() - reserve));
+        engine_for(topology_->rank(rank())).open(setup, prepared[setup.ranks()[0]].island, bound);
   }
   const int host = topology_->host_of(rank());
   const auto neighbours = static_cast<int>(topology_->hosts()[host].size());
@@ -270,7 +266,7 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
     queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
                                             executor_->no_transport());
   }
-  if (health_) health_->begin(contacts, setup.members[0].secret, deadline);
+  if (health_) health_->begin(contacts, setup.members[0].secret, bound);
 }
 
 void Communicator::settle_places(Agreement& agreement, std::vector<Places> all) {
@@ -347,10 +343,11 @@ std::vector<Member> Communicator::exchange(Store& store, const Member& mine,
     try {
       packed = peer == rank() ? mine.pack() : store.get("member/" + number, agreement.deadline());
     } catch (const Error& error) {
+      if (error.status().code() != Code::timeout) throw;  // of the store, not of the peer
       throw Error(Status(Code::timeout,
                          "rank " + number + " of " + std::to_string(size()) +
                              " did not come to group \"" + options_.name + "\" within " +
-                             format(agreement.deadline()) + ": " + error.what() +
+                             format_seconds(agreement.deadline().timeout()) + ": " + error.what() +
                              "; see that it runs, or raise the timeout",
                          rank(), peer));
     }
