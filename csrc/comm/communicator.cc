@@ -206,9 +206,8 @@ bool Work::done_within(std::chrono::nanoseconds time) const {
 }
 
 Status Work::late(std::chrono::nanoseconds after) const {
-  return Status(Code::timeout, describe() + " is not complete after " +
-                                   format_seconds(1e-9 * static_cast<double>(after.count())) +
-                                   "; it goes on");
+  return Status(Code::timeout,
+                describe() + " is not complete after " + format_seconds(after) + "; it goes on");
 }
 
 Status Work::order(Stream stream) const {

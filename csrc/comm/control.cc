@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "base/packing.h"
@@ -20,8 +21,13 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kLongestFrame = 1 << 16;
-// A stranger who does not show the secret within this time is sent away.
+// A stranger may send so many bytes, ...
+constexpr uint64_t kLongestIntroduction = 1 << 10;
+// ... is sent away when the secret has not come within this time, ...
 constexpr auto kIntroductionBound = std::chrono::seconds(10);
+// ... and after this time already where newer connections wait and so many strangers are here.
+constexpr auto kLeastPatience = std::chrono::seconds(1);
+constexpr int kMostStrangers = 64;
 // News older than so many of the same origin is not expected to arrive again.
 constexpr uint64_t kRememberedNews = 1024;
 
@@ -47,7 +53,8 @@ ControlPlane::ControlPlane(int rank, int size, const std::string& address, Event
       unwatch_(std::move(unwatch)) {
   SocketAddress at(address, 0);
   listener_ = socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 || listen(listener_, 128) != 0) {
+  if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 ||
+      listen(listener_, SOMAXCONN) != 0) {
     fail("cannot listen for control connections on " + address);
   }
   unshared::add(listener_);
@@ -80,47 +87,70 @@ bool ControlPlane::neighbour(int peer) const {
   return power_of_two(apart) || power_of_two(size_ - apart);
 }
 
+void ControlPlane::begin_connecting(int peer, const std::string& contact) {
+  const size_t space = contact.find(' ');
+  SocketAddress to(contact.substr(0, space),
+                   static_cast<uint16_t>(std::stoul(contact.substr(space + 1))));
+  auto connection = std::make_unique<Connection>();
+  connection->peer = peer;
+  connection->introduced = true;
+  connection->descriptor =
+      socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (connection->descriptor < 0) fail("cannot make a control connection");
+  const int descriptor = connection->descriptor;
+  unshared::add(descriptor);
+  connections_.push_back(std::move(connection));
+  if (::connect(descriptor, to.get(), to.length) == 0) return;
+  if (errno != EINPROGRESS && errno != EINTR) {
+    fail("cannot connect to rank " + std::to_string(peer) + " at " + contact);
+  }
+}
+
+void ControlPlane::introduce(Connection& connection) {
+  set_no_delay(connection.descriptor);
+  end_when_unreachable(connection.descriptor);
+  connection.out = frame(Packer().put(secret_).put(static_cast<uint64_t>(rank_)).take());
+  write(connection);
+  watch_(connection.descriptor);
+}
+
 void ControlPlane::connect(const std::vector<std::string>& contacts, const std::string& secret,
                            const Deadline& deadline) {
   secret_ = secret;
   for (int peer = rank_ + 1; peer < size_; ++peer) {
-    if (!neighbour(peer)) continue;
-    const std::string& contact = contacts[peer];
-    const size_t space = contact.find(' ');
-    SocketAddress to(contact.substr(0, space),
-                     static_cast<uint16_t>(std::stoul(contact.substr(space + 1))));
-    auto connection = std::make_unique<Connection>();
-    connection->peer = peer;
-    connection->introduced = true;
-    connection->descriptor =
-        socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (connection->descriptor < 0) fail("cannot make a control connection");
-    const int descriptor = connection->descriptor;
-    unshared::add(descriptor);
-    connections_.push_back(std::move(connection));
-    if (::connect(descriptor, to.get(), to.length) != 0 && errno != EINPROGRESS) {
-      fail("cannot connect to rank " + std::to_string(peer) + " at " + contact);
-    }
-    pollfd wanted{descriptor, POLLOUT, 0};
+    if (neighbour(peer)) begin_connecting(peer, contacts[peer]);
+  }
+  std::vector<Connection*> waiting;
+  for (const auto& connection : connections_) waiting.push_back(connection.get());
+  auto named = [&](const Connection& connection) {
+    return "rank " + std::to_string(connection.peer) + " at " + contacts[connection.peer];
+  };
+  while (!waiting.empty()) {
+    std::vector<pollfd> wanted;
+    for (const Connection* one : waiting) wanted.push_back({one->descriptor, POLLOUT, 0});
     const auto bound = std::min<int64_t>(deadline.left_ms().count(), INT_MAX);
-    if (::poll(&wanted, 1, static_cast<int>(bound)) <= 0) {
-      throw Error(Code::timeout, "rank " + std::to_string(peer) + " at " + contact +
-                                     " does not answer; check that this host reaches it, or choose "
-                                     "the interface with HETCOMM_SOCKET_IFNAME");
+    const int ready = ::poll(wanted.data(), wanted.size(), static_cast<int>(bound));
+    if (ready < 0 && errno != EINTR) fail("cannot wait for control connections");
+    if (ready <= 0 && deadline.passed()) {
+      std::string names;
+      for (const Connection* one : waiting) names += (names.empty() ? "" : ", ") + named(*one);
+      throw Error(Code::timeout, names + (waiting.size() == 1 ? " does" : ": each does") +
+                                     " not answer; check that this host reaches it, or choose the "
+                                     "interface with HETCOMM_SOCKET_IFNAME");
     }
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) {
-      errno = error;
-      fail("cannot connect to rank " + std::to_string(peer) + " at " + contact);
+    for (size_t i = 0; ready > 0 && i < wanted.size(); ++i) {
+      if (wanted[i].revents == 0) continue;
+      Connection& connection = *std::exchange(waiting[i], nullptr);
+      int error = 0;
+      socklen_t length = sizeof error;
+      getsockopt(connection.descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
+      if (error != 0) {
+        errno = error;
+        fail("cannot connect to " + named(connection));
+      }
+      introduce(connection);
     }
-    set_no_delay(descriptor);
-    end_when_unreachable(descriptor);
-    connections_.back()->out =
-        frame(Packer().put(secret_).put(static_cast<uint64_t>(rank_)).take());
-    write(*connections_.back());
-    watch_(descriptor);
+    std::erase(waiting, nullptr);
   }
 }
 
@@ -141,10 +171,58 @@ void ControlPlane::forward(int origin, uint64_t number, const std::string& news,
   }
 }
 
-void ControlPlane::poll() {
-  while (true) {
+int ControlPlane::strangers() const {
+  return static_cast<int>(
+      std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
+        return connection->descriptor >= 0 && !connection->introduced;
+      }));
+}
+
+// Of those who have been here for a while, the oldest; connections are in the order of their age.
+bool ControlPlane::part_with_a_stranger() {
+  for (auto& connection : connections_) {
+    if (connection->descriptor < 0 || connection->introduced) continue;
+    if (Clock::now() - connection->since < kLeastPatience) return false;
+    close(*connection);
+    return true;
+  }
+  return false;
+}
+
+// A listener that is ready and cannot be served would wake the progress thread all the time. While
+// it is not watched, connections are accepted at every regular poll.
+void ControlPlane::listen_again(bool on) {
+  if (on == listening_) return;
+  listening_ = on;
+  on ? watch_(listener_) : unwatch_(listener_);
+}
+
+void ControlPlane::warn_once(bool& warned, const std::string& text) {
+  if (!std::exchange(warned, true)) log(LogLevel::warning, text, rank_);
+}
+
+void ControlPlane::accept_waiting() {
+  for (int parted = 0; parted <= kMostStrangers;) {
+    if (strangers() >= kMostStrangers) {
+      warn_once(warned_of_strangers_,
+                std::to_string(kMostStrangers) + " connections of strangers at control port " +
+                    contact_ +
+                    ", who have not shown this group's secret; the oldest are closed "
+                    "for newer ones; keep port scanners away from it");
+      if (!part_with_a_stranger()) break;
+      ++parted;
+    }
     const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (descriptor < 0) break;
+    if (descriptor < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return listen_again(true);
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      warn_once(warned_of_descriptors_,
+                "cannot accept control connections: " + std::string(std::strerror(errno)) +
+                    "; tries again twice a second; raise the descriptor limit (ulimit -n)");
+      if (!part_with_a_stranger()) break;
+      ++parted;
+      continue;
+    }
     unshared::add(descriptor);
     set_no_delay(descriptor);
     end_when_unreachable(descriptor);
@@ -153,6 +231,11 @@ void ControlPlane::poll() {
     connections_.push_back(std::move(connection));
     watch_(descriptor);
   }
+  listen_again(false);
+}
+
+void ControlPlane::poll() {
+  accept_waiting();
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (connections_[i]->descriptor >= 0) write(*connections_[i]);
     if (connections_[i]->descriptor >= 0) read(*connections_[i]);
@@ -165,19 +248,21 @@ void ControlPlane::poll() {
   std::erase_if(connections_, [](const auto& one) { return one->descriptor < 0; });
 }
 
-bool ControlPlane::all_written() const {
+std::vector<int> ControlPlane::unwritten() const {
+  std::vector<int> descriptors;
   for (const auto& connection : connections_) {
     if (connection->descriptor >= 0 && connection->introduced && !connection->out.empty()) {
-      return false;
+      descriptors.push_back(connection->descriptor);
     }
   }
-  return true;
+  return descriptors;
 }
 
 void ControlPlane::write(Connection& connection) {
   while (!connection.out.empty()) {
     const ssize_t sent = send(connection.descriptor, connection.out.data(), connection.out.size(),
                               MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return;  // an error is noticed when reading
     connection.out.erase(0, static_cast<size_t>(sent));
   }
@@ -190,36 +275,48 @@ void ControlPlane::read(Connection& connection) {
     const ssize_t got = recv(connection.descriptor, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       connection.in.append(bytes, static_cast<size_t>(got));
-      if (connection.in.size() <= 2 * kLongestFrame) continue;
+      if (connection.in.size() <= 2 * longest(connection)) continue;
       break;  // the rest at the next poll
     }
     ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
     break;
   }
-  while (connection.in.size() >= sizeof(uint64_t)) {
-    const uint64_t length = Unpacker(connection.in).number();
-    if (length > kLongestFrame) {
-      log(LogLevel::warning, "garbage on a control connection; closing it", rank_);
-      ended = true;
-      break;
+  try {
+    while (take_record(connection)) {
     }
-    if (connection.in.size() < sizeof length + length) break;
-    const std::string body = connection.in.substr(sizeof length, length);
-    connection.in.erase(0, sizeof length + length);
-    try {
-      handle(connection, body);
-    } catch (const Error& error) {
+  } catch (const Error& error) {
+    if (connection.introduced) {
+      events_.malformed(connection.peer, error.what());
+    } else {
       log(LogLevel::warning, std::string("control connection refused: ") + error.what(), rank_);
-      ended = true;
-      break;
     }
+    ended = true;
   }
   if (ended) close(connection);
 }
 
+uint64_t ControlPlane::longest(const Connection& connection) {
+  return connection.introduced ? kLongestFrame : kLongestIntroduction;
+}
+
+bool ControlPlane::take_record(Connection& connection) {
+  if (connection.in.size() < sizeof(uint64_t)) return false;
+  const uint64_t length = Unpacker(connection.in).number();
+  if (length > longest(connection)) {
+    throw Error(Code::invalid_argument, "expected a record of at most " +
+                                            std::to_string(longest(connection)) + " bytes, got " +
+                                            std::to_string(length));
+  }
+  if (connection.in.size() < sizeof length + length) return false;
+  const std::string body = connection.in.substr(sizeof length, length);
+  connection.in.erase(0, sizeof length + length);
+  handle(connection, body);
+  return true;
+}
+
 void ControlPlane::handle(Connection& connection, const std::string& body) {
   Unpacker unpack(body);
-  if (!connection.introduced && connection.peer < 0) {
+  if (!connection.introduced) {
     const std::string secret = unpack.text();
     const uint64_t peer = unpack.number();
     if (secret_.empty() || secret != secret_ || peer >= static_cast<uint64_t>(size_)) {
@@ -233,13 +330,14 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
   const uint64_t origin = unpack.number(), number = unpack.number();
   const std::string news = unpack.text();
   if (origin >= static_cast<uint64_t>(size_)) {
-    throw Error(Code::invalid_argument, "news from a rank that is not in the group");
+    throw Error(Code::invalid_argument, "expected news from a rank below " + std::to_string(size_) +
+                                            ", got rank " + std::to_string(origin));
   }
   std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
   if (!seen.insert(number).second) return;
   if (seen.size() > kRememberedNews) seen.erase(seen.begin());
+  events_.news(static_cast<int>(origin), news);  // before others would choke on it
   forward(static_cast<int>(origin), number, news, &connection);
-  events_.news(static_cast<int>(origin), news);
 }
 
 void ControlPlane::close(Connection& connection) {

@@ -1,19 +1,17 @@
 #include "comm/health.h"
 
+#include <poll.h>
+
+#include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/packing.h"
 
 namespace hetcomm {
 namespace {
 
 using namespace std::chrono_literals;
-
-// What is flooded.
-enum class News : uint64_t { failure, stall, goodbye, refusal };
 
 // A rank whose connection ended without a goodbye is declared dead after this long: what it had
 // sent before may still be arriving.
@@ -25,17 +23,6 @@ constexpr auto kStall = 1s;
 constexpr auto kTurn = Monitor::interval;
 // So long before an operation times out, a better reason that is known takes its place.
 constexpr auto kLastWord = 2 * Monitor::interval;
-
-std::string pack(const CallDescriptor& call) {
-  return std::string(reinterpret_cast<const char*>(&call), sizeof call);
-}
-
-CallDescriptor unpack_call(const std::string& bytes) {
-  CallDescriptor call;
-  if (bytes.size() != sizeof call) throw Error(Code::invalid_argument, "malformed call");
-  std::memcpy(&call, bytes.data(), sizeof call);
-  return call;
-}
 
 bool same_call(CallDescriptor a, CallDescriptor b) {
   a.step = b.step = 0;
@@ -77,7 +64,11 @@ Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, in
       control_(
           rank, size, address,
           {.lost = [this](int peer) { on_lost(peer); },
-           .news = [this](int origin, const std::string& news) { on_news(origin, news); }},
+           .news =
+               [this, size](int origin, const std::string& news) {
+                 on_news(origin, News::unpack(news, origin, size));
+               },
+           .malformed = [this](int peer, const std::string& why) { on_malformed(peer, why); }},
           [this](int descriptor) {
             if (begun_) {
               executor_.watch(descriptor);
@@ -89,8 +80,8 @@ Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, in
 
 void Health::begin(const std::vector<std::string>& contacts, const std::string& secret,
                    const Deadline& deadline) {
+  control_.connect(contacts, secret, deadline);  // nobody else uses it yet
   std::lock_guard lock(mutex_);
-  control_.connect(contacts, secret, deadline);
   begun_ = true;
   for (int descriptor : unwatched_) executor_.watch(descriptor);
   unwatched_.clear();
@@ -153,16 +144,22 @@ void Health::say_goodbye(const Deadline& deadline) {
     std::lock_guard lock(mutex_);
     if (said_goodbye_ || !begun_) return;
     said_goodbye_ = true;
-    control_.flood(Packer()
-                       .put(static_cast<uint64_t>(News::goodbye))
-                       .put(next_call_)
-                       .put(refused_ ? refused_->why.details().message : "")
-                       .take());
+    control_.flood(News{.kind = News::Kind::goodbye,
+                        .sequence = next_call_,
+                        .why = refused_ ? refused_->why : Status()}
+                       .pack());
   }
   while (!deadline.passed()) {
-    std::lock_guard lock(mutex_);
-    if (control_.all_written()) return;
-    control_.poll();
+    std::vector<pollfd> unwritten;
+    {
+      std::lock_guard lock(mutex_);
+      control_.poll();
+      for (int descriptor : control_.unwritten()) unwritten.push_back({descriptor, POLLOUT, 0});
+    }
+    if (unwritten.empty()) return;
+    // Only this thread closes them; what it does not hear of meanwhile can wait for a turn.
+    const auto turn = std::min<std::chrono::milliseconds>(deadline.left_ms(), kTurn);
+    ::poll(unwritten.data(), unwritten.size(), static_cast<int>(turn.count()));
   }
 }
 
@@ -192,45 +189,41 @@ void Health::on_lost(int peer) {
   executor_.kick();
 }
 
-void Health::on_news(int origin, const std::string& news) {
-  Unpacker unpack(news);
-  switch (static_cast<News>(unpack.number())) {
-    case News::failure: {
-      Status::Details details;
-      details.code = static_cast<Code>(unpack.number());
-      details.peer = static_cast<int>(unpack.number()) - 1;
-      details.op = unpack.text();
-      details.message = unpack.text();
+void Health::on_news(int origin, const News& news) {
+  switch (news.kind) {
+    case News::Kind::failure: {
+      Status::Details details = news.why.details();
       details.rank = origin;
       told_failure_ = true;  // everybody hears it from its origin
-      fail(Status(details));
+      fail(Status(std::move(details)));
       return;
     }
-    case News::stall: {
-      const CallDescriptor theirs = unpack_call(unpack.text());
-      note_stall(theirs.sequence, origin);
-      if (theirs.sequence < next_call_) {
-        compare(origin, theirs);
+    case News::Kind::stall:
+      note_stall(news.call.sequence, origin);
+      if (news.call.sequence < next_call_) {
+        compare(origin, news.call);
       } else if (ahead_.size() < 4096) {
-        ahead_.emplace(theirs.sequence, std::make_pair(origin, theirs));
+        ahead_.emplace(news.call.sequence, std::make_pair(origin, news.call));
       }
       return;
-    }
-    case News::goodbye:
-      left_[origin] = {unpack.number(), Clock::now(), unpack.text()};
+    case News::Kind::goodbye:
+      left_[origin] = {news.sequence, Clock::now(),
+                       news.why.ok() ? "" : news.why.details().message};
       lost_.erase(origin);
       return;
-    case News::refusal: {
-      const uint64_t sequence = unpack.number();
-      Status::Details details;
-      details.code = static_cast<Code>(unpack.number());
-      details.message = unpack.text();
-      details.rank = details.peer = origin;
-      refusals_[sequence] = {Status(details)};
+    case News::Kind::refusal:
+      refusals_[news.sequence] = {news.why};
       while (refusals_.size() > kRemembered) refusals_.erase(refusals_.begin());
       return;
-    }
   }
+}
+
+void Health::on_malformed(int peer, const std::string& why) {
+  fail(Status(Code::peer_failed,
+              "rank " + std::to_string(peer) +
+                  " sent a malformed record over its control connection: " + why +
+                  "; run the same hetcomm version on every rank, and see that rank's own log",
+              rank_, peer));
 }
 
 void Health::tell_failure() {
@@ -241,14 +234,7 @@ void Health::tell_failure() {
   }
   if (failure.ok() || told_failure_) return;
   told_failure_ = true;
-  const Status::Details& details = failure.details();
-  control_.flood(Packer()
-                     .put(static_cast<uint64_t>(News::failure))
-                     .put(static_cast<uint64_t>(details.code))
-                     .put(static_cast<uint64_t>(details.peer + 1))
-                     .put(details.op)
-                     .put(details.message)
-                     .take());
+  control_.flood(News{.kind = News::Kind::failure, .why = failure}.pack());
   log(LogLevel::info, failure.text(), rank_);
 }
 
@@ -261,12 +247,8 @@ void Health::note_stall(uint64_t sequence, int rank) {
 void Health::tell_refusal() {
   if (!refused_ || refused_->told || ahead_.count(next_call_) == 0) return;
   refused_->told = true;
-  control_.flood(Packer()
-                     .put(static_cast<uint64_t>(News::refusal))
-                     .put(next_call_)
-                     .put(static_cast<uint64_t>(refused_->why.code()))
-                     .put(refused_->why.details().message)
-                     .take());
+  control_.flood(
+      News{.kind = News::Kind::refusal, .sequence = next_call_, .why = refused_->why}.pack());
 }
 
 void Health::look_for_departed() {
@@ -336,7 +318,7 @@ void Health::tell_stall(const Run& run) {
       rank_);
   if (known) return;  // calls alike need no more news, and others were compared
   stall_at_ = Clock::now();
-  control_.flood(Packer().put(static_cast<uint64_t>(News::stall)).put(pack(run.call())).take());
+  control_.flood(News{.kind = News::Kind::stall, .call = run.call()}.pack());
   log(LogLevel::debug, "tells the others that it waits in " + run.describe(), rank_);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "comm/news.h"
 #include "comm/rail_check.h"
 #include "exec/executor.h"
 
@@ -57,7 +58,8 @@ class Health : public Monitor {
   };
 
   void on_lost(int peer);
-  void on_news(int origin, const std::string& news);
+  void on_news(int origin, const News& news);
+  void on_malformed(int peer, const std::string& why);
   void tell_failure();
   void look_for_stall();
   void tell_stall(const Run& run);

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,19 @@ class Job:
     def do(self, method: str, *arguments: object) -> list[Any]:
         self.tell(method, *arguments)
         return self.values()
+
+
+def cpu_seconds(rank: Process) -> float:
+    """The processor time that it has used so far."""
+    fields = Path(f"/proc/{rank.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BOUND
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def errors_within(ranks: Iterable[Process], bound: float) -> list[dict[str, Any]]:

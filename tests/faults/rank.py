@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import sys
 import time
@@ -84,6 +85,24 @@ class Rank:
 
     def all_reduce(self, count: int) -> float:
         raise NotImplementedError
+
+    def limit_descriptors(self, most: int) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+    def hoard_descriptors(self) -> int:
+        """Takes all that this process may have."""
+        self.limit_descriptors(256)
+        self.hoard: list[int] = []
+        while True:
+            try:
+                self.hoard.append(os.dup(2))
+            except OSError:
+                return len(self.hoard)
+
+    def release_descriptors(self) -> None:
+        for descriptor in self.hoard:
+            os.close(descriptor)
 
     def resources(self) -> dict[str, int]:
         """What this process holds: descriptors (sockets among them), threads, shared memory."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
+import time
 from pathlib import Path
 
 import pytest
-from job import BOUND, Job, Process
+from job import BOUND, Job, Process, cpu_seconds, wait_for
 
 
 def packed(*values: int | bytes) -> bytes:
@@ -30,6 +32,13 @@ def listening_ports(process: Process) -> list[int]:
     }
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
+
+
+def control_port(folder: Path) -> int:
+    """Of rank 0, from its record in the store."""
+    found = re.findall(rb"127\.0\.0\.1 (\d+)", (folder / "first" / "member-0").read_bytes())
+    assert len(found) == 1
+    return int(found[0])
 
 
 ABORT = packed(1, 1, packed(0, 5, 0, b"", b"planted: a stranger's news"))
@@ -73,7 +82,7 @@ def knock(port: int, content: bytes) -> None:
             stranger.shutdown(socket.SHUT_WR)
             while stranger.recv(4096):
                 pass
-        except ConnectionError:
+        except OSError:
             pass  # hung up on already
 
 
@@ -90,5 +99,53 @@ def test_many_strangers_who_stay_do_not_keep_the_group_from_working(tmp_path: Pa
         finally:
             for stranger in strangers:
                 stranger.close()
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("limit", [0, 256], ids=["default", "256-descriptors"])
+def test_a_thousand_strangers_take_few_descriptors(tmp_path: Path, limit: int) -> None:
+    """Those who stay and say nothing give way to newer ones; the log says so once."""
+    with Job(tmp_path, "ab") as job:
+        if limit:
+            job[0].do("limit_descriptors", limit)
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
+        before = job[0].do("resources")["sockets"]
+        port = control_port(tmp_path)
+        strangers = []
+        try:
+            for _ in range(1000):
+                strangers.append(socket.create_connection(("127.0.0.1", port), BOUND))
+            for _ in range(3):
+                assert job.do("all_reduce", 1000) == [3.0, 3.0]
+                assert job[0].do("resources")["sockets"] < before + 100
+            wait_for(lambda: "connections of strangers at control port" in job[0].log.read_text())
+            knock(port, STRANGERS["wrong-secret"])  # its turn comes
+        finally:
+            for stranger in strangers:
+                stranger.close()
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
+        assert job[0].log.read_text().count("connections of strangers") == 1
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+def test_a_rank_without_descriptors_does_not_spin(tmp_path: Path) -> None:
+    with Job(tmp_path, "ab") as job:
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
+        port = control_port(tmp_path)
+        job[0].do("hoard_descriptors")
+        with socket.create_connection(("127.0.0.1", port), BOUND) as stranger:
+            wait_for(lambda: "cannot accept control connections" in job[0].log.read_text())
+            before, until = cpu_seconds(job[0]), time.monotonic() + 4
+            while time.monotonic() < until:
+                time.sleep(0.1)
+            assert cpu_seconds(job[0]) - before < 0.25
+            assert "Too many open files; tries again twice a second" in job[0].log.read_text()
+            job[0].do("release_descriptors")
+            stranger.sendall(STRANGERS["wrong-secret"])
+            assert stranger.recv(1) == b""  # accepted now, and refused
+        assert job[0].log.read_text().count("cannot accept") == 1
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
         for rank in job.ranks:
             rank.exits_cleanly()

@@ -1,0 +1,188 @@
+"""Control connections: records that are malformed or long, peers that do not answer or read."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+
+import pytest
+from communicators import BOUND, Call, agree, play
+from control_peers import (
+    GOODBYE,
+    REFUSAL,
+    OpenStore,
+    contact_of,
+    introduced,
+    news,
+    packed,
+    unanswering,
+    with_contact,
+)
+
+from hetcomm import _core
+from hetcomm._core import Collective, Communicator, Spec
+
+MALFORMED = {
+    "unknown-kind": packed(17),
+    "empty": b"",
+    "cut": packed(REFUSAL, 3),
+    "unknown-code": packed(REFUSAL, 3, 99, b"text"),
+    "more-than-there-should-be": packed(GOODBYE, 3, b"", 4),
+}
+
+
+def all_reduce(communicator: Communicator) -> None:
+    Call(communicator, Spec(Collective.all_reduce, count=8), 0, True).check()
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_malformed_record_names_who_sent_it(what: str) -> None:
+    shared: dict[str, bytes] = {}
+    sent, ready = threading.Event(), threading.Barrier(4)
+
+    def program(communicator: Communicator) -> str:
+        all_reduce(communicator)
+        ready.wait(BOUND)
+        if communicator.rank == 1:
+            with introduced(shared, 0, 1) as stand_in:
+                stand_in.sendall(news(1, 1 << 40, MALFORMED[what]))
+                sent.set()
+                stand_in.settimeout(BOUND)
+                while stand_in.recv(4096):  # until rank 0 hangs up
+                    pass
+        sent.wait(BOUND)
+        with pytest.raises(_core.Error) as failed:
+            for _ in range(1 << 40):
+                all_reduce(communicator)
+        assert failed.value.peer == 1, failed.value
+        return str(failed.value)
+
+    for text in agree(play("abcd", program, store=lambda rank: OpenStore(shared, rank))):
+        assert "rank 1 sent a malformed record" in text, text
+
+
+def test_a_long_reason_arrives_shortened() -> None:
+    ends = threading.Barrier(3)
+
+    def program(communicator: Communicator) -> str:
+        all_reduce(communicator)
+        ends.wait(BOUND)
+        if communicator.rank == 1:
+            communicator.abort("begins " + "ä" * 100_000 + " ends")
+        with pytest.raises(_core.AbortedError) as failed:
+            for _ in range(1 << 40):
+                all_reduce(communicator)
+        assert failed.value.rank == 1
+        return str(failed.value)
+
+    texts = agree(play("abc", program))
+    for text in (texts[0], texts[2]):
+        assert "rank 1 aborted the group: begins ä" in text and "ä ends" in text, text[:200]
+        assert "bytes left out" in text and len(text) < 20_000
+    assert "ä" * 100_000 in texts[1]  # where it happened nothing is lost
+
+
+def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
+    shared: dict[str, bytes] = {}
+    ready = threading.Barrier(2)
+
+    def program(communicator: Communicator) -> float:
+        all_reduce(communicator)
+        if communicator.rank == 1:
+            ready.wait(BOUND)
+            return 0.0
+        text = b"x" * 60_000
+        with introduced(shared, 0, 1) as writer, introduced(shared, 0, 1) as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            for number in range(400):  # which rank 0 passes on to the one that does not read
+                writer.sendall(news(1, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
+            writer.shutdown(socket.SHUT_WR)
+            while writer.recv(4096):
+                pass
+            begin, wall = time.thread_time(), time.monotonic()
+            communicator.leave()
+            spent, wall = time.thread_time() - begin, time.monotonic() - wall
+            assert wall > 1, "the peer has read after all"
+        ready.wait(BOUND)
+        return spent
+
+    spent = agree(play("ab", program, store=lambda rank: OpenStore(shared, rank)))
+    assert spent[0] < 0.3
+
+
+def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> object:
+    """Stores in which rank 0 finds these ports in place of other ranks' contacts."""
+
+    def change(rank: int, key: str, value: bytes) -> bytes:
+        stage, _, peer = key.partition("/")
+        if rank != 0 or stage != "member" or int(peer) not in ports or not value:
+            return value
+        return with_contact(value, ports[int(peer)])
+
+    return lambda rank: OpenStore(shared, rank, change)
+
+
+def test_all_peers_that_do_not_answer_are_named() -> None:
+    with unanswering() as one, unanswering() as two:
+        ports = {1: one.getsockname()[1], 2: two.getsockname()[1]}
+        results = play("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
+    for result in results:
+        assert isinstance(result, _core.Error), result
+        assert "rank 1 at 127.0.0.1" in str(result) and "rank 2 at 127.0.0.1" in str(result)
+        assert "does not answer" in str(result) and "HETCOMM_SOCKET_IFNAME" in str(result)
+
+
+def test_signals_during_set_up() -> None:
+    """A peer that answers late is waited for, whatever signals come meanwhile."""
+    shared: dict[str, bytes] = {}
+    over = threading.Event()
+    threads: dict[int, int] = {}
+
+    def passing_on(listener: socket.socket) -> None:
+        """Empties the queue after a while and connects whoever comes next to rank 1."""
+        while 0 not in threads:
+            time.sleep(0.01)
+        for _ in range(20):
+            signal.pthread_kill(threads[0], signal.SIGUSR1)
+            over.wait(0.05)
+        links = []
+        listener.settimeout(0.2)
+        while not over.is_set():
+            try:
+                links.append(listener.accept()[0])
+            except TimeoutError:
+                continue
+            thread = threading.Thread(target=forward, args=(links[-1],), daemon=True)
+            thread.start()
+
+    def forward(source: socket.socket) -> None:
+        content = source.recv(1 << 16)
+        if not content:
+            return
+        with socket.create_connection(contact_of(shared["member/1"]), BOUND) as onwards:
+            while content:
+                onwards.sendall(content)
+                content = source.recv(1 << 16)
+
+    class Known(OpenStore):
+        def get(self, key: str, timeout: object) -> bytes:
+            if self.rank == 0 and key.startswith("named/1"):
+                threads[0] = threading.get_ident()
+            return super().get(key, timeout)  # type: ignore[arg-type]
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with unanswering() as listener:
+            made = unreachable(shared, {1: listener.getsockname()[1]})
+            change = made(0).change  # type: ignore[operator]
+            helper = threading.Thread(target=passing_on, args=(listener,))
+            helper.start()
+            try:
+                agree(play("ab", all_reduce, store=lambda rank: Known(shared, rank, change)))
+            finally:
+                over.set()
+                helper.join(BOUND)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
