@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <iterator>
 
 #include "base/config.h"
@@ -36,7 +37,8 @@ void log(LogLevel level, const std::string& text, int rank) {
   std::string line = std::string("hetcomm ") + kLevels[static_cast<size_t>(level)];
   if (rank >= 0) line += " rank " + std::to_string(rank);
   line += ": " + text + "\n";
-  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  while (write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace hetcomm

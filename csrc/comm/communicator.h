@@ -179,7 +179,13 @@ class Communicator {
   void settle_places(Agreement& agreement, std::vector<Places> all);
   // The transport that leads to a peer, and what its connect() takes.
   PeerAddress peer_address(int peer, const Member& member, const Prepared& prepared) const;
-  std::vector<Member> exchange(Store& store, const Member& mine, const Agreement& agreement);
+  // What this rank publishes in the store under `key`.
+  Member introduce(Store& store, const std::string& key, std::shared_ptr<const Profile>& profile);
+  // Gives the ranks that are threads of one process an executor each.
+  void part_threads(Store& store, const Agreement& agreement, std::vector<Member>& members,
+                    std::shared_ptr<const Profile>& profile);
+  // What a rank has published under `key`.
+  Member member(Store& store, const std::string& key, int peer, const Agreement& agreement) const;
   Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);

@@ -58,10 +58,10 @@ std::unique_ptr<Transport> make_ip_transport(const std::vector<Nic>& nics) {
 
 std::mutex executors_mutex;
 
-// By process, since a forked child has its own; never destroyed, because the transport's library
-// may be gone before static destructors run.
-std::map<pid_t, std::shared_ptr<Executor>>& executors() {
-  static auto* all = new std::map<pid_t, std::shared_ptr<Executor>>;
+// By process, since a forked child has its own, and number; never destroyed, because the
+// transport's library may be gone before static destructors run.
+std::map<pid_t, std::map<int, std::shared_ptr<Executor>>>& executors() {
+  static auto* all = new std::map<pid_t, std::map<int, std::shared_ptr<Executor>>>;
   return *all;
 }
 
@@ -92,13 +92,12 @@ void shut_down() {
     }
   }
   std::lock_guard lock(executors_mutex);
-  auto found = executors().find(getpid());
-  if (found != executors().end()) found->second->stop();
+  for (const auto& [number, executor] : executors()[getpid()]) executor->stop();
 }
 
-std::shared_ptr<Executor> Executor::process() {
+std::shared_ptr<Executor> Executor::process(int number) {
   std::lock_guard lock(executors_mutex);
-  auto& executor = executors()[getpid()];
+  auto& executor = executors()[getpid()][number];
   if (executor) return executor;
   std::unique_ptr<Transport> transport;
   Status none;

@@ -1,6 +1,7 @@
 // How the ranks of a communicator meet, agree and connect.
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "base/config.h"
@@ -19,6 +20,10 @@ namespace {
 
 // The stage in which all meet.
 const char* const kMeet = "agreed";
+// Under these and its number a rank introduces itself, and once more where it had an executor that
+// another rank of the group has as well.
+const char* const kMember = "member/";
+const char* const kParted = "parted/";
 constexpr auto kReserve = std::chrono::seconds(10);
 constexpr int kMostRounds = 20;  // in which groups that are set up at once come to terms
 
@@ -178,9 +183,8 @@ void Communicator::leave_out_failed_rails(const std::vector<Prepared>& prepared)
   topology_ = std::make_shared<Topology>(std::move(infos), unjoined);
 }
 
-// Finds out about this rank, tells the others and agrees with them on the topology.
-std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement,
-                                       std::shared_ptr<const Profile>& profile) {
+Member Communicator::introduce(Store& store, const std::string& key,
+                               std::shared_ptr<const Profile>& profile) {
   Member mine;
   try {
     mine.info = probe_rank();
@@ -211,10 +215,47 @@ std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement,
     }
     if (rank() == 0) mine.secret = random_secret();
   } catch (const std::exception&) {
-    store.set("member/" + std::to_string(rank()), "");  // so that nobody waits for it
+    store.set(key + std::to_string(rank()), "");  // so that nobody waits for it
     throw;
   }
-  std::vector<Member> members = exchange(store, mine, agreement);
+  store.set(key + std::to_string(rank()), mine.pack());
+  return mine;
+}
+
+// An executor has one end of every link, so two ranks of a group need one each.
+void Communicator::part_threads(Store& store, const Agreement& agreement,
+                                std::vector<Member>& members,
+                                std::shared_ptr<const Profile>& profile) {
+  std::map<std::string, int> known;  // by the executor: how many ranks it has
+  std::vector<int> number;
+  for (const Member& member : members) number.push_back(known[member.wake_address]++);
+  if (number[rank()] > 0) {
+    if (options_.executor) {
+      store.set(kParted + std::to_string(rank()), "");
+      throw Error(Code::invalid_argument,
+                  "expected an executor of its own for each rank of the group, got one that "
+                  "another rank has as well; make one for each");
+    }
+    executor_ = Executor::process(number[rank()]);
+    members[rank()] = introduce(store, kParted, profile);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (number[peer] > 0 && peer != rank()) {
+      members[peer] = member(store, kParted, peer, agreement);
+    }
+  }
+}
+
+// Finds out about this rank, tells the others and agrees with them on the topology.
+std::vector<Member> Communicator::meet(Store& store, const Agreement& agreement,
+                                       std::shared_ptr<const Profile>& profile) {
+  std::vector<Member> members(size());
+  members[rank()] = introduce(store, kMember, profile);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) members[peer] = member(store, kMember, peer, agreement);
+  }
+  part_threads(store, agreement, members, profile);
+  const Member& mine = members[rank()];
   std::vector<RankInfo> infos;
   for (int peer = 0; peer < size(); ++peer) {
     if (members[peer].table != mine.table) {
@@ -333,35 +374,28 @@ Communicator::Prepared Communicator::Prepared::unpack(const std::string& bytes) 
   return prepared;
 }
 
-std::vector<Member> Communicator::exchange(Store& store, const Member& mine,
-                                           const Agreement& agreement) {
-  store.set("member/" + std::to_string(rank()), mine.pack());
-  std::vector<Member> members;
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::string number = std::to_string(peer);
-    std::string packed;
-    try {
-      packed = peer == rank() ? mine.pack() : store.get("member/" + number, agreement.deadline());
-    } catch (const Error& error) {
-      if (error.status().code() != Code::timeout) throw;  // of the store, not of the peer
-      throw Error(Status(Code::timeout,
-                         "rank " + number + " of " + std::to_string(size()) +
-                             " did not come to group \"" + options_.name + "\" within " +
-                             format_seconds(agreement.deadline().timeout()) + ": " + error.what() +
-                             "; see that it runs, or raise the timeout",
-                         rank(), peer));
-    }
-    if (packed.empty()) {
-      throw Error(agreement.reason(kMeet, peer));
-    }
-    try {
-      members.push_back(Member::unpack(packed));
-    } catch (const Error& error) {
-      throw Error(
-          Status(Code::invalid_argument, "rank " + number + ": " + error.what(), rank(), peer));
-    }
+Member Communicator::member(Store& store, const std::string& key, int peer,
+                            const Agreement& agreement) const {
+  const std::string number = std::to_string(peer);
+  std::string packed;
+  try {
+    packed = store.get(key + number, agreement.deadline());
+  } catch (const Error& error) {
+    if (error.status().code() != Code::timeout) throw;  // of the store, not of the peer
+    throw Error(Status(Code::timeout,
+                       "rank " + number + " of " + std::to_string(size()) +
+                           " did not come to group \"" + options_.name + "\" within " +
+                           format_seconds(agreement.deadline().timeout()) + ": " + error.what() +
+                           "; see that it runs, or raise the timeout",
+                       rank(), peer));
   }
-  return members;
+  if (packed.empty()) throw Error(agreement.reason(kMeet, peer));
+  try {
+    return Member::unpack(packed);
+  } catch (const Error& error) {
+    throw Error(
+        Status(Code::invalid_argument, "rank " + number + ": " + error.what(), rank(), peer));
+  }
 }
 
 }  // namespace hetcomm

@@ -43,10 +43,12 @@ class Monitor {
 // Runs plans: the only owner of threads in a process. Whoever waits for a run moves everything
 // forward; the one progress thread does so while nobody waits. Waiting spins briefly, then yields,
 // then sleeps until the network, a neighbour in shared memory or another thread has news.
-// Thread-safe. One per process, shared by all communicators (tests make their own).
+// Thread-safe. One per process, shared by all communicators, unless ranks of one group are threads
+// (tests make their own).
 class Executor {
  public:
-  static std::shared_ptr<Executor> process();
+  // Number 0; the others serve further ranks of one group that are threads of this process.
+  static std::shared_ptr<Executor> process(int number = 0);
 
   // `transport` may be null with the reason in `no_transport`; `make`: the others.
   Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make = {});

@@ -6,6 +6,8 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from communicators import BOUND, Call, agree, play
@@ -112,7 +114,7 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
     assert spent[0] < 0.3
 
 
-def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> object:
+def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[int], OpenStore]:
     """Stores in which rank 0 finds these ports in place of other ranks' contacts."""
 
     def change(rank: int, key: str, value: bytes) -> bytes:
@@ -167,16 +169,16 @@ def test_signals_during_set_up() -> None:
                 content = source.recv(1 << 16)
 
     class Known(OpenStore):
-        def get(self, key: str, timeout: object) -> bytes:
+        def get(self, key: str, timeout: timedelta) -> bytes:
             if self.rank == 0 and key.startswith("named/1"):
                 threads[0] = threading.get_ident()
-            return super().get(key, timeout)  # type: ignore[arg-type]
+            return super().get(key, timeout)
 
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
         with unanswering() as listener:
             made = unreachable(shared, {1: listener.getsockname()[1]})
-            change = made(0).change  # type: ignore[operator]
+            change = made(0).change
             helper = threading.Thread(target=passing_on, args=(listener,))
             helper.start()
             try:

@@ -1,8 +1,10 @@
 """The ucx transport: conformance over shared memory and over TCP."""
 
+import struct
+
 import pytest
 from transport_conformance import TransportConformance
-from transport_peers import Pair, finish
+from transport_peers import OWN_TAGS, Pair, finish, until
 
 from hetcomm import _core
 
@@ -36,3 +38,20 @@ def test_without_rdma_the_environment_does_not_choose(monkeypatch: pytest.Monkey
     finish([pair.a, pair.b], [pair.b.recv(6, into), pair.to_b.send(6, b"hello")])
     assert into == b"hello"
     assert pair.to_b.describe() == pair.to_a.describe() == "tcp over lo"
+
+
+def test_notices_of_unknown_links_are_bounded(capfd: pytest.CaptureFixture[str]) -> None:
+    """The newest are kept, in case that a link follows."""
+    pair = Pair(make, True)
+    notices = [struct.pack("<QQQ", 0, 0xABCD, place) for place in range(1100)]
+    finish(pair.both, [pair.to_b.send(OWN_TAGS, notice) for notice in notices])
+    printed: list[str] = []
+
+    def warned() -> bool:
+        printed.append(capfd.readouterr().err)
+        return "more than 1024 links that this rank does not know of" in "".join(printed)
+
+    until(pair.both, warned)
+    finish(pair.both, [pair.b.recv(6, into := bytearray(5)), pair.to_b.send(6, b"hello")])
+    assert into == b"hello"
+    assert "".join(printed).count("does not know of") == 1

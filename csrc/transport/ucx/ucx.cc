@@ -1,10 +1,13 @@
 #include "transport/ucx/ucx.h"
 
 #include <cstring>
+#include <deque>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/fnv.h"
 #include "base/log.h"
 #include "transport/ucx/library.h"
@@ -94,8 +97,18 @@ class UcxTransport : public Transport {
   std::map<uint64_t, Remote> remotes_;  // by their ids
   Notice notice_;                       // that comes next
   Request listening_;
-  std::vector<Notice> early_;  // of transports that no link leads to yet
+  struct EarlyNotice {
+    Notice notice;
+    Clock::time_point at = Clock::now();
+  };
+  std::deque<EarlyNotice> early_;  // of transports that no link leads to yet
+  bool warned_of_early_ = false;
 };
+
+// Notices of transports that no link leads to: links are made before anybody opens one, so these
+// are of a set-up that failed here and not there. The newest are kept for a while nevertheless.
+constexpr size_t kMostEarly = 1024;
+constexpr auto kEarlyBound = std::chrono::minutes(10);
 
 // Throws Error(vendor).
 void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
@@ -270,16 +283,26 @@ void UcxTransport::hear() {
     if (!listening_.status.ok()) {
       log(LogLevel::warning, "what a peer said of a link was lost: " + listening_.status.text());
     } else if (listening_.bytes == sizeof notice_) {
-      early_.push_back(notice_);
+      early_.push_back({notice_});
     }
     listen();
   }
-  std::erase_if(early_, [this](const Notice& notice) {
-    const auto remote = remotes_.find(notice.transport);
+  std::erase_if(early_, [this](const EarlyNotice& early) {
+    const auto remote = remotes_.find(early.notice.transport);
     if (remote == remotes_.end()) return false;
-    remote->second.hear(notice);
+    remote->second.hear(early.notice);
     return true;
   });
+  const auto oldest = Clock::now() - kEarlyBound;
+  while (!early_.empty() && (early_.size() > kMostEarly || early_.front().at < oldest)) {
+    if (early_.size() > kMostEarly && !std::exchange(warned_of_early_, true)) {
+      log(LogLevel::warning,
+          "peers have opened more than " + std::to_string(kMostEarly) +
+              " links that this rank does not know of; the oldest are forgotten; "
+              "see why set-up failed here");
+    }
+    early_.pop_front();
+  }
 }
 
 void UcxTransport::advance() {
