@@ -1,5 +1,5 @@
 """Every collective, dtype and operation, against a float64 oracle and gloo: with up to four ranks
-of every dtype, with more of the common ones."""
+of every dtype, with more of the common ones. Three layouts play all cases, the others a sample."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ LAYOUTS = [
 ]  # fmt: skip
 # gloo's answers do not depend on the layout: one layout of every size asks it too.
 WITH_GLOO = {"a", "ab", "abb", "abab", "aabba", "babbabca"}
+# One island, two, and three of unequal sizes.
+WHOLE = {"aaa", "abab", "babbabca"}
 # Unequal sizes in a list gloo refuses on the ranks that see them, while the others wait for those.
 NOT_IN_GLOO = {"all_to_all"}
 # Larger groups take the same paths, which know sizes of elements and not dtypes.
@@ -43,7 +45,7 @@ def run_cases(rank: int, size: int, seed: int, layout: str, gloo: bool) -> dict[
     digests: dict[str, str] = {}
     asked: list[str] = []
     dtypes = oracle.EVERY_DTYPE if size <= RANKS_OF_EVERY_DTYPE else oracle.DTYPES
-    played = cases(seed, size, layout, dtypes)
+    played = cases(seed, size, layout, dtypes, layout in WHOLE)
     for index, case in enumerate(played):
         collective = COLLECTIVES[case.collective]
         inputs = case.inputs(size)
@@ -84,5 +86,6 @@ def test_every_collective_dtype_and_op(job: Callable[..., Job], seed: int, layou
         assert not different, f"bits differ between ranks: {different}"
         assert result["gloo"] == results[0]["gloo"], "gloo answered some ranks only"
     if layout in WITH_GLOO:
-        assert len(results[0]["gloo"]) > 40, "gloo answered hardly any case"
+        few = 40 if layout in WHOLE else 10
+        assert len(results[0]["gloo"]) > few, "gloo answered hardly any case"
     print(f"{layout}: {results[0]['cases']} calls, {len(results[0]['gloo'])} compared with gloo")
