@@ -1,11 +1,14 @@
 """PyTorch's distributed suite on gloo and on hetcomm, side by side.
 
     python tests/torch_suite/compare.py [--world-size 2 --world-size 3 ...] [--test NAME ...]
-                                        [--report FILE]
+                                        [--report FILE] [--store]
 
 hetcomm runs it in gloo's place and under its own name; what fails under both runs once more as
 "custom", see one_backend.py. The report lists what was skipped, and why. Exits with 1 if anything
 that passes on gloo fails on hetcomm, unless it compares the name and passes under another.
+
+What gloo does depends on torch alone: gloo.json has it by torch's version and the number of ranks.
+It is compared with what was seen now; --store writes what was seen.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+STORED = HERE / "gloo.json"
 BOUND = 1500  # seconds for one backend and world size; 100 to 200 are usual
 
 Outcomes = dict[str, tuple[str, str]]  # test -> "passed", "failed" or "skipped", and why
@@ -109,8 +113,34 @@ def run(backend: str, world_size: int, name: str, tests: list[str]) -> Outcomes:
     raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")
 
 
-def compare(world_size: int, tests: list[str], whole_own_name: bool) -> Comparison:
-    gloo = run("gloo", world_size, "gloo", tests)
+def stored_gloo(world_size: int) -> Outcomes | None:
+    """What gloo did with this torch when it was stored; None if it was not."""
+    found = json.loads(STORED.read_text()).get(version(), {}).get(str(world_size))
+    return found and {test: (outcome, "") for test, outcome in found.items()}
+
+
+def store_gloo(world_size: int, gloo: Outcomes) -> None:
+    content = json.loads(STORED.read_text())
+    outcomes = {test: outcome for test, (outcome, _) in sorted(gloo.items())}
+    content.setdefault(version(), {})[str(world_size)] = outcomes
+    STORED.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def differences(stored: Outcomes, seen: Outcomes) -> list[str]:
+    none = ("absent", "")
+    return [
+        f"{test}: stored as {stored.get(test, none)[0]}, now {seen.get(test, none)[0]}"
+        for test in sorted(stored | seen)
+        if stored.get(test, none)[0] != seen.get(test, none)[0]
+    ]
+
+
+def compare(
+    world_size: int, tests: list[str], whole_own_name: bool, gloo: Outcomes | None = None
+) -> Comparison:
+    """Side by side. `gloo`: what is known of gloo, else it runs, too."""
+    if gloo is None:
+        gloo = run("gloo", world_size, "gloo", tests)
     as_gloo = run("hetcomm", world_size, "gloo", tests)
     again = list(Comparison(world_size, gloo, as_gloo).behind)
     own_name: Outcomes = {}
@@ -202,6 +232,7 @@ def main(
     world_size: Annotated[list[int], typer.Option(help="ranks; may be repeated")] = [2, 3, 4],  # noqa: B006
     test: Annotated[list[str], typer.Option(help="a test's name; may be repeated")] = [],  # noqa: B006
     report_to: Annotated[Path | None, typer.Option("--report", help="a file")] = None,
+    store: Annotated[bool, typer.Option(help="what gloo did")] = False,
 ) -> None:
     console = Console()
     comparisons = [compare(size, test, whole_own_name=True) for size in world_size]
@@ -211,7 +242,15 @@ def main(
     for one in comparisons:
         for name, text in (one.depends_on_name | one.behind).items():
             console.print(f"{one.world_size} ranks: {name}: {text}", highlight=False)
-    raise typer.Exit(1 if any(one.behind for one in comparisons) else 0)
+    changed = []
+    for one in comparisons if not test else []:
+        if store:
+            store_gloo(one.world_size, one.gloo)
+        elif (stored := stored_gloo(one.world_size)) is not None:
+            changed += differences(stored, one.gloo)
+    if changed:
+        console.print("gloo.json differs; --store writes it anew:", *changed, sep="\n")
+    raise typer.Exit(1 if changed or any(one.behind for one in comparisons) else 0)
 
 
 if __name__ == "__main__":

@@ -5,24 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compare import BOUND, Comparison, compare, counts, markdown, version
-
-pytest.importorskip("torch")
+from compare import (
+    BOUND,
+    Comparison,
+    compare,
+    counts,
+    differences,
+    markdown,
+    run,
+    stored_gloo,
+    version,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "torch-suite.md"
 
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    return compare(2, [], whole_own_name=False)
+    return compare(2, [], whole_own_name=False, gloo=stored_gloo(2))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * BOUND)
 def test_nothing_passes_on_gloo_only(comparison: Comparison) -> None:
     assert sum(outcome == "passed" for outcome, _ in comparison.gloo.values()) > 50
     assert not comparison.behind
 
 
+SOME = ["test_all_reduce_sum", "test_barrier", "test_broadcast", "test_Backend_enum_class"]
+
+
+def test_gloo_does_what_is_stored_of_it() -> None:
+    """For a few tests; `make torch-suite` asks for all."""
+    stored = stored_gloo(2)
+    if stored is None:
+        pytest.skip(f"tests/torch_suite/gloo.json is not of {version()}")
+    seen = run("gloo", 2, "gloo", SOME)
+    assert not differences({test: stored[test] for test in SOME}, seen)
+
+
+@pytest.mark.slow
 def test_the_page_says_what_was_seen(comparison: Comparison) -> None:
     """But for the row of the own name: running all of that once more is left to `make
     torch-suite`."""
