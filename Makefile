@@ -10,8 +10,11 @@ READY := $(VENV)/.ready
 demo: build
 	$(BIN)/hetcomm demo
 
+# Tests wait more than they compute. WORKERS=0 runs them one after the other.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
+
 test: lint build
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS)
 
 # Something of every layer, without what is marked slow.
 test-fast: build
@@ -24,7 +27,7 @@ test-rdma: build
 
 # PyTorch's own distributed tests, on gloo and on hetcomm.
 torch-suite: build
-	$(BIN)/python tests/torch_suite/compare.py --report docs/torch-suite.md
+	$(BIN)/python tests/torch_suite/compare.py --report docs/torch-suite.md --store
 
 # torch comes first: what depends on it would otherwise pull a build of several GB.
 $(READY): pyproject.toml setup.py

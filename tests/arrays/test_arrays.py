@@ -57,8 +57,8 @@ def test_shared_allocations(tmp_path: Path, hosts: str, seed: int) -> None:
         assert all(int(direct) > 10 for direct in printed), printed
 
 
+@pytest.mark.needs("torch")
 def test_arrays_of_other_libraries(tmp_path: Path, seed: int) -> None:
-    pytest.importorskip("torch")
     run(tmp_path, 2, "libraries", seed)
 
 

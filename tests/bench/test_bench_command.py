@@ -50,8 +50,8 @@ def test_json_of_every_collective() -> None:
     assert found["settings"]["effort"]["iterations"] == 6
 
 
+@pytest.mark.needs("torch")
 def test_backends_in_turn_and_places() -> None:
-    pytest.importorskip("torch")
     found = measured(
         "all_reduce", "reduce", "--ranks", 2, "--backend", "hetcomm", "--backend", "gloo",
         "--backend", "torch:hetcomm", "--out-of-place", "--dtype", "bfloat16", "--op", "max",

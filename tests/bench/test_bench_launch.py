@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from benching import BOUND, CLUSTER, COMMAND, QUICK, backends_of, bench, environment, measured
+from benching import CLUSTER, COMMAND, QUICK, backends_of, bench, measured
 
 import hetcomm.bench.backends
 
-BESIDE = os.path.dirname(sys.executable)
+MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 
 
-@pytest.fixture(scope="module")
-def mpiexec() -> str:
-    """MPICH's; skips where MPI does not run by itself."""
-    pytest.importorskip("mpi4py")
-    found = shutil.which("mpiexec", path=BESIDE)
-    if found is None:
-        pytest.skip("no mpiexec beside Python: pip install mpich")
-    alone = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
-    command = [found, "-launcher", "fork", "-iface", "lo", "-n", "2", sys.executable, "-c", alone]
-    if subprocess.run(command, timeout=BOUND, env=environment()).returncode != 0:
-        pytest.skip("MPI itself does not run here")
-    return found
-
-
-def test_mpi_starts_by_itself(mpiexec: str) -> None:
+@pytest.mark.needs("mpiexec")
+def test_mpi_starts_by_itself() -> None:
     found = measured("all_gather", "--backend", "hetcomm", "--backend", "mpi", "--ranks", 2)
     assert backends_of(found) == [(name, size) for size in (8, 1024) for name in ("hetcomm", "mpi")]
     assert found["backends"][1]["library"].startswith("MPICH ")
 
 
-def test_under_mpiexec(mpiexec: str) -> None:
-    command = (mpiexec, "-launcher", "fork", "-iface", "lo", "-n", "2", *COMMAND)
+@pytest.mark.needs("mpiexec")
+def test_under_mpiexec() -> None:
+    command = (MPIEXEC, "-launcher", "fork", "-iface", "lo", "-n", "2", *COMMAND)
     done = bench("--backend", "mpi", "--backend", "hetcomm", *QUICK, command=command)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 ranks on 1 host") == 1  # rank 0's alone
@@ -49,8 +34,8 @@ def test_under_mpiexec(mpiexec: str) -> None:
     assert "MPI has no avg" in refused.stderr
 
 
+@pytest.mark.needs("torch")
 def test_under_torchrun() -> None:
-    pytest.importorskip("torch")
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone")
     command = (*torchrun, "--nproc-per-node", "2", *COMMAND)
     done = bench("--backend", "gloo", "--backend", "hetcomm", *QUICK, command=command)
@@ -59,7 +44,8 @@ def test_under_torchrun() -> None:
     assert "gloo = gloo of torch" in done.stdout
 
 
-def test_on_an_emulated_cluster(namespaces: None) -> None:
+@pytest.mark.needs("namespaces")
+def test_on_an_emulated_cluster() -> None:
     found = measured("all_reduce", "--cluster", CLUSTER, "--legs", "--order", "block")
     assert found["hosts"] == [0, 0, 1, 1]
     for row in found["rows"]:
@@ -69,7 +55,8 @@ def test_on_an_emulated_cluster(namespaces: None) -> None:
         assert sum(legs["last"]) == pytest.approx(1) and min(legs["waits"]) >= 0
 
 
-def test_what_a_call_waits_for(namespaces: None) -> None:
+@pytest.mark.needs("namespaces")
+def test_what_a_call_waits_for() -> None:
     options = ("--sizes", "512k", "--iterations", 3, "--legs", "--json", "--cluster", CLUSTER)
     done = bench(*options)  # 4 ms on the wire
     assert done.returncode == 0, done.stderr
@@ -81,14 +68,16 @@ def test_what_a_call_waits_for(namespaces: None) -> None:
             assert max(legs.values()) == legs["total"] and legs["bridge"] > 0 and legs["island"] > 0
 
 
-def test_as_a_command_of_an_emulated_cluster(namespaces: None) -> None:
+@pytest.mark.needs("namespaces")
+def test_as_a_command_of_an_emulated_cluster() -> None:
     emulate = (*COMMAND[:-1], "emulate", str(CLUSTER), "--")
     done = bench("broadcast", *QUICK, command=(*emulate, *COMMAND))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("[0 red0] 4 ranks on 2 hosts") == 1
 
 
-def test_mpi_on_an_emulated_cluster(mpiexec: str, namespaces: None) -> None:
+@pytest.mark.needs("mpiexec", "namespaces")
+def test_mpi_on_an_emulated_cluster() -> None:
     found = measured(
         "all_gather", "--cluster", CLUSTER, "--legs", "--backend", "mpi", "--backend", "hetcomm"
     )
@@ -118,8 +107,8 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
             hetcomm.bench.backends.family_of(backend)
 
 
+@pytest.mark.needs("mpiexec")  # and so mpi4py
 def test_no_mpiexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mpi4py")
     alone = tmp_path / "python"
     alone.symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(alone))

@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 
-import hetcomm
-
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        not Path(hetcomm.__file__).with_name("libhetcomm_emulated_nvidia.so").exists(),
-        reason="the emulated vendors are not built",
-    ),
+    pytest.mark.needs("emulated vendors"),
 ]
 
 

@@ -191,7 +191,8 @@ def test_every_rank_hears_at_once_that_there_is_no_profile() -> None:
         assert text == "InvalidArgumentError too little for a profile\n"
 
 
-def test_links_of_an_emulated_cluster(tmp_path: Path, namespaces: None) -> None:
+@pytest.mark.needs("namespaces")
+def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
     file = tmp_path / "cluster.profile"
     done = bench(file, "--cluster", CLUSTER, *QUICK, command=TUNE)
     assert done.returncode == 0, done.stderr

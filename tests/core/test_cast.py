@@ -112,7 +112,6 @@ def test_refuses_buffers_that_do_not_fit() -> None:
 
 
 @pytest.mark.slow
-@instruction_sets.inside
-@pytest.mark.parametrize("name", instruction_sets.NAMES)
+@instruction_sets.others
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
     instruction_sets.run_tests(name, __file__)

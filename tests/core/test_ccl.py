@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ccl_members import PROGRAMS, environment, library, run
+from ccl_members import PROGRAMS, environment, run
 
 from hetcomm import _core
 
@@ -20,10 +20,7 @@ INTEGERS = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
 INT8, UINT8, INT32, FLOAT32, FLOAT8_E5M2 = 0, 1, 2, 7, 11  # ncclDataType_t
 SUM, PROD, MAX, MIN, AVG = range(5)  # ncclRedOp_t
 
-emulated = pytest.mark.skipif(
-    not (library("nvidia").exists() and library("amd").exists()),
-    reason="the emulated vendors are not built",
-)
+emulated = pytest.mark.needs("emulated vendors")
 
 
 def call(

@@ -4,7 +4,6 @@ runtime it loads; see devices.py."""
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 import re
 import subprocess
@@ -42,10 +41,7 @@ int cudaRuntimeGetVersion(int *version) {{ *version = {runtime}; return 0; }}
 int cudaDriverGetVersion(int *version) {{ *version = {driver}; return 0; }}
 """
 
-needs_emulated = pytest.mark.skipif(
-    not all(emulated_vendor.path(vendor).exists() for vendor in VARIABLE),
-    reason="the emulated vendor libraries are not built",
-)
+needs_emulated = pytest.mark.needs("emulated vendors")
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -154,9 +150,7 @@ def test_setting_that_names_nothing(tmp_path: Path, vendor: str) -> None:
     assert len(tried) == 1 and missing in tried[0]
 
 
-@pytest.mark.skipif(
-    ctypes.util.find_library("amdhip64") is not None, reason="this machine has a HIP runtime"
-)
+@pytest.mark.needs("absence of HIP")
 def test_all_that_was_tried_is_named() -> None:
     printed, _ = open_device("amd")
     assert printed.startswith("VendorError HIP runtime not found; tried:")
@@ -252,11 +246,9 @@ def test_import_loads_no_library() -> None:
     assert not re.search(r"cudart|amdhip|libcuda\.|nccl|rccl|hetcomm_emulated|ucp", done.stdout)
 
 
-@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has an NVIDIA driver")
+@pytest.mark.needs("CUDA runtime without a driver")
 def test_real_runtime_without_a_driver() -> None:
     found = sorted(Path("/usr/local").glob("cuda*/lib64/libcudart.so.1[1-9]"))
-    if not found:
-        pytest.skip("needs a libcudart below /usr/local/cuda*/lib64; there is none")
     printed, _ = open_device("nvidia", HETCOMM_CUDA_LIBRARY=str(found[-1]))
     assert printed.startswith("VendorError expected an accelerator of vendor nvidia; got ")
     assert "cudaGetDeviceCount" in printed and "CUDA driver" in printed

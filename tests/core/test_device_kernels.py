@@ -7,15 +7,14 @@ which test_reduce, test_cast and test_quantise hold to an oracle.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import abilities
 import emulated_vendor
 import numpy as np
 import pytest
@@ -61,9 +60,8 @@ Run = Callable[[Launch], None]
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All kernels as a library for this processor."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        pytest.skip("no C++ compiler; set CXX")
+    abilities.need("compiler")
+    compiler = os.environ.get("CXX", "g++")
     folder = tmp_path_factory.mktemp("kernels")
     names = kernels()
     table = ",\n".join(
@@ -268,18 +266,16 @@ def test_dequantise_has_the_bits_of_the_host(run: Run, dtype: str, bits: int, gr
 
 
 @pytest.mark.slow
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_nvcc_compiles_every_kernel(tmp_path: Path, architecture: str) -> None:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("no nvcc in PATH")
     source = tmp_path / "kernels.cu"
     table = ", ".join(f"(const void*)&hetcomm::{name}" for name in kernels())
     source.write_text(f"{_core.device_text()}\nextern const void* const table[] = {{{table}}};\n")
     ptx = tmp_path / "kernels.ptx"
     options = ["-std=c++17", "--fmad=false", "-Werror", "all-warnings", "-ptx"]
     subprocess.run(
-        [nvcc, *options, f"-arch={architecture}", str(source), "-o", str(ptx)],
+        ["nvcc", *options, f"-arch={architecture}", str(source), "-o", str(ptx)],
         env={**os.environ, "LD_PRELOAD": ""},  # a sanitizer, which nvcc does not survive
         check=True,
         timeout=280,
@@ -287,16 +283,7 @@ def test_nvcc_compiles_every_kernel(tmp_path: Path, architecture: str) -> None:
     assert ptx.read_text().count(".entry") == len(kernels())
 
 
-def wheel_has(library: str) -> bool:
-    spec = importlib.util.find_spec("nvidia")
-    places = spec.submodule_search_locations if spec else None
-    return any(list(Path(place).glob(f"*/lib/{library}")) for place in places or [])
-
-
-needs_nvrtc = pytest.mark.skipif(
-    "HETCOMM_NVRTC_LIBRARY" not in os.environ and not wheel_has("libnvrtc.so.*"),
-    reason="no NVRTC: pip install nvidia-cuda-nvrtc, or set HETCOMM_NVRTC_LIBRARY",
-)
+needs_nvrtc = pytest.mark.needs("NVRTC")
 
 
 @needs_nvrtc
@@ -357,9 +344,7 @@ except _core.InvalidArgumentError:
 @pytest.fixture(scope="module")
 def fake_gpu(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which "nvidia" is this processor."""
-    compiler = shutil.which(os.environ.get("CC", "gcc"))
-    if compiler is None:
-        pytest.skip("no C compiler; set CC")
+    compiler = os.environ.get("CC", "gcc")
     folder = tmp_path_factory.mktemp("fake_gpu")
     library = folder / "libcuda.so.1"
     subprocess.run(

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 
 import published_abi as published
 import pytest
+from abilities import include_folders
 from emulated_vendor import path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = os.environ.get("CXX", "g++")
 PREFIX = {"nvidia": "cuda", "amd": "hip"}
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no compiler {COMPILER}")
+pytestmark = pytest.mark.needs("compiler")
 
 # Published types reduced to what the ABI sees: handles are void*, enums are int.
 NEUTRAL = """
@@ -179,32 +178,19 @@ def test_a_difference_is_found(vendor: str, correct: str, planted: str, tmp_path
     assert compile_text(text, tmp_path / "abi.cc", vendor, []).returncode != 0
 
 
-def include_folders() -> list[Path]:
-    """Where headers of the vendors may be; CPATH adds to them."""
-    wheels = Path(sysconfig.get_path("purelib")) / "nvidia"
-    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "ROCM_PATH")]
-    candidates = [Path(home) / "include" for home in homes if home]
-    candidates += [Path("/usr/local/cuda/include"), Path("/opt/rocm/include")]
-    return [
-        folder for folder in [*candidates, *sorted(wheels.glob("*/include"))] if folder.exists()
-    ]
-
-
 @pytest.mark.parametrize(
     ("vendor", "headers"),
     [
-        ("nvidia", ["cuda.h", "cuda_runtime.h"]),
-        ("nvidia", ["cuda.h", "cuda_runtime.h", "nccl.h"]),
-        ("amd", ["hip/hip_runtime_api.h"]),
-        ("amd", ["hip/hip_runtime_api.h", "rccl/rccl.h"]),
+        pytest.param(vendor, headers, id=name, marks=pytest.mark.needs(f"{name}'s headers"))
+        for name, vendor, headers in (
+            ("CUDA", "nvidia", ["cuda.h", "cuda_runtime.h"]),
+            ("NCCL", "nvidia", ["cuda.h", "cuda_runtime.h", "nccl.h"]),
+            ("HIP", "amd", ["hip/hip_runtime_api.h"]),
+            ("RCCL", "amd", ["hip/hip_runtime_api.h", "rccl/rccl.h"]),
+        )
     ],
-    ids=["CUDA", "NCCL", "HIP", "RCCL"],
 )
 def test_the_facts_are_what_headers_say(vendor: str, headers: list[str], tmp_path: Path) -> None:
-    includes = "\n".join(f"#include <{header}>" for header in headers)
-    there = compile_text(includes + "\n", tmp_path / "there.cc", vendor, include_folders())
-    if there.returncode != 0:
-        pytest.skip(f"{headers[-1]} is not installed: {there.stderr.splitlines()[0]}")
     text = facts_against_headers(vendor, headers)
     done = compile_text(text, tmp_path / "facts.cc", vendor, include_folders())
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,6 @@
 """Probing: which NICs are taken on recorded machines, and what a process tells of itself."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -373,14 +372,13 @@ def facts_of_process(*prefix: str) -> list[str]:
     ).stdout.split("|")
 
 
+@pytest.mark.needs("unshare")
 def test_processes_of_one_host_agree_and_a_namespace_differs() -> None:
     assert facts_of_process()[0] == _core.host_identity()
     unshare = ["unshare", "--user", "--map-root-user", "--net"]
-    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"]).returncode != 0:
-        pytest.skip("needs user namespaces")
     assert facts_of_process(*unshare)[0] != _core.host_identity()
 
 
-@pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
+@pytest.mark.needs("taskset")
 def test_cores_follow_the_affinity() -> None:
     assert facts_of_process("taskset", "-c", str(min(os.sched_getaffinity(0))))[1].strip() == "1"

@@ -179,8 +179,7 @@ def test_refuses_what_it_cannot_do() -> None:
 
 
 @pytest.mark.slow
-@instruction_sets.inside
-@pytest.mark.parametrize("name", instruction_sets.NAMES)
+@instruction_sets.others
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
     """All tests above are exact, so passing them on each instruction set is giving equal bits."""
     instruction_sets.run_tests(name, __file__)

@@ -5,13 +5,11 @@ float32 (float64 for float64), rounded once to the dtype.
 """
 
 import functools
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import instruction_sets
 import numpy as np
 import pytest
 import torch
@@ -36,7 +34,6 @@ REDUCIBLE = [
 ]
 SIZES = [0, 1, 7, 31, 33, 1000, 4099]
 COUNTS = [1, 2, 3, 4, 5]
-INSTRUCTION_SETS = ["baseline", "avx2", "avx512"]
 TORCH = {name: getattr(torch, name) for name in [*FLOATS, *INTEGERS]}
 
 PAIRWISE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -295,39 +292,17 @@ def test_refuses_what_it_cannot_reduce() -> None:
             _core.reduce(*arguments)
 
 
-def python(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Python of its own, with that instruction set; -P: imports what this process imports."""
-    command = [sys.executable, "-P", *arguments]
-    environment = {**os.environ, "HETCOMM_ISA": name}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-
-
-def usable(name: str) -> bool:
-    ask = "from hetcomm import _core; print(_core.instruction_set())"
-    answer = python(name, "-c", ask)
-    if answer.returncode == 0:
-        assert answer.stdout.strip() == name
-    else:
-        assert "HETCOMM_ISA: expected an instruction set of this processor" in answer.stderr
-    return answer.returncode == 0
-
-
 def test_an_unknown_instruction_set_is_an_error() -> None:
-    assert usable("baseline")
-    assert not usable("avx3")
+    told = instruction_sets.ask("avx3")
+    assert told.returncode != 0
+    assert "HETCOMM_ISA: expected an instruction set of this processor" in told.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("HETCOMM_ISA" in os.environ, reason="runs inside the test below")
-@pytest.mark.parametrize("name", INSTRUCTION_SETS)
+@instruction_sets.others
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
     """All tests above are exact, so passing them on each instruction set is giving equal bits."""
-    if not usable(name):
-        pytest.skip(f"this processor has no {name}")
-    result = python(name, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__)
-    assert result.returncode == 0, result.stdout + result.stderr
+    instruction_sets.run_tests(name, __file__)
 
 
 def test_kernels_share_no_inline_function() -> None:

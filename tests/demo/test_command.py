@@ -27,17 +27,8 @@ def settings() -> command.Settings:
     return command.Settings(load(command.HERE / "cluster.toml"), steps=2, seed=0, timeout=60)
 
 
-@pytest.fixture
-def namespaces(tmp_path: Path) -> None:
-    try:
-        emulated.run_ranks(settings().cluster, ["true"], tmp_path / "probe", 60)
-    except ClusterError as error:
-        if error.key != "namespaces" or "EPERM" not in error.got:
-            raise
-        pytest.skip(f"this machine forbids namespaces: {error}")
-
-
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
     result = invoke(tmp_path, "--backend", "hetcomm", "--order", "interleaved")
@@ -52,13 +43,10 @@ def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
         assert run["median_network_bytes"] > 10_000
     assert len(written["vendors"]["losses"]) == command.QUICK_STEPS
     assert "nvidia and amd islands (emulated GPUs) trained together" in result.output
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "probe") == [
-        "demo.json",
-        "demo.png",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.json", "demo.png"]
 
 
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
 def test_a_failing_rank_is_quoted(tmp_path: Path) -> None:
     result = invoke(tmp_path, "--baseline", "carrier_pigeon")
     assert result.exit_code == 1
@@ -67,7 +55,7 @@ def test_a_failing_rank_is_quoted(tmp_path: Path) -> None:
     assert "carrier_pigeon" in result.output.partition("The last lines")[2]
 
 
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
 def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     result = invoke(tmp_path, "--timeout", "1")
     assert result.exit_code == 1

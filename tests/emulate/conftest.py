@@ -3,26 +3,18 @@
 import io
 import sys
 
+import abilities
 import pytest
-from emulated import PROGRAMS, Play, two_hosts
+from emulated import PROGRAMS, Play
 
-from hetcomm.emulate import Cluster, ClusterError, Result, run
-
-
-@pytest.fixture(scope="session")
-def namespaces() -> None:
-    """Skips where the kernel forbids namespaces, and only there."""
-    try:
-        run(two_hosts(), ["true"], stdout=io.StringIO(), timeout=30)
-    except ClusterError as error:
-        if error.key != "namespaces" or "EPERM" not in error.got:
-            raise
-        pytest.skip(f"this machine forbids namespaces: {error}")
+from hetcomm.emulate import Cluster, Result, run
 
 
 @pytest.fixture
-def play(namespaces: None) -> Play:
+def play() -> Play:
     """Runs a file of programs/ on every rank; returns the result and the prefixed lines."""
+
+    abilities.need("namespaces")
 
     def play(
         cluster: Cluster, program: str, *arguments: object, **options: object

@@ -88,7 +88,7 @@ def _run(cluster: Cluster) -> tuple[str, tuple[str, ...], set[str]]:
     )
 
 
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
 def test_a_run_says_once_what_it_uses(caplog: pytest.LogCaptureFixture) -> None:
     launch._say.cache_clear()
     for _ in range(2):
@@ -99,12 +99,12 @@ def test_a_run_says_once_what_it_uses(caplog: pytest.LogCaptureFixture) -> None:
     assert [each.getMessage() for each in warnings] == [f"hetcomm emulate: {n}" for n in notes]
 
 
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
 def test_reno_is_permitted_everywhere() -> None:
     assert _run(Cluster(two_hosts().hosts, congestion="reno")) == ("reno", (), {"reno"})
 
 
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
 def test_a_control_that_the_kernel_lacks_is_an_error() -> None:
     with pytest.raises(ClusterError) as caught:
         run(Cluster(two_hosts().hosts, congestion="carrier_pigeon"), SHOW, timeout=30)

@@ -15,7 +15,8 @@ from pyroute2 import IPRoute
 
 from hetcomm.emulate import ClusterError, run
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("namespaces")]
+# Alone: they look at all namespaces and links of this machine.
+pytestmark = [pytest.mark.timeout(90), pytest.mark.needs("namespaces"), pytest.mark.alone]
 NOBODY = -1
 
 

@@ -5,7 +5,7 @@ from emulated import Play, two_hosts
 
 from hetcomm.emulate import Nic
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.needs("torch")
 
 
 @pytest.mark.timeout(150)

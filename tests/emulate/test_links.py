@@ -11,7 +11,7 @@ from emulated import PROGRAMS, Play, two_hosts
 
 from hetcomm.emulate import Cluster, Nic, Result
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # they measure rates
 MEGABIT = 1_000_000
 
 
@@ -81,7 +81,7 @@ def test_traffic_inside_a_host_crosses_no_link(play: Play) -> None:
     assert result.links[0].out_bytes < 0.01 * count
 
 
-@pytest.mark.usefixtures("namespaces")
+@pytest.mark.needs("namespaces")
 def test_command_line_report(tmp_path: Path) -> None:
     cluster, report = tmp_path / "cluster.toml", tmp_path / "report.json"
     host = '[[host]]\nname = "{}"\nranks = 1\n[[host.nic]]\nrate = "500mbit"\n'

@@ -108,9 +108,9 @@ def test_several_killed_at_once(tmp_path: Path, hosts: str, victims: tuple[int, 
         assert_goes_on(survivors, errors)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
 def test_the_rank_that_serves_torchs_store_killed(tmp_path: Path, hosts: str, victim: int) -> None:
-    pytest.importorskip("torch")
     with Job(tmp_path, hosts, "torch", store_on_rank_0=True) as job:
         job.do("turn", 500_000)
         job[victim].signal(signal.SIGKILL)

@@ -6,11 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from job import NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+from job import NOTICE, Job, assert_same_cause_from_now_on, errors_within
 
-pytestmark = pytest.mark.skipif(
-    not Path(emulated("nvidia")).exists(), reason="the emulated vendors are not built"
-)
+pytestmark = pytest.mark.needs("emulated vendors")
 BYTES = 64 << 20
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import abilities
 import pytest
 from job import Job
 
@@ -19,11 +20,12 @@ SLACK = {
 }
 
 
+@pytest.mark.alone  # it counts all files in /dev/shm
 @pytest.mark.parametrize("kind", ["core", "torch"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_groups_leave_nothing_behind(tmp_path: Path, hosts: str, kind: str) -> None:
     if kind == "torch":
-        pytest.importorskip("torch")
+        abilities.need("torch")
     with Job(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 1000)
         job.do("cycle", 0, WARM_UP)

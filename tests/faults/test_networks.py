@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job import Job, emulated
+from job import Job
 from sysfs_trees import Sysfs, roce_gids
 
 HOST = socket.gethostname()
-natives = pytest.mark.skipif(
-    not Path(emulated("nvidia")).exists(), reason="the emulated vendors are not built"
-)
+natives = pytest.mark.needs("emulated vendors")
 
 
 def machine(

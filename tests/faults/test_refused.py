@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 
+import abilities
 import pytest
 from job import NOTICE, Job, Process, assert_same_cause_from_now_on, errors_within
 
@@ -26,7 +27,7 @@ WORDS = {
 @pytest.fixture(params=list(BAD))
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "torch":
-        pytest.importorskip("torch")
+        abilities.need("torch")
     return str(request.param)
 
 
@@ -90,8 +91,8 @@ def test_who_makes_the_right_call_in_the_end_harms_nobody(tmp_path: Path, kind: 
             rank.exits_cleanly()
 
 
+@pytest.mark.needs("torch")
 def test_a_device_tensor_on_a_rank_of_the_cpu(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     with Job(tmp_path, "ab", "torch", timeout=LONG) as job:
         job[1].tell("all_reduce_of_cuda")
         error = job[1].error()
@@ -105,6 +106,7 @@ def test_a_device_tensor_on_a_rank_of_the_cpu(tmp_path: Path) -> None:
         job[0].exits_cleanly()
 
 
+@pytest.mark.needs("torch")
 def test_one_rank_tells_of_a_stall_that_all_have(tmp_path: Path) -> None:
     """The lowest does, and those whose turn comes later find it known."""
     size = 8
@@ -130,7 +132,6 @@ def waits(rank: Process) -> int:
 @pytest.mark.parametrize("days", [50, 999_999_999])
 def test_a_timeout_of_many_days_is_one(tmp_path: Path, days: int) -> None:
     """More milliseconds than an int holds, and more nanoseconds than 64 bits do."""
-    pytest.importorskip("torch")
     seconds = days * 86_400.0
     with Job(tmp_path, "ab", "torch", timeout=seconds) as job:
         job.do("submit", 16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import abilities
 import pytest
 from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, errors_within
 
@@ -15,7 +16,7 @@ KINDS = ["core", "torch"]
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "torch":
-        pytest.importorskip("torch")
+        abilities.need("torch")
     return str(request.param)
 
 

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job import NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
 
 # Two NVIDIA ranks that share an island, an AMD rank, and one of the CPU, on three hosts.
 HOSTS, VENDORS = "xxyz", "nnac"
 TIMEOUT = 6.0  # seconds; of the group where the test waits for it to pass
 LONG = 100.0  # where it must not
 
-pytestmark = pytest.mark.skipif(
-    not Path(emulated("nvidia")).exists(), reason="the emulated vendors are not built"
-)
+pytestmark = pytest.mark.needs("emulated vendors")
 
 
 def fault(name: str) -> dict[str, str]:
@@ -171,14 +169,14 @@ def test_one_label_for_two_versions_on_two_hosts_is_named_to_all(tmp_path: Path)
             rank.exits_cleanly()
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("case", ["NCCL is too old", "NCCL is absent", "HIP instead of CUDA"])
 def test_torch_tells_all_ranks_as_well(tmp_path: Path, case: str) -> None:
-    pytest.importorskip("torch")
     settings, words = REFUSED[case]
     with Job(
         tmp_path, HOSTS, "torch", LONG, vendors=VENDORS, settings={1: settings}, joins=False
     ) as job:
-        for error in errors_within(job.ranks, 4 * NOTICE):
+        for error in errors_within(job.ranks, BOUND):  # with the import of torch
             assert error["peer"] == 1, error
             assert f"rank 1 on {socket.gethostname()}" in error["text"], error
             assert all(word in error["text"] for word in words), error

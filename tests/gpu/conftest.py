@@ -3,35 +3,13 @@ identity of its own for hetcomm and for NCCL, which otherwise allows one rank pe
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob = ["test_*.py"]
-else:
-    from ranks import Job
-
-
-def _missing() -> str:
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} sees no GPU"
-    return ""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mine = [item for item in items if Path(__file__).parent in item.path.parents]
-    if mine and (missing := _missing()):
-        for item in mine:
-            item.add_marker(pytest.mark.skip(reason=missing))
+from ranks import Job
 
 
 def environment(letter: str, name: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("cupy", reason="CuPy is not installed")
+pytest.importorskip("cupy", reason="needs CuPy: it is not installed")
 
 import torch
 import torch.distributed as dist

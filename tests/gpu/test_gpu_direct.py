@@ -46,7 +46,7 @@ def exchange(rank: int, size: int) -> None:
 @pytest.mark.parametrize("allowed", [True, False])
 def test_two_islands_in_a_host(job: Callable[..., Job], allowed: bool) -> None:
     if allowed and not _capability().startswith("direct over shm"):
-        pytest.skip(_capability())
+        pytest.skip(f"no direct messages here: {_capability()}")
     made = job("gg")
     environments = [
         {**environment, "HETCOMM_ISLAND": f"island{rank}", "HETCOMM_DIRECT": str(int(allowed))}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import sys
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import machine
@@ -22,8 +23,7 @@ from rich.console import Console
 
 from hetcomm import topo
 
-FULL = os.environ.get("HETCOMM_TEST_RDMA") == "full"
-CHOSEN = list(SCENARIOS.values())
+NAME = attrgetter("name")
 SECONDS = 1800.0  # of the machine's life; far above what it takes
 
 pytestmark = pytest.mark.timeout(SECONDS + 600)  # making the image takes its time, too
@@ -31,16 +31,18 @@ pytestmark = pytest.mark.timeout(SECONDS + 600)  # making the image takes its ti
 Job = dict[str, Any]
 
 
+def those(condition: Callable[[Scenario], object] = bool) -> list[Scenario]:
+    """The scenarios for which a test is."""
+    return [one for one in SCENARIOS.values() if condition(one)]
+
+
+CHOSEN = those()
+
+
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     """What the ranks of every chosen scenario found, all played in one machine."""
-    if not FULL:
-        pytest.skip("`make test-rdma` runs it")
-    try:
-        machine.check()
-        image = packages.image(download=True)
-    except packages.Unavailable as reason:
-        pytest.skip(f"no virtual machine with RDMA here: {reason}")
+    image = packages.image(download=True)
     folder = tmp_path_factory.mktemp("machine")
     program = [sys.executable, str(packages.GUEST / "ranks.py")]
     outcome = machine.run(
@@ -53,7 +55,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     }
 
 
-@pytest.fixture(params=CHOSEN, ids=lambda scenario: scenario.name)
+@pytest.fixture(params=CHOSEN, ids=NAME)
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     return request.param
 
@@ -93,11 +95,10 @@ def test_links_are_over_verbs(scenario: Scenario, ranks: list[dict[str, Any]]) -
                 assert path == f"tcp over en{scenario.number(rank)}", case
 
 
+@pytest.mark.parametrize("scenario", those(lambda one: one.elements), indirect=True, ids=NAME)
 def test_bytes_cross_the_wire_as_roce(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
     """Each host's share of an all_reduce crosses once: one buffer in either direction. So does the
     message to the one host on the same network; those to the others go over TCP."""
-    if not scenario.elements:
-        pytest.skip("this scenario counts no bytes")
     before, after = ranks[0]["traffic"]
     payload = 4 * scenario.elements
     for device in after:
@@ -146,11 +147,10 @@ def test_topo_shows_the_islands(scenario: Scenario, ranks: list[dict[str, Any]])
         assert (link["islands"], link["fabric"]) == ([0, 1], "ethernet")
 
 
+@pytest.mark.parametrize("scenario", those(lambda one: one.vendors), indirect=True, ids=NAME)
 def test_the_native_libraries_take_the_network_of_their_island(
     scenario: Scenario, ranks: list[dict[str, Any]]
 ) -> None:
-    if not scenario.vendors:
-        pytest.skip("no native library here")
     for rank, found in enumerate(ranks):
         assert f"2 ranks, network IB [0]{scenario.device(rank)}:1/RoCE; ucx" in found["log"]
         assert "expected it to use" not in found["log"]

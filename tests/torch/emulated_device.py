@@ -10,7 +10,6 @@ import ctypes
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import types
@@ -18,12 +17,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 
 NAME = "emulated"
 _HERE = Path(__file__).parent / "emulated_device"
 _CORE = Path(__file__).parents[2] / "csrc"
 _BUILD = Path(__file__).parents[2] / "build" / "emulated_device"
+# What the tests of this device need.
+needed = [
+    pytest.mark.needs("emulated vendors", "compiler"),
+    pytest.mark.skipif(
+        not hasattr(torch.Stream, "native_handle"),
+        reason="this torch gives no native streams of devices by extension",
+    ),
+]
 _LIBRARIES = {"nvidia": ("HETCOMM_CUDA_LIBRARY", b"cuda"), "amd": ("HETCOMM_HIP_LIBRARY", b"hip")}
 
 
@@ -59,15 +67,6 @@ def build() -> Path:
         )
         Path(f"{library}.partial").rename(library)
     return library
-
-
-def missing() -> str:
-    """Why there is no such device; empty if there is."""
-    if shutil.which(os.environ.get("CXX", "g++")) is None:
-        return "no C++ compiler"
-    if not hasattr(torch.Stream, "native_handle"):
-        return f"torch {torch.__version__} gives no native streams of devices by extension"
-    return ""
 
 
 def _module(library: ctypes.CDLL) -> types.ModuleType:

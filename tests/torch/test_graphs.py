@@ -10,19 +10,22 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Job, values
-from test_streams import COUNT, MISSING, _job, closed, full, on_device
+from test_streams import COUNT, _job, closed, full, on_device
 
 import hetcomm
 
-if not MISSING and not hasattr(torch.accelerator, "Graph"):
-    MISSING = f"torch {torch.__version__} records no graphs of devices by extension"
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [
+    *emulated_device.needed,
+    pytest.mark.skipif(
+        not hasattr(torch.accelerator, "Graph"),
+        reason="this torch records no graphs of devices by extension",
+    ),
+]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
-    if not MISSING:
-        emulated_device.build()
+    emulated_device.build()
 
 
 def replayed(rank: int, size: int) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from oracle import generator
 from ranks import Job, values
 from torch import Tensor
-from vendors import environments, missing_libraries
+from vendors import environments
 
 from hetcomm import _core
 
@@ -140,7 +140,7 @@ def test_floats(job: Callable[..., Job], seed: int, layout: str) -> None:
     assert not failures, "\n".join(failures[:40])
 
 
-@pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
+@pytest.mark.needs("emulated vendors")
 @pytest.mark.parametrize(("hosts", "vendors"), VENDORS)
 def test_floats_between_vendors(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
@@ -155,7 +155,7 @@ def test_unsigned_integers(job: Callable[..., Job], layout: str) -> None:
     values(job(layout), unsigned, False)
 
 
-@pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
+@pytest.mark.needs("emulated vendors")
 def test_unsigned_integers_between_vendors(job: Callable[..., Job]) -> None:
     values(job("aabb", environments=environments("nnaa")), unsigned, True)
 
@@ -206,7 +206,7 @@ def test_complex_numbers(job: Callable[..., Job], layout: str) -> None:
     assert not failures, "\n".join(failures[:40])
 
 
-@pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
+@pytest.mark.needs("emulated vendors")
 def test_complex_numbers_between_vendors(job: Callable[..., Job]) -> None:
     ranks = job("aab", environments=environments("nnc"))
     failures = [one for found in values(ranks, complex_numbers) for one in found]
@@ -229,7 +229,7 @@ def old_library(rank: int, size: int) -> list[str]:
     return texts
 
 
-@pytest.mark.skipif(bool(missing_libraries()), reason=missing_libraries())
+@pytest.mark.needs("emulated vendors")
 def test_8_bit_floats_need_a_library_that_reduces_them(job: Callable[..., Job]) -> None:
     settings = environments("nnc")
     for one in settings:

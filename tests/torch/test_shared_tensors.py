@@ -187,7 +187,7 @@ def fsdp(rank: int, size: int) -> tuple[list[float], list[float], int]:
 
 @pytest.mark.skipif(
     not hasattr(FSDPModule, "set_allocate_memory_from_process_group_for_comm"),
-    reason="FSDP2 of this torch does not ask backends for memory",
+    reason="this torch does not ask backends for memory in FSDP2",
 )
 def test_fsdp(job: Callable[..., Job]) -> None:
     for plain, shared, calls in values(job("aa"), fsdp):

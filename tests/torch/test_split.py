@@ -16,13 +16,12 @@ import torch.distributed as dist
 from ranks import Job, values
 from torch import Tensor
 from torch.distributed.distributed_c10d import _get_default_group
-from vendors import environments, missing_libraries
+from vendors import environments
 
 import hetcomm
 
-MISSING = missing_libraries() or emulated_device.missing()
 pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    *emulated_device.needed,
     pytest.mark.skipif(
         not hasattr(dist.ProcessGroup, "split_group"),
         reason="this torch splits groups of NCCL only",
@@ -36,8 +35,7 @@ LAYOUTS = [("aaaa", "nnnn"), ("aabb", "nana"), ("aabb", "nnaa")]
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
-    if not MISSING:
-        emulated_device.build()
+    emulated_device.build()
 
 
 def bound() -> torch.device:
@@ -227,9 +225,10 @@ def merged(rank: int, size: int) -> list[float]:
     return seen
 
 
+@pytest.mark.skipif(
+    not hasattr(dist.ProcessGroup, "merge_remote_group"), reason="this torch merges no groups"
+)
 def test_halves_become_one_again(job: Callable[..., Job]) -> None:
-    if not hasattr(dist.ProcessGroup, "merge_remote_group"):
-        pytest.skip("this torch merges no groups")
     assert values(_job(job, "aabb", "nnaa"), merged) == [[15.0, 15.0]] * 4
 
 

@@ -18,12 +18,11 @@ from collectives import failures_on
 from ranks import Job, logs, values
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from vendors import environments, missing_libraries
+from vendors import environments
 
 import hetcomm
 
-MISSING = missing_libraries() or emulated_device.missing()
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = emulated_device.needed
 
 # Letters of hosts and vendors: one native island; staged to a CPU rank, and to another vendor.
 LAYOUTS = [("aa", "nn"), ("ab", "nc"), ("ab", "na")]
@@ -34,8 +33,7 @@ BOUND = timedelta(seconds=30)
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> None:
-    if not MISSING:
-        emulated_device.build()
+    emulated_device.build()
 
 
 def prepare() -> None:

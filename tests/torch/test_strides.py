@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
-from vendors import environments, missing_libraries
+from vendors import environments
 
 
 def kinds(elements: Tensor, device: str = "cpu") -> list[Tensor]:
@@ -130,10 +130,8 @@ def on_devices(rank: int, size: int) -> list[str]:
     return [one for of in (home, "cpu") for one in every_collective(rank, size, True, of)]
 
 
-@pytest.mark.skipif(
-    bool(missing_libraries() or emulated_device.missing()),
-    reason=missing_libraries() or emulated_device.missing(),
-)
+@emulated_device.needed[0]
+@emulated_device.needed[1]
 def test_strides_change_no_result_on_devices(job: Callable[..., Job]) -> None:
     emulated_device.build()
     backend = f"cpu:hetcomm,{emulated_device.NAME}:hetcomm"

@@ -18,12 +18,6 @@ def _library(vendor: str) -> Path:
     return Path(specification.origin).parent / f"libhetcomm_emulated_{vendor}.so"
 
 
-def missing_libraries() -> str:
-    """Why no vendor can be emulated; empty if all can."""
-    missing = [_library(vendor).name for vendor in _VARIABLES if not _library(vendor).exists()]
-    return f"not built: {', '.join(missing)}" if missing else ""
-
-
 def environments(letters: str) -> list[dict[str, str]]:
     """Of each rank, from the letter of its vendor. Each has a device of its own."""
     return [

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 ALL_REDUCE = """

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -30,9 +29,7 @@ link.close(flush=True)
 until([transport], lambda: link.closed)
 """
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and ip"
-)
+pytestmark = pytest.mark.needs("named network namespaces")
 
 
 def ip(*arguments: str) -> str:

@@ -1,0 +1,54 @@
+"""What holds for all tests: which skips are permitted, which tests run alone, one random seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parallel import Parallel, scheduler
+from skips import Skips
+
+SEED = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest puts this folder there, and its folder torch/ would stand for a torch that is absent.
+    sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    given = worker.get("seed") or os.environ.get("HETCOMM_TEST_SEED")
+    config.stash[SEED] = int(given or random.SystemRandom().randrange(1, 2**31))
+    config.pluginmanager.register(Skips(config, Path(__file__).with_name("skips.toml"), worker))
+    if worker:
+        config.pluginmanager.register(Parallel(config))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"random inputs: HETCOMM_TEST_SEED={config.stash[SEED]}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return scheduler(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.stash[SEED]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    report = yield
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        text = f"repeat with HETCOMM_TEST_SEED={item.config.stash[SEED]}"
+        report.sections.append(("seed", text))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    return request.config.stash[SEED]

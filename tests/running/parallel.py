@@ -1,0 +1,54 @@
+"""How tests share the workers of pytest-xdist."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+import pytest
+
+
+class Parallel:
+    """The plugin of one worker; without workers it does nothing.
+
+    Tests marked `alone` measure time: they run while no other test runs on any worker. Every other
+    test shares a lock with all workers, which a test alone holds for itself. A test that waits for
+    the lock keeps a gate closed, so that a test alone has its turn.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.folder = config.rootpath / "build"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        kind = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+        self.folder.mkdir(exist_ok=True)
+        with ExitStack() as stack:
+            lock = stack.enter_context((self.folder / "tests.lock").open("a+"))
+            with (self.folder / "tests.gate").open("a+") as gate:
+                fcntl.lockf(gate, fcntl.LOCK_EX)  # no child inherits it, unlike flock's
+                fcntl.lockf(lock, kind)
+            return (yield)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """What is slow comes first, so that no worker has it left at the end."""
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives every worker the next test; modules that make a fixture once stay on one worker."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    @cache
+    def stays(module: str) -> bool:
+        return 'scope="module"' in (config.rootpath / module).read_text()
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.split("::")[0]
+            return module if stays(module) else nodeid
+
+    return Scheduling(config, log)
