@@ -121,9 +121,22 @@ def measure(island: _core.ShmIsland, buffers: Buffers, size: int, gloo: bool) ->
 
 
 def run_member(
-    name: str, member: int, members: int, sizes: list[int], gloo: bool, store: str, out: Connection
+    names: list[Connection],
+    member: int,
+    members: int,
+    sizes: list[int],
+    gloo: bool,
+    store: str,
+    out: Connection,
 ) -> None:
+    """names: where member 0 tells each other member what it has made, and hears of it."""
     torch.set_num_threads(1)
+    if member == 0:
+        name = _core.create_shm_segment(members, 4, 0)
+        for other in names:
+            other.send(name)
+    else:
+        name = names[0].recv()
     if gloo:
         dist.init_process_group("gloo", f"file://{store}", rank=member, world_size=members)
     island = _core.ShmIsland(name, member, members)
@@ -167,12 +180,13 @@ def main() -> None:
 
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    name = _core.create_shm_segment(options.members, 4, 0)
+    names = [context.Pipe(duplex=False) for _ in range(options.members - 1)]
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             context.Process(
                 target=run_member,
-                args=(name, member, options.members, options.sizes, not options.without_gloo,
+                args=([names[member - 1][0]] if member else [told for _, told in names], member,
+                      options.members, options.sizes, not options.without_gloo,
                       f"{folder}/store", sender),
             )
             for member in range(options.members)
@@ -183,7 +197,6 @@ def main() -> None:
         try:
             description, rows = receiver.recv()
         except EOFError:
-            _core.remove_shm_segment(name)
             raise SystemExit("a member failed; its error is above") from None
         for process in processes:
             process.join()

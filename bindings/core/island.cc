@@ -188,14 +188,16 @@ void bind(py::module_& module) {
            "each, or none.");
   module.def(
       "create_shm_segment",
-      [](int members, int lanes, size_t slot_bytes) {
+      [](int members, int lanes, size_t slot_bytes, bool across_namespaces) {
         ShmOptions options;
         options.members = members;
         options.lanes = lanes;
         options.slot_bytes = slot_bytes;
+        options.across_namespaces = across_namespaces;
         return create_shm_segment(options);
       },
-      py::arg("members"), py::arg("lanes") = 4, py::arg("slot_bytes") = 0);
+      py::arg("members"), py::arg("lanes") = 4, py::arg("slot_bytes") = 0,
+      py::arg("across_namespaces") = false);
   py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol(),
                            "Zeros that all ranks of this host can read.")
       .def(py::init(&allocate), py::arg("bytes"))

@@ -21,6 +21,7 @@ ShmOptions shm_options(const IslandSetup& setup) {
   options.ranks = setup.ranks();
   options.member = setup.topology.index_in_island(setup.rank);
   options.members = static_cast<int>(options.ranks.size());
+  options.across_namespaces = setting("HETCOMM_HOST_ID").has_value();
   options.describe_call = words;
   std::vector<std::string> addresses;
   for (int member : options.ranks) addresses.push_back(setup.members[member].wake_address);

@@ -195,6 +195,14 @@ def random_case(
     return case
 
 
+def one_piece(kind: str, dtype: str, count: int, members: int = 2, op: str = "sum") -> Case:
+    rng = np.random.default_rng(0)
+    case = Case(kind, dtype, op, members, [Piece(count=count)])
+    case.sources = [[np.zeros(count, STORAGE[dtype])] for _ in range(members)]
+    case.targets = [[rng.integers(0, 99, count).astype(STORAGE[dtype])] for _ in range(members)]
+    return case
+
+
 def together(members: int, body: Callable[[int], None]) -> None:
     """body(member) on a thread per member; the first failure is raised here."""
     failures: list[BaseException] = []

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from hetcomm import _core
-
 SECOND_MEMBER = 256  # bytes before its MemberState: the header, the state of the first
 
 # all_reduce calls of a member, as a process; prints how many took no slots, and describe().
@@ -19,7 +17,12 @@ CALLS = """
     import sys
     import numpy as np
     from hetcomm import _core
-    island = _core.ShmIsland({name!r}, member, 2, lanes=1, ranks=[4, 7], timeout=20.0)
+    if member == 0:
+        name = _core.create_shm_segment(2, 1, 0)
+        print(name, flush=True)
+    else:
+        name = sys.stdin.readline().strip()
+    island = _core.ShmIsland(name, member, 2, lanes=1, ranks=[4, 7], timeout=20.0)
     memory = np.frombuffer(_core.SharedMemory(1_200_000), np.int32)
     {before}
     for sequence in range(4):
@@ -35,21 +38,23 @@ CALLS = """
 
 def run_members(head: str, before: str = "") -> list[tuple[str, str]]:
     """What each of two members printed and warned of; head and before are lines of theirs."""
-    name = _core.create_shm_segment(2, 1, 0)
     program = (
         "import sys\nmember = int(sys.argv[1])\n"
         + textwrap.dedent(head)
-        + textwrap.dedent(CALLS).format(name=name, before=before)
+        + textwrap.dedent(CALLS).format(before=before)
     )
     ranks = [
         subprocess.Popen(
             [sys.executable, "-P", "-c", program, str(member)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for member in range(2)
     ]
+    assert ranks[0].stdout is not None and ranks[1].stdin is not None
+    print(ranks[0].stdout.readline(), file=ranks[1].stdin, flush=True)
     texts = [rank.communicate(timeout=60) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], texts
     return [(printed, warned) for printed, warned in texts]
@@ -100,7 +105,7 @@ def test_islands_of_a_process_share_mappings() -> None:
         first, second = open_islands(2), open_islands(2)
         warm_up(first)
         warm_up(second)
-        maps = lambda: open("/proc/self/maps").read().count("/memfd:hetcomm")
+        maps = lambda: open("/proc/self/maps").read().count("/memfd:hetcomm (")
         both = maps()
         del first
         one = maps()
@@ -130,7 +135,10 @@ def test_what_is_no_arena_is_not_opened() -> None:
         found = os.fstat(pipe)
         os.unlink(folder + "/pipe")
         os.rmdir(folder)
-        with open("/dev/shm/" + name, "r+b") as segment:
+        descriptors = ["/proc/self/fd/" + number for number in os.listdir("/proc/self/fd")]
+        [file] = [path for path in descriptors if os.path.exists(path)
+                  and os.readlink(path).startswith("/memfd:hetcomm-island")]
+        with open(file, "r+b") as segment:
             segment.seek({SECOND_MEMBER})
             told = (2, 0, 0, os.getpid(), pipe, found.st_dev, found.st_ino, 0)
             segment.write(struct.pack("=QQIii4xQQQ", *told))

@@ -118,7 +118,7 @@ class Rank:
             "sockets": sum(name.startswith("socket:") for name in held),
             "threads": len(list(Path("/proc/self/task").iterdir())),
             "files in /dev/shm": len(list(Path("/dev/shm").glob("hetcomm-*"))),
-            "maps of /dev/shm": sum("/dev/shm/hetcomm-" in line for line in maps),
+            "maps of islands": sum("/memfd:hetcomm-island" in line for line in maps),
         }
 
 

@@ -16,7 +16,7 @@ SLACK = {
     "sockets": 4,
     "threads": 1,
     "files in /dev/shm": 0,
-    "maps of /dev/shm": 0,
+    "maps of islands": 0,
 }
 
 

@@ -191,7 +191,7 @@ def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
         # The library of the rank where members were to meet may go on to wait for them.
         allowed = 4 if number == library_waits_on else 3
         assert held["threads"] <= allowed, (number, held)
-        assert held["maps of /dev/shm"] == 0
+        assert held["maps of islands"] == 0
         rank.exits_cleanly()
 
 

@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "island/shm/memory_file.h"
 #include "island/shm/parts.h"
 
 namespace hetcomm::shm {
@@ -23,7 +24,6 @@ constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = 2 << 20;
 // Every rank of a host maps every other's: of 64 ranks they fit into the 128 TiB of addresses.
 constexpr int64_t kMostBytes = int64_t{1} << 40;
-constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of Linux 5.14
 
 Error unavailable(uint64_t bytes, const std::string& got) {
   return Error(Code::vendor,
@@ -48,24 +48,16 @@ Arena& Arena::mine() {
 Arena::Arena() : owner_(getpid()) {
   const int64_t pages = sysconf(_SC_PHYS_PAGES);
   bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * kPage, kHugePage), kMostBytes);
-  descriptor_ = memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  descriptor_ = make_memory_file("hetcomm", static_cast<int64_t>(bytes_));
   struct stat found{};
-  // Sealed, so that who has it mapped need not fear that it shrinks.
-  if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0 ||
-      fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-      fstat(descriptor_, &found) != 0) {
+  if (descriptor_ < 0 || fstat(descriptor_, &found) != 0) {
     problem_ = std::string("no file in memory: ") + std::strerror(errno);
-    if (descriptor_ >= 0) close(descriptor_);
-    descriptor_ = -1;
+    descriptor_ = Descriptor();
     return;
   }
   device_ = found.st_dev;
   inode_ = found.st_ino;
   free_[0] = bytes_;
-}
-
-Arena::~Arena() {
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 void Arena::map() {
@@ -100,7 +92,10 @@ std::shared_ptr<void> Arena::allocate(size_t bytes) {
   }
   std::byte* begin = base_.load(std::memory_order_relaxed) + offset;
   std::shared_ptr<void> memory(begin, [this, offset, rounded](void*) { release(offset, rounded); });
-  populate(begin, rounded);
+  // Now, so that lack of memory is an error here and no signal at the first touch.
+  if (const int error = populate(begin, rounded); error != 0) {
+    throw unavailable(rounded, std::strerror(error));
+  }
   return memory;
 }
 
@@ -127,22 +122,6 @@ uint64_t Arena::reserve(uint64_t bytes, uint64_t alignment) {
     return offset;
   }
   throw unavailable(bytes, "no range of addresses that is free");
-}
-
-// Now, so that lack of memory is an error here and no signal at the first touch.
-void Arena::populate(std::byte* begin, uint64_t bytes) {
-  int result;
-  do {
-    result = madvise(begin, bytes, kPopulateWrite);
-  } while (result != 0 && errno == EINTR);
-  int error = result == 0 ? 0 : errno;
-  if (error == EINVAL) {  // an older kernel
-    const auto offset = static_cast<off_t>(begin - base_.load(std::memory_order_relaxed));
-    do {
-      error = posix_fallocate(descriptor_, offset, static_cast<off_t>(bytes));
-    } while (error == EINTR);
-  }
-  if (error != 0) throw unavailable(bytes, std::strerror(error));
 }
 
 void Arena::release(uint64_t offset, uint64_t bytes) {

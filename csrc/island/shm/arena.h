@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace hetcomm::shm {
 
 // This process's shared allocations: parts of one file in memory, as large as the machine's memory
@@ -43,15 +45,13 @@ class Arena {
 
  private:
   Arena();
-  ~Arena();
   void map();
   uint64_t reserve(uint64_t bytes, uint64_t alignment);
   void release(uint64_t offset, uint64_t bytes);
-  void populate(std::byte* begin, uint64_t bytes);
   void warn();  // under the mutex
 
   const int owner_;  // process
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t bytes_ = 0;

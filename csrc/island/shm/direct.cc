@@ -124,6 +124,7 @@ void Direct::prepare(const IslandCall& call) {
   failure_ = Status();
   agreed_ = false;
   rounds_ = 2;  // until it is known whether all agree
+  extent_ = static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size());
 }
 
 int64_t Direct::needs(int64_t round) const {
@@ -158,6 +159,7 @@ void Direct::read(int64_t round, const std::byte* const* slots) {
     --trust_;
     otherwise_->prepare(*call_);
     rounds_ = 1 + otherwise_->rounds();
+    extent_ = otherwise_->extent();
     return;
   }
   trust_ = kTrust;

@@ -28,6 +28,8 @@ class Exchange {
     (void)round;
     return 0;
   }
+  // Bytes at the beginning of a slot beyond which no round of the call writes.
+  int64_t extent() const { return extent_; }
   virtual void publish(int64_t round, std::byte* slot) = 0;
   // slots[m] is the slot of member m.
   virtual void read(int64_t round, const std::byte* const* slots) = 0;
@@ -46,6 +48,7 @@ class Exchange {
   const int members_;
   const int64_t slot_bytes_;
   int64_t rounds_ = 1;
+  int64_t extent_ = 0;
 };
 
 // Target of every member = source of the owner. Round r carries [r * slot, (r + 1) * slot) of each

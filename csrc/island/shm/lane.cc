@@ -30,6 +30,7 @@ Lane::Lane(Segment& segment, Doorbell& doorbell, PeerMemory& peers, const ShmOpt
       member_(options.member),
       members_(options.members),
       direct_(options, static_cast<int64_t>(segment.shape().slot_bytes), peers),
+      readable_(options.members),
       finished_(options.members),
       slots_(options.members) {
   const auto slot_bytes = static_cast<int64_t>(segment.shape().slot_bytes);
@@ -127,6 +128,7 @@ bool Lane::publish(Status& status) {
   if (published_ == exchange_->rounds() || exchange_->needs(published_) > read_) return false;
   const int roomy = roomy_;
   if (!has_room(round)) return roomy_ != roomy;
+  if (exchange_->extent() > reserved_ && !reserve(status)) return false;
   exchange_->publish(published_, segment_.data(lane_, member_, round));
   if (exchange_ == &direct_ && !direct_.failure().ok()) {
     status = direct_.failure();
@@ -141,6 +143,21 @@ bool Lane::publish(Status& status) {
   roomy_ = 0;
   doorbell_.ring();
   return true;
+}
+
+bool Lane::reserve(Status& status) {
+  status = segment_.reserve(lane_, member_, exchange_->extent());
+  if (!status.ok()) return false;
+  reserved_ = exchange_->extent();
+  segment_.lane(lane_, member_).reserved.store(1, std::memory_order_release);
+  return true;
+}
+
+bool Lane::readable(int member) {
+  if (!readable_[member]) {
+    readable_[member] = segment_.lane(lane_, member).reserved.load(std::memory_order_acquire) != 0;
+  }
+  return readable_[member];
 }
 
 // Seldom another one, so that the line stays in the others' caches.
@@ -196,6 +213,7 @@ bool Lane::read(Status& status) {
 bool Lane::has_arrived(uint64_t round, Status& status) {
   for (; arrived_ < members_; ++arrived_) {
     if (arrived_ == member_) continue;
+    if (!readable(arrived_)) return false;
     const SlotHeader& header = segment_.header(lane_, arrived_, round);
     const uint64_t seen = header.round.load(std::memory_order_acquire);
     if (seen <= round) return false;

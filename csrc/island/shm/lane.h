@@ -30,6 +30,8 @@ class Lane {
 
  private:
   bool publish(Status& status);
+  bool reserve(Status& status);
+  bool readable(int member);
   void tell_processor();
   bool read(Status& status);
   bool has_room(uint64_t round);
@@ -64,6 +66,8 @@ class Lane {
   int arrived_ = 0;             // members before this one have published the round to be read
   int roomy_ = 0;               // members before this one left room for the round to be published
   int patience_ = 0;            // looks that linger() takes
+  int64_t reserved_ = -1;       // bytes of each of this member's slots; -1: nothing yet
+  std::vector<bool> readable_;  // by member: its slots are known to be reserved
   std::vector<uint64_t> finished_;       // by member: rounds known to be finished
   std::vector<const std::byte*> slots_;  // scratch of read()
 };

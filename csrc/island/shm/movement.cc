@@ -15,6 +15,7 @@ void AllGather::prepare(const IslandCall& call) {
   int64_t longest = 0;
   for (const Stream& stream : streams_) longest = std::max(longest, stream.bytes());
   set_rounds(longest, slot_bytes_);
+  extent_ = std::min(slot_bytes_, streams_[member_].bytes());
 }
 
 void AllGather::publish(int64_t round, std::byte* slot) {
@@ -61,6 +62,9 @@ void AllToAll::prepare(const IslandCall& call) {
     width_[from] = part_of_slot(receivers);
     offset_[from] = before_me * width_[from];
     rounds_ = std::max(rounds_, (longest + width_[from] - 1) / width_[from]);
+    if (from == member_)
+      extent_ =
+          receivers == 0 ? 0 : (receivers - 1) * width_[from] + std::min(longest, width_[from]);
   }
 }
 

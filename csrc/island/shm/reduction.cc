@@ -59,6 +59,8 @@ void ReduceScatter::prepare(const IslandCall& call) {
   // If all are owners, nobody has more than the others' parts in its slot.
   width_ = part_of_slot(owners == members_ ? owners - 1 : owners);
   set_rounds(longest, width_);
+  const int64_t others = owners - (streams_[member_].bytes() > 0);
+  extent_ = others == 0 ? 0 : (others - 1) * width_ + std::min(longest, width_);
 }
 
 int64_t ReduceScatter::offset(int from, int owner) const {
@@ -93,6 +95,7 @@ void AllReduce::prepare(const IslandCall& call) {
   small_ = bytes <= slot_bytes_ && bytes * members_ <= kSmallBytes;
   if (small_) {
     rounds_ = 1;
+    extent_ = members_ > 1 ? bytes : 0;
     return;
   }
   const int64_t wanted = std::max(kSmallestPart, round_up(bytes / (kChunks * members_)));
@@ -100,6 +103,7 @@ void AllReduce::prepare(const IslandCall& call) {
   chunk_ = width_ * members_;
   chunks_ = (bytes + chunk_ - 1) / chunk_;
   rounds_ = 2 * chunks_;
+  extent_ = std::max(members_ - 1, 1) * width_;
 }
 
 AllReduce::Stage AllReduce::stage(int64_t round) const {

@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,13 +10,13 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "island/shm/memory_file.h"
 
 namespace hetcomm::shm {
 namespace {
 
 constexpr uint64_t kMagic = 0x316d687363746568;  // "hetcshm1"
-constexpr uint32_t kLayout = 4;
-constexpr const char* kFolder = "/dev/shm";
+constexpr uint32_t kLayout = 5;
 
 struct alignas(128) SegmentHeader {
   uint64_t magic;
@@ -48,46 +46,21 @@ bool plausible(const Shape& shape) {
          within(shape.slot_bytes, uint64_t{1} << 30) && shape.slot_bytes % 64 == 0;
 }
 
-std::string path_of(const std::string& name) { return std::string(kFolder) + "/" + name; }
-
-std::string random_name() {
-  unsigned char random[16];
-  if (getrandom(random, sizeof random, 0) != sizeof random) {
-    throw Error(Code::vendor, std::string("no random name for shared memory: getrandom: ") +
-                                  std::strerror(errno));
-  }
-  std::string name = "hetcomm-";
-  for (unsigned char byte : random) {
-    name += "0123456789abcdef"[byte >> 4];
-    name += "0123456789abcdef"[byte & 15];
-  }
-  return name;
+Error unusable(const std::string& expected, const std::string& got) {
+  return Error(Code::transport, "shared memory of this host's ranks: expected " + expected +
+                                    "; got " + got + "; run the same hetcomm on all ranks");
 }
 
-Error unusable(const std::string& name, const std::string& expected, const std::string& got) {
-  return Error(Code::transport, "shared memory " + path_of(name) + ": expected " + expected +
-                                    "; got " + got +
-                                    "; all ranks of a host must run the same hetcomm and see the "
-                                    "same /dev/shm");
+Error no_memory(uint64_t bytes, int reason) {
+  return Error(Code::vendor, "shared memory: expected " +
+                                 format_bytes(static_cast<int64_t>(bytes)) +
+                                 " of memory; got: " + std::strerror(reason) +
+                                 "; free memory or raise the limit of the control group");
 }
-
-class File {
- public:
-  File(const std::string& path, int flags) : descriptor_(open(path.c_str(), flags, 0600)) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  operator int() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 }  // namespace
 
-std::string Segment::create(const Shape& shape) {
+Descriptor Segment::create(const Shape& shape) {
   if (!plausible(shape)) {
     throw Error(
         Code::invalid_argument,
@@ -96,70 +69,46 @@ std::string Segment::create(const Shape& shape) {
             std::to_string(shape.members) + " members, " + std::to_string(shape.lanes) +
             " lanes and slots of " + std::to_string(shape.slot_bytes) + " bytes");
   }
-  const std::string name = random_name();
-  File file(path_of(name), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) {
-    throw Error(Code::vendor, std::string("shared memory: expected a writable ") + kFolder +
-                                  "; got: " + std::strerror(errno) + "; mount a tmpfs there");
-  }
   const size_t bytes = segment_bytes(shape);
-  int error;  // reserving all of it now turns a SIGBUS on first touch into a message
+  Descriptor file = make_memory_file("hetcomm-island", static_cast<int64_t>(bytes));
+  if (file < 0) throw no_memory(bytes, errno);
+  int error;  // what all members touch in set-up
   do {
-    error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+    error = posix_fallocate(file, 0, static_cast<off_t>(slots_offset(shape)));
   } while (error == EINTR);
-  if (error != 0) {
-    struct statvfs space{};
-    fstatvfs(file, &space);
-    remove(name);
-    throw Error(Code::vendor,
-                "shared memory: expected " + format_bytes(static_cast<int64_t>(bytes)) +
-                    " free in " + kFolder + ", got " +
-                    format_bytes(static_cast<int64_t>(space.f_bavail * space.f_frsize)) + " (" +
-                    std::strerror(error) +
-                    "); enlarge it (docker --shm-size) or lower HETCOMM_SHM_SLOT");
-  }
+  if (error != 0) throw no_memory(slots_offset(shape), error);
   SegmentHeader header{};
   header.magic = kMagic;
   header.layout = kLayout;
   header.shape = shape;
-  if (pwrite(file, &header, sizeof header, 0) != sizeof header) {
-    const int reason = errno;
-    remove(name);
-    throw Error(Code::vendor, "shared memory " + path_of(name) + ": " + std::strerror(reason));
-  }
-  return name;
+  if (pwrite(file, &header, sizeof header, 0) != sizeof header) throw no_memory(bytes, errno);
+  return file;
 }
 
-void Segment::remove(const std::string& name) { unlink(path_of(name).c_str()); }
-
-Segment::Segment(const std::string& name) {
-  if (name.empty() || name.find('/') != std::string::npos) {
-    throw unusable(name, "a name without slashes", "\"" + name + "\"");
-  }
-  File file(path_of(name), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) throw unusable(name, "a segment that can be opened", std::strerror(errno));
+Segment::Segment(int file) {
   struct stat found{};
-  if (fstat(file, &found) != 0) throw unusable(name, "a file", std::strerror(errno));
+  if (fstat(file, &found) != 0) throw unusable("a file", std::strerror(errno));
   if (found.st_uid != geteuid()) {
-    throw unusable(name, "an owner of uid " + std::to_string(geteuid()),
+    throw unusable("an owner of uid " + std::to_string(geteuid()),
                    "uid " + std::to_string(found.st_uid));
   }
   SegmentHeader header{};
   if (pread(file, &header, sizeof header, 0) != sizeof header || header.magic != kMagic) {
-    throw unusable(name, "a hetcomm segment", "something else");
+    throw unusable("a hetcomm segment", "something else");
   }
   if (header.layout != kLayout) {
-    throw unusable(name, "layout " + std::to_string(kLayout), std::to_string(header.layout));
+    throw unusable("layout " + std::to_string(kLayout), std::to_string(header.layout));
   }
   shape_ = header.shape;
-  if (!plausible(shape_) || segment_bytes(shape_) != static_cast<size_t>(found.st_size)) {
-    throw unusable(name, "a size that fits its shape", std::to_string(found.st_size) + " bytes");
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (!plausible(shape_) || segment_bytes(shape_) != static_cast<size_t>(found.st_size) ||
+      (seals & F_SEAL_SHRINK) == 0) {
+    throw unusable("a fixed size that fits its shape", std::to_string(found.st_size) + " bytes");
   }
   bytes_ = segment_bytes(shape_);
-  void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) {
-    throw unusable(name, format_bytes(static_cast<int64_t>(bytes_)) + " to map",
-                   std::strerror(errno));
+    throw unusable(format_bytes(static_cast<int64_t>(bytes_)) + " to map", std::strerror(errno));
   }
   base_ = static_cast<std::byte*>(mapped);
 }
@@ -185,6 +134,17 @@ SlotHeader& Segment::header(int lane, int member, uint64_t round) const {
 
 std::byte* Segment::data(int lane, int member, uint64_t round) const {
   return reinterpret_cast<std::byte*>(&header(lane, member, round) + 1);
+}
+
+Status Segment::reserve(int lane, int member, int64_t bytes) const {
+  for (uint32_t slot = 0; slot < shape_.depth; ++slot) {
+    const auto* begin = reinterpret_cast<const std::byte*>(&header(lane, member, slot));
+    const size_t length = sizeof(SlotHeader) + static_cast<size_t>(bytes);
+    if (const int error = populate(begin, length); error != 0) {
+      return no_memory(length, error).status();
+    }
+  }
+  return Status();
 }
 
 int Segment::poisoned_by() const {

@@ -3,8 +3,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
+#include "base/descriptor.h"
+#include "base/status.h"
 #include "island/island.h"
 
 namespace hetcomm::shm {
@@ -49,19 +50,20 @@ struct alignas(128) MemberState {
 };
 struct alignas(128) LaneState {
   std::atomic<uint64_t> finished;  // rounds that the member has finished reading in this lane
+  std::atomic<uint64_t> reserved;  // not 0: the headers of its slots may be read
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(SlotHeader) == 64 && sizeof(MemberState) == 128 && sizeof(LaneState) == 128);
 
-// The shared memory of an island, mapped into this process for the life of the object. Addresses
-// come from a private copy of the shape, so that no peer can lead them out of the mapping.
+// The shared memory of an island, a file without a name, mapped into this process for the life of
+// the object. Addresses come from a private copy of the shape, so that no peer can lead them out of
+// the mapping. Slots take memory as their owners reserve it.
 class Segment {
  public:
-  static std::string create(const Shape& shape);  // see create_shm_segment
-  static void remove(const std::string& name);    // no error if it is gone
+  static Descriptor create(const Shape& shape);  // see create_shm_segment
 
-  explicit Segment(const std::string& name);  // throws Error(transport)
+  explicit Segment(int file);  // throws Error(transport)
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -71,6 +73,10 @@ class Segment {
   LaneState& lane(int lane, int member) const;
   SlotHeader& header(int lane, int member, uint64_t round) const;
   std::byte* data(int lane, int member, uint64_t round) const;
+
+  // The memory of a member's own slots in a lane, `bytes` of data each. Before that nobody may
+  // touch them.
+  Status reserve(int lane, int member, int64_t bytes) const;
 
   // The first member that gave up, or -1.
   int poisoned_by() const;

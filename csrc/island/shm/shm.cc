@@ -1,5 +1,7 @@
 #include "island/shm/shm.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <thread>
@@ -7,6 +9,7 @@
 #include "base/config.h"
 #include "device/reduce.h"
 #include "island/shm/arena.h"
+#include "island/shm/handover.h"
 #include "island/shm/lane.h"
 #include "island/shm/peer_memory.h"
 #include "island/shm/segment.h"
@@ -42,7 +45,8 @@ class ShmIsland final : public Island {
  public:
   ShmIsland(const ShmOptions& options, Deadline deadline)
       : options_(options),
-        segment_(options.name),
+        handover_(Handover::find(options.name)),
+        segment_(file(deadline)),
         doorbell_(segment_, options.member, options.wake),
         peers_(segment_, options_) {
     check_shape();
@@ -86,12 +90,17 @@ class ShmIsland final : public Island {
   }
 
  private:
+  Descriptor file(const Deadline& deadline) const {
+    return handover_ != nullptr ? Descriptor(dup(handover_->memory()))
+                                : Handover::take(options_.name, deadline);
+  }
   void check_shape() const;
   void attach(Deadline deadline);
   void await(uint64_t stage, Deadline deadline);
   std::string missing(uint64_t stage) const;
 
   const ShmOptions options_;
+  std::shared_ptr<Handover> handover_;  // during set-up, in the process that made the memory
   Segment segment_;
   Doorbell doorbell_;
   PeerMemory peers_;
@@ -130,24 +139,26 @@ void ShmIsland::attach(Deadline deadline) {
                                             " has come before; give every rank its own index");
   }
   await(kIntroduced, deadline);
-  Segment::remove(options_.name);
+  Handover::withdraw(options_.name);
+  handover_.reset();
 }
 
 void ShmIsland::await(uint64_t stage, Deadline deadline) {
   auto pause = std::chrono::microseconds(50);
   for (std::string ranks; !(ranks = missing(stage)).empty();) {
+    if (handover_ != nullptr) handover_->serve();
     if (segment_.poisoned_by() < 0 && !deadline.passed()) {
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, std::chrono::microseconds(2000));
       continue;
     }
-    // Who gives up takes the others along and leaves nothing behind.
+    // Who gives up takes the others along.
     segment_.poison(options_.member);
-    Segment::remove(options_.name);
+    Handover::withdraw(options_.name);
     throw Error(Code::timeout, "shared memory of this host: expected all " +
                                    std::to_string(options_.members) + " ranks within " +
                                    format_seconds(deadline.timeout()) + "; missing: rank " + ranks +
-                                   "; check that they are alive and see the same /dev/shm");
+                                   "; check that they are alive");
   }
 }
 
@@ -175,10 +186,10 @@ std::string create_shm_segment(const ShmOptions& options) {
   shape.lanes = static_cast<uint32_t>(options.lanes);
   shape.depth = shm::kDepth;
   shape.slot_bytes = shm::slot_bytes(options);
-  return shm::Segment::create(shape);
+  return shm::Handover::offer(shm::Segment::create(shape), options.across_namespaces);
 }
 
-void remove_shm_segment(const std::string& name) { shm::Segment::remove(name); }
+void remove_shm_segment(const std::string& name) { shm::Handover::withdraw(name); }
 
 std::shared_ptr<void> allocate_shared(size_t bytes) { return shm::Arena::mine().allocate(bytes); }
 

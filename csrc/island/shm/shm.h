@@ -18,6 +18,8 @@ struct ShmOptions {
   int lanes = 4;
   size_t slot_bytes = 0;  // 0: HETCOMM_SHM_SLOT, else a share of 64 MiB; the creator's value counts
   std::string name;       // of the segment, as create_shm_segment returned it
+  // Members may be in unlike network namespaces, with one /dev/shm: HETCOMM_HOST_ID says so.
+  bool across_namespaces = false;
 
   // Puts a call in words, "all_reduce sum float32 x 100". Gets whatever a peer wrote.
   std::function<std::string(const CallDescriptor&)> describe_call;
@@ -25,16 +27,18 @@ struct ShmOptions {
   std::function<void(int member)> wake;
 };
 
-// Creates the memory that the members of one island share, in /dev/shm under an unguessable name,
-// readable by this user only, and returns the name. Called by one member, which tells the others.
-// Throws Error(vendor) when /dev/shm has too little room or is absent.
+// Makes the memory that the members of one island share, a file without a name, and offers it to
+// processes of this user under an unguessable name, which it returns. Called by one member, which
+// tells the others. Members get the memory once that member opens the island. It needs no room in
+// /dev/shm, and nothing is left however the processes end. Throws Error(vendor).
 std::string create_shm_segment(const ShmOptions& options);
-// Takes the name away, for a creator that gives up before it has opened the island.
+// Offers it no longer, for a creator that gives up before it has opened the island.
 void remove_shm_segment(const std::string& name);
 
 // The CPU engine: collectives over shared memory that all members map. Opening waits until all have
-// come and then removes the name, so that nothing is left however the processes end. Throws
-// Error(timeout) naming who is missing, Error(transport) when the segment is not what was expected.
+// come. Memory of slots is taken when a member's calls first need it. Throws Error(timeout) naming
+// who is missing, Error(peer_failed) when the creator is gone, Error(transport) when the segment is
+// not what was expected.
 std::unique_ptr<Island> open_shm_island(const ShmOptions& options, Deadline deadline);
 
 // Memory that other processes of this user on this host can read: calls whose buffers are such on

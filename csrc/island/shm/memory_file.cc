@@ -1,0 +1,54 @@
+#include "island/shm/memory_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+
+namespace hetcomm::shm {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+constexpr unsigned kNoExecutable = 8;  // MFD_NOEXEC_SEAL of Linux 6.3, where a sysctl can demand it
+constexpr int kPopulateWrite = 23;     // MADV_POPULATE_WRITE of Linux 5.14
+constexpr int kNoSuchChange = -1;
+
+// For older kernels: rt_sigprocmask() reads the set before it refuses the kind of change, and tells
+// EFAULT of a page that cannot be had. Reading a hole of such a file fills the hole.
+int touch(uintptr_t begin, uintptr_t end) {
+  for (uintptr_t page = begin; page < end; page += kPage) {
+    syscall(SYS_rt_sigprocmask, kNoSuchChange, page, nullptr, sizeof(uint64_t));
+    if (errno == EFAULT) return ENOMEM;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Descriptor make_memory_file(const char* name, int64_t bytes) {
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Descriptor file(memfd_create(name, flags | kNoExecutable));
+  if (file < 0 && errno == EINVAL) file = Descriptor(memfd_create(name, flags));
+  if (file < 0 || ftruncate(file, bytes) != 0 ||
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int reason = errno;
+    file = Descriptor();
+    errno = reason;
+  }
+  return file;
+}
+
+int populate(const std::byte* begin, size_t bytes) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / kPage * kPage;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes + kPage - 1) / kPage * kPage;
+  int result;
+  do {
+    result = madvise(reinterpret_cast<void*>(first), last - first, kPopulateWrite);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return 0;
+  return errno == EINVAL ? touch(first, last) : errno;
+}
+
+}  // namespace hetcomm::shm
