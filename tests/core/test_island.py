@@ -15,9 +15,13 @@ from islands import (
     KINDS,
     STORAGE,
     Case,
+    Piece,
+    memory,
     one_piece,
     open_islands,
     random_case,
+    random_values,
+    reduced,
     reducible,
     run_cases,
     together,
@@ -58,6 +62,28 @@ def test_large_calls_with_default_slots(members: int) -> None:
     islands = open_islands(members)
     cases = [random_case(rng, kind, "float32", "sum", members, 300_001) for kind in KINDS]
     run_cases(islands, cases)
+
+
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_results_beyond_the_caches(members: int, in_place: bool) -> None:
+    """Targets apart from the sources are written past the caches: the sum and the rest agree."""
+    rng = np.random.default_rng(members)
+    counts = [2_500_001, 0, 7, 999_983]
+    case = Case("all_reduce", "float32", "sum", members, [Piece(count=count) for count in counts])
+    case.sources = [
+        [memory(random_values(rng, "float32", count), unaligned=True) for count in counts]
+        for _ in range(members)
+    ]
+    case.expected = [
+        reduced("float32", "sum", [row[index] for row in case.sources])
+        for index in range(len(counts))
+    ]
+    case.targets = case.sources if in_place else [
+        [memory(np.zeros(count, np.float32), unaligned=member % 2 == 0) for count in counts]
+        for member in range(members)
+    ]  # fmt: skip
+    run_cases(open_islands(members), [case])
 
 
 def test_thousands_of_calls() -> None:

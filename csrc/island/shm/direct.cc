@@ -20,9 +20,6 @@ constexpr int64_t kSmallestAllReduce = 4 * kSmallest;
 constexpr int64_t kLargestPart = 128 << 10;
 // Moves need no rounds but for other work to get its turn.
 constexpr int64_t kMoveWidth = 1 << 20;
-// What is read and written beyond this by all together comes from memory: ranks of a host seldom
-// share a larger cache.
-constexpr int64_t kCache = 32 << 20;
 // Calls that ask in vain before members stop asking.
 constexpr int kTrust = 8;
 

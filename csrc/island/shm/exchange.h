@@ -95,6 +95,9 @@ class Reducing : public Exchange {
  protected:
   // others[m] holds member m's sources of [begin, end); this member's are in user memory.
   void combine(const Stream& stream, int64_t begin, int64_t end, const std::byte* const* others);
+  // The same into `out`, instead of the targets.
+  void combine(const Stream& stream, int64_t begin, int64_t end, const std::byte* const* others,
+               std::byte* out);
 
   const IslandCall* call_ = nullptr;
   size_t element_bytes_ = 1;
@@ -122,8 +125,10 @@ class ReduceScatter final : public Reducing {
 };
 
 // Target of every member = reduction of the sources of all members. Small: everyone publishes
-// everything and reduces it, in one round. Large: by chunks, of which member j reduces the j-th
-// part; while chunk i is gathered, chunk i + 1 is already published to be reduced.
+// everything and reduces it, a slot in a round. Large: by chunks, of which member j reduces the
+// j-th part; while chunk i is gathered, chunk i + 1 is already published to be reduced. Results
+// beyond the caches go past them to targets that are not sources; what is to be gathered is then
+// kept.
 class AllReduce final : public Reducing {
  public:
   AllReduce(int member, int members, int64_t slot_bytes);
@@ -144,8 +149,10 @@ class AllReduce final : public Reducing {
 
   Stream stream_;
   bool small_ = true;
-  int64_t width_ = 0;  // of the largest part
-  int64_t chunk_ = 0;  // bytes
+  bool past_caches_ = false;
+  std::vector<std::byte> kept_[2];  // by chunk: this member's reduced part, until it is published
+  int64_t width_ = 0;               // of the largest part
+  int64_t chunk_ = 0;               // bytes
   int64_t chunks_ = 0;
 };
 

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstring>
 
 #include "device/reduce.h"
+#include "island/shm/copy.h"
 #include "island/shm/exchange.h"
 
 namespace hetcomm::shm {
@@ -9,6 +11,9 @@ namespace {
 // Up to this many bytes over all members, a second round costs more than reducing everything
 // everywhere.
 constexpr int64_t kSmallBytes = 64 << 10;
+// With 2 members it costs no more bytes either, and fewer rounds. From 1 MiB on rounds count
+// little, and both members would read all of both buffers.
+constexpr int64_t kSmallOfTwo = 512 << 10;
 // Of a large call at least, where parts stay large enough, so that publishing overlaps with
 // reducing.
 constexpr int64_t kChunks = 4;
@@ -38,6 +43,17 @@ void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
           sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
         }
         reduce_all(*call_, piece.target + offset, sources_, bytes);
+      });
+}
+
+void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
+                       const std::byte* const* others, std::byte* out) {
+  stream.visit(
+      begin, end, [&](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
+        for (int member = 0; member < members_; ++member) {
+          sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
+        }
+        reduce_all(*call_, out + at, sources_, bytes);
       });
 }
 
@@ -92,10 +108,12 @@ void AllReduce::prepare(const IslandCall& call) {
   stream_.clear();
   for (const IslandPiece& piece : call.pieces) stream_.add(piece, element_bytes_);
   const int64_t bytes = stream_.bytes();
-  small_ = bytes <= slot_bytes_ && bytes * members_ <= kSmallBytes;
+  small_ = members_ == 2 ? bytes <= kSmallOfTwo
+                         : bytes <= slot_bytes_ && bytes * members_ <= kSmallBytes;
   if (small_) {
-    rounds_ = 1;
-    extent_ = members_ > 1 ? bytes : 0;
+    chunk_ = part_of_slot(1);
+    set_rounds(bytes, chunk_);
+    extent_ = members_ > 1 ? std::min(bytes, chunk_) : 0;
     return;
   }
   const int64_t wanted = std::max(kSmallestPart, round_up(bytes / (kChunks * members_)));
@@ -104,6 +122,11 @@ void AllReduce::prepare(const IslandCall& call) {
   chunks_ = (bytes + chunk_ - 1) / chunk_;
   rounds_ = 2 * chunks_;
   extent_ = std::max(members_ - 1, 1) * width_;
+  past_caches_ = 2 * members_ * bytes > kCache &&
+                 std::all_of(call.pieces.begin(), call.pieces.end(),
+                             [](const IslandPiece& piece) { return piece.source != piece.target; });
+  if (!past_caches_) return;
+  for (std::vector<std::byte>& kept : kept_) kept.resize(static_cast<size_t>(width_));
 }
 
 AllReduce::Stage AllReduce::stage(int64_t round) const {
@@ -126,13 +149,17 @@ int64_t AllReduce::needs(int64_t round) const {
 
 void AllReduce::publish(int64_t round, std::byte* slot) {
   if (small_) {
-    if (members_ > 1) stream_.gather(0, stream_.bytes(), slot);
+    if (members_ > 1) stream_.gather(round * chunk_, (round + 1) * chunk_, slot);
     return;
   }
   const Stage at = stage(round);
   if (at.gathers) {
     const Bounds mine = part(at.chunk, member_);
-    stream_.gather_targets(mine.begin, mine.end, slot);
+    if (past_caches_) {
+      std::memcpy(slot, kept_[at.chunk % 2].data(), static_cast<size_t>(mine.end - mine.begin));
+    } else {
+      stream_.gather_targets(mine.begin, mine.end, slot);
+    }
     return;
   }
   for (int owner = 0; owner < members_; ++owner) {
@@ -144,7 +171,7 @@ void AllReduce::publish(int64_t round, std::byte* slot) {
 
 void AllReduce::read(int64_t round, const std::byte* const* slots) {
   if (small_) {
-    combine(stream_, 0, stream_.bytes(), slots);
+    combine(stream_, round * chunk_, (round + 1) * chunk_, slots);
     return;
   }
   const Stage at = stage(round);
@@ -152,7 +179,11 @@ void AllReduce::read(int64_t round, const std::byte* const* slots) {
     for (int owner = 0; owner < members_; ++owner) {
       if (owner == member_) continue;
       const Bounds bounds = part(at.chunk, owner);
-      stream_.scatter(bounds.begin, bounds.end, slots[owner]);
+      if (past_caches_) {
+        stream_.scatter_past_caches(bounds.begin, bounds.end, slots[owner]);
+      } else {
+        stream_.scatter(bounds.begin, bounds.end, slots[owner]);
+      }
     }
     return;
   }
@@ -160,7 +191,11 @@ void AllReduce::read(int64_t round, const std::byte* const* slots) {
     parts_[member] = slots[member] + offset(member, member_);
   }
   const Bounds mine = part(at.chunk, member_);
-  combine(stream_, mine.begin, mine.end, parts_.data());
+  if (!past_caches_) return combine(stream_, mine.begin, mine.end, parts_.data());
+  // Chunk i + 2 is not reduced before chunk i is published, so two are kept at most.
+  std::byte* kept = kept_[at.chunk % 2].data();
+  combine(stream_, mine.begin, mine.end, parts_.data(), kept);
+  stream_.scatter_past_caches(mine.begin, mine.end, kept);
 }
 
 }  // namespace hetcomm::shm

@@ -1,5 +1,7 @@
 #include "island/shm/stream.h"
 
+#include "island/shm/copy.h"
+
 namespace hetcomm::shm {
 
 void Stream::gather(int64_t begin, int64_t end, std::byte* out) const {
@@ -17,6 +19,12 @@ void Stream::gather_targets(int64_t begin, int64_t end, std::byte* out) const {
 void Stream::scatter(int64_t begin, int64_t end, const std::byte* in) const {
   visit(begin, end, [in](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
     std::memcpy(piece.target + offset, in + at, bytes);
+  });
+}
+
+void Stream::scatter_past_caches(int64_t begin, int64_t end, const std::byte* in) const {
+  visit(begin, end, [in](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
+    copy_past_caches(piece.target + offset, in + at, static_cast<size_t>(bytes));
   });
 }
 

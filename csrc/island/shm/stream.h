@@ -46,6 +46,8 @@ class Stream {
   void gather_targets(int64_t begin, int64_t end, std::byte* out) const;
   // `in` into the targets of [begin, end).
   void scatter(int64_t begin, int64_t end, const std::byte* in) const;
+  // The same, for targets that nobody reads soon.
+  void scatter_past_caches(int64_t begin, int64_t end, const std::byte* in) const;
   // The sources of [begin, end) into the targets, except where they are the same memory.
   void copy(int64_t begin, int64_t end) const;
 
