@@ -3,7 +3,7 @@
     python island_processes.py DEV_SHM MEMBERS GROUPS COUNT...
 
 Every member opens GROUPS islands, reduces COUNT float32 in place in the first, and prints what it
-holds of the islands' memory, in bytes. Ends with 77 where no private mount can be made.
+holds of the islands' memory, in bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from hetcomm import _core
-
-NO_MOUNT = 77
 
 
 def private_shm(size: str) -> bool:
@@ -85,7 +83,7 @@ def run_member(
 def main() -> None:
     size, members, groups, *counts = sys.argv[1], *map(int, sys.argv[2:])
     if not private_shm(size):
-        raise SystemExit(NO_MOUNT)
+        raise SystemExit("no private mount was made, although the machine permits them")
     pipes = [os.pipe() for _ in range(members)]
     children = []
     for member in range(members):

@@ -154,6 +154,11 @@ def mount_namespaces() -> str:
     return _forbidden(NEWNS)
 
 
+@probe("network namespaces")
+def network_namespaces() -> str:
+    return _forbidden(NEWNET)
+
+
 @probe("process namespaces")
 def process_namespaces() -> str:
     return _forbidden(NEWPID)
@@ -191,6 +196,13 @@ def ipv6() -> str:
 def _tool(name: str) -> str:
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     return "" if shutil.which(name, path=path) else f"no {name} in PATH"
+
+
+@probe("seccomp filters")
+def seccomp_filters() -> str:
+    """Of system calls, which a process may set for itself."""
+    known = Path("/proc/sys/kernel/seccomp/actions_avail")
+    return "" if known.exists() else f"this kernel has no {known}"
 
 
 @probe("taskset")
