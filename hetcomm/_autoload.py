@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from typing import Any
 
@@ -35,8 +36,35 @@ def register() -> None:
         if added != "privateuseone":
             devices.append(added)
         dist.Backend.register_backend("hetcomm", _create, extended_api=True, devices=devices)
+        _set_default(dist.Backend.default_device_backend_map, devices)
     except Exception as error:
         print(f"hetcomm: backend not registered with torch: {error}", file=sys.stderr)
+
+
+def default_devices(served: list[str]) -> list[str]:
+    """The types of the devices for which HETCOMM_DEFAULT makes hetcomm the backend of programs that
+    name none: "cpu,cuda", for instance.
+
+    Raises:
+        ValueError: it names a type that hetcomm does not serve.
+    """
+    given = os.environ.get("HETCOMM_DEFAULT", "")
+    named = [name.strip() for name in given.split(",")] if given else []
+    if not set(named) <= set(served):
+        raise ValueError(
+            f'HETCOMM_DEFAULT: expected some of "{",".join(served)}"; got "{given}"; correct it, '
+            "or leave it out"
+        )
+    return named
+
+
+def _set_default(backends: dict[str, str], served: list[str]) -> None:
+    try:
+        named = default_devices(served)
+    except ValueError as error:
+        print(f"hetcomm: {error}", file=sys.stderr)
+        named = served  # so that a group of none by name asks hetcomm, which raises this
+    backends.update(dict.fromkeys(named, "hetcomm"))
 
 
 def _create(options: Any, backend_options: Any) -> Any:

@@ -127,6 +127,46 @@ def test_a_group_of_cpu_tensors_takes_no_gpu(
     assert on_device or text == "cpu\n"
 
 
+# Makes groups without naming a backend, and prints whose they are.
+UNNAMED = """
+import torch, torch.distributed as dist
+dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+found = [dist.group.WORLD, dist.new_group()]
+print(*(group._get_backend(torch.device("cpu")).name() for group in found))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "name"),
+    [("", "gloo"), ("cpu,cuda", "hetcomm"), (" cpu ", "hetcomm"), ("cuda", "gloo")],
+)
+def test_the_default_of_programs_that_name_no_backend(
+    default: str, name: str, installed: Path, run: Run
+) -> None:
+    result = run(installed, UNNAMED, HETCOMM_DEFAULT=default)
+    assert succeeded(result) == f"{name} {name}\n"
+    assert "hetcomm" not in result.stderr, result.stderr
+
+
+def test_a_default_does_not_touch_programs_that_name_one(installed: Path, run: Run) -> None:
+    program = UNNAMED.replace("group(store", "group('gloo', store")
+    assert succeeded(run(installed, program, HETCOMM_DEFAULT="cpu")) == "gloo gloo\n"
+
+
+@pytest.mark.parametrize("default", ["gpu", "cpu;cuda", "cpu,"])
+def test_a_broken_default_is_no_other_backend(default: str, installed: Path, run: Run) -> None:
+    works = "import torch\nprint((torch.ones(2) + 1).tolist())\n"
+    result = run(installed, works, HETCOMM_DEFAULT=default)
+    assert succeeded(result) == "[2.0, 2.0]\n"
+    assert "HETCOMM_DEFAULT: expected" in result.stderr and "Traceback" not in result.stderr
+    failing = run(installed, UNNAMED, HETCOMM_DEFAULT=default)
+    message = failing.stderr.strip().splitlines()[-1]
+    assert failing.returncode == 1, failing.stdout
+    assert "InvalidArgumentError" in message and f'got "{default}"' in message, failing.stderr
+
+
 def test_registering_again_changes_nothing(installed: Path, run: Run) -> None:
     program = """
 import torch, hetcomm, hetcomm._autoload
