@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Integral, Number
 from typing import Any
 
-from hetcomm import _core, arrays
+from hetcomm import _core, arrays, strided
 from hetcomm.arrays import Array
+from hetcomm.operations import OPERATIONS, name_of
 from hetcomm.work import Work
 
 # Numbers, which cost less to pass than members of Collective.
@@ -21,7 +23,16 @@ _ALL_TO_ALL = int(_core.Collective.all_to_all)
 _GATHER = int(_core.Collective.gather)
 _SCATTER = int(_core.Collective.scatter)
 _BARRIER = int(_core.Collective.barrier)
-_OPS = {name.replace("average", "avg"): op for name, op in _core.ReduceOp.__members__.items()}
+
+
+# Of users' messages; those beyond are the group's own.
+TAGS = 1 << 16
+
+
+def check_tag(tag: int) -> None:
+    """Raises InvalidArgumentError for what users may not give."""
+    if not 0 <= tag < TAGS:
+        raise _core.InvalidArgumentError(f"tag: expected 0 to {TAGS - 1}, got {tag}")
 
 
 def _rows(sizes: Sequence[int] | None) -> list[int]:
@@ -44,6 +55,7 @@ class Collectives:
     _core: _core.Communicator
     _collective: Any
     _on_device: bool
+    _single: Any
     rank: int
     size: int
 
@@ -72,14 +84,16 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        root: int = 0,
+        root: int | None = None,
         op: str = "sum",
         factor: float = 1.0,
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The root gets the reduction of all arrays, which have one shape; the others None."""
+        """The root, 0 if None, gets the reduction of all arrays, which have one shape; the others
+        None. A whole number in place of `out` is the root: reduce(x, 2)."""
+        out, root = self._placed(out, root)
         if out is None and self.rank == root:
             with self._telling():
                 out = arrays.empty(array, arrays.shape(array))
@@ -176,12 +190,14 @@ class Collectives:
         self,
         array: Array,
         out: Array = None,
-        root: int = 0,
+        root: int | None = None,
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The root gets all arrays, of one shape: (n, *array.shape); the others None."""
+        """The root, 0 if None, gets all arrays, of one shape: (n, *array.shape); the others None. A
+        whole number in place of `out` is the root: gather(x, 2)."""
+        out, root = self._placed(out, root)
         if out is None and self.rank == root:
             with self._telling():
                 out = arrays.empty(array, (self.size, *arrays.shape(array)))
@@ -194,13 +210,15 @@ class Collectives:
         self,
         array: Array | None,
         out: Array = None,
-        root: int = 0,
+        root: int | None = None,
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Every rank gets its part of the root's array, which is (n, *out.shape); the others give
-        None. `out` may be left away on the root only, which alone knows the shape."""
+        """Every rank gets its part of the array of the root, 0 if None, which is (n, *out.shape);
+        the others give None. `out` may be left away on the root only, which alone knows the shape.
+        A whole number in place of `out` is the root: scatter(x, 2), scatter(None, 2, out)."""
+        out, root = self._placed(out, root)
         if out is None and self.rank == root and array is not None:
             out = arrays.empty(array, arrays.shape(array)[1:])
         if out is None:
@@ -231,6 +249,7 @@ class Collectives:
         timeout: float | None = None,
     ) -> Any:
         """Returns `array`, which may be used again. Large arrays wait for the receiver."""
+        check_tag(tag)
         return self._message(_core.Collective.send, array, to, tag, stream, async_op, timeout)
 
     def recv(
@@ -249,8 +268,38 @@ class Collectives:
             raise _core.InvalidArgumentError(
                 f"recv: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
             )
+        check_tag(tag)
         peer = -1 if source is None else source
         return self._message(_core.Collective.recv, out, peer, tag, stream, async_op, timeout)
+
+    def sendrecv(
+        self,
+        array: Array,
+        to: int,
+        out: Array = None,
+        source: int | None = None,
+        *,
+        tag: int = 0,
+        recv_tag: int | None = None,
+        stream: Any = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Sends `array` and receives `out` at the same time, so that ranks may do it in a ring.
+        Returns `out`, like `array` if None, which is another array. source: as of recv(); recv_tag:
+        `tag` if None. To itself, `to` and `source`, a rank copies."""
+        if out is None:
+            out = arrays.empty(array, arrays.shape(array))
+        if out is array:
+            raise _core.InvalidArgumentError(
+                "sendrecv: expected `out` apart from the array that is sent; got the same"
+            )
+        if to == source == self.rank:
+            return self._single().all_gather(array, out, stream, async_op, timeout)
+        sent = self.send(array, to, tag=tag, stream=stream, async_op=True, timeout=timeout)
+        tag = tag if recv_tag is None else recv_tag
+        got = self.recv(out, source, tag=tag, stream=stream, async_op=True, timeout=timeout)
+        return self._finish(got.beside(sent), async_op)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -283,18 +332,20 @@ class Collectives:
         timeout: float | None,
         splits: tuple[list[int], list[int]] | None = None,
     ) -> Any:
-        chosen = _OPS.get(op)
+        chosen = OPERATIONS.get(op) if isinstance(op, str) else None
         if chosen is None:
             with self._telling():
-                raise _core.InvalidArgumentError(
-                    f'op: expected one of {", ".join(_OPS)}; got "{op}"'
-                )
-        order, dlpack = self._streams(out if array is None else array, stream)
+                op = name_of(op, array)
+            return self._collective(
+                self, collective, array, out, op, factor, root, stream, async_op, timeout
+            )
+        given, result, store = self._packed(array, out)
+        order, dlpack = self._streams(result if given is None else given, stream)
         work = _core.start_collective(
-            self._core, _core.Collective(collective), array, out, chosen, factor, root,
+            self._core, _core.Collective(collective), given, result, chosen, factor, root,
             not async_op, timeout, order, dlpack, splits,
         )  # fmt: skip
-        return self._finish(work, out, order, async_op)
+        return self._finish(Work(work, out, order, store), async_op)
 
     def _message(
         self,
@@ -306,22 +357,39 @@ class Collectives:
         async_op: bool,
         timeout: float | None,
     ) -> Any:
-        if not 0 <= tag < 65536:
-            raise _core.InvalidArgumentError(f"tag: expected 0 to 65535, got {tag}")
-        order, dlpack = self._streams(array, stream)
+        receives = direction == _core.Collective.recv
+        memory, store = array, None
+        if not self._on_device and receives:
+            _, memory, store = strided.packed(None, array)
+        elif not self._on_device:
+            memory, _, _ = strided.packed(array, None)
+        order, dlpack = self._streams(memory, stream)
         work = _core.start_message(
-            self._core, direction, array, peer, tag, not async_op, timeout, order, dlpack
+            self._core, direction, memory, peer, tag, not async_op, timeout, order, dlpack
         )
-        return self._finish(work, array, order, async_op)
+        return self._finish(Work(work, array, order, store), async_op)
 
-    def _finish(self, work: _core.Work, result: Array, order: int | None, async_op: bool) -> Any:
-        if async_op:
-            return Work(work, result, order)
-        if order is None:
-            work.wait()
-        else:
-            work.order(order)
-        return result
+    def _finish(self, work: Work, async_op: bool) -> Any:
+        return work if async_op else work.wait()
+
+    def _packed(self, array: Array, out: Array) -> tuple[Array, Array, strided.Store | None]:
+        """Those of a device stay as they are: their library would copy them in its own streams."""
+        if self._on_device or (strided.is_packed(array) and strided.is_packed(out)):
+            return array, out, None
+        with self._telling():
+            return strided.packed(array, out)
+
+    def _placed(self, out: Any, root: Any) -> tuple[Array, int]:
+        """`out` and the root, which a caller may give in either order."""
+        if isinstance(out, Integral):
+            out, root = root, out
+        if isinstance(root, Integral | None) and not isinstance(out, Number):
+            return out, 0 if root is None else operator.index(root)
+        with self._telling():
+            raise _core.InvalidArgumentError(
+                "root and `out`: expected a whole number and an array, or None; got "
+                f"{type(out).__name__} and {type(root).__name__}"
+            )
 
     def _streams(self, array: Array, stream: Any) -> tuple[int | None, int | None]:
         """The stream of the call, and how DLPack names it; neither in host memory, nor

@@ -12,21 +12,25 @@ from typing import Any, Self
 
 from hetcomm import _core, rendezvous
 from hetcomm.collectives import Collectives
+from hetcomm.objects import Objects
 from hetcomm.shared import shared_empty
 
 
-class Communicator(Collectives):
+class Communicator(Collectives, Objects):
     """A group of ranks and everything they do together.
 
-    All ranks make the same calls in the same order, with arrays of the same dtype. Arrays are
-    C-contiguous; `out` is made if it is None, and returned. With async_op=True a call returns a
+    All ranks make the same calls in the same order, with arrays of the same dtype. Arrays are used
+    in place if C-contiguous; others of NumPy and torch in host memory are copied, and results are
+    copied back. `out` is made if it is None, and returned. reduce(x, 2), gather(x, 2) and
+    scatter(x, 2, out) name the root by position. With async_op=True a call returns a
     Work, whose wait() returns what the call would have. `timeout`, in seconds, is the
     communicator's if None. Every call may raise hetcomm.Error: InvalidArgumentError for wrong
     arguments, PeerFailedError naming a rank that is gone, TimeoutError, AbortedError.
 
     Numbers are reduced as the README says; complex ones by "sum" and "avg" only. `op` is "sum",
     "product", "min", "max", "band", "bor", "bxor", "avg", or "premul_sum", the sum of what each
-    rank gives, times `factor`.
+    rank gives, times `factor`; or mpi4py's MPI.SUM, PROD, MIN, MAX, BAND, BOR, BXOR, and of
+    booleans LAND, LOR, LXOR.
 
     A communicator on a device takes arrays of that device. Calls are then in the order of `stream`
     (a number, or a stream of CuPy or torch; the current one of the array's library if None) and
@@ -58,6 +62,7 @@ class Communicator(Collectives):
             )
         self._store, self._name, self._timeout, self._device = store, name, timeout, device
         self._splits = 0
+        self._alone: Self | None = None
         self._core = _core.Communicator(
             store, rank, size, timeout, name, vendor=vendor, device=int(index) if index else -1
         )
@@ -71,7 +76,7 @@ class Communicator(Collectives):
     @classmethod
     def from_env(
         cls,
-        environment: Mapping[str, str] = os.environ,
+        environment: Mapping[str, str] | None = None,
         *,
         timeout: float = 1800.0,
         device: str = "",
@@ -79,9 +84,14 @@ class Communicator(Collectives):
         """Of all processes that a launcher has started: torchrun, srun, mpiexec, or anything that
         sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; of this process alone if none has.
 
+        Args:
+            environment: this process's if None.
+
         Raises:
             InvalidArgumentError: the environment says too little, or contradicts itself.
         """
+        if environment is None:
+            environment = os.environ
         job = rendezvous.job_of(environment)
         if job is None:
             return cls(_core.LocalStore(), 0, 1, timeout=timeout, device=device)
@@ -146,6 +156,15 @@ class Communicator(Collectives):
             device=self._device,
         )
 
+    def _single(self) -> Self:
+        """A group of this rank alone."""
+        if self._alone is None:
+            self._alone = type(self)(
+                _core.LocalStore(), 0, 1, name=f"{self._name}/{self.rank}", timeout=self._timeout,
+                device=self._device,
+            )  # fmt: skip
+        return self._alone
+
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
         """An array that the ranks of this host read in place, see hetcomm.shared_empty().
 
@@ -187,6 +206,8 @@ class Communicator(Collectives):
 
     def close(self) -> None:
         """Leaves the group; what was sent is delivered. Later calls fail."""
+        if self._alone is not None:
+            self._alone.close()
         self._core.leave()
 
     def __enter__(self) -> Self:

@@ -12,10 +12,11 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
+template <typename Refusal = Error>
 [[noreturn]] void refuse(const char* role, const std::string& expected, const std::string& got,
                          const std::string& remedy) {
-  throw Error(Code::invalid_argument, std::string(role) + ": expected " + expected + ", got " +
-                                          got + (remedy.empty() ? "" : "; " + remedy));
+  throw Refusal(Code::invalid_argument, std::string(role) + ": expected " + expected + ", got " +
+                                            got + (remedy.empty() ? "" : "; " + remedy));
 }
 
 std::string type_name(py::handle object) { return py::str(py::type::of(object).attr("__name__")); }
@@ -107,8 +108,9 @@ Array::Array(py::handle object, const char* role, bool writable, py::handle stre
         return;
       }
     }
-    refuse(role, std::string("a C-contiguous ") + (writable ? "writable " : "") + "array",
-           type_name(object) + " that is not", "pass numpy.ascontiguousarray(...)");
+    refuse<NotPacked>(role,
+                      std::string("a C-contiguous ") + (writable ? "writable " : "") + "array",
+                      type_name(object) + " that is not", "pass numpy.ascontiguousarray(...)");
   }
   if (!py::hasattr(object, "__dlpack__")) {
     refuse(role, "an array with the buffer protocol or DLPack (NumPy, CuPy, torch, ...)",
@@ -117,8 +119,8 @@ Array::Array(py::handle object, const char* role, bool writable, py::handle stre
   try {
     from_dlpack(object, writable, stream);
   } catch (py::error_already_set& error) {
-    refuse(role, "an array that can be shared by DLPack",
-           std::string("one that cannot: ") + error.what(), "");
+    refuse<NotPacked>(role, "an array that can be shared by DLPack",
+                      std::string("one that cannot: ") + error.what(), "");
   }
 }
 
@@ -219,7 +221,7 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   }
   set_type(kind_of(tensor->type), tensor->type.bits / 8, shown);
   if (!contiguous(*tensor))
-    refuse(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
+    refuse<NotPacked>(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
   if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
 }
 

@@ -8,9 +8,16 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/status.h"
 #include "core/buffer.h"
 
 namespace hetcomm {
+
+// Of an array that is not C-contiguous, not writable where that is asked for, or not shared by its
+// library. Python may be able to copy it.
+struct NotPacked : Error {
+  using Error::Error;
+};
 
 // The memory of a Python array, held for as long as this lives: of anything with the buffer
 // protocol (NumPy, array, bytearray) or with DLPack (CuPy, torch, JAX, ...). Made with the
@@ -18,8 +25,8 @@ namespace hetcomm {
 class Array {
  public:
   // `role` is what messages call it. `stream`: of a device's array, the stream that shall see its
-  // contents; none for host memory. Throws Error(invalid_argument) unless it is C-contiguous, of a
-  // known dtype and, where that is asked for, writable.
+  // contents; none for host memory. Throws NotPacked unless it is C-contiguous and, where that is
+  // asked for, writable, and Error(invalid_argument) unless it is of a known dtype.
   Array(pybind11::handle object, const char* role, bool writable, pybind11::handle stream);
   Array(const Array&) = delete;
 

@@ -28,11 +28,16 @@ Work start_collective(Communicator& communicator, Collective collective, const p
                       std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> splits) {
   std::optional<RowSplits> of_rows;
   if (splits) of_rows = {std::move(splits->first), std::move(splits->second)};
-  const ArrayCollective call(communicator, collective, input, output, op, factor, root,
-                             dlpack_stream, of_rows);
-  const auto options = options_of(will_wait, timeout, stream);
-  const py::gil_scoped_release release;
-  return holding(call.submit(communicator, options), call.input, call.output);
+  try {
+    const ArrayCollective call(communicator, collective, input, output, op, factor, root,
+                               dlpack_stream, of_rows);
+    const auto options = options_of(will_wait, timeout, stream);
+    const py::gil_scoped_release release;
+    return holding(call.submit(communicator, options), call.input, call.output);
+  } catch (const NotPacked& error) {  // of a library that nobody here can copy arrays of
+    communicator.refused(error.status());
+    throw;
+  }
 }
 
 Work start_message(Communicator& communicator, Collective direction, const py::object& object,

@@ -140,6 +140,8 @@ ArrayCollective::ArrayCollective(Communicator& communicator, Collective collecti
     this->output = same ? this->input : array_of(output, "output", true, dlpack_stream);
     spec = spec_of(communicator, collective, this->input.get(), this->output.get(), op, factor,
                    root, splits);
+  } catch (const NotPacked&) {
+    throw;
   } catch (const Error& error) {
     communicator.refused(error.status());  // the others may wait for it
     throw;

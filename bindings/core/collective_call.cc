@@ -82,10 +82,11 @@ PyObject* call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
   auto& target = *static_cast<Target*>(PyCapsule_GetPointer(capsule, nullptr));
   Communicator& communicator = target.communicator;
   const std::optional<ReduceOp> chosen = op_of(given[op]);
-  if (given[async_op] != Py_False || communicator.device() || !chosen) {
+  const auto leave_to_python = [&] {
     static PyObject* const start = PyUnicode_InternFromString("_start");
     return PyObject_VectorcallMethod(start, given, all, nullptr);
-  }
+  };
+  if (given[async_op] != Py_False || communicator.device() || !chosen) return leave_to_python();
   const double scale = PyFloat_AsDouble(given[factor]);
   const long which = PyLong_AsLong(given[collective]);
   const long at = std::clamp<long>(PyLong_AsLong(given[root]), -1, INT_MAX);  // no rank beyond
@@ -98,6 +99,8 @@ PyObject* call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
     const ArrayCollective made(communicator, static_cast<Collective>(which), given[input],
                                given[output], *chosen, scale, static_cast<int>(at), py::none());
     run(communicator, made, options);
+  } catch (const NotPacked&) {
+    return leave_to_python();
   } catch (...) {
     return raise_current();
   }
@@ -117,8 +120,8 @@ void bind(py::module_& module) {
   module.def("collective_call", &collective_call, py::arg("communicator"),
              "A function (self, collective: int, input, output, op: str, factor, root, stream, "
              "async_op, timeout) that returns `output` when the collective is over. What it does "
-             "not do, asynchronous ones and those of devices, it leaves to self._start(), which "
-             "takes the arguments that follow.");
+             "not do, asynchronous ones and those of devices or of arrays to be copied, it leaves "
+             "to self._start(), which takes the arguments that follow.");
 }
 
 const Binding binding(50, bind);

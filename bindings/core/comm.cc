@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "comm/communicator.h"
 #include "comm/process.h"
@@ -16,8 +17,20 @@ namespace py = pybind11;
 
 namespace hetcomm {
 
+namespace {
+
+// A signal that came while the operation failed goes first: who pressed Ctrl-C on all ranks is not
+// told on this one that another has ended.
+void check_outcome(const Status& status) {
+  if (status.ok()) return;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  throw Error(status);
+}
+
+}  // namespace
+
 void wait_released(const Work& work, std::optional<double> seconds) {
-  if (work.done()) return check(work.status());
+  if (work.done()) return check_outcome(work.status());
   const auto timeout = seconds ? timeout_of(Seconds(*seconds)) : work.timeout();
   for (const Deadline deadline(timeout); !work.done();) {
     {
@@ -27,7 +40,7 @@ void wait_released(const Work& work, std::optional<double> seconds) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (deadline.passed()) throw Error(work.late(timeout));
   }
-  check(work.status());
+  check_outcome(work.status());
 }
 
 namespace {
@@ -40,14 +53,17 @@ class PythonStore : public Store {
     try {
       method("set")(key, py::bytes(value));
     } catch (py::error_already_set& error) {
+      keep_interrupt(error);
       throw Error(Code::transport, text_of(error));
     }
   }
   std::string get(const std::string& key, const Deadline& deadline) override {
     py::gil_scoped_acquire gil;
     try {
+      if (interrupt_) throw *interrupt_;  // who has ended one wait wants no other
       return method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
     } catch (py::error_already_set& error) {
+      keep_interrupt(error);
       const bool late = deadline.passed() || error.matches(PyExc_TimeoutError);
       throw Error(late ? Code::timeout : Code::transport, text_of(error));
     } catch (py::cast_error&) {
@@ -56,7 +72,15 @@ class PythonStore : public Store {
     }
   }
 
+  // Throws what ended a call of its methods though it is no error, such as Ctrl-C; once.
+  void throw_interrupt() {
+    if (const auto kept = std::exchange(interrupt_, std::nullopt)) throw *kept;
+  }
+
  private:
+  void keep_interrupt(const py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) interrupt_ = error;
+  }
   py::function method(const char* name) const {
     if (auto found = py::get_override(static_cast<const Store*>(this), name)) return found;
     throw Error(Code::invalid_argument, std::string("store: expected a class with set(key, value) "
@@ -68,6 +92,8 @@ class PythonStore : public Store {
     return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
            py::str(error.value()).cast<std::string>();
   }
+
+  std::optional<py::error_already_set> interrupt_;
 };
 
 // The memory of one call, held until the operation is done.
@@ -165,6 +191,7 @@ void bind(py::module_& module) {
             check(self.order(reinterpret_cast<Stream>(stream)));
           },
           py::arg("stream"), "Has a stream of the device, and not the host, wait until done.")
+      .def_property_readonly("source", &Work::source, "Of a receive that is done, who sent.")
       .def("where", &Work::where, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "trace",
@@ -185,9 +212,14 @@ void bind(py::module_& module) {
                                            .host = std::move(host),
                                            .vendor = std::move(vendor),
                                            .device = device};
-             py::gil_scoped_release release;
-             return std::unique_ptr<Communicator, Leaving>(
-                 new Communicator(store, std::move(options)));
+             try {
+               const py::gil_scoped_release release;
+               return std::unique_ptr<Communicator, Leaving>(
+                   new Communicator(store, std::move(options)));
+             } catch (const Error&) {
+               if (auto* python = dynamic_cast<PythonStore*>(&store)) python->throw_interrupt();
+               throw;
+             }
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = 1800.0,
            py::arg("name") = "default", py::arg("executor") = nullptr, py::arg("host") = "",

@@ -56,7 +56,8 @@ def bad_input(comm: Communicator, seed: int) -> None:
     x = np.zeros((4, 4), np.float32)
     read_only = np.zeros(4)
     read_only.flags.writeable = False
-    refused(lambda: comm.all_reduce(x[:, ::2]), "C-contiguous", "ascontiguousarray")
+    refused(lambda: comm.all_reduce(memoryview(x)[::2]), "NumPy", "memoryview")
+    refused(lambda: comm.all_reduce(memoryview(x)[::2], x), "C-contiguous", "ascontiguousarray")
     refused(lambda: comm.all_reduce(x, read_only), "writable")
     refused(lambda: comm.all_reduce(x, op="mean"), '"mean"', "avg")
     refused(lambda: comm.all_reduce(x, np.zeros(16)), "one dtype", "float32", "float64")
@@ -83,7 +84,7 @@ def bad_input(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.send(x, size), "expected a rank", str(size))
     refused(lambda: comm.send(x, (comm.rank + 1) % size, tag=70_000), "65535", "70000")
     refused(lambda: comm.recv(x, -1), "None for any")
-    refused(lambda: comm.recv(np.zeros(4)[::2], 0), "C-contiguous")
+    refused(lambda: comm.recv(memoryview(np.zeros(4))[::2], 0), "C-contiguous")
     same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
 
 
@@ -92,7 +93,7 @@ def refused_by_one(comm: Communicator, seed: int) -> None:
     x = np.zeros(4)
     calls: list[tuple[str, Callable[[Communicator], object]]] = [
         ("mean", lambda group: group.all_reduce(x, op="mean")),
-        ("C-contiguous", lambda group: group.all_reduce(np.zeros((4, 2))[:, 0], x)),
+        ("C-contiguous", lambda group: group.all_reduce(memoryview(np.zeros(8))[::2], x)),
         ("first axis", lambda group: group.reduce_scatter(np.zeros(group.size + 1))),
         ("`out`", lambda group: group.all_gather([1.0])),
     ]
@@ -138,6 +139,44 @@ def interrupted(comm: Communicator, seed: int) -> None:
                 comm.barrier()
     except (KeyboardInterrupt, hetcomm.AbortedError) as error:
         print(type(error).__name__, error)
+
+
+def interrupted_while_it_fails(comm: Communicator, seed: int) -> None:
+    """As by Ctrl-C on all ranks at once, of which another has ended already: it is an interrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+        comm.abort("planted")  # long before the wait looks for signals again
+
+    if comm.rank == 0:
+        threading.Timer(0.5, interrupt).start()
+    first, failure = "nothing", hetcomm.AbortedError
+    try:
+        try:
+            comm.recv(np.empty(1), 1 - comm.rank)
+        except failure:  # in words that let no handler of a signal run before
+            first = "failure"
+            raise
+    except KeyboardInterrupt:
+        print("interrupted", first, flush=True)
+    except failure:
+        print("failed", first, flush=True)
+    os._exit(0)
+
+
+def interrupted_in_a_store(comm: Communicator, seed: int) -> None:
+    """Ctrl-C while others are waited for, in a store that is written in Python."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if comm.rank == 0:
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        try:
+            Communicator(comm._store, 0, comm.size + 1, name="more", timeout=20.0)
+        except KeyboardInterrupt:
+            print("interrupted")
+        except hetcomm.Error as error:
+            print("swallowed", error)
+    comm.barrier()
 
 
 def set_up_fails(comm: Communicator, seed: int) -> None:

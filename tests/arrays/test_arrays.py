@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import random
 import subprocess
 import sys
@@ -50,6 +51,34 @@ def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
 
 
+@pytest.mark.parametrize("program", ["roots", "strides", "sendrecv", "objects"])
+@pytest.mark.parametrize("hosts", ["aa", "abb"])
+def test_everyday_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
+    run(tmp_path, len(hosts), program, seed, hosts=hosts)
+
+
+def test_operations_of_mpi4py(tmp_path: Path, seed: int) -> None:
+    pytest.importorskip("mpi4py")
+    run(tmp_path, 2, "operations_of_mpi", seed)
+
+
+def test_strides_of_torch(tmp_path: Path, seed: int) -> None:
+    pytest.importorskip("torch")
+    run(tmp_path, 2, "strides_of_torch", seed)
+
+
+def test_a_result_that_one_rank_cannot_write(tmp_path: Path) -> None:
+    printed = run(tmp_path, 3, "refused_strides", 0)
+    assert all("told" in one for one in printed[1:]), printed
+
+
+@pytest.mark.parametrize("name", [name for name in hetcomm.__all__ if name != "__version__"])
+def test_help_shows_no_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What people print and send to others."""
+    monkeypatch.setenv("HETCOMM_PLANTED", "a secret of the environment")
+    assert "a secret of the environment" not in pydoc.render_doc(getattr(hetcomm, name))
+
+
 @pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
 def test_shared_allocations(tmp_path: Path, hosts: str, seed: int) -> None:
     printed = run(tmp_path, len(hosts), "shares", seed, hosts=hosts)
@@ -95,6 +124,14 @@ def test_interrupt(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "interrupted", 0)
     assert "KeyboardInterrupt" in printed[0]
     assert all("AbortedError rank 0 aborted the group: KeyboardInterrupt" in p for p in printed[1:])
+
+
+def test_interrupt_while_the_operation_fails(tmp_path: Path) -> None:
+    assert "interrupted nothing" in run(tmp_path, 2, "interrupted_while_it_fails", 0)[0]
+
+
+def test_interrupt_of_a_store(tmp_path: Path) -> None:
+    assert "interrupted" in run(tmp_path, 2, "interrupted_in_a_store", 0)[0]
 
 
 def test_exit_in_with(tmp_path: Path) -> None:

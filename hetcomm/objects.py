@@ -1,0 +1,208 @@
+"""Objects of Python between the ranks of a communicator, as pickles."""
+
+from __future__ import annotations
+
+import pickle
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from hetcomm import _core
+from hetcomm.collectives import TAGS, check_tag
+from hetcomm.work import Work
+
+# Added to tags, so that no message of an array is taken for one of an object.
+_SIZES, _PICKLES = TAGS, 2 * TAGS
+
+
+class Objects:
+    """What a communicator does with objects of Python, by pickles of them; see Communicator.
+
+    Reading a pickle can run any code. Every pickle is of a rank of the group: use these calls only
+    among ranks that you trust. They need a communicator on host memory, and every rank keeps its
+    turn: what cannot be pickled is an InvalidArgumentError on all ranks of a collective, which
+    names the rank. `timeout` is that of each of the few operations that such a call is made of.
+    """
+
+    _on_device: bool
+    rank: int
+    size: int
+    all_gather: Any
+    all_to_all: Any
+    broadcast: Any
+    gather: Any
+    scatter: Any
+    _message: Any
+
+    def broadcast_object(self, value: Any, root: int = 0, *, timeout: float | None = None) -> Any:
+        """The root's value, on every rank; the others' is not looked at."""
+        data = self._pickled("broadcast_object", value) if self.rank == root else _Pickled(b"")
+        size = array("q", [data.size])
+        self.broadcast(size, root=root, timeout=timeout)
+        room = data.bytes if self.rank == root else bytearray(abs(size[0]))
+        self.broadcast(room, root=root, timeout=timeout)
+        found = _loaded("broadcast_object", room, size[0], root, data.error)
+        return value if self.rank == root else found
+
+    def all_gather_object(self, value: Any, *, timeout: float | None = None) -> list[Any]:
+        """Every rank's value, in the order of ranks. Each rank sends as many bytes as the largest
+        value has."""
+        found = self._gathered("all_gather_object", value, None, timeout)
+        assert found is not None
+        return found
+
+    def gather_object(
+        self, value: Any, root: int = 0, *, timeout: float | None = None
+    ) -> list[Any] | None:
+        """The root gets every rank's value, in the order of ranks; the others None. Each rank sends
+        as many bytes as the largest value has."""
+        return self._gathered("gather_object", value, root, timeout)
+
+    def scatter_object(
+        self, values: Sequence[Any] | None, root: int = 0, *, timeout: float | None = None
+    ) -> Any:
+        """Rank r gets the r-th of the root's values, of which it gives one for each rank; what the
+        others give is not looked at."""
+        name = "scatter_object"
+        mine = [_Pickled(b"")] * self.size
+        if self.rank == root:
+            mine = self._each(name, values)
+        sizes = array("q", [one.size for one in mine])
+        self.broadcast(sizes, root=root, timeout=timeout)
+        most = max(map(abs, sizes))
+        rows = bytearray(b"".join(one.bytes.ljust(most, b"\0") for one in mine))
+        part = bytearray(most)
+        self.scatter(rows if self.rank == root else None, part, root=root, timeout=timeout)
+        return _loaded(name, part, sizes[self.rank], root, mine[0].error)
+
+    def all_to_all_object(
+        self, values: Sequence[Any], *, timeout: float | None = None
+    ) -> list[Any]:
+        """The r-th of each rank's values goes to rank r, which gets them in the order of ranks."""
+        name = "all_to_all_object"
+        mine = self._each(name, values)
+        sends = array("q", [one.size for one in mine])
+        receives = array("q", sends)
+        self.all_to_all(sends, receives, timeout=timeout)
+        parts = [abs(size) for size in receives]
+        data = bytearray(sum(parts))
+        self.all_to_all(
+            bytearray(b"".join(one.bytes for one in mine)),
+            data,
+            input_split_sizes=[abs(size) for size in sends],
+            output_split_sizes=parts,
+            timeout=timeout,
+        )
+        at, found = 0, []
+        for source, part in enumerate(parts):
+            error = mine[0].error
+            found.append(_loaded(name, data[at : at + part], receives[source], source, error))
+            at += part
+        return found
+
+    def send_object(
+        self, value: Any, to: int, *, tag: int = 0, timeout: float | None = None
+    ) -> None:
+        """Waits until `value` may be changed again; large ones wait for the receiver."""
+        data = self._pickled("send_object", value)
+        if data.error is not None:
+            raise _refusal("send_object", self.rank, data.bytes) from data.error
+        check_tag(tag)
+        self._message(
+            _core.Collective.send, array("q", [data.size]), to, _SIZES + tag, None, False, timeout
+        )
+        self._message(_core.Collective.send, data.bytes, to, _PICKLES + tag, None, False, timeout)
+
+    def recv_object(
+        self, source: int | None = None, *, tag: int = 0, timeout: float | None = None
+    ) -> Any:
+        """What `source` sends by send_object(), or whoever sends first if None."""
+        self._check_host("recv_object")
+        check_tag(tag)
+        size = array("q", [0])
+        peer = -1 if source is None else source
+        work: Work = self._message(
+            _core.Collective.recv, size, peer, _SIZES + tag, None, True, timeout
+        )
+        work.wait()
+        data = bytearray(size[0])
+        sender = work.source()
+        self._message(_core.Collective.recv, data, sender, _PICKLES + tag, None, False, timeout)
+        return _loaded("recv_object", data, size[0], sender, None)
+
+    def _gathered(
+        self, name: str, value: Any, root: int | None, timeout: float | None
+    ) -> list[Any] | None:
+        data = self._pickled(name, value)
+        sizes = array("q", bytes(8 * self.size))
+        self.all_gather(array("q", [data.size]), sizes, timeout=timeout)
+        most = max(map(abs, sizes))
+        row = bytearray(data.bytes.ljust(most, b"\0"))
+        refused = next((at for at, size in enumerate(sizes) if size < 0), None)
+        if refused is None and root is not None and root != self.rank:
+            self.gather(row, None, root=root, timeout=timeout)
+            return None
+        rows = bytearray(most * self.size)
+        if root is None or refused is not None:  # all hear of the first
+            self.all_gather(row, rows, timeout=timeout)
+        else:
+            self.gather(row, rows, root=root, timeout=timeout)
+        order = range(self.size) if refused is None else [refused]
+        return [
+            _loaded(name, rows[at * most : at * most + abs(sizes[at])], sizes[at], at, data.error)
+            for at in order
+        ]
+
+    def _each(self, name: str, values: Any) -> list[_Pickled]:
+        """The pickles of one value for each rank; if one cannot be, as many refusals."""
+        try:
+            given = list(values)
+            if len(given) != self.size:
+                raise ValueError(f"expected {self.size} values, got {len(given)}")
+        except (TypeError, ValueError) as error:
+            return [_Pickled.refused(error)] * self.size
+        made = [self._pickled(name, value) for value in given]
+        return next(([one] * self.size for one in made if one.error is not None), made)
+
+    def _pickled(self, name: str, value: Any) -> _Pickled:
+        self._check_host(name)
+        try:
+            return _Pickled(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        except Exception as error:
+            return _Pickled.refused(error)
+
+    def _check_host(self, name: str) -> None:
+        if self._on_device:
+            raise _core.InvalidArgumentError(
+                f"{name}: expected a communicator on host memory, got one on a device; make one "
+                'with device="cpu" for objects'
+            )
+
+
+class _Pickled:
+    """A value as bytes, or why it is none."""
+
+    def __init__(self, data: bytes, error: Exception | None = None) -> None:
+        self.bytes = bytearray(data)
+        self.error = error
+        # What the others are told first: negative of a refusal, which follows in words.
+        self.size = len(data) if error is None else -len(data)
+
+    @classmethod
+    def refused(cls, error: Exception) -> _Pickled:
+        return cls(f"{type(error).__name__}: {error}".encode(), error)
+
+
+def _loaded(name: str, data: bytearray, size: int, source: int, error: Exception | None) -> Any:
+    """The value of `source`; `error`: why this rank has none, if so."""
+    if size < 0:
+        raise _refusal(name, source, data[:-size]) from error
+    return pickle.loads(memoryview(data)[:size])
+
+
+def _refusal(name: str, rank: int, text: bytearray) -> Exception:
+    refused: Exception = _core.InvalidArgumentError(
+        f"{name}: expected what can be pickled; rank {rank} has none: {text.decode()}; pass plain "
+        "data on that rank"
+    )
+    return refused

@@ -1,0 +1,52 @@
+"""How reductions are named: by hetcomm's words, or by mpi4py's operations."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hetcomm import _core
+
+OPERATIONS = {name.replace("average", "avg"): op for name, op in _core.ReduceOp.__members__.items()}
+_OF_MPI = {
+    "SUM": "sum", "PROD": "product", "MIN": "min", "MAX": "max", "BAND": "band", "BOR": "bor",
+    "BXOR": "bxor",
+}  # fmt: skip
+_LOGICAL = {"LAND": "band", "LOR": "bor", "LXOR": "bxor"}  # which booleans alone have in their bits
+
+
+def name_of(op: Any, array: Any) -> str:
+    """The word for an operation on `array`: itself, or what an operation of mpi4py is here.
+
+    Raises:
+        InvalidArgumentError: there is no such operation, or not for the array's dtype.
+    """
+    if isinstance(op, str) and op in OPERATIONS:
+        return op
+    mpi = sys.modules.get("mpi4py.MPI")  # nobody has an operation of it who has not loaded it
+    shown = f'"{op}"' if isinstance(op, str) else repr(op)
+    if mpi is not None and isinstance(op, mpi.Op):
+        shown = next(
+            (
+                name
+                for name, value in vars(mpi).items()
+                if isinstance(value, mpi.Op) and value == op
+            ),
+            "one of the program's own",
+        )
+        if shown in _OF_MPI:
+            return _OF_MPI[shown]
+        if shown in _LOGICAL:
+            dtype = str(getattr(array, "dtype", "unknown")).rpartition(".")[2]
+            if dtype == "bool":
+                return _LOGICAL[shown]
+            raise _core.InvalidArgumentError(
+                f"op: expected an array of booleans for MPI.{shown}, got one of {dtype}; pass "
+                f"array != 0, or use MPI.{shown.replace('L', 'B', 1)}"
+            )
+        shown = f"MPI's {shown}"
+    words = ", ".join(f'"{name}"' for name in OPERATIONS)
+    raise _core.InvalidArgumentError(
+        f"op: expected one of {words}, or of mpi4py's {', '.join([*_OF_MPI, *_LOGICAL])}; "
+        f"got {shown}"
+    )

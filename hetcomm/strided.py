@@ -1,0 +1,68 @@
+"""Arrays in host memory that are not C-contiguous: they travel as copies that are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetcomm import _core, arrays
+from hetcomm.arrays import Array
+
+Store = Callable[[], None]
+
+
+def packed(array: Array, out: Array) -> tuple[Array, Array, Store | None]:
+    """Both as C-contiguous memory, itself or a copy, and what stores the result in `out` after the
+    call, if that is needed. Arrays of no known library stay as they are.
+
+    Raises:
+        InvalidArgumentError: `out` cannot be written to.
+    """
+    given = array if is_packed(array) else _copy(array)
+    if out is array and given is not array:
+        _check_writable(out)
+        return given, given, lambda: _store(out, given)
+    if is_packed(out):
+        return given, out, None
+    _check_writable(out)
+    result = arrays.empty(out, arrays.shape(out))
+    return given, result, lambda: _store(out, result)
+
+
+def is_packed(array: Array) -> bool:
+    """Whether it is as it travels; also of None, and of arrays of no known library."""
+    if hasattr(array, "is_contiguous"):  # torch, whose memory may also be of the negated numbers
+        return bool(array.is_contiguous() and not array.is_conj() and not array.is_neg())
+    return bool(getattr(getattr(array, "flags", None), "c_contiguous", True))
+
+
+def _copy(array: Array) -> Array:
+    copied = arrays.empty(array, arrays.shape(array))
+    _store(copied, array)
+    return copied
+
+
+def _store(target: Array, source: Array) -> None:
+    if hasattr(target, "copy_"):
+        target.copy_(source)
+    else:
+        target[...] = source
+
+
+def _check_writable(array: Array) -> None:
+    flags: Any = getattr(array, "flags", None)
+    if flags is not None and not flags.writeable:
+        raise _core.InvalidArgumentError(
+            "output: expected a writable array, got one that is not; pass a copy"
+        )
+    steps = array.stride() if hasattr(array, "stride") else array.strides
+    last = 0  # how far the dimensions so far reach
+    for step, size in sorted(zip(map(abs, steps), arrays.shape(array), strict=True)):
+        if size <= 1:
+            continue
+        if step <= last:
+            raise _core.InvalidArgumentError(
+                "output: expected an array whose elements have memory of their own, got one of "
+                f"shape {arrays.shape(array)} and strides {tuple(steps)}; pass a copy"
+            )
+        last += step * (size - 1)
