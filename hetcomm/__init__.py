@@ -38,9 +38,11 @@ _HOMES = {
     "register_buffer": "hetcomm.backend",
     "deregister_buffer": "hetcomm.backend",
     "trace": "hetcomm.backend",
+    "ProcessGroupHetcomm": "hetcomm.backend",
 }
 
-__all__ = ["__version__", *_HOMES]
+# Without what needs torch, for `from hetcomm import *` where there is none.
+__all__ = ["__version__", *(name for name in _HOMES if name != "ProcessGroupHetcomm")]
 
 if "torch" in sys.modules or not _autoload.installed():
     _autoload.register()

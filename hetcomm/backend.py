@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import hetcomm._core as _core
-from hetcomm import _attempts
+from hetcomm import _attempts, _autoload
 
 
 def create(options: Any, backend_options: Any) -> Any:
@@ -24,37 +24,64 @@ def create(options: Any, backend_options: Any) -> Any:
             say nothing that the caller's timeout does not.
 
     Raises:
-        hetcomm.InvalidArgumentError: the options are of another backend.
+        hetcomm.InvalidArgumentError: the options are of another backend, or HETCOMM_DEFAULT names
+            no device.
         hetcomm.VendorError: hetcomm was installed without torch, or against another torch.
         hetcomm.Error: a rank cannot take part; on every rank.
     """
-    try:
-        from hetcomm import _torch
-    except ImportError as error:
-        import torch
-
-        raise _core.VendorError(
-            f"hetcomm._torch cannot be loaded with torch {torch.__version__}: {error}; expected "
-            "hetcomm built against the installed torch; reinstall it with "
-            "`pip install --no-build-isolation hetcomm` after torch"
-        ) from error
-
+    native = _torch_module()
+    _check_default()
     timeout = options.timeout
     _check_options(backend_options, timeout)
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
-    vendor, device = _detect()
+    if not isinstance(timeout, timedelta):
+        timeout = timedelta(seconds=float(timeout))
     store = _attempts.fresh(
-        options.store, options.group_rank, options.group_size, seconds, options.group_id
-    )
-    return _torch.create_backend(
-        store,
+        options.store,
         options.group_rank,
         options.group_size,
-        seconds,
+        timeout.total_seconds(),
         options.group_id,
-        vendor,
-        device,
     )
+    return native.ProcessGroupHetcomm(
+        store, options.group_rank, options.group_size, timeout, name=options.group_id
+    )
+
+
+def _check_default() -> None:
+    from torch.distributed import Backend
+
+    try:
+        _autoload.default_devices(Backend.backend_capability["hetcomm"])
+    except ValueError as error:
+        raise _core.InvalidArgumentError(str(error)) from None
+
+
+def place(device: Any) -> tuple[str, int]:
+    """The vendor of a torch.device, and its index among the vendor's, -1 if it names none; of None
+    what _detect() finds.
+
+    Raises:
+        hetcomm.InvalidArgumentError: it is no device, or of a type that hetcomm does not know.
+    """
+    import torch
+
+    if device is None:
+        return _detect()
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise _core.InvalidArgumentError(
+            f"device: expected a torch.device, or None; got {device!r} ({error})"
+        ) from None
+    if chosen.type == "cpu":
+        return "cpu", -1
+    if chosen.type != "cuda":
+        raise _core.InvalidArgumentError(
+            f'device: expected one of type "cpu" or "cuda"; got {chosen}; or leave it out, and '
+            "name the vendor in HETCOMM_VENDOR"
+        )
+    index = _current() if chosen.index is None else chosen.index
+    return "amd" if torch.version.hip else "nvidia", index
 
 
 def _detect() -> tuple[str, int]:
@@ -65,17 +92,26 @@ def _detect() -> tuple[str, int]:
     than the first.
     """
     import torch
-    from torch.distributed import distributed_c10d as dist
 
     on_device = torch.cuda.is_available() and _served() != {"cpu"}
     found = ("amd" if torch.version.hip else "nvidia") if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
-    if vendor != found or not on_device or os.environ.get("HETCOMM_DEVICE"):
+    if vendor != found or not on_device:
         return vendor, -1
+    return vendor, _current()
+
+
+def _current() -> int:
+    """The index of the device on which torch works in this process, as _detect() has it."""
+    import torch
+    from torch.distributed import distributed_c10d as dist
+
+    if not torch.cuda.is_available() or os.environ.get("HETCOMM_DEVICE"):
+        return -1
     bound = dist._get_default_group().bound_device_id if dist.is_initialized() else None
     if bound is not None:  # the device_id with which the default group was made
-        return vendor, bound.index
-    return vendor, torch.cuda.current_device() or -1
+        return int(bound.index)
+    return torch.cuda.current_device() or -1
 
 
 def _check_options(given: Any, timeout: Any) -> None:
@@ -161,9 +197,28 @@ def trace(group: Any = None, device: str = "cpu") -> Iterator[list[_core.Trace]]
         traces += _core.traces_of(_torch_module().end_trace(backend))
 
 
-def _torch_module() -> Any:
-    from hetcomm import _torch
+def __getattr__(name: str) -> Any:
+    if name == "ProcessGroupHetcomm":  # needs torch, which nothing else here loads before its use
+        return _torch_module().ProcessGroupHetcomm
+    raise AttributeError(f"module 'hetcomm.backend' has no attribute {name!r}")
 
+
+def _torch_module() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise _core.VendorError(
+            f"expected torch, got {error}; install torch first, then hetcomm with "
+            "`pip install --no-build-isolation hetcomm`"
+        ) from error
+    try:
+        from hetcomm import _torch
+    except ImportError as error:
+        raise _core.VendorError(
+            f"hetcomm._torch cannot be loaded with torch {torch.__version__}: {error}; expected "
+            "hetcomm built against the installed torch; reinstall it with "
+            "`pip install --no-build-isolation hetcomm` after torch"
+        ) from error
     return _torch
 
 

@@ -42,7 +42,13 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.timeout = timeout;
   options.vendor = vendor;
   options.device = device;
-  communicator_ = std::make_unique<Communicator>(torch_store, std::move(options));
+  try {
+    communicator_ = std::make_unique<Communicator>(torch_store, std::move(options));
+  } catch (const Error&) {
+    torch_store.throw_interrupt();
+    throw;
+  }
+  reference_ = std::make_shared<GroupReference>(communicator_.get());
   const RankInfo& info = communicator_->topology().rank(rank);
   home_ = std::make_shared<const Home>(communicator_->device(), rank, info.vendor, info.host_name);
 }
@@ -54,6 +60,7 @@ TorchBackend::~TorchBackend() { release_resources(); }
 void TorchBackend::release_resources() {
   std::optional<pybind11::gil_scoped_release> release;
   if (Py_IsInitialized() && PyGILState_Check()) release.emplace();
+  if (reference_) reference_->forget();
   communicator_.reset();
   store_.reset();
   asked_.reset();
@@ -84,18 +91,19 @@ TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, con
   hetcomm::Work work = submit(call, options);
   if (call.timing) observer_->watch(work, call.timing, call.type, sequence);
   if (streamed) {
-    return batched(
-        c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_, sequence));
+    return batched(c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_,
+                                                     sequence, reference_));
   }
-  return batched(c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_, sequence));
+  return batched(c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_, sequence,
+                                                reference_));
 }
 
 TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
-  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
+  if (!tensors.empty() && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   return run("all_reduce", c10d::OpType::ALLREDUCE, Collective::all_reduce, options,
              [&](Call& call) {
-               call.in_place(tensors);
+               call.in_place_combined(tensors, options.reduceOp);
                call.reduce_by(options.reduceOp);
              });
 }
@@ -103,7 +111,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
 TorchBackend::WorkPointer TorchBackend::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
   return run("broadcast", c10d::OpType::BROADCAST, Collective::broadcast, options, [&](Call& call) {
-    call.in_place(tensors);
+    call.in_place_as_one(tensors, options.rootTensor);
     call.rooted(options.rootRank);
   });
 }
@@ -121,6 +129,7 @@ TorchBackend::WorkPointer TorchBackend::allgather(std::vector<Tensors>& outputs,
                                                   const c10d::AllgatherOptions& options) {
   return run("all_gather", c10d::OpType::ALLGATHER, Collective::all_gather, options,
              [&](Call& call) {
+               if (inputs.size() > 1) return call.gather_several(inputs, outputs);
                call.read_part(only(inputs, call.operation));
                call.write_list(outputs);
              });

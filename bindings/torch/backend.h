@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "torch/call.h"
+#include "torch/interrupt.h"
 #include "torch/observer.h"
 #include "torch/options.h"
 #include "torch/work.h"
@@ -171,6 +172,7 @@ class TorchBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store_;
   const std::string name_, vendor_;
   std::unique_ptr<Communicator> communicator_;
+  std::shared_ptr<GroupReference> reference_;
   std::shared_ptr<const Home> home_;
   std::atomic<uint64_t> sequence_{0};
   uint32_t monitored_ = 0;  // barriers so far

@@ -12,6 +12,26 @@ namespace {
 
 using PreMulSum = c10d::NCCLPreMulSumSupplement;
 
+// A factor in a tensor is read here and now: all ranks compare it before they begin.
+double factor(const c10d::ReduceOp& op, const char* operation) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
+  const auto* given = dynamic_cast<const PreMulSum*>(op.supplement_.get());
+  if (given == nullptr) {
+    throw Error(Code::invalid_argument, std::string(operation) +
+                                            ": expected PREMUL_SUM with a factor; make it with "
+                                            "torch.distributed._make_nccl_premul_sum(factor)");
+  }
+  if (!given->tensor_factor.defined()) return given->double_factor;
+  if (given->tensor_factor.is_complex()) {
+    throw Error(Code::invalid_argument,
+                std::string(operation) + ": expected a real factor of PREMUL_SUM, got a " +
+                    describe(given->tensor_factor) + "; multiply the tensors before a SUM");
+  }
+  return given->tensor_factor.item<double>();
+}
+
+}  // namespace
+
 ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
@@ -41,26 +61,6 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation) {
                   "operation " +
                   std::to_string(static_cast<int>(op.op_)));
 }
-
-// A factor in a tensor is read here and now: all ranks compare it before they begin.
-double factor(const c10d::ReduceOp& op, const char* operation) {
-  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
-  const auto* given = dynamic_cast<const PreMulSum*>(op.supplement_.get());
-  if (given == nullptr) {
-    throw Error(Code::invalid_argument, std::string(operation) +
-                                            ": expected PREMUL_SUM with a factor; make it with "
-                                            "torch.distributed._make_nccl_premul_sum(factor)");
-  }
-  if (!given->tensor_factor.defined()) return given->double_factor;
-  if (given->tensor_factor.is_complex()) {
-    throw Error(Code::invalid_argument,
-                std::string(operation) + ": expected a real factor of PREMUL_SUM, got a " +
-                    describe(given->tensor_factor) + "; multiply the tensors before a SUM");
-  }
-  return given->tensor_factor.item<double>();
-}
-
-}  // namespace
 
 const char* Call::title() const {
   if (!at::hasCallbacks()) return nullptr;

@@ -14,6 +14,9 @@
 
 namespace hetcomm {
 
+// Throws Error(invalid_argument) for one that hetcomm has not.
+ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation);
+
 // One operation as torch asks for it, on its way to the communicator: checks tensors, lays lists
 // out as one buffer, and keeps what must live until the end. Belongs to one thread. All functions
 // throw Error(invalid_argument).
@@ -52,6 +55,13 @@ struct Call {
 
   // The only tensor, replaced by the result.
   void in_place(const Tensors& tensors);
+  // Several tensors of one dtype and shape, as c10d allows for ranks with several devices:
+  // combined by the operation before it, all replaced by the result;
+  void in_place_combined(const Tensors& tensors, const c10d::ReduceOp& op);
+  // the one of this index takes part, all are replaced by the result;
+  void in_place_as_one(const Tensors& tensors, int64_t index);
+  // every rank's inputs, in the order of ranks, in each of the lists of outputs.
+  void gather_several(const Tensors& parts, const std::vector<Tensors>& lists);
   // Tensors of one dtype as if they were one, replaced by the result.
   void in_place_together(const Tensors& tensors);
   void read(const at::Tensor& tensor);
@@ -73,6 +83,7 @@ struct Call {
   const Tensors* only_list(const std::vector<Tensors>& lists, const char* what) const;
 
   void check_list(const Tensors& list);
+  void check_alike(const Tensors& tensors);
   at::Device memory() const;  // that the operation works on
   // What stands for the tensor there, row-major.
   at::Tensor inside(const at::Tensor& tensor, bool with_contents) const;

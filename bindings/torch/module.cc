@@ -15,6 +15,21 @@ hetcomm::TorchBackend& ours(c10d::Backend& backend) {
   TORCH_CHECK_VALUE(false, "expected a group of hetcomm; got one of ", backend.getBackendName());
 }
 
+c10::intrusive_ptr<hetcomm::TorchBackend> made(const c10::intrusive_ptr<c10d::Store>& store,
+                                               int rank, int size, const py::object& timeout,
+                                               const py::object& device, const std::string& name) {
+  // In Python, where the longest timedelta does not overflow.
+  const hetcomm::Seconds seconds(timeout.attr("total_seconds")().cast<double>());
+  const auto [vendor, index] = py::module_::import("hetcomm.backend")
+                                   .attr("place")(device)
+                                   .cast<std::pair<std::string, int>>();
+  const py::gil_scoped_release release;
+  return hetcomm::with_python_errors([&] {
+    return c10::make_intrusive<hetcomm::TorchBackend>(
+        store, rank, size, hetcomm::timeout_of(seconds), name, vendor, index);
+  });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_torch, module) {
@@ -29,7 +44,23 @@ PYBIND11_MODULE(_torch, module) {
           },
           py::arg("memo"));
   py::class_<hetcomm::TorchBackend, c10d::Backend, c10::intrusive_ptr<hetcomm::TorchBackend>>(
-      module, "TorchBackend", "A c10d Backend over a communicator.")
+      module, "ProcessGroupHetcomm", "A c10d Backend over a communicator of its own.")
+      .def(py::init(&made), py::arg("store"), py::arg("rank"), py::arg("size"),
+           py::arg("timeout") = std::chrono::seconds(std::chrono::minutes(30)), py::kw_only(),
+           py::arg("device") = py::none(), py::arg("name") = "default",
+           R"(Joins; blocks until all ranks have come.
+
+For tools that build process groups by hand, see docs/torch.md.
+
+Args:
+    store: of torch; each group needs keys of its own, as by torch.distributed.PrefixStore.
+    timeout: a timedelta, for the set-up, and for operations that have none of their own.
+    device: a torch.device, whose tensors the group takes; None: what
+        init_process_group("hetcomm") would serve.
+    name: for messages.
+
+Raises:
+    hetcomm.Error: a rank cannot take part; on every rank.)")
       .def(
           "perform_nocolor_split", [](hetcomm::TorchBackend&, const py::object&) {},
           py::arg("device"),
@@ -47,20 +78,6 @@ PYBIND11_MODULE(_torch, module) {
             return self.direct_calls();
           },
           "How many collectives read shared allocations in place.");
-  module.def(
-      "create_backend",
-      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout,
-         const std::string& name, const std::string& vendor, int device) {
-        py::gil_scoped_release release;
-        return hetcomm::with_python_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-          return c10::make_intrusive<hetcomm::TorchBackend>(
-              store, rank, size, hetcomm::timeout_of(hetcomm::Seconds(timeout)), name, vendor,
-              device);
-        });
-      },
-      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
-      py::arg("vendor"), py::arg("device"),
-      "A c10d Backend over a new communicator; timeout in seconds.");
   module.def(
       "finish_callbacks", [] { hetcomm::finish_callbacks(std::chrono::seconds(5)); },
       py::call_guard<py::gil_scoped_release>(),

@@ -28,7 +28,10 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   const std::string within = " in " + std::to_string(timeout.count()) + " ms";
   const Deadline deadline(timeout_of(timeout));
   const auto heard = [&](int from) {
-    if (!communicator_->await_message(from, tag, deadline)) return false;
+    const bool came = wait_interruptibly(
+        [&](auto time) { return communicator_->await_message(from, tag, Deadline(time)); },
+        deadline.left(), *reference_, [] { return std::string("monitored_barrier"); });
+    if (!came) return false;
     int8_t word = 0;
     check(communicator_->recv(&word, Dtype::int8, 1, from, tag, {}).wait());
     return true;

@@ -83,7 +83,10 @@ void TorchBackend::waitForPendingWorks() {
   with_python_errors([&] {
     const auto bound = communicator_->timeout() + std::chrono::seconds(5);
     const Deadline deadline(bound);
-    if (communicator_->wait_until_idle(deadline) && observer_->wait(deadline)) return;
+    const bool idle = wait_interruptibly(
+        [&](auto time) { return communicator_->wait_until_idle(Deadline(time)); }, bound,
+        *reference_, [] { return std::string("the group's pending operations"); });
+    if (idle && observer_->wait(deadline)) return;
     throw Error(Code::timeout, "operations of the group are still under way after " +
                                    format_seconds(bound) +
                                    "; see that all ranks make the same calls");

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "torch/backend.h"
 #include "torch/tensors.h"
 
@@ -28,22 +30,30 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = tensors.at(0);
   const auto check = [&] {
-    if (tensors.size() == 1 && tensor.layout() == at::kSparse && tensor.device().is_cpu() &&
+    const auto fits = [&](const at::Tensor& one) {
+      return one.layout() == at::kSparse && one.device().is_cpu() &&
+             one.scalar_type() == tensor.scalar_type() && one.sizes() == tensor.sizes();
+    };
+    if (std::all_of(tensors.begin(), tensors.end(), fits) &&
         options.reduceOp.op_ == c10d::ReduceOp::SUM) {
       return;
     }
-    throw Error(
-        Code::invalid_argument,
-        "all_reduce of a sparse tensor: expected one COO tensor in host memory and SUM, got " +
-            std::string(tensor.layout() == at::kSparse && tensor.device().is_cpu()
-                            ? "another operation or several tensors"
-                            : "a tensor on " + tensor.device().str() + " of layout " +
-                                  std::string(c10::str(tensor.layout()))) +
-            "; call to_dense() first");
+    throw Error(Code::invalid_argument,
+                "all_reduce of sparse tensors: expected SUM, and COO tensors of one dtype and "
+                "shape in host "
+                "memory, got " +
+                    std::string(std::all_of(tensors.begin(), tensors.end(), fits)
+                                    ? "another operation"
+                                    : "unlike ones, the first of layout " +
+                                          std::string(c10::str(tensor.layout())) + " on " +
+                                          tensor.device().str()) +
+                    "; call to_dense() first");
   };
   with_python_errors([&] { telling(check); });
   const at::NoGradGuard no_grad;
-  const at::Tensor mine = tensor.coalesce();
+  at::Tensor sum = tensor;
+  for (size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i];
+  const at::Tensor mine = sum.coalesce();
   at::Tensor own = layout(mine);
   at::Tensor layouts = at::empty({size_, own.numel()}, own.options());
   c10d::AllgatherOptions gathering;
@@ -78,7 +88,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
         const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
         call.read_part(row);
         call.write_all(rows);
-        call.results({tensor}, [=] {
+        call.results(tensors, [=] {
           Tensors all_indices, all_values;
           for (int64_t rank = 0; rank < rows.size(0); ++rank) {
             const int64_t count = entries[rank].item<int64_t>();
@@ -92,9 +102,10 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
             all_values.push_back(
                 part(most * index_bytes, count * value_bytes, values.scalar_type()).view(shape));
           }
-          tensor.copy_(
-              at::sparse_coo_tensor(at::cat(all_indices, 1), at::cat(all_values), tensor.sizes())
-                  .coalesce());
+          const at::Tensor total =
+              at::sparse_coo_tensor(at::cat(all_indices, 1), at::cat(all_values), mine.sizes())
+                  .coalesce();
+          for (const at::Tensor& each : tensors) each.copy_(total);
         });
       });
 }

@@ -1,11 +1,17 @@
 #include "torch/store.h"
 
 #include <algorithm>
-#include <climits>
 
 #include "base/status.h"
+#include "torch/interrupt.h"
 
 namespace hetcomm {
+namespace {
+
+// Between two looks for signals; each costs the store a question of every rank that waits.
+constexpr std::chrono::milliseconds kStoreLook(500);
+
+}  // namespace
 
 void TorchStore::set(const std::string& key, const std::string& value) {
   try {
@@ -16,11 +22,30 @@ void TorchStore::set(const std::string& key, const std::string& value) {
   }
 }
 
-std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
+// A store that is gone fails sooner.
+bool TorchStore::wait(const std::string& key, std::chrono::milliseconds time) {
+  const Deadline deadline(time);
   try {
-    // Torch's stores count milliseconds in an int.
-    store_->wait({key}, std::min(deadline.left_ms() + std::chrono::milliseconds(1),
-                                 std::chrono::milliseconds(INT_MAX)));
+    store_->wait({key}, time + std::chrono::milliseconds(1));
+    return true;
+  } catch (const std::exception&) {
+    if (!deadline.passed()) throw;
+    return false;
+  }
+}
+
+std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
+  GroupReference none(nullptr);  // the others hear of it by set-up
+  try {
+    while (!interrupt_ && !wait(key, std::min(deadline.left_ms(), kStoreLook))) {
+      try {
+        handle_signals(none, [] { return std::string(); });
+      } catch (const std::exception&) {
+        interrupt_ = std::current_exception();
+      }
+      if (deadline.passed()) throw Error(Code::timeout, "nobody has set it");
+    }
+    throw_interrupt();
     const std::vector<uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {

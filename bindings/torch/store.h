@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <exception>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/store.h"
@@ -12,10 +14,19 @@ class TorchStore : public Store {
   explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
   void set(const std::string& key, const std::string& value) override;
+  // Ctrl-C ends it on the main thread, and so every later one.
   std::string get(const std::string& key, const Deadline& deadline) override;
+  // What a signal's handler raised while a value was waited for, if so.
+  void throw_interrupt() const {
+    if (interrupt_) std::rethrow_exception(interrupt_);
+  }
 
  private:
+  // False if that takes longer.
+  bool wait(const std::string& key, std::chrono::milliseconds time);
+
   c10::intrusive_ptr<c10d::Store> store_;
+  std::exception_ptr interrupt_;
 };
 
 }  // namespace hetcomm

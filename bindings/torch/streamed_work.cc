@@ -8,11 +8,13 @@
 
 namespace hetcomm {
 
-StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence)
+StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
+                           std::shared_ptr<GroupReference> group)
     : c10d::Work(rank, call.type, call.title(), call.shown()),
       work_(std::move(work)),
       sequence_(sequence),
       timing_(std::move(call.timing)),
+      group_(std::move(group)),
       home_(std::move(call.home)),
       outputs_(std::move(call.outputs)) {
   call.keep.insert(call.keep.end(), outputs_.begin(), outputs_.end());
@@ -47,7 +49,7 @@ std::exception_ptr StreamedWork::exception() const {
 
 bool StreamedWork::wait(std::chrono::milliseconds timeout) {
   if (timeout != kNoTimeout) {
-    const Status waited = work_.wait(timeout_of(timeout));
+    const Status waited = wait_for(work_, timeout, *group_);
     if (!waited.ok()) throw_python(waited);
   }
   if (work_.done() && !work_.status().ok()) throw_python(work_.status());

@@ -7,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "torch/call.h"
+#include "torch/interrupt.h"
 
 namespace hetcomm {
 
@@ -16,7 +17,8 @@ namespace hetcomm {
 class StreamedWork : public c10d::Work {
  public:
   // What remains to do after the operation (call.finish) is queued at once, on the home's stream.
-  StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence);
+  StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
+               std::shared_ptr<GroupReference> group);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -36,6 +38,7 @@ class StreamedWork : public c10d::Work {
   hetcomm::Work work_;
   uint64_t sequence_;
   std::shared_ptr<const Timing> timing_;
+  std::shared_ptr<GroupReference> group_;
   std::shared_ptr<const Home> home_;
   std::vector<at::Tensor> outputs_, kept_;
   std::optional<c10::Event> finished_;  // that what remained is done

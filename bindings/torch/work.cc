@@ -79,11 +79,13 @@ const Status& TorchWork::Shared::complete(const Status& status) {
   return outcome;
 }
 
-TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence)
+TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
+                     std::shared_ptr<GroupReference> group)
     : c10d::Work(rank, call.type, call.title(), call.shown()),
       work_(std::move(work)),
       sequence_(sequence),
-      timing_(std::move(call.timing)) {
+      timing_(std::move(call.timing)),
+      group_(std::move(group)) {
   shared_ = std::make_shared<Shared>();
   work_.hold(std::make_shared<Call::Tensors>(std::move(call.keep)));
   shared_->outputs = std::move(call.outputs);
@@ -109,8 +111,19 @@ std::exception_ptr TorchWork::exception() const {
   return python_exception(shared_->outcome);
 }
 
+Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
+                GroupReference& group) {
+  const auto bound = timeout == kNoTimeout ? work.timeout() : timeout_of(timeout);
+  const auto what = [&] { return work.describe(); };
+  const bool done =
+      wait_interruptibly([&](auto time) { return work.done_within(time); }, bound, group, what);
+  const Status status = done ? work.status() : work.late(bound);
+  if (!status.ok()) handle_signals(group, what);
+  return status;
+}
+
 bool TorchWork::wait(std::chrono::milliseconds timeout) {
-  const Status waited = timeout == kNoTimeout ? work_.wait() : work_.wait(timeout_of(timeout));
+  const Status waited = wait_for(work_, timeout, *group_);
   const Status status = work_.done() ? shared_->complete(work_.status()) : waited;
   if (work_.done()) complete_future();
   if (!status.ok()) throw_python(status);

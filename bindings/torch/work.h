@@ -7,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "torch/call.h"
+#include "torch/interrupt.h"
 
 namespace hetcomm {
 
@@ -16,12 +17,14 @@ class TorchWork : public c10d::Work {
  public:
   // What remains to do after the operation (call.finish) is done once after success, before anybody
   // sees it complete.
-  TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence);
+  TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
+            std::shared_ptr<GroupReference> group);
   ~TorchWork() override;
 
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
+  // On the main thread Ctrl-C ends the wait, see handle_signals().
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   void abort() override;
@@ -51,8 +54,14 @@ class TorchWork : public c10d::Work {
   hetcomm::Work work_;
   uint64_t sequence_;
   std::shared_ptr<const Timing> timing_;
+  std::shared_ptr<GroupReference> group_;
   std::shared_ptr<Shared> shared_;
 };
+
+// Waits for `work`, at most `timeout`, or without one until the operation has surely given up.
+// Throws what a signal's handler raises, also where the operation failed while the signal came.
+Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
+                GroupReference& group);
 
 // A single operation cannot be aborted; throws.
 [[noreturn]] void refuse_abort();

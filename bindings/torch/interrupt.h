@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "comm/communicator.h"
+
+namespace hetcomm {
+
+// A group as its operations know it, which may outlive it. Thread-safe.
+class GroupReference {
+ public:
+  explicit GroupReference(Communicator* communicator) : communicator_(communicator) {}
+  void abort(const std::string& reason);  // nothing once the group is gone
+  void forget();                          // before the group goes
+
+ private:
+  std::mutex mutex_;
+  Communicator* communicator_;
+};
+
+// Calls Python's handlers of the signals that have come. Python calls them on the main thread only;
+// elsewhere this does nothing. Throws what a handler raises. KeyboardInterrupt, SystemExit and the
+// like abort the group, so that the other ranks hear of them; `what` is what was waited for.
+void handle_signals(GroupReference& group, const std::function<std::string()>& what);
+
+// `done_within(time)` waits at most so long and returns whether its operation is over. Waits by it
+// for `timeout` in all, and calls handle_signals() in between; whether the operation is over.
+bool wait_interruptibly(const std::function<bool(std::chrono::nanoseconds)>& done_within,
+                        std::chrono::nanoseconds timeout, GroupReference& group,
+                        const std::function<std::string()>& what);
+
+}  // namespace hetcomm

@@ -1,0 +1,121 @@
+"""Process groups that a program builds itself, without init_process_group(), as torchft does."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Job, values
+
+import hetcomm
+
+CPU = torch.device("cpu")
+BOUND = timedelta(seconds=60)
+
+
+def built(store: dist.Store, rank: int, size: int) -> tuple[dist.ProcessGroup, dist.Backend]:
+    """What docs/torch.md shows."""
+    backend = hetcomm.ProcessGroupHetcomm(store, rank, size, BOUND, device=CPU)
+    group = dist.ProcessGroup(store, rank, size)
+    group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    group._register_backend(CPU, dist.ProcessGroup.BackendType.CUSTOM, backend)
+    return group, backend
+
+
+def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
+    data = torch.full((1000,), rank + 1.0)
+    group.allreduce([data]).wait()
+    assert (data == sum(range(1, size + 1))).all()
+    group.broadcast(data.fill_(rank), 1).wait()
+    assert (data == 1).all()
+    gathered = [torch.zeros(2) for _ in range(size)]
+    group.allgather([gathered], [torch.full((2,), float(rank))]).wait()
+    assert [one[0].item() for one in gathered] == list(range(size))
+    if rank == 0:
+        group.send([torch.ones(3)], 1, 7).wait()
+    elif rank == 1:
+        received = torch.zeros(3)
+        group.recv([received], 0, 7).wait()
+        assert received.tolist() == [1, 1, 1]
+    group.barrier().wait()
+
+
+def by_hand(rank: int, size: int, path: str) -> None:
+    """Several after one another in one store; all but the last end by abort, as after a failure."""
+    assert not dist.is_initialized()
+    store = dist.FileStore(path, size)
+    for attempt in range(3):
+        group, backend = built(dist.PrefixStore(f"attempt/{attempt}", store), rank, size)
+        assert type(backend) is hetcomm.ProcessGroupHetcomm
+        assert (backend.rank(), backend.size(), backend.name()) == (rank, size, "hetcomm")
+        assert group._get_backend(CPU) is backend
+        check(group, rank, size)
+        pending = group.recv([torch.zeros(3)], (rank + 1) % size, 0)  # which nobody sends
+        backend.abort()
+        with pytest.raises(hetcomm.AbortedError):
+            pending.wait()
+        with pytest.raises(hetcomm.AbortedError):
+            group.barrier().wait()
+    group, backend = built(dist.PrefixStore("last", store), rank, size)
+    check(group, rank, size)
+    backend.shutdown()
+
+
+def _main(rank: int, size: int, path: str) -> None:
+    by_hand(rank, size, path)
+
+
+def test_groups_by_hand(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [
+        spawn.Process(target=_main, args=(rank, 2, str(tmp_path / "store"))) for rank in range(2)
+    ]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join(120)
+        if one.exitcode is None:
+            one.kill()
+    assert [one.exitcode for one in ranks] == [0, 0]
+
+
+def in_ddp(rank: int, size: int) -> None:
+    """A model over a group by hand; the default group is gloo's."""
+    store = dist.PrefixStore("by hand", dist.distributed_c10d._get_default_store())
+    group, _ = built(store, rank, size)
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2), process_group=group)
+    model(torch.full((3, 4), float(rank))).sum().backward()
+    mean = 3 * sum(range(size)) / size
+    gradient = model.module.weight.grad
+    assert gradient is not None and torch.equal(gradient, torch.full((2, 4), mean))
+
+
+def test_a_model_over_a_group_by_hand(job: Callable[..., Job]) -> None:
+    values(job("aa", backend="gloo"), in_ddp)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"rank": 3}, "rank"),
+        ({"device": "meta"}, 'type "cpu" or "cuda"; got meta'),
+        ({"device": "gpu"}, "expected a torch.device, or None"),
+    ],
+)
+def test_what_cannot_be_built(arguments: dict[str, Any], words: str) -> None:
+    given = {"store": dist.HashStore(), "rank": 0, "size": 1, **arguments}
+    with pytest.raises(hetcomm.InvalidArgumentError, match=words):
+        hetcomm.ProcessGroupHetcomm(**given)
+
+
+def test_one_rank_and_the_longest_timeout() -> None:
+    backend = hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, timedelta.max, name="alone")
+    backend.allreduce([torch.ones(2)]).wait()
+    backend.shutdown()
