@@ -62,7 +62,8 @@ def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
             good, dist._make_nccl_premul_sum(torch.tensor([1j]))
         ),
         "no tensor": lambda: backend.allreduce([]),
-        "two tensors": lambda: backend.allreduce([good, good]),
+        "two tensors": lambda: backend.reduce([good, good], _rooted(dist.ReduceOptions, 0)),
+        "tensors of unlike shapes": lambda: backend.allreduce([good, torch.ones(5)]),
         "list too short": lambda: dist.all_gather(list_of(size - 1), good),
         "list too long": lambda: dist.all_gather(list_of(size + 1), good),
         "list of another dtype": lambda: backend.allgather([list_of(size, torch.int32)], [good]),
