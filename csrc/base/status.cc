@@ -1,6 +1,15 @@
 #include "base/status.h"
 
+#include <new>
+
 namespace hetcomm {
+namespace {
+
+// Made while there is memory.
+const Status kNoMemory(Code::aborted,
+                       "this process has no memory left; free some, or use smaller tensors");
+
+}  // namespace
 
 const char* name(Code code) {
   switch (code) {
@@ -20,6 +29,16 @@ const char* name(Code code) {
       return "peer failed";
   }
   return "unknown";
+}
+
+Status status_of(const std::exception& error) noexcept {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->status();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return kNoMemory;
+  try {
+    return Status(Code::aborted, error.what());
+  } catch (const std::exception&) {
+    return kNoMemory;
+  }
 }
 
 std::string Status::text() const {

@@ -51,6 +51,9 @@ class Error : public std::runtime_error {
   Status status_;
 };
 
+// What an exception says, for threads and callbacks that none may leave.
+Status status_of(const std::exception& error) noexcept;
+
 inline void check(const Status& status) {
   if (!status.ok()) throw Error(status);
 }

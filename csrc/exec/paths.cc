@@ -39,6 +39,7 @@ Link* Paths::link(int peer, Status& status) {
     return nullptr;
   }
   try {
+    opened_ = true;
     links_[peer]->open();
   } catch (const Error& error) {
     status = error.status();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,10 @@ class Paths {
 
   int rank() const { return rank_; }
   Island* island() { return island_.get(); }
+  // `launch` runs what it is given, and may let go of the executor's lock meanwhile.
+  using Launch = std::function<void(const std::function<void()>& call)>;
+  void launch_by(Launch launch) { launch_ = std::move(launch); }
+  const Launch& launch() const { return launch_; }
   // The one on which messages from this peer arrive.
   Transport* transport(int peer) { return peers_[peer].transport; }
   Streams* streams() { return streams_.get(); }  // null without a device
@@ -42,8 +47,14 @@ class Paths {
   // See Link::places(), by peer; empty where there is no link.
   std::vector<std::vector<uint64_t>> places() const;
   void move(int peer, const std::vector<uint64_t>& places) { links_[peer]->move(places); }
+  // Whether a link was opened.
+  bool opened() const { return opened_; }
   // The link to a peer, opened, or null with `status` set.
   Link* link(int peer, Status& status);
+  // A message of so many bytes was received; see Link::take().
+  void take(int peer, size_t bytes) {
+    if (links_[peer]) links_[peer]->take(bytes);
+  }
   // "tcp over eth0", or "not connected yet".
   std::string describe(int peer) const;
   // See Link::close(): of every link.
@@ -89,8 +100,10 @@ class Paths {
   std::vector<PeerAddress> peers_;
   std::unique_ptr<Streams> streams_;
   std::unique_ptr<Island> island_;
+  Launch launch_;
   Status no_transport_;
   std::vector<std::unique_ptr<Link>> links_;
+  bool opened_ = false;
 };
 
 }  // namespace hetcomm

@@ -93,6 +93,8 @@ bool Run::poll_messages() {
     in_flight_[i] = in_flight_.back();
     in_flight_.pop_back();
     moved = true;
+    const Step& step = plan_->steps[index];
+    if (step.kind == StepKind::recv) paths_->take(step.peer, requests_[index].bytes);
     if (!status_.ok() || !given_up_.ok()) continue;
     Status status = verify(index, requests_[index]);
     if (status.ok()) {

@@ -84,6 +84,10 @@ class RailsLink : public Link {
     }
   }
 
+  void take(size_t bytes) override {
+    const std::vector<size_t> sizes = divide(bytes, bandwidths_);
+    for (size_t rail = 0; rail < sizes.size(); ++rail) (*links_)[rail]->take(sizes[rail]);
+  }
   std::vector<uint64_t> places() const override {
     std::vector<uint64_t> places;
     for (auto& link : *links_) places.push_back(link->places().front());

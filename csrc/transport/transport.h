@@ -40,6 +40,9 @@ class Link {
   // `data` points to: nothing is guessed.
   virtual void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
                     Request& request) = 0;
+  // The owner has received so much that came over this link. So the other end learns how much of
+  // what it sent may still take up memory here, before its receive.
+  virtual void take(size_t bytes) = 0;
   // Starts closing, letting sent data drain when `flush` (for which the peer must progress too),
   // otherwise cancelling everything that is in flight, also after a flush was begun. closed(), that
   // nothing is under way any more, turns true within this call or Transport::progress().

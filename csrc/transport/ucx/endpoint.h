@@ -33,10 +33,11 @@ class Flights {
 
 // What an endpoint tells the other end of itself.
 struct Notice {
-  enum Kind : uint64_t { here, through };
+  enum Kind : uint64_t { here, through, taken };
   Kind kind = here;
   uint64_t transport = 0;
   uint64_t place = 0;
+  uint64_t bytes = 0;  // taken: so many in all
 };
 
 class Endpoint;
@@ -51,6 +52,7 @@ struct UcxWorker {
   Flights flights;
   std::vector<std::shared_ptr<Endpoint>> endpoints;  // that UCX has
   bool advances = false;                             // one of them has a next step
+  bool chooses = false;  // between eager messages and rendezvous, see Endpoint
 };
 
 // What a message is told about its memory.
@@ -67,6 +69,11 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
 // the same: UCX would otherwise answer to a long message by an endpoint of its own, out of order.
 // When it is closed in peace, it tells that it is through, and goes when the other end is as well:
 // until then UCX may need it for what that one sends.
+//
+// Over TCP a message is eager while the other end has not taken less than a window of what was sent
+// before: a rendezvous costs a round trip, whose answer queues behind the data of the other
+// direction. Beyond the window a message waits at this end for its receive, so the memory of the
+// other end for messages that come before theirs is bounded.
 class Endpoint {
  public:
   Endpoint(UcxWorker& worker, Remote& remote, uint64_t place, int peer_rank);
@@ -79,10 +86,11 @@ class Endpoint {
   void open();                                      // see Link::open()
   void make(const std::vector<uint64_t>& address);  // what is wrong with it, open() says
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
+  void take(size_t bytes);  // see Link::take()
   void close(bool flush);
   // The next steps, if any. Called outside UCX's callbacks.
   void advance();
-  void hear(Notice::Kind notice);  // from the other end
+  void hear(const Notice& notice);  // from the other end
   bool closed() const { return left_ || stage_ == Stage::closed; }
   // UCX will not call back any more.
   bool finished() const { return stage_ == Stage::closed && pending_ == 0; }
@@ -104,6 +112,7 @@ class Endpoint {
   enum class Stage { waiting, open, draining, flushing, flushed, parting, closing, closed };
 
   void tell(Notice::Kind kind);
+  uint32_t protocol(size_t bytes);
   void release();
   void post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void drop_held();  // with what is wrong, or as given up
@@ -124,7 +133,9 @@ class Endpoint {
   bool through_ = false;  // the other end
   bool left_ = false;     // the owner is through with it
   std::vector<Held> held_;
-  Notice notice_;  // that is told
+  uint64_t sent_ = 0, sent_and_taken_ = 0;  // bytes of messages to the other end
+  uint64_t taken_ = 0, told_ = 0;           // of messages from there
+  Notice notice_;                           // that is told
   Request telling_;
   ucp_ep_h handle_ = nullptr;
   const int peer_;

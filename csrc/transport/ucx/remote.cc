@@ -60,7 +60,7 @@ void Remote::hear(const Notice& notice) {
   }
   make_up_to(notice.place);
   for (const auto& endpoint : worker_.endpoints) {
-    if (endpoint->is_at(*this, notice.place)) endpoint->hear(notice.kind);
+    if (endpoint->is_at(*this, notice.place)) endpoint->hear(notice);
   }
 }
 

@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 struct Setting {
   const char* key;
   const char* value;
-  const char* older_value = nullptr;  // for versions that do not know the other
   bool over_environment = false;
 };
 
@@ -36,8 +35,22 @@ constexpr Setting kSettings[] = {
 // over 1 Gbit/s, messages of 1 to 32 MiB, two busy cores: 60 MB/s each way, without it 107 to 112;
 // raw sockets 119. With idle cores 118 to 121 either way, and for 8 bytes 9 us (raw sockets 24 us).
 // Segment sizes, socket buffers and poll counts made no difference beyond the noise.
-// Older versions have one threshold for both, and no shared memory that it could harm (see above).
-constexpr Setting kTcpOnly = {"RNDV_THRESH", "intra:auto,inter:inf", "inf"};
+// So messages over TCP are eager, since UCX takes a rendezvous to begin with 1000 s; only one for
+// which fast completion is asked is a rendezvous, from 4 KB on. An endpoint asks for it where the
+// peer does not take what is sent. UCX follows the flag only where RNDV_THRESH is auto; over shared
+// memory auto would be 566 KiB without the first setting.
+constexpr Setting kTcpOnly[] = {
+    {"PROTO_OVERHEAD",
+     "single:5ns,multi:10ns,rndv_offload:40ns,rndv_rtr:40ns,rndv_rts:1000s,sw:40ns,rkey_ptr:0"},
+    {"RNDV_THRESH", "intra:512k,inter:auto"},
+    {"RNDV_SEND_NBR_THRESH", "4k"},
+};
+// For versions that do not know all of these: always eager. Those before 1.14 have one threshold,
+// and no shared memory that it could harm (see above).
+constexpr Setting kOlderTcpOnly[] = {
+    {"RNDV_THRESH", "inf"},
+    {"RNDV_THRESH", "intra:auto,inter:inf"},
+};
 
 std::vector<std::string> entries(const fs::path& folder) {
   std::vector<std::string> names;
@@ -146,7 +159,7 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
 }
 
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
-                                 const UcxLibrary& ucx) {
+                                 const UcxLibrary& ucx, bool& chooses) {
   std::string devices = net_devices(interfaces, ucx);
   ucp_config_t* configuration = nullptr;
   ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &configuration);
@@ -155,18 +168,23 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
                 std::string("UCX configuration: expected valid UCX_* variables; got ") +
                     ucx.ucs_status_string(status) + "; correct or unset them");
   }
-  std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
-  wanted.push_back({"NET_DEVICES", devices.c_str(), nullptr, !rdma});
-  if (!rdma) wanted.push_back({"TLS", "tcp", nullptr, true});
+  const auto take = [&](const Setting& setting) {
+    return ucx.ucp_config_modify(configuration, setting.key, setting.value) == UCS_OK;
+  };
   // Only RDMA devices have a port: "mlx5_0:1".
-  if (devices.find(':') == std::string::npos) wanted.push_back(kTcpOnly);
+  const bool tcp = devices.find(':') == std::string::npos;
+  const bool free = tcp && !environment_variable("UCX_RNDV_THRESH");
+  chooses = free && !environment_variable("UCX_PROTO_OVERHEAD") &&
+            !environment_variable("UCX_RNDV_SEND_NBR_THRESH") &&
+            std::all_of(std::begin(kTcpOnly), std::end(kTcpOnly), take);
+  if (free && !chooses) std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
+  std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
+  wanted.push_back({"NET_DEVICES", devices.c_str(), !rdma});
+  if (!rdma) wanted.push_back({"TLS", "tcp", true});
   for (const Setting& setting : wanted) {
     const auto is_set = environment_variable((std::string("UCX_") + setting.key).c_str());
     if (is_set && !setting.over_environment) continue;
     status = ucx.ucp_config_modify(configuration, setting.key, setting.value);
-    if (status != UCS_OK && setting.older_value != nullptr) {
-      status = ucx.ucp_config_modify(configuration, setting.key, setting.older_value);
-    }
     if (status != UCS_OK) {  // older versions lack some settings
       log(LogLevel::info, std::string("UCX ") + ucx.version + " does not take " + setting.key +
                               "=" + setting.value + ": " + ucx.ucs_status_string(status));

@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/fnv.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "transport/ucx/library.h"
 #include "transport/ucx/memory_domains.h"
@@ -47,6 +48,7 @@ class UcxLink : public Link {
     endpoint_ = remote_.move(endpoint_, places.front());
   }
   void open() override { endpoint_->open(); }
+  void take(size_t bytes) override { endpoint_->take(bytes); }
   void close(bool flush) override { endpoint_->close(flush); }
   bool closed() const override { return endpoint_->closed(); }
   std::string describe() const override { return endpoint_->describe(); }
@@ -118,10 +120,20 @@ void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
                                 "; check UCX_* variables and HETCOMM_LOG_LEVEL=debug");
 }
 
+// UCX has one thread in a process, which a child of fork() lacks, and whose poll set the child
+// would share with its parent. Throws Error(transport).
+const UcxLibrary& ucx_library_of_process() {
+  static const ProcessMark first_use;
+  if (!first_use.inherited()) return ucx_library();
+  throw Error(Code::transport,
+              "UCX: expected a process that has not inherited it in use; got a child by fork() of "
+              "one that used hetcomm; start the process by spawn or forkserver, or fork first");
+}
+
 UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
-    : ucx_(ucx_library()),
+    : ucx_(ucx_library_of_process()),
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
-  ucp_config_t* configuration = read_configuration(interfaces, rdma, ucx_);
+  ucp_config_t* configuration = read_configuration(interfaces, rdma, ucx_, worker_.chooses);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+// A child of fork() has its parent's memory and descriptors, but one thread only, and locks in any
+// state. So it leaves alone what its parent made. Nothing here asks the system; all is thread-safe.
+namespace hetcomm {
+
+// How many calls of fork() lie between the first process of the program and this one.
+extern std::atomic<uint32_t> fork_depth;
+
+// Marks what this process makes. A copy has the mark of the original.
+class ProcessMark {
+ public:
+  // Whether this process has it from its parent.
+  bool inherited() const { return depth_ != fork_depth.load(std::memory_order_relaxed); }
+
+ private:
+  uint32_t depth_ = fork_depth.load(std::memory_order_relaxed);
+};
+
+// The one T of this process, made at first use and never destroyed. A child makes its own.
+template <typename T, typename... Arguments>
+T& of_process(const Arguments&... arguments) {
+  struct Made {
+    ProcessMark mark;
+    T value;
+    explicit Made(const Arguments&... given) : value(given...) {}
+  };
+  static std::atomic<Made*> current{nullptr};
+  Made* found = current.load(std::memory_order_acquire);
+  while (found == nullptr || found->mark.inherited()) {
+    auto made = std::make_unique<Made>(arguments...);
+    if (current.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) {
+      found = made.release();
+    }
+  }
+  return found->value;
+}
+
+// Does not destroy what a process has inherited.
+template <typename T>
+struct ProcessAllocator {
+  using value_type = T;
+  ProcessMark mark;
+
+  ProcessAllocator() = default;
+  template <typename Other>
+  ProcessAllocator(const ProcessAllocator<Other>& other) : mark(other.mark) {}
+  T* allocate(size_t count) { return std::allocator<T>().allocate(count); }
+  void deallocate(T* pointer, size_t count) { std::allocator<T>().deallocate(pointer, count); }
+  template <typename Other>
+  void destroy(Other* object) {
+    if (!mark.inherited()) object->~Other();
+  }
+  bool operator==(const ProcessAllocator&) const { return true; }
+};
+
+// Like std::make_shared(), for what has threads, locks or descriptors of this process: a child
+// never runs its destructor.
+template <typename T, typename... Arguments>
+std::shared_ptr<T> make_shared_of_process(Arguments&&... arguments) {
+  return std::allocate_shared<T>(ProcessAllocator<T>(), std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,20 @@
+"""Messages that come before their receive take up a bounded amount of the receiver's memory."""
+
+import pytest
+from emulated import Play, two_hosts
+
+pytestmark = pytest.mark.timeout(240)
+
+MOST = 400 << 20  # bytes; the window is 256 MiB, and allocators keep some more
+
+
+@pytest.mark.parametrize(
+    ("messages", "size"),
+    [(2, 1 << 30), (64, 32 << 20), (4000, 500_000)],
+    ids=["huge", "large", "many"],
+)
+def test_memory_of_the_receiver_is_bounded(play: Play, messages: int, size: int) -> None:
+    result, lines = play(two_hosts(), "unexpected.py", messages, size, timeout=200)
+    assert result.ok, lines
+    (line,) = lines
+    assert line.endswith("right") and int(line.split()[-2]) < MOST, line
