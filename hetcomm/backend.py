@@ -229,12 +229,5 @@ def _backend_of(group: Any, device: Any) -> Any:
     return chosen._get_backend(device)
 
 
-def _shut_down() -> None:
-    """Ends every operation, as _core does at exit; what waits for its future needs the interpreter
-    once more."""
-    _core.shut_down()
-    if "hetcomm._torch" in sys.modules:
-        _torch_module().finish_callbacks()
-
-
-atexit.register(_shut_down)
+# Before torch takes down what the callbacks of futures may use.
+atexit.register(_core.shut_down)

@@ -128,6 +128,7 @@ class Communicator(Collectives, Objects):
     def split(self, color: int | None, key: int = 0) -> Self | None:
         """One new communicator for each color, of the ranks that give it, ordered by `key`, then by
         rank. Called by all ranks; those that give None get None."""
+        self._core.check_process()  # before the store, whose connection a child of fork() shares
         mine = "none" if color is None else f"{operator.index(color)} {operator.index(key)}"
         number, self._splits = self._splits, self._splits + 1
         self._store.set(f"split/{number}/{self.rank}", mine.encode())

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fork.h"
 #include "comm/communicator.h"
 #include "comm/process.h"
 #include "core/binding.h"
@@ -173,11 +174,11 @@ void bind(py::module_& module) {
   py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
       .def(py::init([] {
              auto process = make_ucx_transport({});
-             return std::make_shared<Executor>(std::move(process), Status());
+             return make_shared_of_process<Executor>(std::move(process), Status());
            }),
            "An executor of its own, for ranks that are threads of one process.")
       .def_static("without_transport", [](const std::string& why) {
-        return std::make_shared<Executor>(nullptr, Status(Code::vendor, why));
+        return make_shared_of_process<Executor>(nullptr, Status(Code::vendor, why));
       });
   py::class_<Work>(module, "Work")
       .def("done", &Work::done)
@@ -292,6 +293,8 @@ void bind(py::module_& module) {
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())
+      .def("check_process", &Communicator::check_process,
+           "Raises InvalidArgumentError in a child of fork(), to which the group does not belong.")
       .def(
           "register_buffer",
           [](Communicator& self, uintptr_t address, size_t bytes) {

@@ -95,7 +95,7 @@ class TorchBackend : public c10d::Backend {
   void abort();
   void shutdown();
 
-  // The hook is called once for every operation that succeeds, on the thread that completed it.
+  // The hook is called once for every operation that succeeds, on a thread of callbacks.
   void registerOnCompletionHook(
       std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
   // Until no operation is under way and the hook has been called for all.
@@ -115,6 +115,7 @@ class TorchBackend : public c10d::Backend {
   template <typename Options>
   Call made(const char* operation, c10d::OpType type, Collective collective,
             const Options& options) const {
+    communicator_->check_process();
     Call call(operation, type, collective, home_, rank_, size_);
     call.timeout = options.timeout;
     call.will_wait = waits(options);

@@ -225,12 +225,16 @@ TorchBackend::WorkPointer TorchBackend::batched(WorkPointer work) const {
 // What is refused in a batch is told at its end, and what follows it is not started: if anything
 // raised before, torch would go on to collect calls of the group without making them.
 TorchBackend::WorkPointer TorchBackend::message(const std::function<WorkPointer()>& start) {
+  const auto begin = [&] {
+    communicator_->check_process();
+    return start();
+  };
   const auto batch = open_batches.find(id_);
-  if (batch == open_batches.end()) return with_python_errors(start);
+  if (batch == open_batches.end()) return with_python_errors(begin);
   Batch& open = batch->second;
   if (!open.refused) {
     try {
-      return with_python_errors(start);
+      return with_python_errors(begin);
     } catch (...) {
       open = {{}, std::current_exception()};
     }

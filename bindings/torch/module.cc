@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "torch/backend.h"
-#include "torch/callbacks.h"
 
 namespace py = pybind11;
 
@@ -78,10 +77,6 @@ Raises:
             return self.direct_calls();
           },
           "How many collectives read shared allocations in place.");
-  module.def(
-      "finish_callbacks", [] { hetcomm::finish_callbacks(std::chrono::seconds(5)); },
-      py::call_guard<py::gil_scoped_release>(),
-      "Waits up to 5 s for what users have attached to futures.");
   module.def(
       "register_buffer",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {

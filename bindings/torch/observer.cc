@@ -59,7 +59,7 @@ void Observer::watch(const Work& work, std::shared_ptr<Timing> timing, c10d::OpT
   });
 }
 
-// Called by whichever thread completes operations, which must go on.
+// On a thread of callbacks, where nobody catches.
 void Observer::tell(const c10d::WorkInfo& info) const {
   try {
     hook_(std::make_shared<c10d::WorkInfo>(info));

@@ -32,6 +32,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c
                                                       const std::string& place, int rank, int size,
                                                       const c10::intrusive_ptr<Options>& options,
                                                       const std::string& name) {
+  communicator_->check_process();
   const auto made = c10::make_intrusive<TorchBackend>(
       c10::make_intrusive<c10d::PrefixStore>(place, store), rank, size,
       options ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,

@@ -3,8 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
-#include "torch/callbacks.h"
-
 namespace py = pybind11;
 
 namespace hetcomm {
@@ -26,6 +24,15 @@ const char* python_name(Code code) {
       return "PeerFailedError";
     default:
       return "Error";
+  }
+}
+
+void tell(c10::ivalue::Future& future, const Status& outcome,
+          const std::vector<at::Tensor>& outputs) {
+  if (outcome.ok()) {
+    future.markCompleted(c10::IValue(outputs));
+  } else {
+    future.setError(python_exception(outcome));
   }
 }
 
@@ -135,10 +142,17 @@ void TorchWork::abort() { refuse_abort(); }
 std::vector<at::Tensor> TorchWork::result() { return shared_->outputs; }
 
 c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
+  const auto make = [] {
+    return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  };
+  if (work_.inherited()) {  // whoever completed the future stayed in the parent of this process
+    const auto future = make();
+    tell(*future, shared_->complete(work_.status()), shared_->outputs);
+    return future;
+  }
   std::lock_guard lock(mutex_);
   if (shared_->future) return shared_->future;
-  shared_->future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  shared_->future = make();
   if (work_.done()) {
     shared_->complete(work_.status());
     shared_->tell();  // nobody has attached anything yet
@@ -146,21 +160,16 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   }
   work_.when_done([shared = shared_](const Status& status) {
     shared->complete(status);
-    run_callback([shared] { shared->tell(); });
+    shared->tell();
   });
   return shared_->future;
 }
 
-void TorchWork::Shared::tell() {
-  if (outcome.ok()) {
-    future->markCompleted(c10::IValue(outputs));
-  } else {
-    future->setError(python_exception(outcome));
-  }
-}
+void TorchWork::Shared::tell() { hetcomm::tell(*future, outcome, outputs); }
 
 // Who has waited for the operation finds its future complete as well.
 void TorchWork::complete_future() {
+  if (work_.inherited()) return;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     std::lock_guard lock(mutex_);

@@ -11,6 +11,8 @@ namespace hetcomm {
 namespace {
 
 constexpr auto kLeaveBound = std::chrono::seconds(5);
+// A native library's call is aborted after 30 s and returns soon after.
+constexpr auto kLaunchBound = std::chrono::seconds(40);
 // What a device has finished, and its caller seen in a stream, the host may not have seen yet.
 constexpr auto kLastLook = std::chrono::milliseconds(100);
 
@@ -25,7 +27,7 @@ CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
 }  // namespace
 
 Communicator::Communicator(Store& store, Options options)
-    : options_(std::move(options)), timeout_(options_.timeout) {
+    : options_(std::move(options)), timeout_(options_.timeout), process_(getpid()) {
   if (options_.size < 1 || options_.size > Paths::kMaxRanks || options_.rank < 0 ||
       options_.rank >= options_.size) {
     throw Error(Code::invalid_argument, "expected a rank from 0 to size - 1 and a size from 1 to " +
@@ -34,6 +36,11 @@ Communicator::Communicator(Store& store, Options options)
                                             std::to_string(options_.size));
   }
   executor_ = options_.executor ? options_.executor : Executor::process();
+  if (executor_->inherited()) {
+    throw Error(Code::invalid_argument,
+                "expected an executor of this process, got one of the process that forked it; make "
+                "one here");
+  }
   try {
     set_up(store, Deadline(options_.timeout));
   } catch (...) {
@@ -47,14 +54,14 @@ Communicator::Communicator(Store& store, Options options)
 Communicator::~Communicator() {
   process::exit(this);
   leave();
-  if (device_ && getpid() == process_) device_->trim();
+  if (device_ && !mark_.inherited()) device_->trim();
 }
 
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                             const CallDescriptor& call, uint32_t tag,
                                             const CallOptions& options, bool recorded) {
-  auto run = std::make_shared<Run>(std::move(plan), buffers, call, tag,
-                                   options.timeout.value_or(timeout_), device_);
+  auto run = make_shared_of_process<Run>(std::move(plan), buffers, call, tag,
+                                         options.timeout.value_or(timeout_), device_);
   if (tracing_.load(std::memory_order_relaxed)) [[unlikely]] {
     std::lock_guard lock(trace_mutex_);
     traces_.push_back(run->trace());
@@ -83,11 +90,13 @@ bool Communicator::recorded(const Plan& plan, const CallOptions& options) const 
 
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
+  check_process();
   return submit_locked(spec, {input, output}, options, {std::unique_lock(submit_mutex_), {}, {}});
 }
 
 std::optional<Work> Communicator::submit_at_once(const Spec& spec, const void* input, void* output,
                                                  const CallOptions& options) {
+  check_process();
   if (device_) return std::nullopt;
   SubmitLocks locks{.numbering = std::unique_lock(submit_mutex_, std::try_to_lock)};
   if (!locks.numbering || !last_plan_ || last_plan_->spec != spec ||
@@ -124,22 +133,28 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
   if (locks.recording) locks.recording.unlock();
   auto completed = executor_->submit(*queue_, run, options.will_wait, std::move(locks.engine));
   locks.numbering.unlock();
+  return submitted(std::move(run), completed);
+}
+
+Work Communicator::submitted(std::shared_ptr<Run> run,
+                             std::vector<std::shared_ptr<Run>>& completed) {
   executor_->announce(completed);
+  if (run->recorded()) executor_->await_recorded(*queue_, run);
   return Work(executor_, std::move(run));
 }
 
 void Communicator::refused(const Status& why) {
-  if (health_) health_->refused(why);
+  if (health_ && !mark_.inherited()) health_->refused(why);
 }
 
 Work Communicator::begin(std::shared_ptr<Run> run, const CallOptions& options) {
   auto completed = executor_->submit(*queue_, run, options.will_wait);
-  executor_->announce(completed);
-  return Work(executor_, std::move(run));
+  return submitted(std::move(run), completed);
 }
 
 Work Communicator::message(Collective direction, const void* input, void* output, Dtype dtype,
                            int64_t count, int peer, uint32_t tag, const CallOptions& options) {
+  check_process();
   if (peer < 0 || peer >= size() || peer == rank() || count < 0) {
     throw Error(Code::invalid_argument,
                 std::string(name(direction)) + ": expected a rank from 0 to " +
@@ -166,6 +181,7 @@ Work Communicator::recv(void* data, Dtype dtype, int64_t count, int from, uint32
 
 Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag,
                             const CallOptions& options) {
+  check_process();
   if (device_) {
     throw Error(Code::invalid_argument,
                 "recv from any rank: expected a rank whose buffers are host memory, got one on " +
@@ -184,6 +200,7 @@ Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag
 }
 
 bool Communicator::await_message(int from, uint32_t tag, const Deadline& deadline) {
+  check_process();
   const uint64_t body = Paths::message_body(tag, 0);
   executor_->drain([&] { return !queue_->failure.ok() || queue_->paths->arrived(from, body); },
                    deadline);
@@ -193,58 +210,48 @@ bool Communicator::await_message(int from, uint32_t tag, const Deadline& deadlin
 }
 
 bool Communicator::wait_until_idle(const Deadline& deadline) {
+  check_process();
   return executor_->drain([&] { return !queue_->busy(); }, deadline);
 }
 
 Status Communicator::failure() const {
+  if (mark_.inherited()) return of_another_process();
   const auto held = executor_->lock();
   return queue_->failure;
 }
 
-bool Work::done_within(std::chrono::nanoseconds time) const {
-  return run_->done() || executor_->wait(*run_, Deadline(time));
-}
-
-Status Work::late(std::chrono::nanoseconds after) const {
-  return Status(Code::timeout,
-                describe() + " is not complete after " + format_seconds(after) + "; it goes on");
-}
-
-Status Work::order(Stream stream) const {
-  const auto held = executor_->lock();
-  return run_->order(stream);
+Status Communicator::of_another_process() const {
+  return Status(Code::invalid_argument,
+                "group \"" + options_.name + "\" belongs to process " + std::to_string(process_) +
+                    ", of which this one, " + std::to_string(getpid()) +
+                    ", is a child by fork(); use the group there, make another one here, or start "
+                    "processes by spawn",
+                rank());
 }
 
 void Communicator::abort(const std::string& reason) {
+  if (mark_.inherited()) return;
   executor_->fail(
       *queue_,
       Status(Code::aborted, "rank " + std::to_string(rank()) + " aborted the group: " + reason,
              rank(), rank()));
 }
 
-// Of a receive from any rank it changes when somebody has sent.
-std::string Work::describe() const {
-  const auto held = executor_->lock();
-  return run_->describe();
-}
-
-std::string Work::where() const {
-  const auto held = executor_->lock();
-  return run_->where();
-}
-
 std::string Communicator::path_to(int peer) const {
+  check_process();
   const auto held = executor_->lock();
   return queue_->paths->describe(peer);
 }
 
 void Communicator::begin_trace() {
+  check_process();
   if (!tracing_.exchange(true)) return;
   throw Error(Code::invalid_argument,
               "trace: expected a group that is not being traced, got one that is; end that first");
 }
 
 std::vector<std::shared_ptr<const Trace>> Communicator::end_trace() {
+  check_process();
   tracing_ = false;
   std::vector<std::shared_ptr<const Trace>> traces;
   {
@@ -274,18 +281,21 @@ void Communicator::check_idle(const char* what) const {
 }
 
 int64_t Communicator::direct_calls() const {
+  check_process();
   const auto held = executor_->lock();
   const Island* island = queue_->paths->island();
   return island ? island->direct_calls() : 0;
 }
 
 void Communicator::register_buffer(void* pointer, size_t bytes) {
+  check_process();
   const auto held = executor_->lock();
   check_idle("register_buffer");
   engine().register_buffer(pointer, bytes);
 }
 
 void Communicator::deregister_buffer(void* pointer) {
+  check_process();
   const auto held = executor_->lock();
   if (!queue_->failure.ok()) return;  // registrations went with the engine's communicators
   check_idle("deregister_buffer");
@@ -293,14 +303,14 @@ void Communicator::deregister_buffer(void* pointer) {
 }
 
 void Communicator::leave() {
-  std::lock_guard lock(leave_mutex_);
-  if (left_) return;
-  left_ = true;
-  if (getpid() != process_) {
+  if (mark_.inherited()) {
     // A forked child shares descriptors with its parent, who goes on: let go without a word.
     new std::shared_ptr<RunQueue>(queue_);
     return;
   }
+  std::lock_guard lock(leave_mutex_);
+  if (left_) return;
+  left_ = true;
   const Deadline deadline(kLeaveBound);
   const Status used_afterwards(Code::aborted,
                                "the group was destroyed on rank " + std::to_string(rank()) +
@@ -320,14 +330,18 @@ void Communicator::leave() {
   }
   const bool drained =
       executor_->drain([&] { return paths.closed() && queue_->active.empty(); }, deadline);
+  const bool returned =
+      executor_->drain([&] { return !queue_->launching; }, Deadline(kLaunchBound));
   bool kept;
   {
     const auto held = executor_->lock();
-    std::erase_if(queue_->unsettled, [](const std::shared_ptr<Run>& run) {
-      run->settle();
-      return !run->unsettled();
-    });
-    kept = !drained || !queue_->unsettled.empty();
+    if (returned) {
+      std::erase_if(queue_->unsettled, [](const std::shared_ptr<Run>& run) {
+        run->settle();
+        return !run->unsettled();
+      });
+    }
+    kept = !drained || !returned || !queue_->unsettled.empty();
     if (!kept) paths.drop_links();
   }
   if (kept) {
@@ -343,7 +357,7 @@ void Communicator::leave() {
     health_->end();
   }
   rail_listeners_.reset();
-  executor_->detach(queue_);
+  if (returned) executor_->detach(queue_);  // else the thread inside the library still needs it
 }
 
 }  // namespace hetcomm

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fork.h"
 #include "comm/agreement.h"
 #include "comm/engines.h"
 #include "comm/health.h"
@@ -23,14 +22,16 @@
 
 namespace hetcomm {
 
-// An operation under way. Cheap to copy; the communicator may be destroyed first.
+// An operation under way. Cheap to copy; the communicator may be destroyed first. In a child of
+// fork() an operation of its parent that was not done is done, and has failed.
 class Work {
  public:
   Work(std::shared_ptr<Executor> executor, std::shared_ptr<Run> run)
       : executor_(std::move(executor)), run_(std::move(run)) {}
 
-  bool done() const { return run_->done(); }
-  const Status& status() const { return run_->status(); }  // valid once done()
+  bool done() const { return run_->done() || run_->inherited(); }
+  const Status& status() const;                         // valid once done()
+  bool inherited() const { return run_->inherited(); }  // by this process from its parent
   // Waits until done, at most so long; whether it is. The operation goes on.
   bool done_within(std::chrono::nanoseconds time) const;
   // Waits until done; Code::timeout if that takes longer than `timeout`.
@@ -41,11 +42,9 @@ class Work {
   // How long wait() waits: until the operation has surely given up by itself.
   std::chrono::nanoseconds timeout() const { return run_->timeout() + std::chrono::seconds(5); }
   Status late(std::chrono::nanoseconds after) const;  // that it is not done after so long
-  void when_done(std::function<void(const Status&)> listener) const {
-    run_->when_done(std::move(listener));
-  }
+  void when_done(std::function<void(const Status&)> listener) const;
   // Keeps `memory`, which holds the buffers, until nothing refers to them any more.
-  void hold(std::shared_ptr<void> memory) const { run_->hold(std::move(memory)); }
+  void hold(std::shared_ptr<void> memory) const;
   // On a device: `stream` waits until the operation is over, and the host goes on at once. If the
   // operation fails, the stream goes on too; status() and later calls tell.
   Status order(Stream stream) const;
@@ -63,7 +62,9 @@ class Work {
 };
 
 // A group of ranks and everything they do together. Thread-safe; the ranks must submit collectives
-// in the same order. Creation is collective and blocks until every rank has come.
+// in the same order. Creation is collective and blocks until every rank has come. It belongs to the
+// process that made it: in a child of fork() every call throws Error(invalid_argument), but for
+// those that end it, which do nothing there.
 class Communicator {
  public:
   struct Options {
@@ -110,8 +111,16 @@ class Communicator {
   // operation under way can keep the caller; nothing if one might, and then nothing has happened.
   std::optional<Work> submit_at_once(const Spec& spec, const void* input, void* output,
                                      const CallOptions& options);
+  // Throws Error(invalid_argument) in a child of fork().
+  void check_process() const {
+    if (mark_.inherited()) [[unlikely]]
+      check(of_another_process());
+  }
   // Throws what submit() would throw for this spec.
-  void validate(const Spec& spec) { planner_->plan(spec, options_.rank); }
+  void validate(const Spec& spec) {
+    check_process();
+    planner_->plan(spec, options_.rank);
+  }
   // A collective that this rank was asked for cannot be, as whoever prepared it has found. The
   // others, who may wait for it, are told why.
   void refused(const Status& why);
@@ -154,6 +163,7 @@ class Communicator {
   int64_t direct_calls() const;
 
  private:
+  Status of_another_process() const;        // what a child of fork() is told
   Island& engine() const;                   // under the executor's lock; throws Error
   void check_idle(const char* what) const;  // likewise
   void set_up(Store& store, const Deadline& deadline);
@@ -187,6 +197,8 @@ class Communicator {
   // What a rank has published under `key`.
   Member member(Store& store, const std::string& key, int peer, const Agreement& agreement) const;
   Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
+  // What every submission ends with, without any lock.
+  Work submitted(std::shared_ptr<Run> run, std::vector<std::shared_ptr<Run>>& completed);
   Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
                int peer, uint32_t tag, const CallOptions& options);
   struct SubmitLocks {                       // in the order in which they are taken
@@ -221,7 +233,8 @@ class Communicator {
   std::vector<std::shared_ptr<const Trace>> traces_;
   std::mutex leave_mutex_;
   bool left_ = false;
-  const pid_t process_ = getpid();
+  const ProcessMark mark_;
+  const int64_t process_;  // its id, for messages
 };
 
 }  // namespace hetcomm

@@ -184,6 +184,16 @@ void Health::poll() {
   deliver();
 }
 
+void Health::failed(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    fail(status);
+  }
+  deliver();
+  std::lock_guard lock(mutex_);
+  if (begun_ && !said_goodbye_) tell_failure();
+}
+
 void Health::on_lost(int peer) {
   if (left_.count(peer) == 0) lost_.emplace(peer, Clock::now());
   executor_.kick();

@@ -44,6 +44,7 @@ class Health : public Monitor {
   void end();
 
   void poll() override;
+  void failed(const Status& status) override;
 
  private:
   struct Departure {

@@ -1,7 +1,5 @@
 #include "comm/process.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -9,8 +7,10 @@
 #include <mutex>
 #include <set>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "exec/callbacks.h"
 #include "topology/probe.h"
 #include "transport/ucx/ucx.h"
 
@@ -19,10 +19,14 @@ namespace {
 
 // Longer than leave() lasts.
 constexpr std::chrono::seconds kLeaving{60};
+// For what users have attached to operations.
+constexpr std::chrono::seconds kCallbacks{5};
 
-std::mutex live_mutex;
-std::condition_variable left;
-std::set<Communicator*> live, leaving;
+struct Communicators {
+  std::mutex mutex;
+  std::condition_variable left;
+  std::set<Communicator*> live, leaving;
+};
 
 // What UCX may use, best first: RDMA devices that are really here (recorded or emulated facts may
 // name others), and every interface for TCP.
@@ -56,48 +60,52 @@ std::unique_ptr<Transport> make_ip_transport(const std::vector<Nic>& nics) {
   return make_ucx_transport(plain.empty() ? others : plain, false);
 }
 
-std::mutex executors_mutex;
-
-// By process, since a forked child has its own, and number; never destroyed, because the
-// transport's library may be gone before static destructors run.
-std::map<pid_t, std::map<int, std::shared_ptr<Executor>>>& executors() {
-  static auto* all = new std::map<pid_t, std::map<int, std::shared_ptr<Executor>>>;
-  return *all;
-}
+// By number; never destroyed, because the transport's library may be gone before static destructors
+// run.
+struct Executors {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<Executor>> all;
+};
 
 }  // namespace
 
 void process::enter(Communicator* communicator) {
-  std::lock_guard lock(live_mutex);
-  live.insert(communicator);
+  auto& all = of_process<Communicators>();
+  std::lock_guard lock(all.mutex);
+  all.live.insert(communicator);
 }
 
 void process::exit(Communicator* communicator) {
-  std::unique_lock lock(live_mutex);
-  live.erase(communicator);
-  left.wait_for(lock, kLeaving, [&] { return !leaving.contains(communicator); });
+  auto& all = of_process<Communicators>();
+  std::unique_lock lock(all.mutex);
+  all.live.erase(communicator);
+  all.left.wait_for(lock, kLeaving, [&] { return !all.leaving.contains(communicator); });
 }
 
 void shut_down() {
   {
-    std::unique_lock lock(live_mutex);
-    while (!live.empty()) {
+    auto& all = of_process<Communicators>();
+    std::unique_lock lock(all.mutex);
+    while (!all.live.empty()) {
       // Meanwhile another thread may destroy it; exit() lets it wait.
-      const auto next = leaving.insert(live.extract(live.begin())).position;
+      const auto next = all.leaving.insert(all.live.extract(all.live.begin())).position;
       lock.unlock();
       (*next)->leave();
       lock.lock();
-      leaving.erase(next);
-      left.notify_all();
+      all.leaving.erase(next);
+      all.left.notify_all();
     }
   }
-  std::lock_guard lock(executors_mutex);
-  for (const auto& [number, executor] : executors()[getpid()]) executor->stop();
+  finish_callbacks(kCallbacks);
+  auto& executors = of_process<Executors>();
+  std::lock_guard lock(executors.mutex);
+  for (const auto& [number, executor] : executors.all) executor->stop();
 }
 
 std::shared_ptr<Executor> Executor::process(int number) {
-  std::lock_guard lock(executors_mutex);
-  auto& executor = executors()[getpid()][number];
+  auto& executors = of_process<Executors>();
+  std::lock_guard lock(executors.mutex);
+  auto& executor = executors.all[number];
   if (executor) return executor;
   std::unique_ptr<Transport> transport;
   Status none;
@@ -113,7 +121,7 @@ std::shared_ptr<Executor> Executor::process(int number) {
       [nics] { return make_ip_transport(nics); },
       [](const std::string& interface) { return make_ucx_transport({interface}, /*rdma=*/false); },
   };
-  executor = std::make_shared<Executor>(std::move(transport), none, others);
+  executor = make_shared_of_process<Executor>(std::move(transport), none, others);
   return executor;
 }
 

@@ -208,8 +208,8 @@ Member Communicator::introduce(Store& store, const std::string& key,
       mine.network_address = transport->address(false);
     }
     if (size() > 1) {
-      health_ =
-          std::make_shared<Health>(*executor_, queue_, rank(), size(), contact_address(mine.info));
+      health_ = make_shared_of_process<Health>(*executor_, queue_, rank(), size(),
+                                               contact_address(mine.info));
       mine.contact = health_->contact();
       mine.rail_ports = rail_listeners_.emplace(mine.info).ports();
     }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace hetcomm {
@@ -13,10 +14,13 @@ constexpr int kMostLines = 8;  // about failed rails
 
 // The first call with this text. Groups within groups would repeat what was said of the whole.
 bool is_new(const std::string& text) {
-  static std::mutex mutex;
-  static auto* said = new std::set<std::string>;
-  std::lock_guard lock(mutex);
-  return said->insert(text).second;
+  struct Said {
+    std::mutex mutex;
+    std::set<std::string> texts;
+  };
+  auto& said = of_process<Said>();
+  std::lock_guard lock(said.mutex);
+  return said.texts.insert(text).second;
 }
 
 std::string list(const std::vector<int>& ranks) {

@@ -12,12 +12,11 @@
 #include <random>
 
 #include "base/config.h"
+#include "exec/callbacks.h"
 #include "exec/eventfd.h"
 
 namespace hetcomm {
 namespace {
-
-constexpr auto kBeginBound = std::chrono::seconds(10);
 
 sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
@@ -33,7 +32,8 @@ void add_to(int epoll, int descriptor) {
   event.events = EPOLLIN;
   event.data.fd = descriptor;
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) {
-    throw Error(Code::transport, std::string("epoll_ctl: ") + std::strerror(errno));
+    const char* remedy = errno == ENOSPC ? "; raise fs.epoll.max_user_watches" : "";
+    throw Error(Code::transport, std::string("epoll_ctl: ") + std::strerror(errno) + remedy);
   }
 }
 
@@ -67,6 +67,11 @@ void Executor::stop() {
   stop_ = true;
   kick();
   if (thread_.joinable()) thread_.join();
+  {
+    std::lock_guard lock(deputy_mutex_);
+    deputy_news_.notify_all();
+  }
+  if (deputy_.joinable()) deputy_.join();
 }
 
 Executor::~Executor() {
@@ -104,6 +109,8 @@ void Executor::attach(std::shared_ptr<RunQueue> queue) {
   queue->lane_busy.assign(island ? island->lanes() : 4, false);
   Streams* streams = queue->paths->streams();
   if (streams && streams->device()->memory() != MemoryKind::host) reached_ = streams->device();
+  queue->paths->launch_by(
+      [this, queue = queue.get()](const std::function<void()>& call) { launch(*queue, call); });
   queues_.push_back(std::move(queue));
 }
 
@@ -145,9 +152,11 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
   }
   // To the progress thread.
   const bool left = !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->keeps_caller();
+  if (queue.paths->streams()) run->begin_timeout();  // others may see it while it is launched
+  if (run->recorded()) recorded_here = run.get();
   if (!left) progress_queue(queue, completed);
-  if (!run->finished()) run->begin_timeout();
-  if (run->recorded()) begin_recorded(queue, run, completed);
+  if (run->recorded()) recorded_here = nullptr;
+  if (!queue.paths->streams() && !run->finished()) run->begin_timeout();
   held.unlock();
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
   if (!will_wait && !finished && waiters_.load() == 0) kick();
@@ -155,27 +164,24 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
   return completed;
 }
 
-// What is recorded must be in the stream when the caller goes on.
-void Executor::begin_recorded(RunQueue& queue, const std::shared_ptr<Run>& run,
-                              Completed& completed) {
-  const Deadline begins(kBeginBound);
-  while (!run->started() && queue.failure.ok() && !begins.passed()) {
-    progress_all(completed);
-    sched_yield();
+Run::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& completed,
+                                  const Run* awaited) {
+  Run::Aftermath own;
+  for (auto& run : completed) {
+    Run::Aftermath left = run->announce();
+    if (left.empty()) continue;
+    if (run.get() == awaited && left.listeners.empty()) {
+      own = std::move(left);
+      continue;
+    }
+    run_callback([left = std::move(left), status = run->status()]() mutable {
+      for (auto& listener : left.listeners) listener(status);
+      left = {};
+    });
   }
-  if (run->started() || !queue.failure.ok()) return;
-  std::erase(queue.pending, run);
-  run->fail(Status(Code::invalid_argument,
-                   run->describe() + ": earlier operations of the group are still waiting to "
-                                     "begin; wait for them before a graph is recorded"));
-  completed.push_back(run);
-  --runs_;
-}
-
-void Executor::announce(std::vector<std::shared_ptr<Run>>& completed) {
-  for (auto& run : completed) run->announce();
   if (!completed.empty() && sleepers_.load() > 0) signal_eventfd(news_);
   completed.clear();
+  return own;
 }
 
 void Executor::start(RunQueue& queue, Run& run, int lane) {
@@ -199,14 +205,16 @@ void Executor::activate(RunQueue& queue) {
                                      [](const auto& run) { return run->lane() >= 0; });
       if (last != queue.active.rend() && !(*last)->begun()) return;
     }
+    // Into the stream of the thread that records.
     Run& next = *queue.pending.front();
+    if (next.recorded() && &next != recorded_here) return;
     const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
     if (queue.lane_busy[lane]) return;
     queue.lane_busy[lane] = true;
-    start(queue, next, lane);
-    if (island && island->stream()) next.progress();  // puts its calls into the stream
     queue.active.push_back(std::move(queue.pending.front()));
     queue.pending.pop_front();
+    start(queue, next, lane);
+    if (island && island->stream()) next.progress();  // puts its calls into the stream
   }
 }
 
@@ -238,6 +246,38 @@ void Executor::activate_messages(RunQueue& queue) {
 }
 
 bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
+  try {
+    return try_progress(queue, completed);
+  } catch (const std::exception& error) {
+    give_up(queue, status_of(error), completed);
+    return true;
+  }
+}
+
+// The first time the runs of the queue fail as they always do; if that throws as well, they end as
+// they stand.
+void Executor::give_up(RunQueue& queue, const Status& status, Completed& completed) {
+  if (queue.failure.ok()) {
+    queue.failure = status;
+    return;
+  }
+  try {
+    while (!queue.active.empty()) {
+      std::shared_ptr<Run>& run = queue.active.back();
+      completed.reserve(completed.size() + 1);
+      queue.unsettled.push_back(run);
+      run->fail(queue.failure);
+      if (!run->finished()) run->finish();
+      completed.push_back(std::move(run));
+      queue.active.pop_back();
+      --runs_;
+    }
+  } catch (const std::exception&) {  // the next round goes on
+  }
+}
+
+bool Executor::try_progress(RunQueue& queue, Completed& completed) {
+  if (queue.launching) return false;
   bool moved = false;
   activate_messages(queue);
   activate(queue);
@@ -262,20 +302,28 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
   if (!queue.failure.ok()) {
     for (auto& run : queue.active) run->fail(queue.failure);
     for (auto* waiting : {&queue.messages, &queue.pending}) {
-      for (auto& run : *waiting) {
-        run->fail(queue.failure);
-        completed.push_back(run);
+      while (!waiting->empty()) {
+        waiting->front()->fail(queue.failure);
+        completed.push_back(waiting->front());
+        waiting->pop_front();
         --runs_;
       }
-      waiting->clear();
     }
   }
   return moved;
 }
 
 bool Executor::progress_transports() {
-  if (reached_) reached_->enter();
-  return transports_.progress();
+  try {
+    if (reached_) reached_->enter();
+    return transports_.progress();
+  } catch (const std::exception& error) {
+    const Status status = status_of(error);
+    for (auto& queue : queues_) {
+      if (queue->failure.ok() && queue->paths->opened()) queue->failure = status;
+    }
+    return true;
+  }
 }
 
 bool Executor::progress_all(Completed& completed) {
@@ -283,7 +331,8 @@ bool Executor::progress_all(Completed& completed) {
   // The network costs a system call per look: look when a message is awaited, else now and then.
   if (network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
   messages_ = device_work_ = in_the_way_ = false;
-  for (auto& queue : queues_) moved |= progress_queue(*queue, completed);
+  // By index: a queue may come or go while launch() has let go of the lock.
+  for (size_t i = 0; i < queues_.size(); ++i) moved |= progress_queue(*queues_[i], completed);
   network_.store(messages_, std::memory_order_relaxed);
   device_.store(device_work_, std::memory_order_relaxed);
   crowded_.store(in_the_way_, std::memory_order_relaxed);
@@ -292,7 +341,7 @@ bool Executor::progress_all(Completed& completed) {
   return moved || !completed.empty();
 }
 
-void Executor::check_deadlines(Completed& completed) {
+void Executor::check_deadlines(Completed& completed) try {
   for (auto& queue : queues_) {
     if (!queue->failure.ok()) continue;
     const Run* overdue = nullptr;
@@ -321,6 +370,7 @@ void Executor::check_deadlines(Completed& completed) {
       kick();
     }
   }
+} catch (const std::exception&) {  // no memory for what to say: the next look finds it again
 }
 
 bool Executor::any_active() const { return runs_.load(std::memory_order_relaxed) > 0; }
@@ -332,7 +382,8 @@ void Executor::fail(RunQueue& queue, const Status& status) {
     if (queue.failure.ok()) queue.failure = status;
     progress_queue(queue, completed);
     progress_queue(queue, completed);  // what needed no draining is finished by now
-    if (Island* island = queue.paths->island()) island->abandon(0);
+    Island* island = queue.paths->island();
+    if (island && !queue.launching) island->abandon(0);  // else with the run, once it is launched
   }
   announce(completed);
   kick();

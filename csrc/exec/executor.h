@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -25,19 +26,21 @@ struct RunQueue {
   std::vector<std::shared_ptr<Run>> active;
   std::vector<std::shared_ptr<Run>> unsettled;  // failed, kept for what the transport may still do
   std::vector<bool> lane_busy;                  // by island lane
-  Status failure;                               // the first cause; later runs fail with it at once
+  bool launching = false;  // a thread calls a native library for a run; others leave them alone
+  Status failure;          // the first cause; later runs fail with it at once
 
   bool busy() const { return !messages.empty() || !pending.empty() || !active.empty(); }
 };
 
 // Something that the progress thread looks after besides runs, such as control connections.
 // poll() is called on the progress thread, without the lock, whenever one of its descriptors is
-// readable and at least once a second.
+// readable and at least once a second; failed() after it has thrown.
 class Monitor {
  public:
   static constexpr std::chrono::milliseconds interval{500};
   virtual ~Monitor() = default;
   virtual void poll() = 0;
+  virtual void failed(const Status& status) = 0;
 };
 
 // Runs plans: the only owner of threads in a process. Whoever waits for a run moves everything
@@ -58,6 +61,7 @@ class Executor {
   // Ends the thread; for process exit. Waiting threads still move things forward.
   void stop();
 
+  bool inherited() const { return mark_.inherited(); }  // it belongs to the parent of this process
   Transport* transport() { return transports_.main(); }
   const Status& no_transport() const { return no_transport_; }
   // The transport to peers that no RDMA network leads to. It knows no RDMA port, because UCX may
@@ -94,8 +98,13 @@ class Executor {
   [[nodiscard]] std::vector<std::shared_ptr<Run>> submit(RunQueue& queue, std::shared_ptr<Run> run,
                                                          bool will_wait,
                                                          std::unique_lock<std::mutex> held = {});
-  // Tells everybody who waits for these runs; without any lock.
-  void announce(std::vector<std::shared_ptr<Run>>& completed);
+  // Of a run that is recorded, after submit() and without any lock: waits until it is in the
+  // stream. One that does not get there fails.
+  void await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run);
+  // Tells everybody who waits for these runs; without any lock. Returns what the caller itself lets
+  // go of once it no longer moves things forward: what `awaited`, its own run, held.
+  Run::Aftermath announce(std::vector<std::shared_ptr<Run>>& completed,
+                          const Run* awaited = nullptr);
   // Moves things forward until the run is done or `deadline` has passed; true if it is done.
   bool wait(Run& run, const Deadline& deadline);
   // Fails every run of the queue, now and later, with its first failure.
@@ -111,24 +120,37 @@ class Executor {
 
  private:
   using Completed = std::vector<std::shared_ptr<Run>>;
+  // What a thread does here that others need not do meanwhile.
+  enum class Role : uint8_t { none, waiter, progress };
+  static thread_local Role role;
+  static thread_local const Run* recorded_here;  // that this thread records into a graph
 
   bool progress_all(Completed& completed);  // under the lock
   bool progress_transports();               // likewise
+  // Neither throws: the groups concerned fail instead.
   bool progress_queue(RunQueue& queue, Completed& completed);
+  bool try_progress(RunQueue& queue, Completed& completed);  // may throw
+  void give_up(RunQueue& queue, const Status& status, Completed& completed);
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);
   void start(RunQueue& queue, Run& run, int lane);
-  void begin_recorded(RunQueue& queue, const std::shared_ptr<Run>& run, Completed& completed);
+  void launch(RunQueue& queue, const std::function<void()>& call);
   void check_deadlines(Completed& completed);
   bool any_active() const;
-  void make_way();   // lets others have the processor
-  void hand_over();  // a thread stops waiting: see that another one goes on
+  void make_way();  // lets others have the processor
+  void begin_waiting();
+  void end_waiting();  // see that another thread goes on
   // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Takes the lock
   // and lets it go again.
-  void sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
+  Run::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
   void sleeping(bool asleep);
   void loop();
+  void deputise();  // while the progress thread is in a native library
+  void safe_turn(uint32_t& idle, Clock::time_point& last_poll);
+  void turn(uint32_t& idle, Clock::time_point& last_poll);
+  void poll_monitors();
 
+  const ProcessMark mark_;
   Status no_transport_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
@@ -162,6 +184,10 @@ class Executor {
   std::vector<std::shared_ptr<Monitor>> monitors_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
+  std::atomic<bool> away_{false};  // the progress thread, in a native library
+  std::mutex deputy_mutex_;
+  std::condition_variable deputy_news_;
+  std::thread deputy_;  // made when it is first needed
 };
 
 }  // namespace hetcomm

@@ -2,16 +2,15 @@
 
 #include <string>
 
+#include "base/fork.h"
 #include "base/status.h"
 #include "exec/paths.h"
 
 namespace hetcomm {
 namespace {
 
-Numbers& of_this_process() {
-  static auto* numbers = new Numbers(Paths::kMaxCommunicators);  // given back until the very end
-  return *numbers;
-}
+// Given back until the very end.
+Numbers& of_this_process() { return of_process<Numbers>(Paths::kMaxCommunicators); }
 
 }  // namespace
 

@@ -240,7 +240,7 @@ bool Run::progress_island() {
     island_call_.recorded = recorded_;
     if (trace_) [[unlikely]]
       trace_->begin(index);
-    island.start(lane_, island_call_);
+    launch(island);
     if (recorded_) recording_ = island.event(lane_);
   }
   Status status;
@@ -261,6 +261,19 @@ bool Run::progress_island() {
     fail(status);
   }
   return true;
+}
+
+// An engine with a stream may wait in its library.
+void Run::launch(Island& island) {
+  if (island.stream() == nullptr) return island.start(lane_, island_call_);
+  launching_ = true;
+  try {
+    paths_->launch()([&] { island.start(lane_, island_call_); });
+  } catch (...) {
+    launching_ = false;
+    throw;
+  }
+  launching_ = false;
 }
 
 Status Run::at_step(int index, const Status& status) const {
@@ -346,22 +359,19 @@ std::string Run::where() const {
   return words.empty() ? "nothing" : words;
 }
 
-void Run::announce() {
+Run::Aftermath Run::announce() {
+  Aftermath left;
   done_.store(true);
   if (over_) over_->set();
-  if (!watched_.load() && !device_) return;
-  std::vector<std::function<void(const Status&)>> listeners;
-  std::vector<std::shared_ptr<void>> released;
-  {
-    std::lock_guard lock(listener_mutex_);
-    listeners.swap(listeners_);
-    if (let_go_) {
-      released.swap(held_);
-      device_scratch_ = DeviceBlock();
-      staging_ = DeviceBlock();
-    }
+  if (!watched_.load() && !device_) return left;
+  std::lock_guard lock(listener_mutex_);
+  left.listeners.swap(listeners_);
+  if (let_go_) {
+    left.held.swap(held_);
+    device_scratch_ = DeviceBlock();
+    staging_ = DeviceBlock();
   }
-  for (auto& listener : listeners) listener(status_);
+  return left;
 }
 
 void Run::hold(std::shared_ptr<void> memory) {

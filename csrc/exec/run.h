@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/fork.h"
 #include "exec/device_steps.h"
 #include "exec/paths.h"
 #include "exec/trace.h"
@@ -77,7 +78,8 @@ class Run {
     return (plan_->scratch_count + plan_->staging_count) * static_cast<int64_t>(element_);
   }
   bool done() const { return done_.load(); }
-  const Status& status() const { return status_; }  // valid once done()
+  bool inherited() const { return mark_.inherited(); }  // it belongs to the parent of this process
+  const Status& status() const { return status_; }      // valid once done()
   std::chrono::nanoseconds timeout() const { return timeout_; }
   // Under the lock, of a run that is not over as soon as it is submitted (few need the clock).
   void begin_timeout() { deadline_.emplace(timeout_); }
@@ -91,8 +93,16 @@ class Run {
   // What it waits for: "step 5: recv from rank 3".
   std::string where() const;
 
-  // Publishes completion to waiters and calls the listeners; without the lock.
-  void announce();
+  // What completion leaves to do: to tell listeners, and to let go of what was held. Either may
+  // block, in the end for the interpreter's lock.
+  struct Aftermath {
+    std::vector<std::function<void(const Status&)>> listeners;
+    std::vector<std::shared_ptr<void>> held;
+
+    bool empty() const { return listeners.empty() && held.empty(); }
+  };
+  // Publishes completion to waiters; without the lock.
+  Aftermath announce();
   // Keeps `memory` alive until nothing refers to the buffers any more, which after a failure may be
   // later than done().
   void hold(std::shared_ptr<void> memory);
@@ -102,8 +112,7 @@ class Run {
   bool unsettled() const { return finished_ && !settled(); }
   // Under the lock, of an unsettled run: looks who has let go by now.
   void settle();
-  // `listener` is called once, after completion, on whichever thread completed it (or at once if
-  // it is done already).
+  // `listener` is called once, after completion, by run_callback(), or at once if it is done.
   void when_done(std::function<void(const Status&)> listener);
 
  private:
@@ -121,12 +130,14 @@ class Run {
   bool settled() const;
   void look_at_island();
   bool progress_island();
+  void launch(Island& island);
   void give_up(const Status& status);
   bool poll_messages();
   bool poll_device();
   Status at_step(int index, const Status& status) const;
   Status verify(int index, const Request& request) const;
 
+  const ProcessMark mark_;
   std::shared_ptr<const Plan> plan_;
   PlanFor plan_for_;  // while the sender is not known
   Buffers buffers_;
@@ -152,6 +163,7 @@ class Run {
   std::vector<int> ready_;    // steps to start, the last first
   size_t next_island_ = 0;
   int active_island_ = -1;
+  bool launching_ = false;  // the engine is being called without the lock
   bool in_island_ = false;  // the engine has a call of it, over or not, that did not succeed
   Clock::time_point failed_at_;
   Status given_up_;  // a neighbour ended the operation, or a link broke

@@ -38,7 +38,7 @@ void Run::prepare(const DeviceKernels* kernels) {
 
 // A run that is one call of an engine with a stream needs nothing of the host to be over.
 Event Run::island_event() const {
-  const bool one_call = active_island_ >= 0 && plan_->steps.size() == 1;
+  const bool one_call = active_island_ >= 0 && !launching_ && plan_->steps.size() == 1;
   return one_call ? paths_->island()->event(lane_) : nullptr;
 }
 

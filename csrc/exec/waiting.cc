@@ -36,18 +36,26 @@ constexpr std::chrono::nanoseconds kDeviceSleep = 50us;
 
 }  // namespace
 
+thread_local Executor::Role Executor::role = Role::none;
+
 bool Executor::wait(Run& run, const Deadline& deadline) {
   if (run.done()) return true;
-  ++waiters_;
+  begin_waiting();
   uint32_t idle = 0;
   Completed completed;
+  Run::Aftermath own;
+  const auto tell = [&] {
+    if (completed.empty()) return;
+    Run::Aftermath left = announce(completed, &run);
+    if (!left.empty()) own = std::move(left);
+  };
   while (!run.done()) {
     if (contenders_.load(std::memory_order_relaxed) > 0) sched_yield();
     bool moved = false;
-    if (mutex_.try_lock()) {
+    if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       moved = progress_all(completed);
-      mutex_.unlock();
-      announce(completed);
+      lock.unlock();
+      tell();
     }
     const uint32_t spins = spins_.load(std::memory_order_relaxed);
     if (moved) {
@@ -68,17 +76,18 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       make_way();
     } else {
       if (deadline.passed()) break;
-      sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run);
-      if (mutex_.try_lock()) {
+      Run::Aftermath left =
+          sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run);
+      if (!left.empty()) own = std::move(left);
+      if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
         check_deadlines(completed);
-        mutex_.unlock();
-        announce(completed);
+        lock.unlock();
+        tell();
       }
       idle = kMostSpins + kYields / 2;
     }
   }
-  --waiters_;
-  hand_over();
+  end_waiting();
   return run.done();
 }
 
@@ -91,7 +100,14 @@ void Executor::make_way() {
   }
 }
 
-void Executor::hand_over() {
+void Executor::begin_waiting() {
+  ++waiters_;
+  role = Role::waiter;
+}
+
+void Executor::end_waiting() {
+  role = Role::none;
+  --waiters_;
   if (!any_active()) return;
   if (waiters_.load() == 0) {
     kick();
@@ -109,13 +125,13 @@ void Executor::sleeping(bool asleep) {
   }
 }
 
-void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
+Run::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
   Completed completed;
   {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) {
       sched_yield();
-      return;
+      return {};
     }
     sleeping(true);
     ++sleepers_;
@@ -127,8 +143,7 @@ void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
       --sleepers_;
       sleeping(false);
       lock.unlock();
-      announce(completed);
-      return;
+      return announce(completed, awaited);
     }
   }
   if (device_.load(std::memory_order_relaxed)) bound = std::min(bound, kDeviceSleep);
@@ -150,10 +165,11 @@ void Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
   const auto held = lock();
   idle_rounds_ = 0;  // look at the network first
   sleeping(false);
+  return {};
 }
 
 bool Executor::drain(const std::function<bool()>& finished, const Deadline& deadline) {
-  ++waiters_;
+  begin_waiting();
   bool ended = false;
   Completed completed;
   for (uint32_t idle = 0;; ++idle) {
@@ -171,61 +187,87 @@ bool Executor::drain(const std::function<bool()>& finished, const Deadline& dead
       sleep(std::min<std::chrono::nanoseconds>(1ms, deadline.left()), nullptr);
     }
   }
-  --waiters_;
-  hand_over();
+  end_waiting();
   return ended;
 }
 
 // Looks after monitors always, and after runs while no thread waits for any.
 void Executor::loop() {
   pthread_setname_np(pthread_self(), "hetcomm");
+  role = Role::progress;
   uint32_t idle = 0;
   auto last_poll = Clock::now();
-  while (!stop_) {
-    const bool working = any_active() && waiters_.load() == 0;
-    bool poll_now = Clock::now() - last_poll >= Monitor::interval;
-    if (working) {
-      Completed completed;
-      bool moved = false;
-      if (contenders_.load() == 0 && mutex_.try_lock()) {
-        moved = progress_all(completed);
-        mutex_.unlock();
+  while (!stop_) safe_turn(idle, last_poll);
+}
+
+void Executor::safe_turn(uint32_t& idle, Clock::time_point& last_poll) {
+  try {
+    turn(idle, last_poll);
+  } catch (const std::exception& error) {  // concerns all, since nobody else caught it
+    const Status status = status_of(error);
+    const auto held = lock();
+    for (auto& queue : queues_) {
+      if (queue->failure.ok()) queue->failure = status;
+    }
+  }
+}
+
+void Executor::turn(uint32_t& idle, Clock::time_point& last_poll) {
+  const bool working = any_active() && waiters_.load() == 0;
+  bool poll_now = Clock::now() - last_poll >= Monitor::interval;
+  if (working) {
+    Completed completed;
+    bool moved = false;
+    if (contenders_.load() == 0) {
+      if (std::unique_lock lock(mutex_, std::try_to_lock); lock) moved = progress_all(completed);
+    }
+    announce(completed);
+    if (moved) {
+      idle = 0;
+    } else if (++idle < kYields) {
+      sched_yield();
+    } else {
+      sleep(kLongestSleep);
+      if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+        check_deadlines(completed);
+        lock.unlock();
+        announce(completed);
       }
-      announce(completed);
-      if (moved) {
-        idle = 0;
-      } else if (++idle < kYields) {
-        sched_yield();
-      } else {
-        sleep(kLongestSleep);
-        if (mutex_.try_lock()) {
-          check_deadlines(completed);
-          mutex_.unlock();
-          announce(completed);
-        }
-        idle = kYields / 2;
+      idle = kYields / 2;
+    }
+  }
+  epoll_event events[16];
+  const int bound = working ? 0 : static_cast<int>(Monitor::interval.count());
+  if (!working || poll_now || idle % 16 == 0) {
+    const int count = epoll_wait(control_events_, events, 16, poll_now ? 0 : bound);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.fd == kick_) clear_eventfd(kick_);
+    }
+    poll_now |= count > 0 || !working;
+  }
+  if (!poll_now) return;
+  last_poll = Clock::now();
+  // Peers that close their links need an answer even while nothing goes on here.
+  if (transport()) {
+    if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+      for (int turns = 0; turns < 64 && progress_transports(); ++turns) {
       }
     }
-    epoll_event events[16];
-    const int bound = working ? 0 : static_cast<int>(Monitor::interval.count());
-    if (!working || poll_now || idle % 16 == 0) {
-      const int count = epoll_wait(control_events_, events, 16, poll_now ? 0 : bound);
-      for (int i = 0; i < count; ++i) {
-        if (events[i].data.fd == kick_) clear_eventfd(kick_);
+  }
+  poll_monitors();
+}
+
+void Executor::poll_monitors() {
+  std::lock_guard lock(monitor_mutex_);
+  for (size_t i = 0; i < monitors_.size(); ++i) {
+    const auto monitor = monitors_[i];  // which may remove itself
+    try {
+      monitor->poll();
+    } catch (const std::exception& error) {
+      try {
+        monitor->failed(status_of(error));
+      } catch (const std::exception&) {  // its next look finds it again
       }
-      poll_now |= count > 0 || !working;
-    }
-    if (poll_now) {
-      last_poll = Clock::now();
-      // Peers that close their links need an answer even while nothing goes on here.
-      if (transport() && mutex_.try_lock()) {
-        for (int turns = 0; turns < 64 && progress_transports(); ++turns) {
-        }
-        mutex_.unlock();
-      }
-      std::lock_guard lock(monitor_mutex_);
-      const auto monitors = monitors_;
-      for (const auto& monitor : monitors) monitor->poll();
     }
   }
 }

@@ -56,8 +56,9 @@ struct IslandCall {
 };
 
 // Collectives among the ranks of one island. Owned by one communicator; called only under the
-// engine's lock. An island has `lanes()` independent lanes; in one lane calls run one at a time,
-// and every member makes the same calls in the same order.
+// engine's lock, except start() of an engine with a stream(), during which nothing else is called
+// but const methods of other lanes. An island has `lanes()` independent lanes; in one lane calls
+// run one at a time, and every member makes the same calls in the same order.
 class Island {
  public:
   virtual ~Island() = default;

@@ -1,16 +1,19 @@
 """One rank as a process: does what the lines on its standard input say and answers each with one.
 
-Usage: rank.py core|torch FOLDER RANK SIZE TIMEOUT [PORT]. A line is a JSON list, a method of Rank
-and its arguments; the answer is {"value": ...} or {"error": type, "text": ..., "peer": ...}.
+Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. A line is a JSON list, a method of
+Rank and its arguments; the answer is {"value": ...} or {"error": type, "text": ..., "peer": ...}.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
 import select
+import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -46,6 +49,7 @@ class Rank:
     """What both kinds of ranks can do."""
 
     works: list[Any]
+    submitting: threading.Thread | None = None
 
     def exit(self) -> None:
         answer(value="exiting")
@@ -68,8 +72,66 @@ class Rank:
             closed.poll()
             os._exit(0)
 
+    def in_child(self, calls: list[list[Any]]) -> dict[str, Any]:
+        """What the calls answer in a child of fork(), and its status: it ends as programs do."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            answers = [answer_of(self, method, arguments) for method, *arguments in calls]
+            os.write(writing, json.dumps(answers).encode())
+            sys.exit(0)
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            told = pipe.read()
+        return {"answers": json.loads(told or "[]"), "status": os.waitpid(child, 0)[1]}
+
+    def reduce_and_fork(self, turns: int, children: int) -> list[int]:
+        """all_reduces in a thread; meanwhile children, each of which must be refused at once."""
+        busy = threading.Thread(
+            target=lambda: [self.all_reduce(10 + 1000 * (turn % 50)) for turn in range(turns)]
+        )
+        busy.start()
+        statuses = []
+        for number in range(children):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                answers = [answer_of(self, method, [2]) for method in ("all_reduce", "submit")]
+                refused = all(answer.get("error") == "InvalidArgumentError" for answer in answers)
+                sys.exit(0 if refused else 1) if number % 2 else os._exit(0 if refused else 1)
+            statuses.append(os.waitpid(child, 0)[1])
+        busy.join()
+        return statuses
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def starve(self, count: int) -> None:
+        """See no_memory.cc."""
+        ctypes.CDLL(None).fail_allocations(count)
+
+    def submit_and_hold(self, operations: int, count: int, seconds: int) -> float:
+        """Operations that nobody waits for, while C code keeps the interpreter's lock; the end."""
+        for _ in range(operations):
+            self.submit(count)
+        self.works.clear()
+        ctypes.PyDLL(None).sleep(seconds)
+        return time.monotonic()
+
+    def submit_in_thread(self, count: int) -> None:
+        """Returns once the operation is known, however long it takes to submit it."""
+        self.submitting = threading.Thread(target=self.submit, args=(count,))
+        self.submitting.start()
+        self.submitting.join(1.0)
+
+    def submits(self) -> bool:
+        return self.submitting is not None and self.submitting.is_alive()
+
     def wait(self, seconds: float) -> None:
         """For the oldest operation; it stays the oldest while it is not complete."""
+        if self.submitting:
+            self.submitting.join(seconds)
         work = self.works[0]
         try:
             self.wait_for(work, seconds)
@@ -204,6 +266,50 @@ class CoreRank(Rank):
             communicator.leave()
 
 
+class ArrayRank(Rank):
+    def __init__(self, folder: Path, rank: int, size: int, timeout: float, port: int) -> None:
+        self.folder, self.rank, self.size, self.timeout = folder, rank, size, timeout
+        self.works = []
+        self.use("first")
+
+    def use(self, name: str) -> None:
+        import hetcomm
+
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        self.communicator = hetcomm.Communicator.from_store(
+            FileStore(folder), self.rank, self.size, timeout=self.timeout
+        )
+
+    def all_reduce(self, count: int) -> float:
+        import numpy
+
+        data = numpy.full(count, self.rank + 1.0, "float32")
+        self.communicator.all_reduce(data, data)
+        return float(data[-1])
+
+    def submit(self, count: int) -> None:
+        import numpy
+
+        data = numpy.zeros(count, "float32")
+        self.works.append(self.communicator.all_reduce(data, data, async_op=True))
+
+    def wait_for(self, work: Any, seconds: float) -> None:
+        work.wait(seconds)
+
+    def complete(self, work: Any) -> bool:
+        return bool(work.done())
+
+    def split(self) -> None:
+        self.communicator.split(0)
+
+    def abort(self) -> None:
+        self.communicator.abort("planted")
+
+    def leave(self) -> None:
+        self.communicator.close()
+
+
 class TorchRank(Rank):
     def __init__(self, folder: Path, rank: int, size: int, timeout: float, port: int) -> None:
         import torch
@@ -213,6 +319,7 @@ class TorchRank(Rank):
 
         torch.set_num_threads(1)
         self.torch, self.dist, self.rank, self.works = torch, dist, rank, []
+        self.folder, self.size = folder, size
         dist.init_process_group(
             "hetcomm",
             init_method=f"tcp://127.0.0.1:{port}" if port else f"file://{folder}/torch",
@@ -255,6 +362,45 @@ class TorchRank(Rank):
         """For the oldest operation, in torch's type; days and more are written as seconds."""
         self.works.pop(0).wait(timedelta(seconds=seconds))
 
+    def use(self, name: str) -> None:
+        """A default group in place of the first, which belongs to the parent of this process."""
+        self.dist.destroy_process_group()
+        self.dist.init_process_group(
+            "hetcomm",
+            init_method=f"file://{self.folder}/{name}",
+            rank=self.rank,
+            world_size=self.size,
+            timeout=timedelta(seconds=30),
+        )
+
+    def load_data(self, start: str, epochs: int) -> int:
+        from torch.utils.data import DataLoader
+
+        data = DataLoader(
+            range(64),
+            batch_size=4,
+            num_workers=2,
+            multiprocessing_context=start,  # type: ignore
+        )
+        total = 0
+        for _ in range(epochs):
+            for batch in data:
+                self.all_reduce(2)
+                total += int(batch.sum())
+        return total
+
+    def run_processes(self, start: str, count: int) -> list[int | None]:
+        import multiprocessing
+
+        context: Any = multiprocessing.get_context(start)
+        processes = [context.Process(target=time.sleep, args=(0.1,)) for _ in range(count)]
+        for process in processes:
+            process.start()
+        self.all_reduce(100_000)
+        for process in processes:
+            process.join(60)
+        return [process.exitcode for process in processes]
+
     def abort(self) -> None:
         self.dist.distributed_c10d._abort_process_group()
 
@@ -277,16 +423,21 @@ def answer_error(error: Exception) -> None:
     answer(error=type(error).__name__, text=str(error), peer=getattr(error, "peer", None))
 
 
-def obey(rank: Rank, method: str, arguments: list[Any]) -> None:
+def answer_of(rank: Rank, method: str, arguments: list[Any]) -> dict[str, Any]:
     try:
-        answer(value=getattr(rank, method)(*arguments))
+        return {"value": getattr(rank, method)(*arguments)}
     except Exception as error:
-        answer_error(error)
+        peer = getattr(error, "peer", None)
+        return {"error": type(error).__name__, "text": str(error), "peer": peer}
+
+
+def obey(rank: Rank, method: str, arguments: list[Any]) -> None:
+    answer(**answer_of(rank, method, arguments))
 
 
 def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str = "0") -> None:
     me: Rank
-    kinds: dict[str, Any] = {"core": CoreRank, "torch": TorchRank}
+    kinds: dict[str, Any] = {"core": CoreRank, "array": ArrayRank, "torch": TorchRank}
     try:
         me = kinds[kind](Path(folder), int(rank), int(size), float(timeout), int(port))
         answer(value="joined")

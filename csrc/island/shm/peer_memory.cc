@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "island/shm/arena.h"
 
@@ -99,8 +100,11 @@ std::string PeerMemory::describe() const {
 
 // One mapping of an arena for all islands of this process.
 std::shared_ptr<const MappedArena> PeerMemory::mapped(int member, int& error) const {
-  static std::mutex mutex;
-  static std::map<std::tuple<int32_t, uint64_t, uint64_t>, std::weak_ptr<const MappedArena>> all;
+  struct Mapped {
+    std::mutex mutex;
+    std::map<std::tuple<int32_t, uint64_t, uint64_t>, std::weak_ptr<const MappedArena>> all;
+  };
+  auto& [mutex, all] = of_process<Mapped>();
   const MemberState& peer = segment_.member(member);
   const uint64_t bytes = peer.arena_bytes;
   std::lock_guard lock(mutex);

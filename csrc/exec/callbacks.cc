@@ -1,14 +1,15 @@
-#include "torch/callbacks.h"
+#include "exec/callbacks.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
-#include <map>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
+
+#include "base/fork.h"
+#include "base/log.h"
 
 namespace hetcomm {
 namespace {
@@ -22,12 +23,13 @@ struct CallbackThreads {
   size_t idle = 0, busy = 0;
 };
 
-// By process, since a forked child has no threads; never destroyed, because they are detached.
-CallbackThreads& callback_threads() {
-  static auto* mutex = new std::mutex;
-  static auto* all = new std::map<pid_t, CallbackThreads>;
-  std::lock_guard lock(*mutex);
-  return (*all)[getpid()];
+void run(std::function<void()>& task) {
+  try {
+    task();
+    task = nullptr;
+  } catch (const std::exception& error) {
+    log(LogLevel::error, std::string("a listener of an operation raised: ") + error.what());
+  }
 }
 
 void serve(CallbackThreads& threads) {
@@ -41,8 +43,7 @@ void serve(CallbackThreads& threads) {
     threads.tasks.pop_front();
     ++threads.busy;
     lock.unlock();
-    task();
-    task = nullptr;
+    run(task);
     lock.lock();
     --threads.busy;
     threads.finished.notify_all();
@@ -52,22 +53,20 @@ void serve(CallbackThreads& threads) {
 }  // namespace
 
 void run_callback(std::function<void()> task) {
-  CallbackThreads& threads = callback_threads();
+  auto& threads = of_process<CallbackThreads>();
   std::unique_lock lock(threads.mutex);
-  if (threads.tasks.size() >= threads.idle) {
-    try {
-      std::thread(serve, std::ref(threads)).detach();
-    } catch (const std::system_error&) {  // no threads left: then it must do without
-      lock.unlock();
-      return task();
-    }
+  try {
+    if (threads.tasks.size() >= threads.idle) std::thread(serve, std::ref(threads)).detach();
+    threads.tasks.push_back(std::move(task));
+  } catch (const std::exception&) {  // no threads or memory left: then it must do without
+    lock.unlock();
+    return run(task);
   }
-  threads.tasks.push_back(std::move(task));
   threads.news.notify_one();
 }
 
 void finish_callbacks(std::chrono::nanoseconds bound) {
-  CallbackThreads& threads = callback_threads();
+  auto& threads = of_process<CallbackThreads>();
   std::unique_lock lock(threads.mutex);
   threads.finished.wait_for(lock, bound,
                             [&] { return threads.tasks.empty() && threads.busy == 0; });

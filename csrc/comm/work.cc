@@ -1,0 +1,52 @@
+#include "base/config.h"
+#include "comm/communicator.h"
+
+namespace hetcomm {
+
+const Status& Work::status() const {
+  if (run_->done()) return run_->status();
+  static const auto* inherited = new Status(
+      Code::invalid_argument,
+      "this operation was under way in the process that forked this one, and ends there; wait for "
+      "it before fork(), or there");
+  return *inherited;
+}
+
+void Work::when_done(std::function<void(const Status&)> listener) const {
+  if (run_->inherited()) return listener(status());
+  run_->when_done(std::move(listener));
+}
+
+void Work::hold(std::shared_ptr<void> memory) const {
+  if (!run_->inherited()) run_->hold(std::move(memory));
+}
+
+bool Work::done_within(std::chrono::nanoseconds time) const {
+  return done() || executor_->wait(*run_, Deadline(time));
+}
+
+Status Work::late(std::chrono::nanoseconds after) const {
+  return Status(Code::timeout,
+                describe() + " is not complete after " + format_seconds(after) + "; it goes on");
+}
+
+Status Work::order(Stream stream) const {
+  if (run_->inherited()) return status();
+  const auto held = executor_->lock();
+  return run_->order(stream);
+}
+
+// Of a receive from any rank it changes when somebody has sent.
+std::string Work::describe() const {
+  if (run_->inherited()) return "an operation of another process";
+  const auto held = executor_->lock();
+  return run_->describe();
+}
+
+std::string Work::where() const {
+  if (run_->inherited()) return "another process";
+  const auto held = executor_->lock();
+  return run_->where();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,86 @@
+"""The thread that moves operations forward survives what fails on it, and waits for nobody."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from job import NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+
+COMPILER = os.environ.get("CXX", "g++")
+
+
+@pytest.fixture(scope="module")
+def no_memory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a library that lets allocations fail."""
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no compiler {COMPILER}")
+    library = tmp_path_factory.mktemp("no_memory") / "no_memory.so"
+    source = Path(__file__).with_name("no_memory.cc")
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, source], check=True)
+    return str(library)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_no_memory_is_the_failure_of_the_group(
+    tmp_path: Path, no_memory: str, hosts: str, count: int
+) -> None:
+    preloaded = " ".join(filter(None, [no_memory, os.environ.get("LD_PRELOAD")]))
+    with Job(tmp_path, hosts, settings={0: {"LD_PRELOAD": preloaded}}) as job:
+        job.do("all_reduce", 1000)
+        job[0].do("submit", 1000)
+        job[0].do("starve", count)
+        job[0].tell("wait", 2 * NOTICE)
+        (error,) = errors_within([job[0]], NOTICE)
+        assert error["error"] == "AbortedError" and "no memory left" in error["text"], error
+        job[1].tell("all_reduce", 1000)
+        (other,) = errors_within([job[1]], NOTICE)
+        assert other["error"] == "AbortedError" and "no memory left" in other["text"], other
+        assert_same_cause_from_now_on(job.ranks, [error, other])
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("kind", ["core", "array", "torch"])
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_a_held_interpreter_holds_up_no_operation(tmp_path: Path, hosts: str, kind: str) -> None:
+    """Rank 0 lets go of the memory of its operations only once it has its interpreter again."""
+    if kind == "torch":
+        pytest.importorskip("torch")
+    with Job(tmp_path, hosts, kind) as job:
+        job.do("all_reduce", 1000)
+        job[0].tell("submit_and_hold", 5, 1000, 8)
+        for _ in range(5):
+            job[1].do("all_reduce", 1000)
+        others_over = job[1].do("clock")
+        assert others_over < job[0].value()
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+@pytest.mark.skipif(
+    not Path(emulated("nvidia")).exists(), reason="the emulated vendors are not built"
+)
+def test_a_library_that_does_not_return_holds_up_no_other_group(tmp_path: Path) -> None:
+    late = {1: {"HETCOMM_EMULATED_FAULT": "call_hang:3"}}
+    with Job(tmp_path, "xx", vendors="nn", settings=late) as job:
+        job.do("use", "second")
+        assert job.do("all_reduce", 1000) == [3.0] * 2
+        job.do("use", "first")
+        for _ in range(3):
+            assert job.do("all_reduce", 1000) == [3.0] * 2
+        job[0].do("submit", 1000)
+        job[1].do("submit_in_thread", 1000)  # which stays in the library
+        job.do("use", "second")
+        assert job.do("all_reduce", 1000) == [3.0] * 2
+        assert job[1].do("submits"), "the library has returned; this shows nothing"
+        job.tell("wait", 60.0)
+        _, late_one = errors_within(job.ranks, 60.0)
+        assert "did not return within 30 s" in late_one["text"], late_one
+        for rank in job.ranks:
+            rank.exits_cleanly()
