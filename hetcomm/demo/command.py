@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from hetcomm.demo.describe import describe
-from hetcomm.demo.emulated import RunError, describe_cluster, run_ranks
+from hetcomm.demo.launcher import Launcher, RunError, choose
 from hetcomm.demo.machine import describe_machine
 from hetcomm.demo.progress import following
 from hetcomm.demo.report import render, write_json
@@ -36,6 +36,7 @@ EXIT_FAILED, EXIT_BAD_CLUSTER = 1, 2
 class Settings:
     """What all runs of one demo share."""
 
+    launcher: Launcher
     cluster: Cluster
     steps: int
     seed: int
@@ -75,8 +76,10 @@ def demo(
     """Train the same small GPT on gloo and on hetcomm in an emulated two-island cluster.
 
     Shows the topology found, runs two layouts on both backends, checks that the losses agree at
-    every step, and compares step time and bytes over the bridge. Exits with 0 if all went well, 1
-    if a run failed or the losses differ, 2 if the cluster cannot be made.
+    every step, and compares step time and bytes over the bridge. A machine that refuses to emulate
+    clusters runs the same as plain processes, without shaped links, and the demo says what is
+    missing. Exits with 0 if all went well, 1 if a run failed or the losses differ, 2 if the
+    cluster's description is wrong.
     """
     console = Console()
     try:
@@ -84,17 +87,15 @@ def demo(
         if order is not None:
             cluster = dataclasses.replace(cluster, order=parse_order(order))
         check_even(cluster, cluster_file)
-        settings = Settings(cluster, steps, seed, timeout)
-        if quick:
-            settings = dataclasses.replace(settings, steps=QUICK_STEPS, model=QUICK_MODEL)
         output.mkdir(parents=True, exist_ok=True)
-        console.print(
-            f"Emulated cluster: {describe_cluster(cluster)}", highlight=False, soft_wrap=True
-        )
-        warn_if_busy(console)
         with tempfile.TemporaryDirectory(prefix=".runs-", dir=output) as folder:
+            launcher = choose(cluster, Path(folder) / "probe")
+            settings = Settings(launcher, cluster, steps, seed, timeout)
+            if quick:
+                settings = dataclasses.replace(settings, steps=QUICK_STEPS, model=QUICK_MODEL)
+            introduce(console, settings)
             if backend == "hetcomm":
-                text = describe(cluster, Path(folder) / "describe")
+                text = describe(launcher, cluster, Path(folder) / "describe")
                 console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
             comparisons = [
                 compare(console, layout, (baseline, backend), settings, tolerance, Path(folder))
@@ -122,6 +123,24 @@ def check_even(cluster: Cluster, cluster_file: Path) -> None:
             "give one host a rank more or less",
             str(cluster_file),
         )
+
+
+def introduce(console: Console, settings: Settings) -> None:
+    """What the ranks run on, and what this machine lacks for more."""
+    missing = settings.launcher.missing
+    if missing is not None:
+        console.print(
+            f"This machine cannot emulate a cluster: {missing}.\nThe same training runs without "
+            "shaped links: losses compare, step times tell nothing about slow links.",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    what = "Emulated cluster" if missing is None else "Islands"
+    text = settings.launcher.describe(settings.cluster)
+    console.print(f"{what}: {text}", highlight=False, soft_wrap=True)
+    warn_if_busy(console)
 
 
 def warn_if_busy(console: Console) -> None:
@@ -159,7 +178,7 @@ def mix_vendors(
     settings = dataclasses.replace(
         settings, cluster=with_vendors(settings.cluster), steps=min(settings.steps, STEPS)
     )
-    text = describe(settings.cluster, Path(folder) / "describe-vendors")
+    text = describe(settings.launcher, settings.cluster, Path(folder) / "describe-vendors")
     console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
     training = train(console, "ddp", "hetcomm", settings, Path(folder) / "vendors")
     return Comparison(first_steps(baseline, settings.steps), training, tolerance)
@@ -181,11 +200,13 @@ def train(
     }
     words = [str(word) for option in options.items() for word in option]
     command = [sys.executable, str(HERE / "trainer.py"), *words, *settings.model]
+    if not settings.launcher.is_shaped:
+        command.append("--uncounted")
     title = f"{layout} on {backend}"
     start = time.monotonic()
     try:
         with following(console, metrics, title, settings.steps):
-            run_ranks(settings.cluster, command, folder, settings.timeout)
+            settings.launcher.run_ranks(settings.cluster, command, folder, settings.timeout)
         training = read_training(metrics, layout, backend, settings.steps)
     except (RunError, ValueError) as error:
         raise RunError(f"{title}: {error}") from error
@@ -211,13 +232,17 @@ def finish(
 
     console.print()
     console.print(render(comparisons))
-    cluster = describe_cluster(settings.cluster)
+    launcher = settings.launcher
+    cluster = launcher.describe(settings.cluster)
     millions = comparisons[0].baseline.parameters / 1e6
     subtitle = f"{cluster}. Byte-level GPT with {millions:.1f} million parameters"
     write_plot(output / "demo.png", comparisons, subtitle)
     facts = {
         "machine": describe_machine(),
         "cluster": cluster,
+        "links_are_shaped": launcher.is_shaped,
+        "missing": launcher.missing and str(launcher.missing),
+        "congestion_control": launcher.congestion,
         "steps": settings.steps,
         "seed": settings.seed,
         "batch": settings.batch,

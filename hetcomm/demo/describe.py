@@ -3,19 +3,20 @@
 import sys
 from pathlib import Path
 
-from hetcomm.demo.emulated import RunError, run_ranks
+from hetcomm.demo.launcher import Launcher, RunError
 from hetcomm.emulate import Cluster
 
 COMMANDS = (("topo",), ("explain", "all_reduce", "--bytes", "16M"))
 TIMEOUT_SECONDS = 60.0
 
 
-def describe(cluster: Cluster, logs: Path) -> str:
-    """Runs `hetcomm topo` and `hetcomm explain` inside the cluster; returns rank 0's words."""
+def describe(launcher: Launcher, cluster: Cluster, logs: Path) -> str:
+    """Runs `hetcomm topo` and `hetcomm explain` on all ranks; returns rank 0's words."""
     texts = []
     for words in COMMANDS:
         try:
-            run_ranks(cluster, [sys.executable, "-m", "hetcomm", *words], logs, TIMEOUT_SECONDS)
+            command = [sys.executable, "-m", "hetcomm", *words]
+            launcher.run_ranks(cluster, command, logs, TIMEOUT_SECONDS)
         except RunError as error:
             raise RunError(f"hetcomm {' '.join(words)}: {error}") from error
         texts.append((logs / "rank-0.log").read_text().strip())

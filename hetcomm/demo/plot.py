@@ -94,6 +94,21 @@ def draw_bars(
     axes.legend(loc="upper right", ncols=2)
 
 
+def draw_uncounted(axes: Axes) -> None:
+    """In place of the bars, why there are none."""
+    axes.set_axis_off()
+    axes.text(
+        0.5,
+        0.5,
+        "Not counted: this machine emulates no cluster,\nso all ranks share its loopback, "
+        "and no link is shaped.\nStep times tell nothing about slow links.",
+        ha="center",
+        va="center",
+        color="#5b6570",
+        transform=axes.transAxes,
+    )
+
+
 def write_plot(path: Path, comparisons: Sequence[Comparison], subtitle: str) -> None:
     """Writes a PNG: above, one loss panel per layout; below, step time and bytes per step."""
     with pyplot.rc_context(STYLE):
@@ -121,14 +136,17 @@ def write_plot(path: Path, comparisons: Sequence[Comparison], subtitle: str) -> 
             lambda training: [seconds * 1e3 for seconds in training.seconds],
             "milliseconds per step",
         )
-        draw_bars(
-            byte_axes,
-            comparisons,
-            lambda training: [count / 1e6 for count in training.network_bytes],
-            "megabytes per step",
-        )
+        byte_axes.set_title("Over the bridge, both ways")
+        if comparisons[0].candidate.network_bytes is None:
+            draw_uncounted(byte_axes)
+        else:
+            draw_bars(
+                byte_axes,
+                comparisons,
+                lambda training: [count / 1e6 for count in training.network_bytes or ()],
+                "megabytes per step",
+            )
         ups = ", ".join(f"{c.layout} {c.speed_up:.2f}x" for c in comparisons)
         time_axes.set_title(f"Step time (speed-up: {ups})")
-        byte_axes.set_title("Over the bridge, both ways")
         figure.savefig(path, dpi=160)
         pyplot.close(figure)

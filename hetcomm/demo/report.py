@@ -57,11 +57,12 @@ def summary_table(comparisons: Sequence[Comparison]) -> Table:
     for comparison in comparisons:
         for training in (comparison.baseline, comparison.candidate):
             is_candidate = training is comparison.candidate
+            count = training.step_bytes
             table.add_row(
                 "" if is_candidate else comparison.layout,
                 training.backend,
                 f"{training.step_seconds * 1e3:.0f} ms",
-                f"{training.step_bytes / 1e6:.2f} MB",
+                "not counted" if count is None else f"{count / 1e6:.2f} MB",
                 f"{comparison.speed_up:.2f}x" if is_candidate else "",
                 f"{comparison.largest_difference:.1e}" if is_candidate else "",
                 end_section=is_candidate,

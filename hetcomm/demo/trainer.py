@@ -202,7 +202,8 @@ def sent_bytes() -> int:
 def train(arguments: argparse.Namespace) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     hosts: list[str] = [""] * world
-    dist.all_gather_object(hosts, socket.gethostname() + os.readlink("/proc/self/ns/net"))
+    host = socket.gethostname() + os.readlink("/proc/self/ns/net")
+    dist.all_gather_object(hosts, os.environ.get("HETCOMM_HOST_ID", host))
     model = build_model(
         arguments.width, arguments.depth, arguments.heads, arguments.context, arguments.seed
     )
@@ -232,7 +233,10 @@ def train(arguments: argparse.Namespace) -> None:
     if metrics:
         totals = [sum(column) for column in zip(*counters, strict=True)]
         over_network = [after - before for before, after in pairwise(totals)]
-        summary = {"network_bytes": over_network, "parameters": parameters}
+        summary = {
+            "network_bytes": None if arguments.uncounted else over_network,
+            "parameters": parameters,
+        }
         print(json.dumps(summary), file=metrics, flush=True)
         metrics.close()
 
@@ -244,6 +248,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--layout", choices=["ddp", "pipeline"], default="ddp")
     parser.add_argument("--metrics", type=Path, required=True, help="JSON lines are written here")
+    parser.add_argument(
+        "--uncounted", action="store_true", help="hosts share a network: count none of its bytes"
+    )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=16, help="sequences per step over all ranks")

@@ -14,13 +14,16 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Training:
-    """One run: per step the loss, the seconds, and the bytes all hosts sent over the network."""
+    """One run: per step the loss, the seconds, and the bytes all hosts sent over the network.
+
+    network_bytes: None where hosts share one network, which counts no host's bytes by themselves.
+    """
 
     layout: str
     backend: str
     losses: list[float]
     seconds: list[float]
-    network_bytes: list[int]
+    network_bytes: list[int] | None
     parameters: int
 
     @property
@@ -28,8 +31,8 @@ class Training:
         return median(settled(self.seconds))
 
     @property
-    def step_bytes(self) -> float:
-        return median(settled(self.network_bytes))
+    def step_bytes(self) -> float | None:
+        return None if self.network_bytes is None else median(settled(self.network_bytes))
 
 
 def settled(values: Sequence[float]) -> Sequence[float]:

@@ -25,7 +25,7 @@ def first_steps(training: Training, steps: int) -> Training:
         training,
         losses=training.losses[:steps],
         seconds=training.seconds[:steps],
-        network_bytes=training.network_bytes[:steps],
+        network_bytes=training.network_bytes and training.network_bytes[:steps],
     )
 
 

@@ -12,8 +12,18 @@ A rank finds its own traffic so far in /proc/self/net/dev.
 """
 
 from .cluster import Cluster, Host, Nic, load
-from .error import ClusterError
+from .error import ClusterError, RefusedError
 from .launch import run
 from .result import LinkUse, Result
 
-__all__ = ["Cluster", "ClusterError", "Host", "LinkUse", "Nic", "Result", "load", "run"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Host",
+    "LinkUse",
+    "Nic",
+    "RefusedError",
+    "Result",
+    "load",
+    "run",
+]

@@ -1,4 +1,4 @@
-"""The one error of this package."""
+"""The errors of this package."""
 
 import errno
 from collections.abc import Iterator
@@ -25,19 +25,23 @@ class ClusterError(Exception):
         return ClusterError(self.key, self.expected, self.got, self.remedy, file)
 
 
+class RefusedError(ClusterError):
+    """What this machine refuses to emulate; the cluster itself is well described."""
+
+
 @contextmanager
 def refusal(key: str, expected: str, remedy: str) -> Iterator[None]:
-    """Turns what the kernel refuses in this block into a ClusterError with the errno's name."""
+    """Turns what the kernel refuses in this block into a RefusedError with the errno's name."""
     try:
         yield
     except OSError as error:
-        raise ClusterError(key, expected, describe(error), remedy) from error
+        raise RefusedError(key, expected, describe(error), remedy) from error
     except Exception as error:
         # pyroute2's NetlinkError carries an errno in `code` but is no OSError.
         code = getattr(error, "code", None)
         if not isinstance(code, int):
             raise
-        raise ClusterError(key, expected, describe(OSError(code, str(error))), remedy) from error
+        raise RefusedError(key, expected, describe(OSError(code, str(error))), remedy) from error
 
 
 def describe(error: OSError) -> str:

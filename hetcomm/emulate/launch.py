@@ -58,8 +58,8 @@ def run(
     What the machine does not permit and the cluster does not demand is in the result's `notes`; the
     logger `hetcomm.emulate` warns of each once per process.
 
-    Raises ClusterError where the kernel refuses a part of the cluster. Any exception here, such as
-    KeyboardInterrupt, first ends the whole job.
+    Raises RefusedError where the kernel refuses a part of the cluster, else ClusterError. Any
+    exception here, such as KeyboardInterrupt, first ends the whole job.
     """
     vendors.check(cluster)
     log_directory = _prepare_directory(stdout) if isinstance(stdout, Path) else None

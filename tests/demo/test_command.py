@@ -9,9 +9,10 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from hetcomm.demo import command, emulated
+from hetcomm.demo import command, launcher
+from hetcomm.demo.launcher import Launcher
 from hetcomm.demo.training import Comparison, Training
-from hetcomm.emulate import ClusterError, load
+from hetcomm.emulate import Cluster, ClusterError, RefusedError, load, run
 
 ONE_LINK = '[[host.nic]]\nrate = "1gbit"\n'
 
@@ -23,8 +24,12 @@ def invoke(output: Path, *words: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-def settings() -> command.Settings:
-    return command.Settings(load(command.HERE / "cluster.toml"), steps=2, seed=0, timeout=60)
+def cluster() -> Cluster:
+    return load(command.HERE / "cluster.toml")
+
+
+def settings(cluster: Cluster) -> command.Settings:
+    return command.Settings(Launcher(run), cluster, steps=1, seed=0, timeout=60)
 
 
 @pytest.mark.needs("namespaces")
@@ -62,16 +67,54 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert "timed out after" in result.output
 
 
-def test_without_namespaces_the_remedy_is_shown(
+def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RefusedError("namespaces", "the kernel to make them", "EPERM", "run as root")
+
+    monkeypatch.setattr(launcher, "run", refuse)
+
+
+@pytest.mark.timeout(400)
+def test_without_namespaces_the_demo_runs_on_the_loopback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise ClusterError("namespaces", "the kernel to make them", "EPERM", "run as root")
+    without_namespaces(monkeypatch)
+    result = invoke(tmp_path, "--backend", "hetcomm")
+    assert result.exit_code == 0, result.output
+    refusal = "namespaces: expected the kernel to make them, got EPERM; run as root"
+    assert f"This machine cannot emulate a cluster: {refusal}." in result.output
+    assert "plain processes on one machine's loopback, no link shaped" in result.output
+    assert "2 islands, 2 hosts" in result.output
+    assert "tcp over eth" not in result.output
+    assert "not counted" in result.output
+    assert "The losses agree at every step" in result.output
+    written = json.loads((tmp_path / "demo.json").read_text())
+    assert (written["links_are_shaped"], written["missing"]) == (False, refusal)
+    for layout in ("ddp", "pipeline"):
+        candidate = written["layouts"][layout]["candidate"]
+        assert len(candidate["losses"]) == command.QUICK_STEPS
+        assert candidate["network_bytes"] is candidate["median_network_bytes"] is None
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
-    monkeypatch.setattr(emulated, "run", refuse)
-    result = invoke(tmp_path)
+
+def test_a_rank_that_fails_on_the_loopback_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_namespaces(monkeypatch)
+    result = invoke(tmp_path, "--baseline", "carrier_pigeon")
+    assert result.exit_code == 1
+    assert "ddp on carrier_pigeon: rank" in result.output
+    assert "carrier_pigeon" in result.output.partition("The last lines")[2]
+
+
+def test_a_wrong_cluster_is_an_error(tmp_path: Path) -> None:
+    """The loopback stands in for what the machine refuses, not for mistakes."""
+    file = tmp_path / "cluster.toml"
+    text = (command.HERE / "cluster.toml").read_text()
+    file.write_text(f"[network]\nmtu = 3\n{text}")
+    result = invoke(tmp_path, "--cluster", str(file))
     assert result.exit_code == 2
-    assert "expected the kernel to make them, got EPERM; run as root" in result.output
+    assert "network.mtu: expected an integer from 1280" in result.output
 
 
 def test_an_odd_number_of_ranks_is_refused(tmp_path: Path) -> None:
@@ -86,7 +129,7 @@ def test_an_odd_number_of_ranks_is_refused(tmp_path: Path) -> None:
 def test_the_batch_is_shared_evenly(tmp_path: Path, ranks: int, batch: int) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(f'[[host]]\nname = "a"\nranks = {ranks}\n{ONE_LINK}')
-    chosen = command.Settings(load(file), steps=1, seed=0, timeout=60).batch
+    chosen = settings(load(file)).batch
     assert chosen == batch
     assert chosen % ranks == 0
 
@@ -98,7 +141,8 @@ def test_diverging_losses_end_in_failure(tmp_path: Path) -> None:
     comparison = Comparison(made_up("gloo", 4.0), made_up("hetcomm", 4.1), tolerance=1e-4)
     screen = StringIO()
     with pytest.raises(typer.Exit) as raised:
-        command.finish(Console(file=screen, width=200), [comparison], None, settings(), tmp_path)
+        facts = settings(cluster())
+        command.finish(Console(file=screen, width=200), [comparison], None, facts, tmp_path)
     assert raised.value.exit_code == 1
     assert "LOSSES DIFFER: ddp: from step 1" in screen.getvalue()
     assert json.loads((tmp_path / "demo.json").read_text())["layouts"]["ddp"]["agrees"] is False

@@ -1,0 +1,70 @@
+"""How the demo runs a program on every rank, and says what went wrong where the program fails."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetcomm.demo import loopback
+from hetcomm.emulate import Cluster, RefusedError, Result, run
+from hetcomm.emulate.cluster import format_rate
+
+LAST_LINES = 20
+PROBE_SECONDS = 60.0
+
+
+class RunError(Exception):
+    """A run that failed: how it ended, and the last lines of the rank that ended it."""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """An emulated cluster, or plain processes where this machine refuses to emulate one.
+
+    run: takes what `hetcomm.emulate.run` takes. missing: what the machine refused, and the remedy.
+    congestion: the control of all TCP connections; None: the machine's own.
+    """
+
+    run: Callable[..., Result]
+    congestion: str | None = None
+    missing: RefusedError | None = None
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether links have the cluster's rates, and the bytes on each link are counted."""
+        return self.missing is None
+
+    def run_ranks(
+        self, cluster: Cluster, command: Sequence[str], logs: Path, timeout: float
+    ) -> None:
+        """Writes the ranks' output to rank-N.log in `logs`. Raises RunError, or ClusterError."""
+        result = self.run(cluster, command, timeout=timeout, stdout=logs)
+        if result.ok:
+            return
+        rank = result.failed_rank
+        if rank is None:
+            rank = next(rank for rank, code in enumerate(result.exit_codes) if code != 0)
+        lines = (logs / f"rank-{rank}.log").read_text(errors="replace").splitlines()
+        said = "\n".join(f"  {line}" for line in lines[-LAST_LINES:]) or "  (nothing)"
+        raise RunError(f"{result.verdict()}\nThe last lines of rank {rank}:\n{said}")
+
+    def describe(self, cluster: Cluster) -> str:
+        """`north: 2 ranks, 1gbit; south: 2 ranks, 1gbit`, and what else is unusual."""
+        parts = []
+        for host in cluster.hosts:
+            rates = " + ".join(format_rate(nic.slower) for nic in host.nics)
+            parts.append(f"{host.name}: {host.ranks} ranks" + (f", {rates}" * self.is_shaped))
+        if cluster.order != "block":
+            ranks = " ".join(cluster.hosts[place].name for place in cluster.placement)
+            parts.append(f"rank order: {ranks}")
+        if not self.is_shaped:
+            parts.append("plain processes on one machine's loopback, no link shaped")
+        return "; ".join(parts)
+
+
+def choose(cluster: Cluster, logs: Path) -> Launcher:
+    """Tries to emulate the cluster. Raises ClusterError where the cluster itself is at fault."""
+    try:
+        result = run(cluster, ["true"], timeout=PROBE_SECONDS, stdout=logs)
+    except RefusedError as missing:
+        return Launcher(loopback.run, missing=missing)
+    return Launcher(run, congestion=result.congestion)

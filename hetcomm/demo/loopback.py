@@ -1,0 +1,134 @@
+"""A cluster's ranks as plain processes of this machine: hosts in name only, and no shaped link."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from hetcomm.emulate import Cluster, ClusterError, Result, vendors
+from hetcomm.emulate.job import Job
+from hetcomm.emulate.launch import GRACE_SECONDS
+
+LOOK_EVERY_SECONDS = 0.05
+TERMINATION_SECONDS = 5.0  # between SIGTERM and SIGKILL
+# Below the ephemeral range: the kernel gives these ports to no connection by itself.
+PORTS = range(20_000, 30_000)
+
+
+def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Path) -> Result:
+    """Runs `command` once per rank, like `hetcomm.emulate.run`; HETCOMM_HOST_ID makes the hosts.
+
+    Ranks of a host share memory, ranks of different hosts use the loopback interface only. After
+    `timeout` seconds, or 15 s after the first rank fails, the rest are ended. `stdout` gets
+    rank-N.log. The result has no links, as no kernel counter tells one host from another.
+    """
+    vendors.check(cluster)
+    stdout.mkdir(parents=True, exist_ok=True)
+    job = Job(cluster, tuple(command), dict(os.environ), _free_port(), timeout, GRACE_SECONDS, None)
+    processes: list[subprocess.Popen[bytes]] = []
+    started = time.monotonic()
+    # Without any NIC in sysfs, hetcomm takes the loopback.
+    with tempfile.TemporaryDirectory(prefix="hetcomm-no-nics-") as sysfs, _ended_by_sigterm():
+        (Path(sysfs) / "class/net").mkdir(parents=True)
+        try:
+            for rank in range(cluster.ranks):
+                with (stdout / f"rank-{rank}.log").open("wb") as log:
+                    processes.append(
+                        subprocess.Popen(
+                            job.command,
+                            env=_environment(job, rank, sysfs),
+                            stdin=subprocess.DEVNULL,
+                            stdout=log,
+                            stderr=subprocess.STDOUT,
+                        )
+                    )
+            failed, timed_out = _wait(processes, started + timeout)
+        finally:
+            _end(processes)
+    return Result(
+        exit_codes=tuple(process.returncode for process in processes),
+        hosts=tuple(cluster.hosts[place].name for place in cluster.placement),
+        links=(),
+        congestion="",
+        notes=(),
+        duration=time.monotonic() - started,
+        failed_rank=failed,
+        timed_out=timed_out,
+    )
+
+
+def _environment(job: Job, rank: int, sysfs: str) -> dict[str, str]:
+    told = job.environment_of(rank)
+    host = told.pop("HETCOMM_EMULATED_HOST")
+    return told | {
+        "HETCOMM_HOST_ID": host,
+        "HETCOMM_SYSFS_ROOT": sysfs,
+        "MASTER_ADDR": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def _free_port() -> int:
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise ClusterError(
+        "port",
+        f"a free TCP port from {PORTS.start} to {PORTS.stop - 1}",
+        "none among 100 tried",
+        "end what listens there",
+    )
+
+
+def _wait(processes: list["subprocess.Popen[bytes]"], until: float) -> tuple[int | None, bool]:
+    """The first rank to fail, and whether the time was over before all ranks had ended."""
+    failed: int | None = None
+    while time.monotonic() < until:
+        codes = [process.poll() for process in processes]
+        if None not in codes:
+            return _first_failure(codes) if failed is None else failed, False
+        if failed is None and (failed := _first_failure(codes)) is not None:
+            until = min(until, time.monotonic() + GRACE_SECONDS)
+        time.sleep(LOOK_EVERY_SECONDS)
+    return failed, failed is None
+
+
+def _first_failure(codes: Sequence[int | None]) -> int | None:
+    return next((rank for rank, code in enumerate(codes) if code), None)
+
+
+def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + TERMINATION_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM leaves the block by an exception, so that no rank outlives this process."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

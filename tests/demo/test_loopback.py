@@ -1,0 +1,82 @@
+"""Plain processes in place of an emulated cluster: what ranks are told, and how a run ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hetcomm.demo import loopback
+from hetcomm.emulate import Cluster, Host, Nic
+
+HOSTS = (Host("north", 1, (Nic(),)), Host("south", 1, (Nic(),)))
+
+
+def test_ranks_know_their_hosts_and_only_the_loopback(tmp_path: Path) -> None:
+    names = ["HETCOMM_HOST_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"]
+    show = [sys.executable, "-c", f"import os; print(*map(os.environ.get, {names}))"]
+    result = loopback.run(Cluster(HOSTS, order="block"), show, timeout=60, stdout=tmp_path)
+    assert result.ok
+    assert result.hosts == ("north", "south")
+    assert (tmp_path / "rank-0.log").read_text() == "north 0 2 0 127.0.0.1\n"
+    assert (tmp_path / "rank-1.log").read_text() == "south 1 2 0 127.0.0.1\n"
+
+
+def test_the_first_rank_to_fail_is_named_and_the_others_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "GRACE_SECONDS", 0.1)
+    command = ["sh", "-c", "test $RANK = 0 && exec sleep 600; exit 7"]
+    result = loopback.run(Cluster(HOSTS), command, timeout=60, stdout=tmp_path)
+    assert (result.failed_rank, result.timed_out) == (1, False)
+    assert result.exit_codes == (-signal.SIGTERM, 7)
+
+
+def test_ranks_that_take_too_long_are_ended_even_against_their_will(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "TERMINATION_SECONDS", 0.1)
+    command = ["sh", "-c", 'trap "" TERM; while :; do sleep 600; done']
+    result = loopback.run(Cluster(HOSTS), command, timeout=1, stdout=tmp_path)
+    assert (result.failed_rank, result.timed_out) == (None, True)
+    assert result.exit_codes == (-signal.SIGKILL, -signal.SIGKILL)
+
+
+def test_no_rank_outlives_a_run_that_is_terminated(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from hetcomm.demo import loopback\n"
+        "from hetcomm.emulate import Cluster, Host, Nic\n"
+        "cluster = Cluster((Host('north', 1, (Nic(),)),))\n"
+        f"command = ['sh', '-c', 'echo $$; exec sleep 600']\n"
+        f"loopback.run(cluster, command, timeout=600, stdout=Path({str(tmp_path)!r}))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-P", "-c", program])
+    log = tmp_path / "rank-0.log"
+    try:
+        _until(lambda: log.exists() and log.read_text().endswith("\n"))
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    _until(lambda: not _runs(int(log.read_text())))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
