@@ -1,0 +1,92 @@
+"""`become.py MACHINE FOLDER`: becomes one of that machine, and tries hetcomm there.
+
+Writes FOLDER/tried.json: [check] -> its error, or null; and FOLDER/CHECK.log, its output. A kernel
+that refuses to make this process one of that machine is the error of the check "become".
+"""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from unlike_machines import MACHINES
+
+HERE = Path(__file__).parent
+SECONDS = 180.0
+CLUSTER = "".join(
+    f'[[host]]\nname = "{name}"\nranks = 1\n[[host.nic]]\nrate = "unlimited"\n'
+    for name in ("red0", "blue0")
+)
+
+
+def start(folder: Path, check: str, command: list[str], **more: str) -> subprocess.Popen[bytes]:
+    with (folder / f"{check}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-P", *command],
+            env=os.environ | more,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+
+
+def free_port() -> int:
+    """Below the ephemeral range, so that no connection takes the port before it is listened on."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port")
+
+
+def attempt(folder: Path, emulates: bool) -> dict[str, str | None]:
+    """Everything at once; a check without a result has the end of its process as error."""
+    (folder / "cluster.toml").write_text(CLUSTER)
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    told |= {"OMP_NUM_THREADS": "1", "TORCH_PORT": str(free_port())}
+    commands = {"topo": ["-m", "hetcomm", "topo"]}
+    if emulates:
+        commands["emulate"] = ["-m", "hetcomm", "emulate", "cluster.toml", "--", "true"]
+    running = {check: start(folder, check, command) for check, command in commands.items()}
+    for rank in ("0", "1"):
+        running[rank] = start(folder, rank, [str(HERE / "checks.py")], RANK=rank, **told)
+    try:
+        codes = {check: process.wait(SECONDS) for check, process in running.items()}
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    tried: dict[str, str | None] = {}
+    for check, code in codes.items():
+        text = (folder / f"{check}.log").read_text(errors="replace")
+        if check in commands:
+            tried[check] = f"ended with {code}: {text}" if code else None
+            continue
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        found = {line["check"]: line["error"] for line in lines}
+        for each in ("small", "large", "ddp"):
+            error = found.get(each, f"rank {check} ended with {code}: {text}")
+            tried[each] = tried.get(each) or error
+    return tried
+
+
+def main(name: str, folder: Path) -> None:
+    machine = MACHINES[name]
+    try:
+        machine.become(folder)
+    except OSError as error:
+        tried: dict[str, str | None] = {"become": str(error)}
+    else:
+        tried = attempt(folder, machine.emulates)
+    (folder / "tried.json").write_text(json.dumps(tried))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,41 @@
+"""hetcomm on a table of unlike machines: it works, or its error names the cause and the remedy."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unlike_machines import MACHINES
+
+HERE = Path(__file__).parent
+FORBIDDEN = ("Operation not permitted", "No space left", "not implemented", "Permission denied")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", MACHINES)
+def test_works_or_says_why_not(name: str, tmp_path: Path) -> None:
+    machine = MACHINES[name]
+    command = [sys.executable, str(HERE / "become.py"), name, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    tried = json.loads((tmp_path / "tried.json").read_text())
+    refusal = tried.get("become")
+    if refusal and machine.needs and any(words in refusal for words in FORBIDDEN):
+        pytest.skip(f"needs {machine.needs}: {refusal}")
+    assert refusal is None
+    expected = {"topo", "small", "large", "ddp"} | ({"emulate"} if machine.emulates else set())
+    assert tried.keys() == expected
+    for check, error in tried.items():
+        words = machine.fails.get(check) or machine.may_fail.get(check)
+        if error is None:
+            assert check not in machine.fails, f"{check} works"
+        elif words is None:
+            pytest.fail(f"{check}: {error}")
+        else:
+            assert all(word in error for word in words), f"{check}: {error}"
+            assert "Traceback" not in error
+            assert check in ("topo", "emulate") or "hetcomm" in error.partition(":")[0]
+    for check, words in machine.says.items():
+        output = (tmp_path / f"{check}.log").read_text()
+        assert all(word in output for word in words), output

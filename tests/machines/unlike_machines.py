@@ -1,0 +1,188 @@
+"""A table of unlike machines: how a process becomes one of each, and what may fail there.
+
+Nothing outlives the process, and no setting of this machine changes.
+"""
+
+import errno
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import seccomp
+from pyroute2 import IPRoute
+
+import hetcomm
+from hetcomm.emulate import congestion, kernel
+
+NOBODY = 65534
+KIB, MIB = 1 << 10, 1 << 20
+_REMOUNT = 0x20
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What tells a machine from others, and what is to be seen there.
+
+    become: makes the calling process, which has one thread, one of this machine; takes a folder.
+    Raises OSError where the kernel refuses. needs: what this machine then lacks.
+    fails: [check] -> words of the error with which the check ends; may_fail: likewise, or it works.
+    says: [check] -> words on its output. Every other check works. emulates: whether to try.
+    """
+
+    become: Callable[[Path], None]
+    needs: str = ""
+    emulates: bool = False
+    fails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    may_fail: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    says: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def _enter(flags: int) -> None:
+    """New namespaces; a user other than root gets the right to them in a user namespace."""
+    if os.geteuid() == 0:
+        kernel.unshare(flags)
+    else:
+        _enter_user_namespace(flags, os.geteuid(), os.getegid())
+    if flags & kernel.NEW_MOUNT:
+        kernel.mount("none", "/", "", kernel.MOUNT_RECURSIVE | kernel.MOUNT_PRIVATE)
+    if flags & kernel.NEW_NET:
+        with IPRoute() as here:
+            here.link("set", index=here.link_lookup(ifname="lo")[0], state="up")
+
+
+def _enter_user_namespace(flags: int, user: int, group: int) -> None:
+    """As `user` there. This process may do everything inside, what it executes may not."""
+    outside = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.NEW_USER | flags)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {outside[0]} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {outside[1]} 1")
+
+
+def _replace(place: Path, file: Path, text: str) -> None:
+    """A read-only file in place of another one; needs a mount namespace."""
+    file.write_text(text)
+    kernel.mount(str(file), str(place), "", kernel.MOUNT_BIND)
+    kernel.mount("", str(place), "", kernel.MOUNT_BIND | _REMOUNT | kernel.MOUNT_READ_ONLY)
+
+
+def as_it_is(folder: Path) -> None:
+    pass
+
+
+def restricted_cubic(folder: Path) -> None:
+    """The default is bbr, and emulated hosts cannot choose cubic."""
+    permitted = congestion.ALLOWED.read_text().split()
+    if "cubic" in [*permitted, congestion.CONTROL.read_text().strip()]:
+        _enter(kernel.NEW_MOUNT)
+        _replace(congestion.CONTROL, folder / "control", "bbr\n")
+
+
+def other_than_root(folder: Path) -> None:
+    _enter_user_namespace(0, NOBODY, NOBODY)
+
+
+def without_user_namespaces(folder: Path) -> None:
+    other_than_root(folder)
+    Path("/proc/sys/user/max_user_namespaces").write_text("0")
+
+
+def container(folder: Path) -> None:
+    """What containers forbid by default."""
+    calls = (seccomp.UNSHARE, seccomp.MOUNT, seccomp.SETNS, seccomp.PTRACE)
+    seccomp.refuse(dict.fromkeys([*calls, seccomp.PROCESS_VM_READV], errno.EPERM))
+
+
+def one_processor(folder: Path) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def few_descriptors(count: int) -> Callable[[Path], None]:
+    return lambda folder: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+def small_shared_memory(size: int) -> Callable[[Path], None]:
+    def become(folder: Path) -> None:
+        _enter(kernel.NEW_MOUNT)
+        kernel.mount("tmpfs", "/dev/shm", "tmpfs", 0, f"mode=1777,size={size}")
+
+    return become
+
+
+def read_only_home(folder: Path) -> None:
+    home = folder / "home"
+    home.mkdir()
+    _enter(kernel.NEW_MOUNT)
+    kernel.mount("tmpfs", str(home), "tmpfs", kernel.MOUNT_READ_ONLY, "mode=555")
+    os.environ["HOME"] = str(home)
+    os.environ.pop("XDG_CACHE_HOME", None)
+
+
+def without_ipv6(folder: Path) -> None:
+    """Nor a route to anywhere."""
+    _enter(kernel.NEW_NET)
+    switch = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+    if switch.exists():
+        switch.write_text("1")
+    seccomp.refuse_sockets(socket.AF_INET6)
+
+
+def unresolved_name(folder: Path) -> None:
+    _enter(kernel.NEW_NET | kernel.NEW_UTS | kernel.NEW_MOUNT)
+    socket.sethostname("in-no-list-of-names")
+    _replace(Path("/etc/hosts"), folder / "hosts", "127.0.0.1 localhost\n")
+    _replace(Path("/etc/nsswitch.conf"), folder / "nsswitch", "hosts: files\n")
+
+
+def avx2_only(folder: Path) -> None:
+    os.environ["HETCOMM_ISA"] = "avx2"
+
+
+def locale_c(folder: Path) -> None:
+    os.environ |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def path_with_spaces(folder: Path) -> None:
+    package = Path(hetcomm.__file__).parent
+    there = folder / "a path with spaces"
+    shutil.copytree(package, there / "hetcomm", ignore=shutil.ignore_patterns("__pycache__"))
+    os.environ["PYTHONPATH"] = str(there)
+
+
+_NAMESPACES, _USERS, _MOUNTS = "namespaces", "user namespaces", "mount namespaces"
+_REFUSED = ("namespaces: expected the kernel to make", "run as root, or allow user namespaces")
+_SHARED_MEMORY = dict.fromkeys(("small", "large", "ddp"), ("/dev/shm", "docker --shm-size"))
+
+MACHINES = {
+    "as it is": Machine(as_it_is),
+    "bbr, cubic restricted": Machine(
+        restricted_cubic,
+        needs=_NAMESPACES,
+        emulates=True,
+        says={"emulate": ("does not permit cubic", "use its default, bbr")},
+    ),
+    "other than root": Machine(other_than_root, needs=_USERS, emulates=True),
+    "no user namespaces": Machine(
+        without_user_namespaces, needs=_USERS, emulates=True, fails={"emulate": _REFUSED}
+    ),
+    "container": Machine(container, emulates=True, fails={"emulate": _REFUSED}),
+    "one processor": Machine(one_processor),
+    "64 descriptors": Machine(few_descriptors(64)),
+    "256 descriptors": Machine(few_descriptors(256)),
+    "64 KiB of /dev/shm": Machine(
+        small_shared_memory(64 * KIB), needs=_MOUNTS, may_fail=_SHARED_MEMORY
+    ),
+    "8 MiB of /dev/shm": Machine(
+        small_shared_memory(8 * MIB), needs=_MOUNTS, may_fail=_SHARED_MEMORY
+    ),
+    "read-only HOME": Machine(read_only_home, needs=_MOUNTS),
+    "no IPv6": Machine(without_ipv6, needs=_NAMESPACES),
+    "a host name that does not resolve": Machine(unresolved_name, needs=_NAMESPACES),
+    "AVX2 only": Machine(avx2_only),
+    "locale C": Machine(locale_c),
+    "a path with spaces": Machine(path_with_spaces, needs=_NAMESPACES, emulates=True),
+}
