@@ -152,7 +152,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
     address = job.address
     if job.rank == 0:
         _serve(job.port)
-        address = "localhost"
+        address = "127.0.0.1"  # "localhost" is in no list of names on some machines
     return PrefixStore(_reach([address], job.port, timeout), prefix)
 
 

@@ -169,7 +169,7 @@ def _store(meeting: Meeting) -> Any:
     """A store of torch's that rank 0 serves at a port which the others hear of."""
     timeout = timedelta(seconds=meeting.timeout)
     if meeting.rank == 0:
-        store = dist.TCPStore("localhost", 0, meeting.size, True, timeout, wait_for_workers=False)
+        store = dist.TCPStore("127.0.0.1", 0, meeting.size, True, timeout, wait_for_workers=False)
         nics = [nic.address for nic in _core.probe_rank().nics if nic.address]
         addresses = [meeting.address] if meeting.address else [*nics, "127.0.0.1"]
         meeting.part("torch").set("addresses", f"{store.port} {' '.join(addresses)}".encode())

@@ -231,7 +231,7 @@ def finish(
     from hetcomm.demo.plot import write_plot
 
     console.print()
-    console.print(render(comparisons))
+    console.print(render(comparisons, console.encoding))
     launcher = settings.launcher
     cluster = launcher.describe(settings.cluster)
     millions = comparisons[0].baseline.parameters / 1e6

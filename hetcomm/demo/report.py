@@ -17,15 +17,16 @@ LAYOUT_TITLES = {
     "pipeline": "pipeline across the islands",
 }
 BARS = "▁▂▃▄▅▆▇█"
+PLAIN_BARS = "_.,-=+*#"  # where the terminal's encoding has no others
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
+def sparkline(values: Sequence[float], width: int = 40, bars: str = BARS) -> str:
     """The values as one line of bars; neighbours are averaged where there are more than `width`."""
     width = min(width, len(values))
     edges = [index * len(values) // width for index in range(width + 1)]
     means = [sum(values[low:high]) / (high - low) for low, high in pairwise(edges)]
     low, span = min(means), max(means) - min(means)
-    return "".join(BARS[round((mean - low) / span * 7) if span else 0] for mean in means)
+    return "".join(bars[round((mean - low) / span * 7) if span else 0] for mean in means)
 
 
 def loss_table(comparison: Comparison, rows: int = 6) -> Table:
@@ -70,20 +71,27 @@ def summary_table(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def curves(comparisons: Sequence[Comparison]) -> Table:
+def curves(comparisons: Sequence[Comparison], bars: str) -> Table:
     """One line of bars per run: the loss from the first step to the last."""
     table = Table.grid(padding=(0, 2))
     for comparison in comparisons:
         for training in (comparison.baseline, comparison.candidate):
             ends = f"{training.losses[0]:.2f} to {training.losses[-1]:.2f}"
-            table.add_row(training.layout, training.backend, sparkline(training.losses), ends)
+            table.add_row(
+                training.layout, training.backend, sparkline(training.losses, bars=bars), ends
+            )
     return table
 
 
-def render(comparisons: Sequence[Comparison]) -> RenderableType:
-    """Everything the demo shows at its end."""
+def render(comparisons: Sequence[Comparison], encoding: str = "utf-8") -> RenderableType:
+    """Everything the demo shows at its end, for a terminal of that encoding."""
+    try:
+        BARS.encode(encoding)
+        bars = BARS
+    except UnicodeEncodeError:
+        bars = PLAIN_BARS
     tables = [loss_table(comparison) for comparison in comparisons]
-    return Group(*tables, curves(comparisons), "", summary_table(comparisons))
+    return Group(*tables, curves(comparisons, bars), "", summary_table(comparisons))
 
 
 def as_dictionary(training: Training) -> dict[str, Any]:

@@ -7,7 +7,7 @@ tcp_allowed_congestion_control, and the machine's default.
 import errno
 from pathlib import Path
 
-from .error import ClusterError, describe
+from .error import MASKED, ClusterError, describe
 
 # Linux's own default. What a machine has set for its way to the internet, such as bbr, may share a
 # link among the connections of a collective less evenly.
@@ -51,8 +51,7 @@ def _refused(wanted: str, current: str, error: OSError) -> ClusterError:
         expected = f"a control that this kernel has ({AVAILABLE.read_text().strip()})"
         remedy = f"choose one of these, or load it as root: modprobe tcp_{wanted}"
     elif error.errno == errno.EROFS:
-        expected = "a writable /proc/sys"
-        remedy = "in a container, unmask system paths (docker: --privileged)"
+        expected, remedy = "a writable /proc/sys", MASKED
     else:
         expected = f"a machine that permits {wanted} in a network namespace"
         remedy = _permit(wanted)

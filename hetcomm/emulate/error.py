@@ -29,19 +29,37 @@ class RefusedError(ClusterError):
     """What this machine refuses to emulate; the cluster itself is well described."""
 
 
+MASKED = (
+    "a container that masks /proc or /sys forbids this: run it with unmasked system paths "
+    "(docker: --security-opt systempaths=unconfined) or privileged"
+)
+# What a machine runs out of has its own remedy, whatever was being done.
+_REMEDIES = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files (sysctl fs.file-max)",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u, or pids.max of the control group)",
+    errno.ENOMEM: "free memory, or raise memory.max of the control group",
+}
+
+
 @contextmanager
 def refusal(key: str, expected: str, remedy: str) -> Iterator[None]:
     """Turns what the kernel refuses in this block into a RefusedError with the errno's name."""
     try:
         yield
     except OSError as error:
-        raise RefusedError(key, expected, describe(error), remedy) from error
+        raise _refused(key, expected, error, remedy) from error
     except Exception as error:
         # pyroute2's NetlinkError carries an errno in `code` but is no OSError.
         code = getattr(error, "code", None)
         if not isinstance(code, int):
             raise
-        raise RefusedError(key, expected, describe(OSError(code, str(error))), remedy) from error
+        raise _refused(key, expected, OSError(code, str(error)), remedy) from error
+
+
+def _refused(key: str, expected: str, error: OSError, remedy: str) -> RefusedError:
+    remedy = _REMEDIES.get(error.errno or 0, remedy)
+    return RefusedError(key, expected, describe(error), remedy)
 
 
 def describe(error: OSError) -> str:

@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import kernel, sysfs
-from .error import ClusterError, describe, refusal
+from .error import MASKED, ClusterError, describe, refusal
 from .job import PRIVATE_DIRECTORY, SYSFS_ROOT, Job
 
 START, TERMINATE = b"start", b"terminate"
 READY = "ready"
-_MASKED = (
-    "a container that masks /proc or /sys forbids this: run it with unmasked system paths "
-    "(docker: --security-opt systempaths=unconfined) or privileged"
-)
 
 
 def serve(job: Job, index: int, outputs: dict[int, int], control: socket.socket) -> NoReturn:
@@ -112,12 +108,12 @@ class _Ranks:
 def _make_private(job: Job, index: int) -> None:
     host = job.cluster.hosts[index]
     harmless = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEV | kernel.MOUNT_NO_EXEC
-    with refusal(host.name, "the kernel to make private mounts", _MASKED):
+    with refusal(host.name, "the kernel to make private mounts", MASKED):
         kernel.unshare(kernel.NEW_MOUNT)
         kernel.mount("none", "/", "", kernel.MOUNT_RECURSIVE | kernel.MOUNT_PRIVATE)
-    with refusal(host.name, "the kernel to mount a new /proc", _MASKED):
+    with refusal(host.name, "the kernel to mount a new /proc", MASKED):
         kernel.mount("proc", "/proc", "proc", harmless)
-    with refusal(host.name, "the kernel to mount a new /sys", _MASKED):
+    with refusal(host.name, "the kernel to mount a new /sys", MASKED):
         _mount_sysfs(harmless | kernel.MOUNT_READ_ONLY)
     flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEV
     with refusal(host.name, "the kernel to mount a tmpfs on /dev/shm", "create /dev/shm"):
@@ -126,17 +122,20 @@ def _make_private(job: Job, index: int) -> None:
     names = Path(PRIVATE_DIRECTORY) / "hosts"
     names.write_text(job.hosts_file())
     if Path("/etc/hosts").exists():
-        with refusal(host.name, "the kernel to replace /etc/hosts", _MASKED):
+        with refusal(host.name, "the kernel to replace /etc/hosts", MASKED):
             kernel.mount(str(names), "/etc/hosts", "", kernel.MOUNT_BIND)
 
 
 def _mount_sysfs(flags: int) -> None:
     """/sys/class/net shows the namespace of its mount. Control groups stay where they were."""
-    groups = os.open("/sys/fs/cgroup", os.O_PATH | os.O_CLOEXEC)
+    groups = None
+    with suppress(FileNotFoundError):  # a machine without control groups
+        groups = os.open("/sys/fs/cgroup", os.O_PATH | os.O_CLOEXEC)
     kernel.mount("sysfs", "/sys", "sysfs", flags)
-    source = f"/proc/self/fd/{groups}"
-    kernel.mount(source, "/sys/fs/cgroup", "", kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE)
-    os.close(groups)
+    if groups is not None:
+        source = f"/proc/self/fd/{groups}"
+        kernel.mount(source, "/sys/fs/cgroup", "", kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE)
+        os.close(groups)
 
 
 def _close_all_but(kept: set[int]) -> None:

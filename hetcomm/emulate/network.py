@@ -9,7 +9,7 @@ from pyroute2 import IPRoute
 
 from . import congestion, kernel
 from .cluster import Cluster, Host, Nic, address, format_rate
-from .error import refusal
+from .error import MASKED, refusal
 from .result import LinkUse
 
 # What a host may send at line speed after a pause. Shorter buckets lose rate when the kernel wakes
@@ -150,7 +150,8 @@ def _bring_up(side: IPRoute, index: int, name: str) -> None:
     # IPv6 neighbour chatter would be counted as the job's traffic. The loopback keeps its ::1.
     switch = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
     if switch.exists():
-        switch.write_text("1")
+        with refusal(name, "a writable /proc/sys", MASKED):
+            switch.write_text("1")
     side.link("set", index=index, state="up")
 
 

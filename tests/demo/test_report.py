@@ -2,7 +2,7 @@
 
 import json
 import math
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,15 @@ def test_tables_name_both_backends_and_the_speed_up() -> None:
     text = console.export_text()
     for expected in ("slow", "fast", "2.00x", "33.00 MB", "1000 ms", "500 ms", "2.0e-06"):
         assert expected in text
+
+
+def test_tables_fit_a_terminal_without_unicode() -> None:
+    buffer = BytesIO()
+    screen = TextIOWrapper(buffer, encoding="ascii")
+    console = Console(width=100, file=screen)
+    console.print(report.render(comparisons(), console.encoding))
+    screen.flush()
+    assert b"speed-up" in buffer.getvalue()
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=200), st.integers(1, 60))

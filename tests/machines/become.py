@@ -10,9 +10,11 @@ import random
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from unlike_machines import MACHINES
+from unlike_machines import MACHINES, Machine
 
 HERE = Path(__file__).parent
 SECONDS = 180.0
@@ -46,23 +48,24 @@ def free_port() -> int:
     raise OSError("no free port")
 
 
-def attempt(folder: Path, emulates: bool) -> dict[str, str | None]:
+def attempt(folder: Path, machine: Machine) -> dict[str, str | None]:
     """Everything at once; a check without a result has the end of its process as error."""
     (folder / "cluster.toml").write_text(CLUSTER)
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     told |= {"OMP_NUM_THREADS": "1", "TORCH_PORT": str(free_port())}
     commands = {"topo": ["-m", "hetcomm", "topo"]}
-    if emulates:
+    if machine.emulates:
         commands["emulate"] = ["-m", "hetcomm", "emulate", "cluster.toml", "--", "true"]
     running = {check: start(folder, check, command) for check, command in commands.items()}
-    for rank in ("0", "1"):
+    for rank in ("0", "1") if machine.has_ranks else ():
         running[rank] = start(folder, rank, [str(HERE / "checks.py")], RANK=rank, **told)
-    try:
-        codes = {check: process.wait(SECONDS) for check, process in running.items()}
-    finally:
-        for process in running.values():
-            process.kill()
-            process.wait()
+    until = time.monotonic() + SECONDS
+    for process in running.values():
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))
+    for process in running.values():
+        process.kill()
+    codes = {check: process.wait() for check, process in running.items()}
     tried: dict[str, str | None] = {}
     for check, code in codes.items():
         text = (folder / f"{check}.log").read_text(errors="replace")
@@ -84,7 +87,7 @@ def main(name: str, folder: Path) -> None:
     except OSError as error:
         tried: dict[str, str | None] = {"become": str(error)}
     else:
-        tried = attempt(folder, machine.emulates)
+        tried = attempt(folder, machine)
     (folder / "tried.json").write_text(json.dumps(tried))
 
 

@@ -30,12 +30,14 @@ class Machine:
     become: makes the calling process, which has one thread, one of this machine; takes a folder.
     Raises OSError where the kernel refuses. needs: what this machine then lacks.
     fails: [check] -> words of the error with which the check ends; may_fail: likewise, or it works.
-    says: [check] -> words on its output. Every other check works. emulates: whether to try.
+    says: [check] -> words on its output. Every other check works. emulates, has_ranks: whether to
+    try emulated hosts, and ranks.
     """
 
     become: Callable[[Path], None]
     needs: str = ""
     emulates: bool = False
+    has_ranks: bool = True
     fails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     may_fail: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     says: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -134,7 +136,7 @@ def without_ipv6(folder: Path) -> None:
 def unresolved_name(folder: Path) -> None:
     _enter(kernel.NEW_NET | kernel.NEW_UTS | kernel.NEW_MOUNT)
     socket.sethostname("in-no-list-of-names")
-    _replace(Path("/etc/hosts"), folder / "hosts", "127.0.0.1 localhost\n")
+    _replace(Path("/etc/hosts"), folder / "hosts", "")
     _replace(Path("/etc/nsswitch.conf"), folder / "nsswitch", "hosts: files\n")
 
 
@@ -151,6 +153,19 @@ def path_with_spaces(folder: Path) -> None:
     there = folder / "a path with spaces"
     shutil.copytree(package, there / "hetcomm", ignore=shutil.ignore_patterns("__pycache__"))
     os.environ["PYTHONPATH"] = str(there)
+
+
+def without_control_groups(folder: Path) -> None:
+    _enter(kernel.NEW_MOUNT)
+    kernel.mount("tmpfs", "/sys", "tmpfs", 0, "mode=755")
+    Path("/sys/class/net").mkdir(parents=True)
+
+
+def masked_settings(folder: Path) -> None:
+    """As in a container that may make namespaces: nobody may write below /proc/sys."""
+    _enter(kernel.NEW_MOUNT)
+    kernel.mount("/proc/sys", "/proc/sys", "", kernel.MOUNT_BIND)
+    kernel.mount("", "/proc/sys", "", kernel.MOUNT_BIND | _REMOUNT | kernel.MOUNT_READ_ONLY)
 
 
 _NAMESPACES, _USERS, _MOUNTS = "namespaces", "user namespaces", "mount namespaces"
@@ -184,5 +199,15 @@ MACHINES = {
     "a host name that does not resolve": Machine(unresolved_name, needs=_NAMESPACES),
     "AVX2 only": Machine(avx2_only),
     "locale C": Machine(locale_c),
+    "no control groups": Machine(
+        without_control_groups, needs=_NAMESPACES, emulates=True, has_ranks=False
+    ),
+    "masked /proc/sys": Machine(
+        masked_settings,
+        needs=_NAMESPACES,
+        emulates=True,
+        has_ranks=False,
+        fails={"emulate": ("expected a writable /proc/sys", "systempaths=unconfined")},
+    ),
     "a path with spaces": Machine(path_with_spaces, needs=_NAMESPACES, emulates=True),
 }
