@@ -87,7 +87,7 @@ def demo(
         if order is not None:
             cluster = dataclasses.replace(cluster, order=parse_order(order))
         check_even(cluster, cluster_file)
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
         with tempfile.TemporaryDirectory(prefix=".runs-", dir=output) as folder:
             launcher = choose(cluster, Path(folder) / "probe")
             settings = Settings(launcher, cluster, steps, seed, timeout)
@@ -123,6 +123,18 @@ def check_even(cluster: Cluster, cluster_file: Path) -> None:
             "give one host a rank more or less",
             str(cluster_file),
         )
+
+
+def make_folder(output: Path) -> None:
+    """Raises RunError unless files can be written there."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        raise RunError(
+            f"expected a folder that files can be written to, got {error}; name one by --output"
+        ) from error
 
 
 def introduce(console: Console, settings: Settings) -> None:

@@ -117,6 +117,14 @@ def test_a_wrong_cluster_is_an_error(tmp_path: Path) -> None:
     assert "network.mtu: expected an integer from 1280" in result.output
 
 
+def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = invoke(tmp_path / "file")
+    assert result.exit_code == 1
+    assert "expected a folder that files can be written to, got [Errno 17]" in result.output
+    assert "name one by --output" in result.output
+
+
 def test_an_odd_number_of_ranks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "three.toml"
     file.write_text(f'[[host]]\nname = "a"\nranks = 3\n{ONE_LINK}')
