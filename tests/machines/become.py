@@ -1,4 +1,4 @@
-"""`become.py MACHINE FOLDER`: becomes one of that machine, and tries hetcomm there.
+"""`become.py MACHINE FOLDER PORT PORT`: becomes one of that machine, and tries hetcomm there.
 
 Writes FOLDER/tried.json: [check] -> its error, or null; and FOLDER/CHECK.log, its output. A kernel
 that refuses to make this process one of that machine is the error of the check "become".
@@ -6,8 +6,6 @@ that refuses to make this process one of that machine is the error of the check 
 
 import json
 import os
-import random
-import socket
 import subprocess
 import sys
 import time
@@ -36,23 +34,11 @@ def start(folder: Path, check: str, command: list[str], **more: str) -> subproce
         )
 
 
-def free_port() -> int:
-    """Below the ephemeral range, so that no connection takes the port before it is listened on."""
-    for port in random.sample(range(20_000, 30_000), 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no free port")
-
-
-def attempt(folder: Path, machine: Machine) -> dict[str, str | None]:
+def attempt(folder: Path, machine: Machine, ports: list[str]) -> dict[str, str | None]:
     """Everything at once; a check without a result has the end of its process as error."""
     (folder / "cluster.toml").write_text(CLUSTER)
-    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    told |= {"OMP_NUM_THREADS": "1", "TORCH_PORT": str(free_port())}
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    told |= dict(zip(("MASTER_PORT", "TORCH_PORT"), ports, strict=True))
     commands = {"topo": ["-m", "hetcomm", "topo"]}
     if machine.emulates:
         commands["emulate"] = ["-m", "hetcomm", "emulate", "cluster.toml", "--", "true"]
@@ -80,16 +66,16 @@ def attempt(folder: Path, machine: Machine) -> dict[str, str | None]:
     return tried
 
 
-def main(name: str, folder: Path) -> None:
+def main(name: str, folder: Path, *ports: str) -> None:
     machine = MACHINES[name]
     try:
         machine.become(folder)
     except OSError as error:
         tried: dict[str, str | None] = {"become": str(error)}
     else:
-        tried = attempt(folder, machine)
+        tried = attempt(folder, machine, list(ports))
     (folder / "tried.json").write_text(json.dumps(tried))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

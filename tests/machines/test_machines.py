@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from unlike_machines import MACHINES
 
 HERE = Path(__file__).parent
@@ -16,7 +17,8 @@ FORBIDDEN = ("Operation not permitted", "No space left", "not implemented", "Per
 @pytest.mark.parametrize("name", MACHINES)
 def test_works_or_says_why_not(name: str, tmp_path: Path) -> None:
     machine = MACHINES[name]
-    command = [sys.executable, str(HERE / "become.py"), name, str(tmp_path)]
+    ports = [str(free_port()), str(free_port())]
+    command = [sys.executable, str(HERE / "become.py"), name, str(tmp_path), *ports]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     tried = json.loads((tmp_path / "tried.json").read_text())
