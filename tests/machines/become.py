@@ -1,7 +1,8 @@
 """`become.py MACHINE FOLDER PORT PORT`: becomes one of that machine, and tries hetcomm there.
 
-Writes FOLDER/tried.json: [check] -> its error, or null; and FOLDER/CHECK.log, its output. A kernel
-that refuses to make this process one of that machine is the error of the check "become".
+Writes FOLDER/facts.json, what it then finds; FOLDER/tried.json: [check] -> its error, or null; and
+FOLDER/CHECK.log, its output. A kernel that refuses to make this process one of that machine is the
+error of the check "become".
 """
 
 import json
@@ -12,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from facts import facts
 from unlike_machines import MACHINES, Machine
 
 HERE = Path(__file__).parent
@@ -73,6 +75,7 @@ def main(name: str, folder: Path, *ports: str) -> None:
     except OSError as error:
         tried: dict[str, str | None] = {"become": str(error)}
     else:
+        (folder / "facts.json").write_text(json.dumps(facts()))
         tried = attempt(folder, machine, list(ports))
     (folder / "tried.json").write_text(json.dumps(tried))
 

@@ -26,6 +26,7 @@ def test_works_or_says_why_not(name: str, tmp_path: Path) -> None:
     if refusal and machine.needs and any(words in refusal for words in FORBIDDEN):
         pytest.skip(f"needs {machine.needs}: {refusal}")
     assert refusal is None
+    assert machine.facts.items() <= json.loads((tmp_path / "facts.json").read_text()).items()
     checks = ["topo", *["emulate"] * machine.emulates]
     checks += ["small", "large", "ddp"] * machine.has_ranks
     assert sorted(tried) == sorted(checks)

@@ -28,13 +28,17 @@ class Machine:
     """What tells a machine from others, and what is to be seen there.
 
     become: makes the calling process, which has one thread, one of this machine; takes a folder.
-    Raises OSError where the kernel refuses. needs: what this machine then lacks.
-    fails: [check] -> words of the error with which the check ends; may_fail: likewise, or it works.
-    says: [check] -> words on its output. Every other check works. emulates, has_ranks: whether to
-    try emulated hosts, and ranks.
+        Raises OSError where the kernel refuses.
+    facts: what facts() then finds.
+    needs: what a machine lacks whose kernel refuses.
+    emulates, has_ranks: whether to try emulated hosts, and ranks.
+    fails: [check] -> words of the error with which the check ends; every other check works.
+    may_fail: likewise, or the check works.
+    says: [check] -> words on its output.
     """
 
     become: Callable[[Path], None]
+    facts: Mapping[str, object] = field(default_factory=dict)
     needs: str = ""
     emulates: bool = False
     has_ranks: bool = True
@@ -176,34 +180,52 @@ MACHINES = {
     "as it is": Machine(as_it_is),
     "bbr, cubic restricted": Machine(
         restricted_cubic,
+        {"control": "bbr"},
         needs=_NAMESPACES,
         emulates=True,
         says={"emulate": ("does not permit cubic", "use its default, bbr")},
     ),
-    "other than root": Machine(other_than_root, needs=_USERS, emulates=True),
+    "other than root": Machine(other_than_root, {"user": NOBODY}, needs=_USERS, emulates=True),
     "no user namespaces": Machine(
-        without_user_namespaces, needs=_USERS, emulates=True, fails={"emulate": _REFUSED}
+        without_user_namespaces,
+        {"user": NOBODY, "user namespaces": 0},
+        needs=_USERS,
+        emulates=True,
+        fails={"emulate": _REFUSED},
     ),
     "container": Machine(container, emulates=True, fails={"emulate": _REFUSED}),
-    "one processor": Machine(one_processor),
-    "64 descriptors": Machine(few_descriptors(64)),
-    "256 descriptors": Machine(few_descriptors(256)),
+    "one processor": Machine(one_processor, {"processors": 1}),
+    "64 descriptors": Machine(few_descriptors(64), {"descriptors": 64}),
+    "256 descriptors": Machine(few_descriptors(256), {"descriptors": 256}),
     "64 KiB of /dev/shm": Machine(
-        small_shared_memory(64 * KIB), needs=_MOUNTS, may_fail=_SHARED_MEMORY
+        small_shared_memory(64 * KIB),
+        {"bytes of /dev/shm": 64 * KIB},
+        needs=_MOUNTS,
+        may_fail=_SHARED_MEMORY,
     ),
     "8 MiB of /dev/shm": Machine(
-        small_shared_memory(8 * MIB), needs=_MOUNTS, may_fail=_SHARED_MEMORY
+        small_shared_memory(8 * MIB),
+        {"bytes of /dev/shm": 8 * MIB},
+        needs=_MOUNTS,
+        may_fail=_SHARED_MEMORY,
     ),
-    "read-only HOME": Machine(read_only_home, needs=_MOUNTS),
-    "no IPv6": Machine(without_ipv6, needs=_NAMESPACES),
-    "a host name that does not resolve": Machine(unresolved_name, needs=_NAMESPACES),
+    "read-only HOME": Machine(read_only_home, {"writable HOME": False}, needs=_MOUNTS),
+    "no IPv6": Machine(without_ipv6, {"IPv6": False}, needs=_NAMESPACES),
+    "a host name that does not resolve": Machine(
+        unresolved_name, {"own name": False, "localhost": False}, needs=_NAMESPACES
+    ),
     "AVX2 only": Machine(avx2_only),
     "locale C": Machine(locale_c),
     "no control groups": Machine(
-        without_control_groups, needs=_NAMESPACES, emulates=True, has_ranks=False
+        without_control_groups,
+        {"control groups": False},
+        needs=_NAMESPACES,
+        emulates=True,
+        has_ranks=False,
     ),
     "masked /proc/sys": Machine(
         masked_settings,
+        {"writable settings": False},
         needs=_NAMESPACES,
         emulates=True,
         has_ranks=False,

@@ -1,0 +1,34 @@
+"""What a process sees of its machine: the proof that it became one of another machine."""
+
+import os
+import resource
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def _works(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except OSError:
+        return False
+    return True
+
+
+def facts() -> dict[str, object]:
+    shared = os.statvfs("/dev/shm")
+    return {
+        "user": os.geteuid(),
+        "user namespaces": int(Path("/proc/sys/user/max_user_namespaces").read_text()),
+        "descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "processors": len(os.sched_getaffinity(0)),
+        "bytes of /dev/shm": shared.f_blocks * shared.f_frsize,
+        "writable HOME": _works(lambda: tempfile.TemporaryFile(dir=Path.home()).close()),
+        "writable settings": os.access("/proc/sys/net/ipv4/tcp_congestion_control", os.W_OK),
+        "control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
+        "control groups": Path("/sys/fs/cgroup").exists(),
+        "IPv6": _works(lambda: socket.socket(socket.AF_INET6).close()),
+        "own name": _works(lambda: socket.getaddrinfo(socket.gethostname(), None)),
+        "localhost": _works(lambda: socket.getaddrinfo("localhost", None)),
+    }
