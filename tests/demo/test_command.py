@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from hetcomm.demo import command, launcher
 from hetcomm.demo.launcher import Launcher
 from hetcomm.demo.training import Comparison, Training
-from hetcomm.emulate import Cluster, ClusterError, RefusedError, load, run
+from hetcomm.emulate import Cluster, RefusedError, load, run
 
 ONE_LINK = '[[host.nic]]\nrate = "1gbit"\n'
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from job import NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+from abilities import need
+from job import NOTICE, Job, assert_same_cause_from_now_on, errors_within
 
 COMPILER = os.environ.get("CXX", "g++")
 
@@ -16,8 +16,7 @@ COMPILER = os.environ.get("CXX", "g++")
 @pytest.fixture(scope="module")
 def no_memory(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a library that lets allocations fail."""
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"no compiler {COMPILER}")
+    need("compiler")
     library = tmp_path_factory.mktemp("no_memory") / "no_memory.so"
     source = Path(__file__).with_name("no_memory.cc")
     subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, source], check=True)
@@ -50,7 +49,7 @@ def test_no_memory_is_the_failure_of_the_group(
 def test_a_held_interpreter_holds_up_no_operation(tmp_path: Path, hosts: str, kind: str) -> None:
     """Rank 0 lets go of the memory of its operations only once it has its interpreter again."""
     if kind == "torch":
-        pytest.importorskip("torch")
+        need("torch")
     with Job(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 1000)
         job[0].tell("submit_and_hold", 5, 1000, 8)
@@ -63,9 +62,7 @@ def test_a_held_interpreter_holds_up_no_operation(tmp_path: Path, hosts: str, ki
             rank.exits_cleanly()
 
 
-@pytest.mark.skipif(
-    not Path(emulated("nvidia")).exists(), reason="the emulated vendors are not built"
-)
+@pytest.mark.needs("emulated vendors")
 def test_a_library_that_does_not_return_holds_up_no_other_group(tmp_path: Path) -> None:
     late = {1: {"HETCOMM_EMULATED_FAULT": "call_hang:3"}}
     with Job(tmp_path, "xx", vendors="nn", settings=late) as job:
