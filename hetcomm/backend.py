@@ -84,6 +84,17 @@ def place(device: Any) -> tuple[str, int]:
     return "amd" if torch.version.hip else "nvidia", index
 
 
+def _check_version(built_for: str) -> None:
+    """Torch's classes differ from one minor version to the next."""
+    import torch
+
+    if torch.__version__.split(".")[:2] != built_for.split(".")[:2]:
+        raise _core.VendorError(
+            f"expected torch {built_for}, for which hetcomm was built, got {torch.__version__}; "
+            "build hetcomm again: `pip install --force-reinstall --no-deps --no-build-isolation .`"
+        )
+
+
 def _detect() -> tuple[str, int]:
     """The vendor and index of the device whose memory this process works on.
 
@@ -219,6 +230,7 @@ def _torch_module() -> Any:
             "hetcomm built against the installed torch; reinstall it with "
             "`pip install --no-build-isolation hetcomm` after torch"
         ) from error
+    _check_version(_torch.built_for)
     return _torch
 
 

@@ -65,14 +65,15 @@ class TorchBackend : public c10d::Backend {
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
 
+  // Methods without `override` are virtual in newer torch alone; 2.6 has no such calls.
+
   // What this thread starts in between is also handed out as one work.
-  bool supportsCoalescing() const override { return true; }
+  bool supportsCoalescing() const { return true; }
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
   void setSequenceNumberForGroup() override {}  // counted alike on every rank from the start
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
-  // In newer torch these override the base's; older ones have no such calls.
   bool supportsShrinking() const { return true; }
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
                                            const c10::intrusive_ptr<Options>& options);

@@ -1,5 +1,6 @@
 #include <pybind11/chrono.h>
 #include <torch/extension.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -33,6 +34,7 @@ c10::intrusive_ptr<hetcomm::TorchBackend> made(const c10::intrusive_ptr<c10d::St
 
 PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetcomm as a torch.distributed backend.";
+  module.attr("built_for") = TORCH_VERSION;
   py::class_<hetcomm::GroupOptions, c10d::Backend::Options,
              c10::intrusive_ptr<hetcomm::GroupOptions>>(
       module, "GroupOptions", "What a group was made with; torch copies it to split the group.")
