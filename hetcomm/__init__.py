@@ -32,6 +32,7 @@ _HOMES = {
     "Communicator": "hetcomm.communicator",
     "Work": "hetcomm.work",
     "PrefixStore": "hetcomm.rendezvous",
+    "torch_env": "hetcomm.launch",
     "TcpStore": "hetcomm.tcp_store",
     "TcpStoreServer": "hetcomm.tcp_store",
     "shared_empty": "hetcomm.shared",

@@ -10,6 +10,7 @@ from hetcomm.bench.command import bench
 from hetcomm.demo.command import demo
 from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
+from hetcomm.launch import launch
 from hetcomm.topo import topo
 from hetcomm.tune.command import tune
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(topo)
 app.command()(explain)
+app.command()(launch)
 app.command()(emulate)
 app.command()(demo)
 app.command()(bench)

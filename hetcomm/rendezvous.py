@@ -21,7 +21,7 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
 )
 # Under Slurm, the port follows from the job, so that two on one host do not meet.
-_PORTS = range(20_000, 30_000)
+PORTS = range(20_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,7 @@ class Job:
 def job_of(environment: Mapping[str, str]) -> Job | None:
     """What the launcher says; None if there is none. Raises InvalidArgumentError."""
     for names in _LAUNCHERS:
-        # In a script of sbatch there are Slurm's variables, but only srun makes a step of a job.
-        if names[1] in environment and (
-            names[0] != "SLURM_PROCID" or "SLURM_STEP_ID" in environment
-        ):
+        if names[1] in environment and _tells(names[0], environment):
             break
     else:
         return None
@@ -55,12 +52,28 @@ def job_of(environment: Mapping[str, str]) -> Job | None:
             raise _core.InvalidArgumentError(f"MASTER_PORT: expected 1 to 65535, got {port}")
         return Job(rank, size, _text(environment, "MASTER_ADDR"), port)
     if names[0] == "SLURM_PROCID":
-        port = _PORTS[
+        port = PORTS[
             (_number(environment, "SLURM_JOB_ID") * 64 + _number(environment, "SLURM_STEP_ID"))
-            % len(_PORTS)
+            % len(PORTS)
         ]
         return Job(rank, size, first_host(_text(environment, "SLURM_STEP_NODELIST")), port)
     return Job(rank, size)
+
+
+def _tells(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether the variable is the launcher's, and not another's around it."""
+    # In a script of sbatch there are Slurm's variables, but only srun makes a step of a job.
+    step = "SLURM_STEP_ID" in environment
+    if name == "SLURM_PROCID":
+        return step
+    # `srun --mpi=pmi2` sets PMI's as well. Slurm's also tell where to meet.
+    own = ("PMI_RANK", "SLURM_PROCID"), ("PMI_SIZE", "SLURM_NTASKS")
+    return not (
+        name == "PMI_RANK"
+        and step
+        and "MPI_LOCALRANKID" not in environment
+        and all(environment.get(one) == environment.get(other) for one, other in own)
+    )
 
 
 def first_host(nodes: str) -> str:
@@ -142,7 +155,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
         InvalidArgumentError: only MPI knows where, and mpi4py cannot tell.
     """
     if not job.address:
-        return store_of_mpi(_world_of(job), timeout)
+        return store_of_mpi(world_of_mpi(job), timeout)
     prefix = f"hetcomm/{next(_groups)}/"
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun serves one there
         from torch.distributed import PrefixStore as PartOfStore
@@ -190,7 +203,7 @@ def _torch_store(job: Job, timeout: float) -> Any:
         ) from error
 
 
-def _world_of(job: Job) -> Any:
+def world_of_mpi(job: Job) -> Any:
     """MPI's, which must be that of the launcher."""
     remedy = "or give all ranks MASTER_ADDR and MASTER_PORT"
     try:

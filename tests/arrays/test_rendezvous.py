@@ -38,6 +38,9 @@ def test_what_launchers_tell() -> None:
     assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
     assert job_of({name: SLURM[name] for name in SLURM if name != "SLURM_STEP_ID"}) is None
     assert job_of(SLURM | MASTER) == Job(3, 8, "node1", 1234)
+    pmi2 = {"PMI_RANK": "3", "PMI_SIZE": "8"}  # of `srun --mpi=pmi2`
+    assert job_of(SLURM | pmi2) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
+    assert job_of(SLURM | pmi2 | {"MPI_LOCALRANKID": "0"}) == Job(3, 8)  # MPICH's mpiexec by srun
     assert job_of(SLURM | openmpi) == Job(1, 2)  # mpiexec inside an allocation
     assert job_of(SLURM | openmpi | torchrun) == Job(1, 2, "node1", 1234)
 

@@ -1,0 +1,169 @@
+"""The variables with which torch's programs start, from what srun or mpiexec tell a rank."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import Annotated, Any
+
+import typer
+
+from hetcomm import _core
+from hetcomm.emulate.kernel import die_with_parent
+from hetcomm.rendezvous import PORTS, Job, job_of, world_of_mpi
+
+# How launchers name a rank's place on its host, and the number of ranks there.
+_PLACES = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH's, Intel's
+    ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+)
+# Through these an MPI finds its mpiexec, which takes MPI_Init from one process of a rank.
+_OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
+_TRY = 2.0  # seconds that a host has to answer
+EXIT_NOT_FOUND = 127  # as of a shell
+
+
+def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What torch's `env://` and trainers read, under torchrun, srun, mpiexec or no launcher.
+
+    For instance `os.environ.update(hetcomm.torch_env())` before `init_process_group`. Under mpiexec
+    without MASTER_ADDR and MASTER_PORT, all ranks have to call it: mpi4py tells where they meet.
+
+    Args:
+        environment: what the launcher has set; that of the process unless given.
+
+    Returns:
+        RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; LOCAL_RANK and LOCAL_WORLD_SIZE where the
+        launcher tells. One process alone gets rank 0 of 1.
+
+    Raises:
+        InvalidArgumentError: a variable is missing or wrong, or mpi4py cannot be asked.
+        TransportError: no address of rank 0 can be reached from all ranks.
+    """
+    given = os.environ if environment is None else environment
+    job = job_of(given)
+    if job is None:
+        local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        return _variables(Job(0, 1, "127.0.0.1", _held_port()[1]), local)
+    local = _place(given)
+    if not job.address:
+        job = Job(job.rank, job.size, *_meeting(world_of_mpi(job)))
+    return _variables(job, local)
+
+
+def launch(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="What this rank runs.")
+    ],
+) -> None:
+    """Run a torch program under srun or mpiexec: sets RANK, WORLD_SIZE, MASTER_ADDR and so on.
+
+    For instance `srun hetcomm launch -- python train.py`, or the same after `mpiexec -n 8`.
+    """
+    if job_of(os.environ) is None:
+        typer.echo(
+            "hetcomm launch: no variables of torchrun, srun or mpiexec are set, so this is a job "
+            "of one process; to start more, put srun or mpiexec before this command",
+            err=True,
+        )
+    environment = os.environ | torch_env()
+    try:
+        if "mpi4py.MPI" in sys.modules:
+            raise typer.Exit(_run_beside_mpi(command, environment))
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        typer.echo(f"hetcomm launch: {command[0]}: {error.strerror}", err=True)
+        raise typer.Exit(EXIT_NOT_FOUND) from None
+
+
+def _run_beside_mpi(command: list[str], environment: dict[str, str]) -> int:
+    """As a child: MPICH's mpiexec kills a job whose ranks replace themselves after MPI_Init."""
+    clean = {name: environment[name] for name in environment if not name.startswith(_OF_MPIEXEC)}
+    child = subprocess.Popen(command, env=clean, preexec_fn=die_with_parent)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda number, frame: child.send_signal(number))
+    code = child.wait()
+    if code == 0:
+        return 0
+    sys.stdout.flush()
+    # Without MPI_Finalize, which would wait for the others: mpiexec ends them.
+    os._exit(code if code > 0 else 128 - code)
+
+
+def _variables(job: Job, local: dict[str, str]) -> dict[str, str]:
+    return {
+        "RANK": str(job.rank),
+        "WORLD_SIZE": str(job.size),
+        "MASTER_ADDR": job.address,
+        "MASTER_PORT": str(job.port),
+        **local,
+    }
+
+
+def _place(environment: Mapping[str, str]) -> dict[str, str]:
+    """LOCAL_RANK and LOCAL_WORLD_SIZE, as far as the launcher tells."""
+    for rank, size in _PLACES:
+        if rank in environment:
+            found = {"LOCAL_RANK": environment[rank]}
+            count = environment.get(size, "")
+            if rank.startswith("SLURM"):
+                count = tasks_on(count, environment.get("SLURM_NODEID", ""))
+            return found | ({"LOCAL_WORLD_SIZE": count} if count else {})
+    return {}
+
+
+def tasks_on(counts: str, node: str) -> str:
+    """Of a list as Slurm writes it, "4(x2),3" has 4 for the nodes "0" and "1"; "" if not there."""
+    each: list[str] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", counts):
+        each += [count] * min(int(times or 1), 100_000)
+    return each[int(node)] if node.isdecimal() and int(node) < len(each) else ""
+
+
+def _held_port() -> tuple[socket.socket, int]:
+    """A listener on a port outside the usual range of outgoing connections."""
+    for port in random.sample(PORTS, len(PORTS)):
+        listener = socket.socket()
+        with suppress(OSError):
+            listener.bind(("", port))
+            listener.listen(1024)
+            return listener, port
+        listener.close()
+    raise _core.TransportError(
+        f"no port from {PORTS.start} to {PORTS.stop - 1} is free; set MASTER_PORT"
+    )
+
+
+def _meeting(world: Any) -> tuple[str, int]:
+    """An address of the first rank's that all ranks reach, and a port that is free there."""
+    with ExitStack() as closing:
+        asked = None
+        if world.Get_rank() == 0:
+            listener, port = _held_port()
+            closing.enter_context(listener)
+            names = [nic.address for nic in _core.probe_rank().nics if nic.address]
+            asked = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port)
+        names, port = world.bcast(asked)
+        everybodys = world.allgather([_reached(name, port) for name in names])
+    for name, answers in zip(names, zip(*everybodys, strict=True), strict=True):
+        if all(answers):
+            return name, port
+    raise _core.TransportError(
+        f"expected an address of rank 0 that every rank reaches, tried {', '.join(names)}: "
+        "set MASTER_ADDR and MASTER_PORT on all ranks, and see that no firewall is in between"
+    )
+
+
+def _reached(address: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((address, port), _TRY):
+        return True
+    return False
