@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast test-rdma torch-suite lint build sanitize bench clean
+.PHONY: demo test test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -29,8 +29,30 @@ test-rdma: build
 torch-suite: build
 	$(BIN)/python tests/torch_suite/compare.py --report docs/torch-suite.md --store
 
+# Trainers in an environment of their own, above this one: some 2 GB, at first use.
+TRAINERS := .venv-trainers
+TRAINER_PACKAGES := accelerate transformers lightning deepspeed "ray[train]"
+
+$(TRAINERS)/.ready: $(READY)
+	test -x $(TRAINERS)/bin/python || $(BIN)/python -c \
+	  "import sys, venv; venv.create('$(TRAINERS)', with_pip=True)"
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	  > $$($(TRAINERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/_hetcomm.pth
+	$(TRAINERS)/bin/python -m pip install -q "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__)')" \
+	  $(TRAINER_PACKAGES)
+	touch $@
+
+test-trainers: build $(TRAINERS)/.ready
+	$(TRAINERS)/bin/python -m pytest tests/trainers
+
+# Other torches, Pythons and compilers; RUN=1 installs what PyTorch's wheels need to be imported, 3 GB each.
+test-versions: $(READY)
+	$(BIN)/python tests/versions/versions.py $(if $(RUN),--run) --report docs/versions.md $(ROWS)
+
 # torch comes first: what depends on it would otherwise pull a build of several GB.
 $(READY): pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hetcomm needs Python 3.11 or newer; \
+	$(PYTHON) is %d.%d. Name another one, for instance: make PYTHON=python3.12 build" % sys.version_info[:2])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install -q "$(TORCH)" numpy
