@@ -47,7 +47,7 @@ test-trainers: build $(TRAINERS)/.ready
 
 # Other torches, Pythons and compilers; RUN=1 installs what PyTorch's wheels need to be imported, 3 GB each.
 test-versions: $(READY)
-	$(BIN)/python tests/versions/versions.py $(if $(RUN),--run) --report docs/versions.md $(ROWS)
+	$(BIN)/python tests/versions/versions.py $(if $(RUN),--run) $(if $(ROWS),$(ROWS),--report docs/versions.md)
 
 # torch comes first: what depends on it would otherwise pull a build of several GB.
 $(READY): pyproject.toml setup.py
