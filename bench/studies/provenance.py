@@ -92,18 +92,18 @@ def _git(root: Path, *words: str) -> str:
 
 
 def check_build(root: Path) -> None:
-    """Raises StaleBuildError where a source is newer than the library."""
-    library = root / "hetcomm" / "libhetcomm.so"
-    if not library.exists():
+    """Raises StaleBuildError where a source is newer than every library; one build makes all."""
+    package = root / "hetcomm"
+    if not (package / "libhetcomm.so").exists():
         return  # hetcomm is installed elsewhere, with its own library
-    built = library.stat().st_mtime
+    built = max(library.stat().st_mtime for library in package.glob("*.so"))
     sources = [
         file
         for folder in ("csrc", "bindings")
         for file in (root / folder).rglob("*")
         if file.suffix in (".cc", ".h", ".inc", ".cuh") and file.stat().st_mtime > built
     ]
-    if sources and folder_of_library() == library.parent:
+    if sources and folder_of_library() == package:
         raise StaleBuildError(
             f"expected a library of the present sources, {sources[0].relative_to(root)} is newer; "
             "run make build"

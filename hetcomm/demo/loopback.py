@@ -39,7 +39,7 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
         (Path(sysfs) / "class/net").mkdir(parents=True)
         try:
             for rank in range(cluster.ranks):
-                with (stdout / f"rank-{rank}.log").open("wb") as log:
+                with (stdout / f"rank-{rank}.log").open("wb") as log, _signals_wait():
                     processes.append(
                         subprocess.Popen(
                             job.command,
@@ -118,6 +118,21 @@ def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A signal inside takes effect at the end, when the rank that was started is known."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in numbers}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 @contextmanager

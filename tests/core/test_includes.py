@@ -26,7 +26,9 @@ ALLOWED = {
     "bindings/torch": {"base", "comm", "device", "island", "plan", "torch"},
 }
 FOLDERS = {name.split("/")[1] for name in ALLOWED}
-TORCH = re.compile(r"(torch/(csrc|extension|all|library|headeronly|torch)|ATen|c10|caffe2)\b")
+TORCH = re.compile(
+    r"(torch/(csrc|extension|all|library|headeronly|torch|version)|ATen|c10|caffe2)\b"
+)
 PYTHON = re.compile(r"(Python\.h|pybind11/|pytypedefs|object\.h|structmember\.h)")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)[>"]', re.MULTILINE)
 SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh", ".cpp", ".hpp"}

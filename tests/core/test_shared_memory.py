@@ -16,7 +16,7 @@ from hetcomm import _core
 def arena_bytes() -> int:
     """What this process's shared allocations take of the machine's memory."""
     for entry in os.scandir("/proc/self/fd"):
-        if os.readlink(entry.path).startswith("/memfd:hetcomm"):
+        if os.readlink(entry.path).startswith("/memfd:hetcomm "):  # not of an island
             return os.stat(entry.path).st_blocks * 512
     return 0
 

@@ -4,13 +4,13 @@ import io
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import machines
 import pytest
+from ports import free_port
 from rich.console import Console
 
 from hetcomm import _core, topo, topo_page
@@ -194,9 +194,7 @@ def test_a_broken_environment_is_refused(change: dict[str, str | None], expected
 
 @pytest.fixture
 def port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    return str(free_port())
 
 
 def start(port: str, rank: int, *arguments: str, **settings: str) -> subprocess.Popen[str]:

@@ -46,7 +46,12 @@ def test_a_stopped_rank_is_a_timeout_that_says_where(
         assert_same_cause_from_now_on(waiting, errors)
         job[victim].signal(signal.SIGCONT)
         job[victim].tell("all_reduce", 1_000_000)
-        assert job[victim].error()["error"] in ("TimeoutError", "PeerFailedError")
+        # What the others sent before they gave up may complete the call, but no later one.
+        answer = job[victim].answer()
+        if answer == {"value": len(hosts) * (len(hosts) + 1) / 2}:
+            job[victim].tell("all_reduce", 1_000_000)
+            answer = job[victim].answer()
+        assert answer.get("error") in ("TimeoutError", "PeerFailedError"), answer
         for rank in job.ranks:
             rank.exits_cleanly()
 
