@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
-import struct
 import time
 from pathlib import Path
 
 import pytest
+from control_peers import packed
 from job import BOUND, Job, Process, cpu_seconds, wait_for
-
-
-def packed(*values: int | bytes) -> bytes:
-    """As the control connection writes them: numbers of 8 bytes, texts after their length."""
-    parts = []
-    for value in values:
-        if isinstance(value, bytes):
-            parts.append(struct.pack("<Q", len(value)) + value)
-        else:
-            parts.append(struct.pack("<Q", value))
-    return b"".join(parts)
 
 
 def listening_ports(process: Process) -> list[int]:
