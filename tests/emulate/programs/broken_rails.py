@@ -55,9 +55,10 @@ with hetcomm.Communicator.from_env(timeout=100.0) as communicator:
     print("right", *sorted(rails), *sorted(p for p in paths if "tcp" in p), sep="; ")
     print("bandwidths", *bandwidths, f"{topology.fingerprint:016x}")
     if when == "after":
-        if rank == 0:
-            break_eth1()
         try:
+            communicator.barrier()  # the first collective is over everywhere
+            if rank == 0:
+                break_eth1()
             while True:
                 communicator.all_reduce(mine)
         except hetcomm.Error as error:
