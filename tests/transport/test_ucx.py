@@ -1,10 +1,22 @@
 """The ucx transport: conformance over shared memory and over TCP."""
 
+import os
+import signal
 import struct
+from collections.abc import Callable
 
 import pytest
 from transport_conformance import TransportConformance
-from transport_peers import OWN_TAGS, Pair, finish, until
+from transport_peers import (
+    BOUND,
+    OWN_TAGS,
+    Child,
+    Pair,
+    child_announce_large_send,
+    failed,
+    finish,
+    until,
+)
 
 from hetcomm import _core
 
@@ -28,6 +40,22 @@ class TestUcxTcp(TransportConformance):
 
     def test_uses_no_shared_memory(self, pair) -> None:
         assert pair.to_b.describe().startswith("tcp over ")
+
+    def test_a_message_of_a_dead_peer_is_the_failure_of_that_peer(
+        self, start: Callable[[Child], tuple]
+    ) -> None:
+        """It was announced, and nobody cancels its receive but UCX."""
+        transport, link, child, _ = start(child_announce_large_send)
+        finish([transport], [transport.recv(1, bytearray(5))])
+        os.kill(child.pid, signal.SIGKILL)
+        child.join(BOUND)
+        until([transport], lambda: failed(link.send(9, b"later")))
+        receive = transport.recv(2, bytearray(8 << 20))
+        finish([transport], [receive])
+        with pytest.raises(_core.PeerFailedError, match="the peer has closed, died"):
+            receive.check()
+        link.close(flush=False)
+        until([transport], lambda: link.closed)
 
 
 def test_without_rdma_the_environment_does_not_choose(monkeypatch: pytest.MonkeyPatch) -> None:

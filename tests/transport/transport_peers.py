@@ -102,6 +102,15 @@ def child_meet_and_wait(
     connection.recv()
 
 
+def child_announce_large_send(
+    transport: _core.Transport, link: _core.Link, connection: Connection
+) -> None:
+    send = link.send(2, bytearray(8 << 20))
+    assert transport.wait([link.send(1, b"hello")], BOUND)
+    while not send.done:
+        transport.progress()
+
+
 def child_begin_large_send(
     transport: _core.Transport, link: _core.Link, connection: Connection
 ) -> None:

@@ -69,8 +69,7 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
                    int peer) try {
   std::string text = what + ": " + ucx.ucs_status_string(status);
   switch (status) {
-    case UCS_ERR_CANCELED:
-      return Status(Code::aborted, text, -1, peer);
+    case UCS_ERR_CANCELED:  // by UCX, because the link has ended
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_ENDPOINT_TIMEOUT:
     case UCS_ERR_NOT_CONNECTED:
@@ -150,8 +149,7 @@ void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
                     Request& request) {
   request = Request();
   if (!failure_.ok() || stage_ != Stage::open) {
-    request.status =
-        failure_.ok() ? Status(Code::aborted, "send on a closed link", -1, peer_) : failure_;
+    request.status = why_not_sent();
   } else if (met_ && held_.empty()) {
     post(tag, data, bytes, memory, request);
   } else {
@@ -168,10 +166,14 @@ void Endpoint::release() {
   held_.clear();
 }
 
+Status Endpoint::why_not_sent() const {
+  return failure_.ok() ? Status(Code::aborted, "send: the link was closed here", -1, peer_)
+                       : failure_;
+}
+
 void Endpoint::drop_held() {
   for (const Held& held : held_) {
-    held.request->status =
-        failure_.ok() ? Status(Code::aborted, "send: the link was closed", -1, peer_) : failure_;
+    held.request->status = why_not_sent();
     held.request->done = true;
   }
   held_.clear();
@@ -203,9 +205,10 @@ void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
   if (self->stage_ > Stage::open) self->worker_.advances = true;
   if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
     if (status != UCS_OK) {
-      request->status = self->failure_.ok() || status == UCS_ERR_CANCELED
-                            ? ucx_failure(self->ucx_, status, "send" + self->over_, self->peer_)
-                            : self->failure_;
+      const bool closed_here = status == UCS_ERR_CANCELED && self->stage_ > Stage::open;
+      request->status = closed_here || !self->failure_.ok()
+                            ? self->why_not_sent()
+                            : ucx_failure(self->ucx_, status, "send" + self->over_, self->peer_);
     }
     request->handle = nullptr;
     request->done = true;

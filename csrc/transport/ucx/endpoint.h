@@ -16,6 +16,7 @@ struct Flight {
   size_t capacity = 0;
   Flight* previous = nullptr;
   Flight* next = nullptr;
+  bool cancelled = false;  // by the owner of the request
 };
 
 // The pending flights of one transport. Not thread-safe.
@@ -115,7 +116,8 @@ class Endpoint {
   uint32_t protocol(size_t bytes);
   void release();
   void post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
-  void drop_held();  // with what is wrong, or as given up
+  void drop_held();
+  Status why_not_sent() const;  // once it has failed or is being closed
   void begin_flush();
   void begin_close();
   std::string carriers() const;

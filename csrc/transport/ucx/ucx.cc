@@ -82,8 +82,7 @@ class UcxTransport : public Transport {
  private:
   static void on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* transport);
-  void complete(Request& request, ucs_status_t status, const ucp_tag_recv_info_t& info,
-                size_t capacity) const;
+  void complete(const Flight& flight, ucs_status_t status, const ucp_tag_recv_info_t& info) const;
 
   void listen() {
     recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
@@ -230,7 +229,7 @@ void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, M
   void* flight = ucx_.ucp_tag_recv_nbx(worker_.handle, data, bytes, tag, mask, &parameters);
   posting_ = nullptr;
   if (UCS_PTR_IS_ERR(flight)) {
-    complete(request, UCS_PTR_STATUS(flight), {}, bytes);
+    complete(posted, UCS_PTR_STATUS(flight), {});
   } else if (request.done) {
     ucx_.ucp_request_free(flight);
   } else {
@@ -239,19 +238,22 @@ void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, M
   }
 }
 
-void UcxTransport::complete(Request& request, ucs_status_t status, const ucp_tag_recv_info_t& info,
-                            size_t capacity) const {
+void UcxTransport::complete(const Flight& flight, ucs_status_t status,
+                            const ucp_tag_recv_info_t& info) const {
+  Request& request = *flight.request;
   if (status == UCS_OK) {
     request.bytes = info.length;
     request.tag = info.sender_tag;
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
     request.tag = info.sender_tag;
-    request.status =
-        Status(Code::invalid_argument,
-               "receive: expected a message of at most " + std::to_string(capacity) +
-                   " bytes; got a longer one" +
-                   (info.length > capacity ? " of " + std::to_string(info.length) + " bytes" : "") +
-                   "; both ranks must agree on the size");
+    request.status = Status(
+        Code::invalid_argument,
+        "receive: expected a message of at most " + std::to_string(flight.capacity) +
+            " bytes; got a longer one" +
+            (info.length > flight.capacity ? " of " + std::to_string(info.length) + " bytes" : "") +
+            "; both ranks must agree on the size");
+  } else if (status == UCS_ERR_CANCELED && flight.cancelled) {
+    request.status = Status(Code::aborted, "receive: cancelled here");
   } else {
     request.status = ucx_failure(ucx_, status, "receive");
   }
@@ -262,14 +264,9 @@ void UcxTransport::complete(Request& request, ucs_status_t status, const ucp_tag
 void UcxTransport::on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
                                void* transport) {
   auto* self = static_cast<UcxTransport*>(transport);
-  if (const Flight* posted = self->posting_) {
-    self->complete(*posted->request, status, *info, posted->capacity);
-    return;
-  }
-  size_t capacity = static_cast<Flight*>(flight)->capacity;
-  if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
-    self->complete(*request, status, *info, capacity);
-  }
+  if (self->posting_ != nullptr) return self->complete(*self->posting_, status, *info);
+  auto& landed = *static_cast<Flight*>(flight);
+  if (Flights::land(landed) != nullptr) self->complete(landed, status, *info);
   self->ucx_.ucp_request_free(flight);
 }
 
@@ -280,7 +277,9 @@ std::optional<uint64_t> UcxTransport::arrived(uint64_t tag, uint64_t mask) const
 }
 
 void UcxTransport::cancel(Request& request) {
-  if (!request.done) ucx_.ucp_request_cancel(worker_.handle, request.handle);
+  if (request.done) return;
+  static_cast<Flight*>(request.handle)->cancelled = true;
+  ucx_.ucp_request_cancel(worker_.handle, request.handle);
 }
 
 bool UcxTransport::progress() {
