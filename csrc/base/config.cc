@@ -1,6 +1,5 @@
 #include "base/config.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -10,19 +9,15 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/status.h"
 
 namespace hetcomm {
 namespace {
 
-// Held across fork(), so that the child can read its settings.
 std::mutex& environment_mutex() {
-  static auto* mutex = [] {
-    static auto* made = new std::mutex;
-    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock(); });
-    return made;
-  }();
-  return *mutex;
+  static auto* made = new MutexAcrossFork;
+  return *made;
 }
 
 }  // namespace

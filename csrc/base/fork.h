@@ -3,24 +3,32 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
 // A child of fork() has its parent's memory and descriptors, but one thread only, and locks in any
-// state. So it leaves alone what its parent made. Nothing here asks the system; all is thread-safe.
+// state. So the child leaves its parent's objects alone. Nothing here asks the system. Thread-safe.
 namespace hetcomm {
 
 // How many calls of fork() lie between the first process of the program and this one.
 extern std::atomic<uint32_t> fork_depth;
 
-// Marks what this process makes. A copy has the mark of the original.
+// Marks an object as this process's. A copy has the mark of the original.
 class ProcessMark {
  public:
-  // Whether this process has it from its parent.
+  // Whether the object comes from a parent of this process.
   bool inherited() const { return depth_ != fork_depth.load(std::memory_order_relaxed); }
 
  private:
   uint32_t depth_ = fork_depth.load(std::memory_order_relaxed);
+};
+
+// A mutex that is locked during fork(): a child finds the mutex free and the guarded data whole.
+// Never destroyed. Nobody holds two of them, or waits for anything under one.
+class MutexAcrossFork : public std::mutex {
+ public:
+  MutexAcrossFork();
 };
 
 // The one T of this process, made at first use and never destroyed. A child makes its own.
@@ -42,7 +50,7 @@ T& of_process(const Arguments&... arguments) {
   return found->value;
 }
 
-// Does not destroy what a process has inherited.
+// Does not destroy inherited objects.
 template <typename T>
 struct ProcessAllocator {
   using value_type = T;
@@ -60,8 +68,8 @@ struct ProcessAllocator {
   bool operator==(const ProcessAllocator&) const { return true; }
 };
 
-// Like std::make_shared(), for what has threads, locks or descriptors of this process: a child
-// never runs its destructor.
+// Like std::make_shared(), for an object with threads, locks or descriptors of this process: a
+// child never runs the destructor.
 template <typename T, typename... Arguments>
 std::shared_ptr<T> make_shared_of_process(Arguments&&... arguments) {
   return std::allocate_shared<T>(ProcessAllocator<T>(), std::forward<Arguments>(arguments)...);

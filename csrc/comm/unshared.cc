@@ -3,14 +3,15 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <set>
+
+#include "base/fork.h"
 
 namespace hetcomm {
 namespace {
 
 struct Registry {
-  std::mutex mutex;  // held across fork(), so that the child finds the set whole
+  MutexAcrossFork mutex;
   std::set<int> descriptors;
 
   Registry();
@@ -21,17 +22,13 @@ Registry& registry() {
   return *all;
 }
 
-void before_fork() { registry().mutex.lock(); }
-
-void in_parent() { registry().mutex.unlock(); }
-
-void in_child() {
+void close_in_child() {
+  std::lock_guard lock(registry().mutex);
   for (int descriptor : registry().descriptors) close(descriptor);
   registry().descriptors.clear();
-  registry().mutex.unlock();
 }
 
-Registry::Registry() { pthread_atfork(before_fork, in_parent, in_child); }
+Registry::Registry() { pthread_atfork(nullptr, nullptr, close_in_child); }
 
 }  // namespace
 

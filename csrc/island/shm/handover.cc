@@ -12,9 +12,9 @@
 #include <cstring>
 #include <ctime>
 #include <map>
-#include <mutex>
 
 #include "base/config.h"
+#include "base/fork.h"
 #include "base/status.h"
 
 namespace hetcomm::shm {
@@ -23,12 +23,16 @@ namespace {
 const std::string kFolder = "/dev/shm/";
 const std::string kPrefix = "hetcomm-";
 constexpr int kBacklog = 4096;  // members of the largest island
-// Between bind() and listen() a socket refuses like one whose process has ended.
+// Between bind() and listen() a socket refuses connections, as that of a dead process does.
 constexpr std::time_t kSecondsToListen = 60;
 
-std::mutex mutex;
-std::map<std::string, std::shared_ptr<Handover>>& offers() {
-  static auto* all = new std::map<std::string, std::shared_ptr<Handover>>;
+struct Offers {
+  MutexAcrossFork mutex;
+  std::map<std::string, std::shared_ptr<Handover>> by_name;
+};
+
+Offers& offers() {
+  static auto* all = new Offers;
   return *all;
 }
 
@@ -169,8 +173,7 @@ Handover::Handover(Descriptor memory, const std::string& name, bool across_names
   if (abstract_ < 0) throw refused("no abstract Unix socket");
   if (!across_namespaces) return;
   remove_orphans();
-  // Where there is none, members of this network namespace come all the same, and others say why
-  // they cannot.
+  // Without it, members of this network namespace still come, and the rest say why they cannot.
   in_folder_ = listen_at(path_);
 }
 
@@ -181,24 +184,21 @@ Handover::~Handover() {
 std::string Handover::offer(Descriptor memory, bool across_namespaces) {
   const std::string name = random_name();
   std::shared_ptr<Handover> made(new Handover(std::move(memory), name, across_namespaces));
-  std::lock_guard lock(mutex);
-  offers()[name] = made;
+  std::lock_guard lock(offers().mutex);
+  offers().by_name[name] = made;
   return name;
 }
 
 void Handover::withdraw(const std::string& name) {
   std::shared_ptr<Handover> last;  // closed without the lock
-  std::lock_guard lock(mutex);
-  if (auto found = offers().find(name); found != offers().end()) {
-    last = found->second;
-    offers().erase(found);
-  }
+  std::lock_guard lock(offers().mutex);
+  if (auto found = offers().by_name.extract(name)) last = std::move(found.mapped());
 }
 
 std::shared_ptr<Handover> Handover::find(const std::string& name) {
-  std::lock_guard lock(mutex);
-  const auto found = offers().find(name);
-  return found == offers().end() ? nullptr : found->second;
+  std::lock_guard lock(offers().mutex);
+  const auto found = offers().by_name.find(name);
+  return found == offers().by_name.end() ? nullptr : found->second;
 }
 
 void Handover::serve() {

@@ -19,9 +19,9 @@ class Handover {
   // under which they take it. Throws Error(vendor).
   static std::string offer(Descriptor memory, bool across_namespaces);
   static void withdraw(const std::string& name);  // no error if it is gone
-  // What this process offers under that name, also in a forked child; null if nothing.
+  // This process's offer of that name, also in a forked child; null if there is none.
   static std::shared_ptr<Handover> find(const std::string& name);
-  // What another process offers. Throws Error(peer_failed) if it does not any more, Error(timeout),
+  // Another process's offer. Throws Error(peer_failed) if that is withdrawn, Error(timeout),
   // or Error(transport) if this process is not to have it.
   static Descriptor take(const std::string& name, const Deadline& deadline);
 
