@@ -51,7 +51,7 @@ class Error : public std::runtime_error {
   Status status_;
 };
 
-// What an exception says, for threads and callbacks that none may leave.
+// An exception as a status, for threads and callbacks that no exception may leave.
 Status status_of(const std::exception& error) noexcept;
 
 inline void check(const Status& status) {

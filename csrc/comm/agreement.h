@@ -15,6 +15,8 @@ namespace hetcomm {
 // vain. Made and used by one thread, during set-up only.
 class Agreement {
  public:
+  static constexpr const char* kMeet = "agreed";  // the stage in which all meet
+
   Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline);
 
   // Every rank does its part and publishes what that gave; returns what all gave, by rank. Throws

@@ -27,7 +27,10 @@ CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
 }  // namespace
 
 Communicator::Communicator(Store& store, Options options)
-    : options_(std::move(options)), timeout_(options_.timeout), process_(getpid()) {
+    : options_(std::move(options)),
+      timeout_(options_.timeout),
+      executor_(options_.executor),
+      process_(getpid()) {
   if (options_.size < 1 || options_.size > Paths::kMaxRanks || options_.rank < 0 ||
       options_.rank >= options_.size) {
     throw Error(Code::invalid_argument, "expected a rank from 0 to size - 1 and a size from 1 to " +
@@ -35,8 +38,7 @@ Communicator::Communicator(Store& store, Options options)
                                             std::to_string(options_.rank) + " and size " +
                                             std::to_string(options_.size));
   }
-  executor_ = options_.executor ? options_.executor : Executor::process();
-  if (executor_->inherited()) {
+  if (executor_ && executor_->inherited()) {
     throw Error(Code::invalid_argument,
                 "expected an executor of this process, got one of the process that forked it; make "
                 "one here");
@@ -44,8 +46,10 @@ Communicator::Communicator(Store& store, Options options)
   try {
     set_up(store, Deadline(options_.timeout));
   } catch (...) {
-    const auto held = executor_->lock();
-    if (queue_->paths) queue_->paths->drop_links();  // that the transport may be about to open
+    if (queue_->paths) {
+      const auto held = executor_->lock();
+      queue_->paths->drop_links();  // that the transport may be about to open
+    }
     throw;
   }
   process::enter(this);

@@ -180,7 +180,7 @@ class Communicator {
     std::string pack() const;
     static Prepared unpack(const std::string& bytes);
   };
-  std::vector<Prepared> prepare(const IslandSetup& setup, Agreement& agreement);
+  std::vector<Prepared> prepare(const IslandSetup& setup, Agreement& agreement, Offer& offer);
   // The topology without the rails that failed, equal on all ranks.
   void leave_out_failed_rails(const std::vector<Prepared>& prepared);
   void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,

@@ -3,7 +3,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,9 +22,9 @@ namespace {
 constexpr uint64_t kLongestFrame = 1 << 16;
 // A stranger may send so many bytes, ...
 constexpr uint64_t kLongestIntroduction = 1 << 10;
-// ... is sent away when the secret has not come within this time, ...
+// ... is sent away unless it shows the secret within this time, ...
 constexpr auto kIntroductionBound = std::chrono::seconds(10);
-// ... and after this time already where newer connections wait and so many strangers are here.
+// ... and after this time already where newer connections wait and there are so many strangers.
 constexpr auto kLeastPatience = std::chrono::seconds(1);
 constexpr int kMostStrangers = 64;
 // News older than so many of the same origin is not expected to arrive again.
@@ -52,7 +51,8 @@ ControlPlane::ControlPlane(int rank, int size, const std::string& address, Event
       watch_(std::move(watch)),
       unwatch_(std::move(unwatch)) {
   SocketAddress at(address, 0);
-  listener_ = socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  listener_ =
+      Descriptor(socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 ||
       listen(listener_, SOMAXCONN) != 0) {
     fail("cannot listen for control connections on " + address);
@@ -65,20 +65,16 @@ ControlPlane::ControlPlane(int rank, int size, const std::string& address, Event
 ControlPlane::~ControlPlane() { close(); }
 
 void ControlPlane::close() {
-  for (auto& connection : connections_) {
-    if (connection->descriptor >= 0) release(connection->descriptor);
-  }
+  for (auto& connection : connections_) release(connection->descriptor);
   connections_.clear();
-  if (listener_ >= 0) release(listener_);
-  listener_ = -1;
+  release(listener_);
 }
 
-// A child of fork() has closed its own already, and shares the parent's poll set.
-void ControlPlane::release(int descriptor) {
-  if (getpid() != process_) return;
+void ControlPlane::release(Descriptor& descriptor) {
+  if (descriptor < 0) return;
   unwatch_(descriptor);
   unshared::remove(descriptor);
-  ::close(descriptor);
+  descriptor = Descriptor();
 }
 
 bool ControlPlane::neighbour(int peer) const {
@@ -95,7 +91,7 @@ void ControlPlane::begin_connecting(int peer, const std::string& contact) {
   connection->peer = peer;
   connection->introduced = true;
   connection->descriptor =
-      socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      Descriptor(socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (connection->descriptor < 0) fail("cannot make a control connection");
   const int descriptor = connection->descriptor;
   unshared::add(descriptor);
@@ -178,7 +174,7 @@ int ControlPlane::strangers() const {
       }));
 }
 
-// Of those who have been here for a while, the oldest; connections are in the order of their age.
+// The oldest, if it has been here for a while; connections are in the order of their age.
 bool ControlPlane::part_with_a_stranger() {
   for (auto& connection : connections_) {
     if (connection->descriptor < 0 || connection->introduced) continue;
@@ -207,13 +203,13 @@ void ControlPlane::accept_waiting() {
       warn_once(warned_of_strangers_,
                 std::to_string(kMostStrangers) + " connections of strangers at control port " +
                     contact_ +
-                    ", who have not shown this group's secret; the oldest are closed "
-                    "for newer ones; keep port scanners away from it");
+                    ": none has shown this group's secret; the oldest make way for newer ones; "
+                    "keep port scanners away from it");
       if (!part_with_a_stranger()) break;
       ++parted;
     }
-    const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (descriptor < 0) {
+    Descriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (accepted < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return listen_again(true);
       if (errno == EINTR || errno == ECONNABORTED) continue;
       warn_once(warned_of_descriptors_,
@@ -223,12 +219,13 @@ void ControlPlane::accept_waiting() {
       ++parted;
       continue;
     }
-    unshared::add(descriptor);
+    const int descriptor = accepted;
     set_no_delay(descriptor);
     end_when_unreachable(descriptor);
     auto connection = std::make_unique<Connection>();
-    connection->descriptor = descriptor;
+    connection->descriptor = std::move(accepted);
     connections_.push_back(std::move(connection));
+    unshared::add(descriptor);
     watch_(descriptor);
   }
   listen_again(false);
@@ -336,13 +333,12 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
   std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
   if (!seen.insert(number).second) return;
   if (seen.size() > kRememberedNews) seen.erase(seen.begin());
-  events_.news(static_cast<int>(origin), news);  // before others would choke on it
+  events_.news(static_cast<int>(origin), news);  // a malformed record is not passed on
   forward(static_cast<int>(origin), number, news, &connection);
 }
 
 void ControlPlane::close(Connection& connection) {
   release(connection.descriptor);
-  connection.descriptor = -1;
   if (connection.peer >= 0) events_.lost(connection.peer);
 }
 

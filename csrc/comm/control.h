@@ -1,7 +1,5 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/descriptor.h"
 
 namespace hetcomm {
 
@@ -45,14 +44,14 @@ class ControlPlane {
   void flood(const std::string& news);
   // Accepts, reads, forwards and writes what it can without waiting.
   void poll();
-  // The connections whose peers have not taken yet what was written to them.
+  // The connections that still have something to write.
   std::vector<int> unwritten() const;
   // Closes everything; the object does nothing afterwards.
   void close();
 
  private:
   struct Connection {
-    int descriptor = -1;
+    Descriptor descriptor;
     int peer = -1;  // unknown until the other side has shown the secret
     bool introduced = false;
     std::string in, out;
@@ -74,13 +73,12 @@ class ControlPlane {
   void handle(Connection& connection, const std::string& frame);
   void forward(int origin, uint64_t number, const std::string& news, const Connection* except);
   void close(Connection& connection);
-  void release(int descriptor);
+  void release(Descriptor& descriptor);
 
-  const pid_t process_ = getpid();
   int rank_, size_;
   Events events_;
   std::function<void(int)> watch_, unwatch_;
-  int listener_ = -1;
+  Descriptor listener_;
   bool listening_ = true;  // the listener is watched
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
   std::string contact_, secret_;

@@ -34,7 +34,7 @@ struct Engine {
   void (*check)(const Topology& topology, const std::vector<int>& ranks);
   // On the island's first member: makes what all members need in order to open it.
   std::string (*prepare)(const IslandSetup& setup);
-  // Takes back what prepare() made, where the set-up fails before open().
+  // Takes back what prepare() made; nothing where all members have it.
   void (*discard)(const std::string& prepared);
   // On every member, at the same time. Throws Error on all of them if one cannot.
   std::unique_ptr<Island> (*open)(const IslandSetup& setup, const std::string& prepared,
@@ -42,6 +42,28 @@ struct Engine {
 };
 
 const std::vector<Engine>& engines();
+
+// What the first member of an island makes for the other members. Taken back with this object: by
+// then they have it, or the set-up has failed.
+class Offer {
+ public:
+  Offer() = default;
+  Offer(const Offer&) = delete;
+  ~Offer() {
+    if (engine_ != nullptr) engine_->discard(made_);
+  }
+
+  // Once. Throws Error.
+  const std::string& make(const Engine& engine, const IslandSetup& setup) {
+    made_ = engine.prepare(setup);
+    engine_ = &engine;
+    return made_;
+  }
+
+ private:
+  const Engine* engine_ = nullptr;
+  std::string made_;
+};
 
 // The first engine that serves such a rank.
 const Engine& engine_for(const RankInfo& info);

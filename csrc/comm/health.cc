@@ -157,7 +157,7 @@ void Health::say_goodbye(const Deadline& deadline) {
       for (int descriptor : control_.unwritten()) unwritten.push_back({descriptor, POLLOUT, 0});
     }
     if (unwritten.empty()) return;
-    // Only this thread closes them; what it does not hear of meanwhile can wait for a turn.
+    // Only this thread closes them. It looks at the rest after a turn at the latest.
     const auto turn = std::min<std::chrono::milliseconds>(deadline.left_ms(), kTurn);
     ::poll(unwritten.data(), unwritten.size(), static_cast<int>(turn.count()));
   }

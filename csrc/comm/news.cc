@@ -12,7 +12,7 @@ constexpr size_t kLongestText = 8 << 10;
 
 bool within_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// Both ends of a long text: how it begins says what happened, how it ends what to do.
+// Both ends of a long text: it begins with the cause and ends with the remedy.
 std::string shortened(const std::string& text) {
   if (text.size() <= kLongestText) return text;
   size_t head = kLongestText * 3 / 4, tail = text.size() - kLongestText / 4;

@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// What a rank tells all others over the control connections.
+// A rank tells it to all ranks over the control connections.
 struct News {
   enum class Kind : uint64_t { failure, stall, goodbye, refusal };
   Kind kind = Kind::failure;

@@ -19,7 +19,7 @@ namespace {
 
 // Longer than leave() lasts.
 constexpr std::chrono::seconds kLeaving{60};
-// For what users have attached to operations.
+// For the listeners that users have attached to operations.
 constexpr std::chrono::seconds kCallbacks{5};
 
 struct Communicators {
@@ -105,8 +105,9 @@ void shut_down() {
 std::shared_ptr<Executor> Executor::process(int number) {
   auto& executors = of_process<Executors>();
   std::lock_guard lock(executors.mutex);
-  auto& executor = executors.all[number];
-  if (executor) return executor;
+  if (const auto known = executors.all.find(number); known != executors.all.end()) {
+    return known->second;
+  }
   std::unique_ptr<Transport> transport;
   Status none;
   std::vector<Nic> nics;
@@ -121,7 +122,8 @@ std::shared_ptr<Executor> Executor::process(int number) {
       [nics] { return make_ip_transport(nics); },
       [](const std::string& interface) { return make_ucx_transport({interface}, /*rdma=*/false); },
   };
-  executor = make_shared_of_process<Executor>(std::move(transport), none, others);
+  auto executor = make_shared_of_process<Executor>(std::move(transport), none, others);
+  executors.all[number] = executor;
   return executor;
 }
 

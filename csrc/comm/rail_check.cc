@@ -171,7 +171,7 @@ RailListeners::RailListeners(const RankInfo& mine) {
 
 void RailListeners::close() {
   for (int descriptor : std::exchange(descriptors_, {})) {
-    if (getpid() != process_) continue;  // a child of fork() has closed its own
+    if (mark_.inherited()) continue;  // a child of fork() has closed its own
     unshared::remove(descriptor);
     ::close(descriptor);
   }
@@ -185,7 +185,6 @@ RailWatch::RailWatch() : events_(epoll_create1(EPOLL_CLOEXEC)) {
 
 RailWatch::~RailWatch() {
   for (const auto& [descriptor, connection] : connections_) {
-    if (getpid() != process_) continue;  // a child of fork() has closed its own
     unshared::remove(descriptor);
     ::close(descriptor);
   }

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/fork.h"
 #include "base/packing.h"
 #include "base/status.h"
 #include "comm/member.h"
@@ -32,13 +31,13 @@ class RailListeners {
   void close();
 
  private:
-  const pid_t process_ = getpid();
+  const ProcessMark mark_;
   std::vector<int> descriptors_;
   std::map<int, uint64_t> ports_;
 };
 
 // The connections that tries have made, which end when a network does. Used by one thread at a
-// time.
+// time, and never destroyed in a child of fork().
 class RailWatch {
  public:
   RailWatch();
@@ -55,7 +54,6 @@ class RailWatch {
     int peer;
     std::string rail;
   };
-  const pid_t process_ = getpid();
   int events_ = -1;
   std::map<int, Connection> connections_;  // by descriptor
 };

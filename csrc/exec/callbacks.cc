@@ -23,14 +23,8 @@ struct CallbackThreads {
   size_t idle = 0, busy = 0;
 };
 
-void run(std::function<void()>& task) {
-  try {
-    task();
-    task = nullptr;
-  } catch (const std::exception& error) {
-    log(LogLevel::error, std::string("a listener of an operation raised: ") + error.what());
-  }
-}
+// By value: the task lets go of its captures before the caller takes a lock again.
+void run(std::function<void()> task) { run_logged(task); }
 
 void serve(CallbackThreads& threads) {
   pthread_setname_np(pthread_self(), "hetcomm-future");
@@ -39,11 +33,11 @@ void serve(CallbackThreads& threads) {
     ++threads.idle;
     threads.news.wait(lock, [&] { return !threads.tasks.empty(); });
     --threads.idle;
-    std::function<void()> task = std::move(threads.tasks.front());
+    auto task = std::move(threads.tasks.front());
     threads.tasks.pop_front();
     ++threads.busy;
     lock.unlock();
-    run(task);
+    run(std::move(task));
     lock.lock();
     --threads.busy;
     threads.finished.notify_all();
@@ -51,6 +45,14 @@ void serve(CallbackThreads& threads) {
 }
 
 }  // namespace
+
+void run_logged(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    log(LogLevel::error, std::string("a listener of an operation raised: ") + error.what());
+  }
+}
 
 void run_callback(std::function<void()> task) {
   auto& threads = of_process<CallbackThreads>();
@@ -60,7 +62,7 @@ void run_callback(std::function<void()> task) {
     threads.tasks.push_back(std::move(task));
   } catch (const std::exception&) {  // no threads or memory left: then it must do without
     lock.unlock();
-    return run(task);
+    return run(std::move(task));
   }
   threads.news.notify_one();
 }

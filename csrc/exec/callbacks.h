@@ -11,6 +11,9 @@ namespace hetcomm {
 // these calls. Threads are kept for later tasks; a child of fork() has its own. Thread-safe.
 void run_callback(std::function<void()> task);
 
+// Runs `task` here, and logs its exception.
+void run_logged(const std::function<void()>& task);
+
 // Waits until none is left, at most so long: for the end of the process.
 void finish_callbacks(std::chrono::nanoseconds bound);
 

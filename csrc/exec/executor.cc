@@ -1,17 +1,18 @@
 #include "exec/executor.h"
 
-#include <sched.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <random>
+#include <system_error>
 
-#include "base/config.h"
 #include "exec/callbacks.h"
 #include "exec/eventfd.h"
 
@@ -25,6 +26,13 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   std::memcpy(address.sun_path + 1, name.data(), bytes);
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
   return address;
+}
+
+// The descriptor that a system call has returned. Throws Error(transport) where there is none.
+Descriptor made(int descriptor, const char* what) {
+  if (descriptor >= 0) return Descriptor(descriptor);
+  throw Error(Code::transport, std::string("cannot make ") + what + ": " + std::strerror(errno) +
+                                   "; raise the descriptor limit (ulimit -n)");
 }
 
 void add_to(int epoll, int descriptor) {
@@ -41,26 +49,39 @@ void add_to(int epoll, int descriptor) {
 
 Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make)
     : no_transport_(std::move(no_transport)),
-      data_events_(epoll_create1(EPOLL_CLOEXEC)),
+      data_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
+      control_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
+      wake_socket_(made(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+                        "the wake-up socket")),
+      news_(made(make_eventfd(), "an eventfd")),
+      kick_(made(make_eventfd(), "an eventfd")),
       transports_(std::move(transport), std::move(make),
                   [this](int descriptor) { add_to(data_events_, descriptor); }) {
   std::random_device random;
   wake_address_ = "hetcomm-" + std::to_string(getpid()) + "-" + std::to_string(random()) +
                   std::to_string(random());
-  wake_socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   socklen_t length;
   sockaddr_un address = abstract_address(wake_address_, length);
-  if (wake_socket_ < 0 || bind(wake_socket_, reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    throw Error(Code::transport, std::string("cannot make the wake-up socket: ") +
-                                     std::strerror(errno) + "; raise the descriptor limit");
+  if (bind(wake_socket_, reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    throw Error(Code::transport,
+                std::string("cannot bind the wake-up socket: ") + std::strerror(errno));
   }
-  news_ = make_eventfd();
-  kick_ = make_eventfd();
-  control_events_ = epoll_create1(EPOLL_CLOEXEC);
   add_to(data_events_, wake_socket_);
   add_to(data_events_, news_);
   add_to(control_events_, kick_);
-  thread_ = std::thread([this] { loop(); });
+  thread_ = start_thread("hetcomm", &Executor::loop);
+}
+
+std::thread Executor::start_thread(const char* name, void (Executor::*life)()) {
+  try {
+    return std::thread([=, this] {
+      pthread_setname_np(pthread_self(), name);
+      (this->*life)();
+    });
+  } catch (const std::system_error& error) {
+    throw Error(Code::transport, std::string("cannot start the thread \"") + name + "\": " +
+                                     error.what() + "; raise the limit of processes (ulimit -u)");
+  }
 }
 
 void Executor::stop() {
@@ -74,12 +95,7 @@ void Executor::stop() {
   if (deputy_.joinable()) deputy_.join();
 }
 
-Executor::~Executor() {
-  stop();
-  for (int descriptor : {data_events_, control_events_, wake_socket_, news_, kick_}) {
-    close(descriptor);
-  }
-}
+Executor::~Executor() { stop(); }
 
 Transport* Executor::ip_transport() {
   const auto held = lock();
@@ -175,202 +191,13 @@ Run::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& completed,
       continue;
     }
     run_callback([left = std::move(left), status = run->status()]() mutable {
-      for (auto& listener : left.listeners) listener(status);
+      for (auto& listener : left.listeners) run_logged([&] { listener(status); });
       left = {};
     });
   }
   if (!completed.empty() && sleepers_.load() > 0) signal_eventfd(news_);
   completed.clear();
   return own;
-}
-
-void Executor::start(RunQueue& queue, Run& run, int lane) {
-  try {
-    run.start(*queue.paths, lane);
-  } catch (const std::bad_alloc&) {
-    run.fail(Status(Code::aborted, run.describe() + ": no memory for its scratch of " +
-                                       format_bytes(run.scratch_bytes()) +
-                                       "; free some, or use smaller tensors"));
-  } catch (const Error& error) {
-    run.fail(error.status());
-  }
-}
-
-void Executor::activate(RunQueue& queue) {
-  const Island* island = queue.paths->island();
-  while (!queue.pending.empty() && queue.failure.ok()) {
-    // The order of calls in an engine's stream must be that of all members: one run after another.
-    if (island && island->stream() && !queue.active.empty()) {
-      const auto last = std::find_if(queue.active.rbegin(), queue.active.rend(),
-                                     [](const auto& run) { return run->lane() >= 0; });
-      if (last != queue.active.rend() && !(*last)->begun()) return;
-    }
-    // Into the stream of the thread that records.
-    Run& next = *queue.pending.front();
-    if (next.recorded() && &next != recorded_here) return;
-    const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
-    if (queue.lane_busy[lane]) return;
-    queue.lane_busy[lane] = true;
-    queue.active.push_back(std::move(queue.pending.front()));
-    queue.pending.pop_front();
-    start(queue, next, lane);
-    if (island && island->stream()) next.progress();  // puts its calls into the stream
-  }
-}
-
-// Messages from one rank to another keep their order: one whose parts follow only as they are
-// copied from a device holds up those behind it.
-void Executor::activate_messages(RunQueue& queue) {
-  if (queue.messages.empty() || !queue.failure.ok()) return;
-  std::vector<std::pair<Collective, int>> held_up;
-  auto way = [](const Run& run) {
-    return std::pair(run.plan().spec.collective, run.plan().spec.root);
-  };
-  for (const auto& run : queue.active) {
-    if (!run->posted()) held_up.push_back(way(*run));
-  }
-  std::erase_if(queue.messages, [&](const std::shared_ptr<Run>& run) {
-    if (!run->find_sender(*queue.paths)) {
-      messages_ = true;  // it may come any time
-      return false;
-    }
-    const bool waits = std::find(held_up.begin(), held_up.end(), way(*run)) != held_up.end();
-    if (!waits) {
-      start(queue, *run, -1);
-      run->progress();  // posts what can be posted at once
-      queue.active.push_back(run);
-    }
-    if (waits || !run->posted()) held_up.push_back(way(*run));
-    return !waits;
-  });
-}
-
-bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
-  try {
-    return try_progress(queue, completed);
-  } catch (const std::exception& error) {
-    give_up(queue, status_of(error), completed);
-    return true;
-  }
-}
-
-// The first time the runs of the queue fail as they always do; if that throws as well, they end as
-// they stand.
-void Executor::give_up(RunQueue& queue, const Status& status, Completed& completed) {
-  if (queue.failure.ok()) {
-    queue.failure = status;
-    return;
-  }
-  try {
-    while (!queue.active.empty()) {
-      std::shared_ptr<Run>& run = queue.active.back();
-      completed.reserve(completed.size() + 1);
-      queue.unsettled.push_back(run);
-      run->fail(queue.failure);
-      if (!run->finished()) run->finish();
-      completed.push_back(std::move(run));
-      queue.active.pop_back();
-      --runs_;
-    }
-  } catch (const std::exception&) {  // the next round goes on
-  }
-}
-
-bool Executor::try_progress(RunQueue& queue, Completed& completed) {
-  if (queue.launching) return false;
-  bool moved = false;
-  activate_messages(queue);
-  activate(queue);
-  for (size_t i = 0; i < queue.active.size();) {
-    Run& run = *queue.active[i];
-    moved |= run.progress();
-    messages_ |= run.uses_network();
-    device_work_ |= run.uses_device();
-    in_the_way_ |= run.crowded();
-    if (!run.finished()) {
-      ++i;
-      continue;
-    }
-    if (!run.status().ok() && queue.failure.ok()) queue.failure = run.status();
-    if (run.lane() >= 0) queue.lane_busy[run.lane()] = false;
-    if (run.unsettled()) queue.unsettled.push_back(queue.active[i]);
-    completed.push_back(std::move(queue.active[i]));
-    queue.active.erase(queue.active.begin() + static_cast<std::ptrdiff_t>(i));
-    --runs_;
-    moved = true;
-  }
-  if (!queue.failure.ok()) {
-    for (auto& run : queue.active) run->fail(queue.failure);
-    for (auto* waiting : {&queue.messages, &queue.pending}) {
-      while (!waiting->empty()) {
-        waiting->front()->fail(queue.failure);
-        completed.push_back(waiting->front());
-        waiting->pop_front();
-        --runs_;
-      }
-    }
-  }
-  return moved;
-}
-
-bool Executor::progress_transports() {
-  try {
-    if (reached_) reached_->enter();
-    return transports_.progress();
-  } catch (const std::exception& error) {
-    const Status status = status_of(error);
-    for (auto& queue : queues_) {
-      if (queue->failure.ok() && queue->paths->opened()) queue->failure = status;
-    }
-    return true;
-  }
-}
-
-bool Executor::progress_all(Completed& completed) {
-  bool moved = false;
-  // The network costs a system call per look: look when a message is awaited, else now and then.
-  if (network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
-  messages_ = device_work_ = in_the_way_ = false;
-  // By index: a queue may come or go while launch() has let go of the lock.
-  for (size_t i = 0; i < queues_.size(); ++i) moved |= progress_queue(*queues_[i], completed);
-  network_.store(messages_, std::memory_order_relaxed);
-  device_.store(device_work_, std::memory_order_relaxed);
-  crowded_.store(in_the_way_, std::memory_order_relaxed);
-  idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
-  if ((++rounds_ & 1023) == 0) check_deadlines(completed);
-  return moved || !completed.empty();
-}
-
-void Executor::check_deadlines(Completed& completed) try {
-  for (auto& queue : queues_) {
-    if (!queue->failure.ok()) continue;
-    const Run* overdue = nullptr;
-    const auto look = [&](const auto& runs) {
-      for (const auto& run : runs) {
-        if (overdue == nullptr && run->deadline().passed()) overdue = run.get();
-      }
-    };
-    look(queue->active);
-    look(queue->messages);
-    look(queue->pending);
-    if (overdue != nullptr) {
-      const std::string where = overdue->where();
-      Status::Details details;
-      details.code = Code::timeout;
-      details.rank = queue->paths->rank();
-      details.op = overdue->describe();
-      details.message = "no completion within " + format_seconds(overdue->timeout()) +
-                        (where.starts_with("waiting") ? ", " : ", waiting at ") + where +
-                        "; a rank is late, gone, or made another call: look at the ranks named, or "
-                        "raise the timeout";
-      queue->failure = Status(details);
-    }
-    if (!queue->failure.ok()) {
-      progress_queue(*queue, completed);
-      kick();
-    }
-  }
-} catch (const std::exception&) {  // no memory for what to say: the next look finds it again
 }
 
 bool Executor::any_active() const { return runs_.load(std::memory_order_relaxed) > 0; }

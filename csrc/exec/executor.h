@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "exec/numbers.h"
 #include "exec/run.h"
 #include "exec/transports.h"
@@ -101,8 +102,9 @@ class Executor {
   // Of a run that is recorded, after submit() and without any lock: waits until it is in the
   // stream. One that does not get there fails.
   void await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run);
-  // Tells everybody who waits for these runs; without any lock. Returns what the caller itself lets
-  // go of once it no longer moves things forward: what `awaited`, its own run, held.
+  // Tells all threads that wait for these runs; without any lock. Returns the aftermath of
+  // `awaited`, the caller's own run, which the caller lets go of once it no longer moves things
+  // forward.
   Run::Aftermath announce(std::vector<std::shared_ptr<Run>>& completed,
                           const Run* awaited = nullptr);
   // Moves things forward until the run is done or `deadline` has passed; true if it is done.
@@ -120,7 +122,7 @@ class Executor {
 
  private:
   using Completed = std::vector<std::shared_ptr<Run>>;
-  // What a thread does here that others need not do meanwhile.
+  // Of a thread: as long as it has one, other threads need not progress.
   enum class Role : uint8_t { none, waiter, progress };
   static thread_local Role role;
   static thread_local const Run* recorded_here;  // that this thread records into a graph
@@ -144,8 +146,11 @@ class Executor {
   // and lets it go again.
   Run::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
   void sleeping(bool asleep);
-  void loop();
-  void deputise();  // while the progress thread is in a native library
+  // A thread of this name; throws Error(transport).
+  std::thread start_thread(const char* name, void (Executor::*life)());
+  void loop();      // the life of the progress thread
+  void stand_in();  // of the deputy
+  void deputise();  // while the progress thread is in a native library; throws Error(transport)
   void safe_turn(uint32_t& idle, Clock::time_point& last_poll);
   void turn(uint32_t& idle, Clock::time_point& last_poll);
   void poll_monitors();
@@ -172,11 +177,11 @@ class Executor {
   std::atomic<int> sleepers_{0};     // threads inside epoll_wait
   std::atomic<int> contenders_{0};   // threads that want the lock for something short
 
-  int data_events_;          // epoll: transports, wake socket, news
-  int control_events_ = -1;  // epoll: monitors' descriptors, kick
-  int wake_socket_ = -1;
-  int news_ = -1;  // eventfd: a run was completed by another thread
-  int kick_ = -1;  // eventfd: for the progress thread
+  const Descriptor data_events_;     // epoll: transports, wake socket, news
+  const Descriptor control_events_;  // epoll: monitors' descriptors, kick
+  const Descriptor wake_socket_;
+  const Descriptor news_;  // eventfd: a run was completed by another thread
+  const Descriptor kick_;  // eventfd: for the progress thread
   std::string wake_address_;
   Transports transports_;
 

@@ -1,7 +1,6 @@
-// Calls into native libraries, which may not return for long, and what must be in a stream before
-// its recording goes on.
+// Calls into native libraries, which may not return for long, and waits until a recorded run is in
+// its stream.
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <exception>
@@ -17,7 +16,7 @@ constexpr auto kBeginBound = std::chrono::seconds(10);
 
 thread_local const Run* Executor::recorded_here = nullptr;
 
-// What is recorded must be in the stream when the caller goes on.
+// A recorded run must be in the stream when the caller goes on.
 void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) {
   const Deadline begins(kBeginBound);
   Completed completed;
@@ -54,9 +53,9 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
     if (role == Role::waiter) ++waiters_;
     if (role == Role::progress) away_ = false;
   };
+  if (role == Role::progress) deputise();
   queue.launching = true;
   if (role == Role::waiter && --waiters_ == 0) kick();
-  if (role == Role::progress) deputise();
   mutex_.unlock();
   try {
     call();
@@ -70,22 +69,22 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
 // Else operations of other groups for which nobody waits would stand still.
 void Executor::deputise() {
   std::lock_guard lock(deputy_mutex_);
+  if (!deputy_.joinable() && !stop_) deputy_ = start_thread("hetcomm-deputy", &Executor::stand_in);
   away_ = true;
   deputy_news_.notify_all();
-  if (deputy_.joinable() || stop_) return;
-  deputy_ = std::thread([this] {
-    pthread_setname_np(pthread_self(), "hetcomm-deputy");
-    uint32_t idle = 0;
-    auto last_poll = Clock::now();
-    while (!stop_) {
-      {
-        std::unique_lock waiting(deputy_mutex_);
-        deputy_news_.wait(waiting, [this] { return away_ || stop_; });
-      }
-      while (away_ && !stop_) safe_turn(idle, last_poll);
-      kick();  // what this thread has seen since may be for the other
+}
+
+void Executor::stand_in() {
+  uint32_t idle = 0;
+  auto last_poll = Clock::now();
+  while (!stop_) {
+    {
+      std::unique_lock waiting(deputy_mutex_);
+      deputy_news_.wait(waiting, [this] { return away_ || stop_; });
     }
-  });
+    while (away_ && !stop_) safe_turn(idle, last_poll);
+    kick();  // the progress thread looks at the events that this thread has taken
+  }
 }
 
 }  // namespace hetcomm

@@ -93,8 +93,8 @@ class Run {
   // What it waits for: "step 5: recv from rank 3".
   std::string where() const;
 
-  // What completion leaves to do: to tell listeners, and to let go of what was held. Either may
-  // block, in the end for the interpreter's lock.
+  // Completion leaves this to do: to tell listeners and to let go of held memory. Either may block,
+  // in the end for the interpreter's lock.
   struct Aftermath {
     std::vector<std::function<void(const Status&)>> listeners;
     std::vector<std::shared_ptr<void>> held;
@@ -121,6 +121,7 @@ class Run {
   void start_step(int index);
   void complete(int index);
   void post(int index);
+  void fail_message(int index, const Status& status);
   bool post_in_order();
   Event island_event() const;
   void start_copy(int index);

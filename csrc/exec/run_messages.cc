@@ -31,9 +31,7 @@ void Run::post(int index) {
   // To receive needs one as well: to close it is what ends the receive of a long message whose
   // sender is gone.
   Link* link = paths_->link(step.peer, status);
-  // Why a peer cannot be reached may be on its way: it died, or has left.
-  if (status.code() == Code::transport) return give_up(at_step(index, status));
-  if (!status.ok()) return fail(status);
+  if (!status.ok()) return fail_message(index, status);
   in_flight_.push_back(index);
   network_ = true;
   const Range& range = step.kind == StepKind::send ? step.sources[0] : step.target;
@@ -63,7 +61,7 @@ bool Run::post_in_order() {
 
 Status Run::verify(int index, const Request& request) const {
   const Step& step = plan_->steps[index];
-  if (!request.status.ok()) return at_step(index, request.status);
+  if (!request.status.ok()) return request.status;
   if (step.kind != StepKind::recv) return Status();
   const bool message = is_message(plan_->spec.collective);
   const uint64_t wanted =
@@ -79,7 +77,7 @@ Status Run::verify(int index, const Request& request) const {
                     std::to_string(plan_->rank) + " expected " + std::to_string(bytes) +
                     " bytes for " + describe() +
                     "; make the same call with equal sizes and dtypes on every rank";
-  return at_step(index, Status(details));
+  return Status(details);
 }
 
 bool Run::poll_messages() {
@@ -96,16 +94,21 @@ bool Run::poll_messages() {
     const Step& step = plan_->steps[index];
     if (step.kind == StepKind::recv) paths_->take(step.peer, requests_[index].bytes);
     if (!status_.ok() || !given_up_.ok()) continue;
-    Status status = verify(index, requests_[index]);
+    const Status status = verify(index, requests_[index]);
     if (status.ok()) {
       complete(index);
-    } else if (status.code() == Code::peer_failed) {
-      give_up(status);
     } else {
-      fail(status);
+      fail_message(index, status);
     }
   }
   return moved;
+}
+
+// A link that ends is a consequence: its peer died or left, or another operation has failed. News
+// of the cause may be on its way.
+void Run::fail_message(int index, const Status& status) {
+  const bool cause = status.code() == Code::invalid_argument || status.code() == Code::vendor;
+  cause ? fail(at_step(index, status)) : give_up(at_step(index, status));
 }
 
 }  // namespace hetcomm

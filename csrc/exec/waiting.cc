@@ -1,7 +1,6 @@
 // How threads wait in an executor: spin, yield, sleep, and hand over to one another.
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -26,6 +25,8 @@ constexpr uint32_t kMostSpins = 200;  // 15 to 31 us
 constexpr uint32_t kMoreSpins = 8;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
+// A thread that always finds something to do looks at its deadline every so often.
+constexpr uint32_t kBusyLooks = 64;
 // Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
 // looks for a free one where it wakes a thread. So every so many times one sleeps for a moment.
 constexpr uint32_t kYieldsInCrowd = 1'000;
@@ -41,7 +42,7 @@ thread_local Executor::Role Executor::role = Role::none;
 bool Executor::wait(Run& run, const Deadline& deadline) {
   if (run.done()) return true;
   begin_waiting();
-  uint32_t idle = 0;
+  uint32_t idle = 0, busy = 0;
   Completed completed;
   Run::Aftermath own;
   const auto tell = [&] {
@@ -61,6 +62,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
     if (moved) {
       if (idle > 0 && idle < spins) spins_.store(std::min(spins + kMoreSpins, kMostSpins));
       idle = 0;
+      if (++busy % kBusyLooks == 0 && deadline.passed()) break;  // other groups' work may never end
       continue;
     }
     ++idle;
@@ -193,7 +195,6 @@ bool Executor::drain(const std::function<bool()>& finished, const Deadline& dead
 
 // Looks after monitors always, and after runs while no thread waits for any.
 void Executor::loop() {
-  pthread_setname_np(pthread_self(), "hetcomm");
   role = Role::progress;
   uint32_t idle = 0;
   auto last_poll = Clock::now();

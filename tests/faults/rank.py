@@ -1,6 +1,7 @@
 """One rank as a process: does what the lines on its standard input say and answers each with one.
 
-Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. A line is a JSON list, a method of
+Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. SPARE_DESCRIPTORS in the
+environment are what it has left when it joins. A line is a JSON list, a method of
 Rank and its arguments; the answer is {"value": ...} or {"error": type, "text": ..., "peer": ...}.
 """
 
@@ -220,6 +221,19 @@ class CoreRank(Rank):
         data = bytearray(4 * count)
         self.works.append(self.communicator.submit(spec, data))
 
+    def submit_many(self, operations: int, count: int) -> None:
+        spec = _core.Spec(_core.Collective.all_reduce, count=count, in_place=True)
+        data = bytearray(4 * count)
+        self.works += [self.communicator.submit(spec, data) for _ in range(operations)]
+
+    def outlast_wait(self, seconds: float) -> bool:
+        """Whether the newest operation is under way when a vain wait for the oldest has ended."""
+        try:
+            self.works[0].wait(seconds)
+        except _core.TimeoutError:
+            return not self.works[-1].done()
+        return False
+
     def all_reduce(self, count: int) -> float:
         import array
 
@@ -437,6 +451,9 @@ def obey(rank: Rank, method: str, arguments: list[Any]) -> None:
 
 def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str = "0") -> None:
     me: Rank
+    if spare := os.environ.get("SPARE_DESCRIPTORS"):
+        used = len(os.listdir("/proc/self/fd")) - 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + int(spare),) * 2)
     kinds: dict[str, Any] = {"core": CoreRank, "array": ArrayRank, "torch": TorchRank}
     try:
         me = kinds[kind](Path(folder), int(rank), int(size), float(timeout), int(port))

@@ -79,6 +79,20 @@ def test_killed_while_a_message_is_under_way(tmp_path: Path, hosts: str, directi
         assert_goes_on([job[0]], errors)
 
 
+def test_killed_before_its_message_is_received(tmp_path: Path) -> None:
+    """The link is gone before the receive is posted, the news comes after."""
+    with Job(tmp_path, "ab") as job:
+        job.do("all_reduce", 1000)
+        job[0].do("send", 1, 50_000_000)  # UCX announces it and waits for the receive
+        job.do("all_reduce", 1000)
+        job[0].signal(signal.SIGKILL)
+        job[1].do("recv", 0, 50_000_000)
+        job[1].tell("wait", 2 * NOTICE)
+        errors = errors_within([job[1]], NOTICE)
+        assert_names(errors, 0)
+        assert_goes_on([job[1]], errors)
+
+
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
 def test_killed_and_survived_by_a_child(tmp_path: Path, hosts: str) -> None:
     """A child of fork() has inherited the sockets, which must not look as if its parent lived."""

@@ -62,6 +62,14 @@ def test_a_held_interpreter_holds_up_no_operation(tmp_path: Path, hosts: str, ki
             rank.exits_cleanly()
 
 
+def test_a_wait_ends_in_time_while_another_group_is_busy(tmp_path: Path) -> None:
+    with Job(tmp_path, "aa") as job:
+        job[0].do("submit", 1000)
+        job.do("use", "second")
+        job.do("submit_many", 500, 4_000_000)
+        assert job[0].do("outlast_wait", 0.2), "the wait was as long as the others' operations"
+
+
 @pytest.mark.needs("emulated vendors")
 def test_a_library_that_does_not_return_holds_up_no_other_group(tmp_path: Path) -> None:
     late = {1: {"HETCOMM_EMULATED_FAULT": "call_hang:3"}}

@@ -1,7 +1,5 @@
 #include "island/shm/shm.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <thread>
@@ -46,7 +44,8 @@ class ShmIsland final : public Island {
   ShmIsland(const ShmOptions& options, Deadline deadline)
       : options_(options),
         handover_(Handover::find(options.name)),
-        segment_(file(deadline)),
+        segment_(handover_ != nullptr ? handover_->memory()
+                                      : int{Handover::take(options.name, deadline)}),
         doorbell_(segment_, options.member, options.wake),
         peers_(segment_, options_) {
     check_shape();
@@ -90,10 +89,6 @@ class ShmIsland final : public Island {
   }
 
  private:
-  Descriptor file(const Deadline& deadline) const {
-    return handover_ != nullptr ? Descriptor(dup(handover_->memory()))
-                                : Handover::take(options_.name, deadline);
-  }
   void check_shape() const;
   void attach(Deadline deadline);
   void await(uint64_t stage, Deadline deadline);
@@ -152,7 +147,7 @@ void ShmIsland::await(uint64_t stage, Deadline deadline) {
       pause = std::min(2 * pause, std::chrono::microseconds(2000));
       continue;
     }
-    // Who gives up takes the others along.
+    // A member that gives up takes the others along.
     segment_.poison(options_.member);
     Handover::withdraw(options_.name);
     throw Error(Code::timeout, "shared memory of this host: expected all " +

@@ -1,0 +1,208 @@
+// How runs begin, move forward and fail, queue by queue.
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "exec/executor.h"
+
+namespace hetcomm {
+
+void Executor::start(RunQueue& queue, Run& run, int lane) {
+  try {
+    run.start(*queue.paths, lane);
+  } catch (const std::bad_alloc&) {
+    run.fail(Status(Code::aborted, run.describe() + ": no memory for its scratch of " +
+                                       format_bytes(run.scratch_bytes()) +
+                                       "; free some, or use smaller tensors"));
+  } catch (const Error& error) {
+    run.fail(error.status());
+  }
+}
+
+void Executor::activate(RunQueue& queue) {
+  const Island* island = queue.paths->island();
+  while (!queue.pending.empty() && queue.failure.ok()) {
+    // The order of calls in an engine's stream must be that of all members: one run after another.
+    if (island && island->stream() && !queue.active.empty()) {
+      const auto last = std::find_if(queue.active.rbegin(), queue.active.rend(),
+                                     [](const auto& run) { return run->lane() >= 0; });
+      if (last != queue.active.rend() && !(*last)->begun()) return;
+    }
+    // Into the stream of the thread that records.
+    Run& next = *queue.pending.front();
+    if (next.recorded() && &next != recorded_here) return;
+    const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
+    if (queue.lane_busy[lane]) return;
+    queue.lane_busy[lane] = true;
+    queue.active.push_back(std::move(queue.pending.front()));
+    queue.pending.pop_front();
+    start(queue, next, lane);
+    if (island && island->stream()) next.progress();  // puts its calls into the stream
+  }
+}
+
+// Messages from one rank to another keep their order: one whose parts follow only as they are
+// copied from a device holds up those behind it.
+void Executor::activate_messages(RunQueue& queue) {
+  if (queue.messages.empty() || !queue.failure.ok()) return;
+  std::vector<std::pair<Collective, int>> held_up;
+  auto way = [](const Run& run) {
+    return std::pair(run.plan().spec.collective, run.plan().spec.root);
+  };
+  for (const auto& run : queue.active) {
+    if (!run->posted()) held_up.push_back(way(*run));
+  }
+  std::erase_if(queue.messages, [&](const std::shared_ptr<Run>& run) {
+    if (!run->find_sender(*queue.paths)) {
+      messages_ = true;  // it may come any time
+      return false;
+    }
+    const bool waits = std::find(held_up.begin(), held_up.end(), way(*run)) != held_up.end();
+    if (!waits) {
+      start(queue, *run, -1);
+      run->progress();  // posts what can be posted at once
+      queue.active.push_back(run);
+    }
+    if (waits || !run->posted()) held_up.push_back(way(*run));
+    return !waits;
+  });
+}
+
+bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
+  try {
+    return try_progress(queue, completed);
+  } catch (const std::exception& error) {
+    give_up(queue, status_of(error), completed);
+    return true;
+  }
+}
+
+// The first time the runs of the queue fail as they always do; if that throws as well, they end as
+// they stand.
+void Executor::give_up(RunQueue& queue, const Status& status, Completed& completed) {
+  if (queue.failure.ok()) {
+    queue.failure = status;
+    return;
+  }
+  try {
+    while (!queue.active.empty()) {
+      std::shared_ptr<Run>& run = queue.active.back();
+      completed.reserve(completed.size() + 1);
+      queue.unsettled.push_back(run);
+      run->fail(queue.failure);
+      if (!run->finished()) run->finish();
+      completed.push_back(std::move(run));
+      queue.active.pop_back();
+      --runs_;
+    }
+  } catch (const std::exception&) {  // the next round goes on
+  }
+}
+
+bool Executor::try_progress(RunQueue& queue, Completed& completed) {
+  if (queue.launching) return false;
+  bool moved = false;
+  activate_messages(queue);
+  activate(queue);
+  // After a failure no run begins a call of a native library: such a call may last, and the caller
+  // may hold the monitors' lock.
+  const Island* island = queue.paths->island();
+  if (!queue.failure.ok() && island && island->stream()) {
+    for (auto& run : queue.active) run->fail(queue.failure);
+  }
+  for (size_t i = 0; i < queue.active.size();) {
+    Run& run = *queue.active[i];
+    moved |= run.progress();
+    // At once: a failing run closes links, which makes other runs fail.
+    if (!run.status().ok() && queue.failure.ok()) queue.failure = run.status();
+    messages_ |= run.uses_network();
+    device_work_ |= run.uses_device();
+    in_the_way_ |= run.crowded();
+    if (!run.finished()) {
+      ++i;
+      continue;
+    }
+    if (run.lane() >= 0) queue.lane_busy[run.lane()] = false;
+    if (run.unsettled()) queue.unsettled.push_back(queue.active[i]);
+    completed.push_back(std::move(queue.active[i]));
+    queue.active.erase(queue.active.begin() + static_cast<std::ptrdiff_t>(i));
+    --runs_;
+    moved = true;
+  }
+  if (!queue.failure.ok()) {
+    for (auto& run : queue.active) run->fail(queue.failure);
+    for (auto* waiting : {&queue.messages, &queue.pending}) {
+      while (!waiting->empty()) {
+        waiting->front()->fail(queue.failure);
+        completed.push_back(waiting->front());
+        waiting->pop_front();
+        --runs_;
+      }
+    }
+  }
+  return moved;
+}
+
+bool Executor::progress_transports() {
+  try {
+    if (reached_) reached_->enter();
+    return transports_.progress();
+  } catch (const std::exception& error) {
+    const Status status = status_of(error);
+    for (auto& queue : queues_) {
+      if (queue->failure.ok() && queue->paths->opened()) queue->failure = status;
+    }
+    return true;
+  }
+}
+
+bool Executor::progress_all(Completed& completed) {
+  bool moved = false;
+  // The network costs a system call per look: look when a message is awaited, else now and then.
+  if (network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
+  messages_ = device_work_ = in_the_way_ = false;
+  // By index: a queue may come or go while launch() has let go of the lock.
+  for (size_t i = 0; i < queues_.size(); ++i) moved |= progress_queue(*queues_[i], completed);
+  network_.store(messages_, std::memory_order_relaxed);
+  device_.store(device_work_, std::memory_order_relaxed);
+  crowded_.store(in_the_way_, std::memory_order_relaxed);
+  idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
+  if ((++rounds_ & 1023) == 0) check_deadlines(completed);
+  return moved || !completed.empty();
+}
+
+void Executor::check_deadlines(Completed& completed) try {
+  // A queue may come or go while launch() has let go of the lock.
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    const auto queue = queues_[i];
+    if (!queue->failure.ok()) continue;
+    const Run* overdue = nullptr;
+    const auto look = [&](const auto& runs) {
+      for (const auto& run : runs) {
+        if (overdue == nullptr && run->deadline().passed()) overdue = run.get();
+      }
+    };
+    look(queue->active);
+    look(queue->messages);
+    look(queue->pending);
+    if (overdue != nullptr) {
+      const std::string where = overdue->where();
+      Status::Details details;
+      details.code = Code::timeout;
+      details.rank = queue->paths->rank();
+      details.op = overdue->describe();
+      details.message = "no completion within " + format_seconds(overdue->timeout()) +
+                        (where.starts_with("waiting") ? ", " : ", waiting at ") + where +
+                        "; a rank is late, gone, or made another call: look at the ranks named, or "
+                        "raise the timeout";
+      queue->failure = Status(details);
+    }
+    if (!queue->failure.ok()) {
+      progress_queue(*queue, completed);
+      kick();
+    }
+  }
+} catch (const std::exception&) {  // no memory for what to say: the next look finds it again
+}
+
+}  // namespace hetcomm

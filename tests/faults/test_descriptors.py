@@ -1,0 +1,31 @@
+"""A rank with too few descriptors says so, tells the others, keeps none and exits cleanly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job import NOTICE, Job, errors_within
+
+FEW = Path(__file__).with_name("few_descriptors.py")
+NEEDED = 5  # by an executor without a transport
+
+
+def test_an_executor_without_descriptors_says_why_and_keeps_none() -> None:
+    subprocess.run([sys.executable, FEW, str(NEEDED)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_all_ranks_hear_of_one_without_descriptors(tmp_path: Path, hosts: str) -> None:
+    few = {1: {"SPARE_DESCRIPTORS": str(NEEDED - 1), "HETCOMM_UCX_LIBRARY": "/nowhere"}}
+    with Job(tmp_path, hosts, settings=few, joins=False) as job:
+        other, error = errors_within(job.ranks, NOTICE)
+        assert error["error"] == "TransportError", error
+        assert (other["error"], other["peer"]) == ("PeerFailedError", 1), other
+        for told in (other, error):
+            assert "rank 1 on " in told["text"], told
+            assert "Too many open files; raise the descriptor limit" in told["text"], told
+        for rank in job.ranks:
+            rank.exits_cleanly()
