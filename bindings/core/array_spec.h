@@ -30,7 +30,7 @@ struct ArrayCollective {
   Spec spec;
 
   // Throws Error(invalid_argument) for arrays that do not fit the collective or each other, and has
-  // the others told, who may wait for it; NotPacked of one that the caller may copy.
+  // the other ranks told, since they may wait; NotPacked of an array that the caller may copy.
   ArrayCollective(Communicator& communicator, Collective collective, pybind11::handle input,
                   pybind11::handle output, ReduceOp op, double factor, int root,
                   pybind11::handle dlpack_stream, const std::optional<RowSplits>& splits = {});

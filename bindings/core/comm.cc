@@ -20,8 +20,8 @@ namespace hetcomm {
 
 namespace {
 
-// A signal that came while the operation failed goes first: who pressed Ctrl-C on all ranks is not
-// told on this one that another has ended.
+// A signal that came while the operation failed goes first: Ctrl-C on all ranks is an interrupt on
+// each of them, and not the end of another rank.
 void check_outcome(const Status& status) {
   if (status.ok()) return;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -61,7 +61,7 @@ class PythonStore : public Store {
   std::string get(const std::string& key, const Deadline& deadline) override {
     py::gil_scoped_acquire gil;
     try {
-      if (interrupt_) throw *interrupt_;  // who has ended one wait wants no other
+      if (interrupt_) throw *interrupt_;  // the user has ended a wait already
       return method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
     } catch (py::error_already_set& error) {
       keep_interrupt(error);
@@ -73,7 +73,7 @@ class PythonStore : public Store {
     }
   }
 
-  // Throws what ended a call of its methods though it is no error, such as Ctrl-C; once.
+  // Throws the interrupt, such as Ctrl-C, that ended a call of its methods, if any; once.
   void throw_interrupt() {
     if (const auto kept = std::exchange(interrupt_, std::nullopt)) throw *kept;
   }
@@ -192,7 +192,8 @@ void bind(py::module_& module) {
             check(self.order(reinterpret_cast<Stream>(stream)));
           },
           py::arg("stream"), "Has a stream of the device, and not the host, wait until done.")
-      .def_property_readonly("source", &Work::source, "Of a receive that is done, who sent.")
+      .def_property_readonly("source", &Work::source,
+                             "Of a receive that is done: the sender's rank.")
       .def("where", &Work::where, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "trace",

@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// So long a wait goes on before Python's handlers of signals get their turn.
+// A wait goes on so long before Python's handlers of signals get their turn.
 constexpr std::chrono::nanoseconds kSignalInterval = std::chrono::milliseconds(100);
 
 // The process's first thread, which is Python's main thread unless a program embeds Python in
@@ -25,11 +25,13 @@ bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
 }  // namespace
 
 void GroupReference::abort(const std::string& reason) {
+  if (mark_.inherited()) return;
   std::lock_guard lock(mutex_);
   if (communicator_ != nullptr) communicator_->abort(reason);
 }
 
 void GroupReference::forget() {
+  if (mark_.inherited()) return;
   std::lock_guard lock(mutex_);
   communicator_ = nullptr;
 }

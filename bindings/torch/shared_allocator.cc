@@ -1,13 +1,11 @@
 #include "torch/shared_allocator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
 
+#include "base/fork.h"
 #include "island/shm/shm.h"
 
 namespace hetcomm {
@@ -24,20 +22,9 @@ struct Block {
   Kept* of;
 };
 
-// What tensors have given back.
+// What tensors of this process have given back.
 class Kept {
  public:
-  // Of this process: in one that was forked, its parent's is still the parent's.
-  static Kept& mine() {
-    static std::atomic<Kept*> current{nullptr};
-    Kept* found = current.load(std::memory_order_acquire);
-    if (found != nullptr && found->owner_ == getpid()) return *found;
-    auto* made = new Kept;
-    if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
-    delete made;
-    return *found;
-  }
-
   std::unique_ptr<Block> take(size_t bytes) {
     {
       std::lock_guard lock(mutex_);
@@ -54,7 +41,7 @@ class Kept {
   }
 
   void keep(std::unique_ptr<Block> block) {
-    if (owner_ != getpid() || block->bytes > kMostKept) return;
+    if (mark_.inherited() || block->bytes > kMostKept) return;
     std::deque<std::unique_ptr<Block>> dropped;  // given back without the lock
     std::lock_guard lock(mutex_);
     bytes_ += block->bytes;
@@ -66,7 +53,7 @@ class Kept {
   }
 
  private:
-  const int owner_ = getpid();
+  const ProcessMark mark_;
   std::mutex mutex_;
   std::deque<std::unique_ptr<Block>> blocks_;  // oldest first, under the mutex
   size_t bytes_ = 0;                           // of all of them
@@ -86,7 +73,7 @@ SharedAllocator& SharedAllocator::instance() {
 
 c10::DataPtr SharedAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
-  Block* block = Kept::mine().take(bytes).release();
+  Block* block = of_process<Kept>().take(bytes).release();
   return {block->memory.get(), block, &release, c10::Device(c10::kCPU)};
 }
 

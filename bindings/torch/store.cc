@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-// Between two looks for signals; each costs the store a question of every rank that waits.
+// Between two looks for signals. Every waiting rank asks the store again after each.
 constexpr std::chrono::milliseconds kStoreLook(500);
 
 }  // namespace
@@ -35,7 +35,7 @@ bool TorchStore::wait(const std::string& key, std::chrono::milliseconds time) {
 }
 
 std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
-  GroupReference none(nullptr);  // the others hear of it by set-up
+  GroupReference none(nullptr);  // set-up tells the other ranks
   try {
     while (!interrupt_ && !wait(key, std::min(deadline.left_ms(), kStoreLook))) {
       try {

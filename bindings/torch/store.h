@@ -14,9 +14,9 @@ class TorchStore : public Store {
   explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
   void set(const std::string& key, const std::string& value) override;
-  // Ctrl-C ends it on the main thread, and so every later one.
+  // Ctrl-C on the main thread ends this call and every later one.
   std::string get(const std::string& key, const Deadline& deadline) override;
-  // What a signal's handler raised while a value was waited for, if so.
+  // Throws the exception of a signal's handler that ended a wait, if any.
   void throw_interrupt() const {
     if (interrupt_) std::rethrow_exception(interrupt_);
   }

@@ -59,7 +59,7 @@ class TorchWork : public c10d::Work {
 };
 
 // Waits for `work`, at most `timeout`, or without one until the operation has surely given up.
-// Throws what a signal's handler raises, also where the operation failed while the signal came.
+// Throws the exception of a signal's handler, also where the operation has failed meanwhile.
 Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
                 GroupReference& group);
 

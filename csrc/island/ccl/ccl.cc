@@ -1,12 +1,12 @@
 #include "island/ccl/ccl.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
 
 #include "base/config.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "island/ccl/communicator.h"
@@ -53,7 +53,7 @@ class CclIsland final : public Island {
   }
 
   ~CclIsland() override {
-    if (getpid() != process_) {  // a forked child has none of the library's threads, nor ours
+    if (mark_.inherited()) {  // a forked child has none of the library's threads, nor ours
       new std::shared_ptr<CclCommunicator>(communicator_);
       return;
     }
@@ -127,7 +127,7 @@ class CclIsland final : public Island {
   void stop();
 
   CclOptions options_;
-  const pid_t process_ = getpid();
+  const ProcessMark mark_;
   std::shared_ptr<CclCommunicator> communicator_;
   std::vector<Lane> lanes_;
   const LibraryLog::Network network_;

@@ -34,18 +34,7 @@ Error unavailable(uint64_t bytes, const std::string& got) {
 
 }  // namespace
 
-Arena& Arena::mine() {
-  static std::atomic<Arena*> current{nullptr};
-  Arena* found = current.load(std::memory_order_acquire);
-  if (found != nullptr && found->owner_ == getpid()) return *found;
-  auto* made = new Arena;
-  // A forked child leaves its parent's as it is: arrays made before the fork still lie in it.
-  if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
-  delete made;
-  return *found;
-}
-
-Arena::Arena() : owner_(getpid()) {
+Arena::Arena() {
   const int64_t pages = sysconf(_SC_PHYS_PAGES);
   bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * kPage, kHugePage), kMostBytes);
   descriptor_ = make_memory_file("hetcomm", static_cast<int64_t>(bytes_));
@@ -125,7 +114,7 @@ uint64_t Arena::reserve(uint64_t bytes, uint64_t alignment) {
 }
 
 void Arena::release(uint64_t offset, uint64_t bytes) {
-  if (owner_ != getpid()) return;  // a forked child's reference to what is still its parent's
+  if (mark_.inherited()) return;  // a forked child's reference to what is still its parent's
   fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(bytes));
   std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "base/fork.h"
 
 namespace hetcomm::shm {
 
@@ -17,8 +18,10 @@ namespace hetcomm::shm {
 // other processes of the user open it through /proc. Thread-safe. Lives until the process ends.
 class Arena {
  public:
-  // Of this process: one that was forked gets its own.
-  static Arena& mine();
+  Arena();
+  // Of this process. A child of fork() gets its own, and leaves its parent's as it is: arrays made
+  // before the fork still lie there.
+  static Arena& mine() { return of_process<Arena>(); }
 
   // Memory for `bytes`, at a page, and in huge pages where the system gives them to shared memory;
   // it is there at once, near the calling thread. Given back to the system with the last reference.
@@ -44,13 +47,12 @@ class Arena {
   const std::string& problem() const { return problem_; }  // why there is none
 
  private:
-  Arena();
   void map();
   uint64_t reserve(uint64_t bytes, uint64_t alignment);
   void release(uint64_t offset, uint64_t bytes);
   void warn();  // under the mutex
 
-  const int owner_;  // process
+  const ProcessMark mark_;
   Descriptor descriptor_;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;

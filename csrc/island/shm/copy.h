@@ -9,8 +9,8 @@
 
 namespace hetcomm::shm {
 
-// What is read and written beyond this by all together comes from memory: ranks of a host seldom
-// share a larger cache. Measured, not asked for: between 2 cores with 480 MiB of L3 results of
+// Calls that read and write more than this in all work from memory: ranks of a host seldom share a
+// larger cache. Measured, not asked for: between 2 cores with 480 MiB of L3 results of
 // 16 MiB are there sooner past the caches, those of 4 MiB are not.
 constexpr int64_t kCache = 32 << 20;
 

@@ -72,7 +72,7 @@ Descriptor Segment::create(const Shape& shape) {
   const size_t bytes = segment_bytes(shape);
   Descriptor file = make_memory_file("hetcomm-island", static_cast<int64_t>(bytes));
   if (file < 0) throw no_memory(bytes, errno);
-  int error;  // what all members touch in set-up
+  int error;  // all members touch this part in set-up
   do {
     error = posix_fallocate(file, 0, static_cast<off_t>(slots_offset(shape)));
   } while (error == EINTR);
