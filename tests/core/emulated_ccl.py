@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+import forked
 import numpy as np
 from emulated_vendor import Runtime
 
@@ -148,9 +148,7 @@ def members(
 
     With connected=False the scenario gets the unique id in ccl.identity instead of a communicator.
     """
-    # Members are forked from a process that has imported this file and nothing else.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = forked.context()
     environment["NCCL_SOCKET_IFNAME"] = "lo"
     ends = [context.Pipe() for _ in range(size)]
     processes = [

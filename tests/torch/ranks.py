@@ -1,14 +1,14 @@
 """Runs one function as every rank of a job, each rank a process of its own.
 
-The processes are forked from one server that has imported torch already, so that a rank starts in
-milliseconds. No rank shares anything of hetcomm with another: its engine is made after the fork.
+The processes are forked from the server of forked.py, so that a rank starts in milliseconds. No
+rank shares anything of hetcomm with another: its engine is made after the fork.
 """
 
 from __future__ import annotations
 
 import atexit
 import faulthandler
-import multiprocessing
+import gc
 import os
 import time
 import traceback
@@ -19,8 +19,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "numpy", "pytest", "hetcomm"])
+import forked
+
+_context = forked.context()
 
 
 @dataclass
@@ -70,6 +71,7 @@ def _main(
     log = os.open(_log(job, rank), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    gc.freeze()  # what the server imported lives as long as the process
     faulthandler.enable()
     faulthandler.dump_traceback_later(max(job.bound - 3, 1))
     os.environ["HETCOMM_HOST_ID"] = job.hosts[rank]
