@@ -18,6 +18,8 @@ SEED = pytest.StashKey[int]()
 def pytest_configure(config: pytest.Config) -> None:
     # pytest puts this folder there, and its folder torch/ would stand for a torch that is absent.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
+    # Threads that spin while they wait take the processors from the tests of other workers.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     given = worker.get("seed") or os.environ.get("HETCOMM_TEST_SEED")
     config.stash[SEED] = int(given or random.SystemRandom().randrange(1, 2**31))

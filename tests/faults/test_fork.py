@@ -84,9 +84,10 @@ def test_children_of_a_busy_process_are_held_up_by_no_lock(
 ) -> None:
     with started(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 2)  # imports what it needs, under locks of Python's
-        job.tell("reduce_and_fork", 400, 40)
+        children = 15 if kind == "torch" else 40  # torch's take 0.3 s each to end
+        job.tell("reduce_and_fork", 10 * children, children)
         for answer in job.values():
-            assert answer == [0] * 40
+            assert answer == [0] * children
         assert_nobody_disturbed(job)
 
 

@@ -9,8 +9,8 @@ import pytest
 from job import Job
 
 WARM_UP = 20
-GROUPS = 200
-# torch and UCX may keep a few more of what they pool; a leak would be 180 or more.
+GROUPS = 100
+# torch and UCX may keep a few more of what they pool; a leak would be 80 or more.
 SLACK = {
     "descriptors": 4,
     "sockets": 4,

@@ -159,7 +159,7 @@ def many_threads(rank: int, size: int, seconds: float, seed: int) -> int:
     return sum(done)
 
 
-@pytest.mark.parametrize(("layout", "seconds"), [("aa", 3), ("abb", 3), ("abab", 60)])
+@pytest.mark.parametrize(("layout", "seconds"), [("aa", 3), ("abb", 3), ("abab", 25)])
 def test_threads_on_groups_of_their_own(
     job: Callable[..., Job], layout: str, seconds: float, seed: int
 ) -> None:
