@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import random
 import re
+import secrets
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
 
 from hetcomm import _core
 from hetcomm.emulate.kernel import die_with_parent
-from hetcomm.rendezvous import PORTS, Job, job_of, world_of_mpi
+from hetcomm.rendezvous import Job, held_port, job_of, world_of_mpi
 
 # How launchers name a rank's place on its host, and the number of ranks there.
 _PLACES = (
@@ -52,8 +53,10 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if environment is None else environment
     job = job_of(given)
     if job is None:
+        listener, port = held_port()
+        listener.close()
         local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        return _variables(Job(0, 1, "127.0.0.1", _held_port()[1]), local)
+        return _variables(Job(0, 1, "127.0.0.1", port), local)
     local = _place(given)
     if not job.address:
         job = Job(job.rank, job.size, *_meeting(world_of_mpi(job)))
@@ -129,31 +132,18 @@ def tasks_on(counts: str, node: str) -> str:
     return each[int(node)] if node.isdecimal() and int(node) < len(each) else ""
 
 
-def _held_port() -> tuple[socket.socket, int]:
-    """A listener on a port outside the usual range of outgoing connections."""
-    for port in random.sample(PORTS, len(PORTS)):
-        listener = socket.socket()
-        with suppress(OSError):
-            listener.bind(("", port))
-            listener.listen(1024)
-            return listener, port
-        listener.close()
-    raise _core.TransportError(
-        f"no port from {PORTS.start} to {PORTS.stop - 1} is free; set MASTER_PORT"
-    )
-
-
 def _meeting(world: Any) -> tuple[str, int]:
     """An address of the first rank's that all ranks reach, and a port that is free there."""
     with ExitStack() as closing:
         asked = None
         if world.Get_rank() == 0:
-            listener, port = _held_port()
-            closing.enter_context(listener)
+            listener, port = held_port()
+            token = secrets.token_bytes(16)
+            closing.enter_context(_answering(listener, token))
             names = [nic.address for nic in _core.probe_rank().nics if nic.address]
-            asked = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port)
-        names, port = world.bcast(asked)
-        everybodys = world.allgather([_reached(name, port) for name in names])
+            asked = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port, token)
+        names, port, token = world.bcast(asked)
+        everybodys = world.allgather([_reaches(name, port, token) for name in names])
     for name, answers in zip(names, zip(*everybodys, strict=True), strict=True):
         if all(answers):
             return name, port
@@ -163,7 +153,31 @@ def _meeting(world: Any) -> tuple[str, int]:
     )
 
 
-def _reached(address: str, port: int) -> bool:
-    with suppress(OSError), socket.create_connection((address, port), _TRY):
-        return True
+@contextmanager
+def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
+    """Sends the token to every rank at once: the queue of a listener holds only some of a job's."""
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # shut down below
+                return
+            with connection, suppress(OSError):
+                connection.sendall(token)
+
+    thread = threading.Thread(target=answer, name="meeting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+
+
+def _reaches(address: str, port: int, token: bytes) -> bool:
+    """Whether rank 0 answers there, and no other program: 127.0.0.1 is another one on each host."""
+    with suppress(OSError), socket.create_connection((address, port), _TRY) as connection:
+        return connection.recv(len(token)) == token
     return False

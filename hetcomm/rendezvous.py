@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
+import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -20,7 +23,8 @@ _LAUNCHERS = (
     ("PMI_RANK", "PMI_SIZE"),  # MPICH's, Intel's
     ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
 )
-# Under Slurm, the port follows from the job, so that two on one host do not meet.
+# Below the usual range of outgoing connections. Under Slurm, the port follows from the job, so that
+# two on one host do not meet.
 PORTS = range(20_000, 30_000)
 
 
@@ -96,6 +100,21 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     if not text.isdecimal():
         raise _core.InvalidArgumentError(f'{name}: expected a number, got "{text}"')
     return int(text)
+
+
+def held_port() -> tuple[socket.socket, int]:
+    """A listener on a port of PORTS. Raises TransportError if all are taken."""
+    for port in random.sample(PORTS, len(PORTS)):
+        listener = socket.socket()
+        with suppress(OSError):
+            listener.bind(("", port))
+            listener.listen(1024)
+            return listener, port
+        listener.close()
+    raise _core.TransportError(
+        f"expected a free TCP port from {PORTS.start} to {PORTS.stop - 1}, got none; end what "
+        "listens there"
+    )
 
 
 def seconds(bound: float) -> timedelta:

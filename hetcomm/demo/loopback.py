@@ -1,9 +1,7 @@
 """A cluster's ranks as plain processes of this machine: hosts in name only, and no shaped link."""
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,26 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from hetcomm.emulate import Cluster, ClusterError, Result, vendors
+from hetcomm.emulate import Cluster, Result, vendors
 from hetcomm.emulate.job import Job
+from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.emulate.launch import GRACE_SECONDS
+from hetcomm.rendezvous import held_port
 
 LOOK_EVERY_SECONDS = 0.05
 TERMINATION_SECONDS = 5.0  # between SIGTERM and SIGKILL
-# Below the ephemeral range: the kernel gives these ports to no connection by itself.
-PORTS = range(20_000, 30_000)
 
 
 def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Path) -> Result:
     """Runs `command` once per rank, like `hetcomm.emulate.run`; HETCOMM_HOST_ID makes the hosts.
 
     Ranks of a host share memory, ranks of different hosts use the loopback interface only. After
-    `timeout` seconds, or 15 s after the first rank fails, the rest are ended. `stdout` gets
-    rank-N.log. The result has no links, as no kernel counter tells one host from another.
+    `timeout` seconds, or 15 s after the first rank fails, the rest are ended; no rank outlives this
+    process. `stdout` gets rank-N.log. The result has no links, as no kernel counter tells one host
+    from another.
     """
     vendors.check(cluster)
     stdout.mkdir(parents=True, exist_ok=True)
-    job = Job(cluster, tuple(command), dict(os.environ), _free_port(), timeout, GRACE_SECONDS, None)
+    listener, port = held_port()
+    listener.close()
+    job = Job(cluster, tuple(command), dict(os.environ), port, timeout, GRACE_SECONDS, None)
     processes: list[subprocess.Popen[bytes]] = []
     started = time.monotonic()
     # Without any NIC in sysfs, hetcomm takes the loopback.
@@ -47,6 +48,7 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
                             stdin=subprocess.DEVNULL,
                             stdout=log,
                             stderr=subprocess.STDOUT,
+                            preexec_fn=die_with_parent,
                         )
                     )
             failed, timed_out = _wait(processes, started + timeout)
@@ -73,22 +75,6 @@ def _environment(job: Job, rank: int, sysfs: str) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-
-
-def _free_port() -> int:
-    for port in random.sample(PORTS, 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise ClusterError(
-        "port",
-        f"a free TCP port from {PORTS.start} to {PORTS.stop - 1}",
-        "none among 100 tried",
-        "end what listens there",
-    )
 
 
 def _wait(processes: list["subprocess.Popen[bytes]"], until: float) -> tuple[int | None, bool]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hetcomm
+from hetcomm import launch
 from hetcomm.launch import tasks_on
 
 BOUND = 200.0
@@ -107,6 +110,37 @@ def test_the_command_gives_the_programs_exit_code_and_its_own() -> None:
     wrong = launched(str(BIN / "hetcomm"), "launch", "--", "true", **SLURM | {"SLURM_NTASKS": "x"})
     assert wrong.returncode == 2
     assert 'SLURM_NTASKS: expected a number, got "x"' in wrong.stderr
+
+
+class World:
+    """Rank 0 of a world of mpi4py; the other ranks connect as it does."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def Get_rank(self) -> int:
+        return 0
+
+    def bcast(self, told: tuple[list[str], int, bytes]) -> tuple[list[str], int, bytes]:
+        self.told = told
+        return told
+
+    def allgather(self, mine: list[bool]) -> list[Any]:
+        names, port, token = self.told
+        reached = [launch._reaches(names[0], port, token) for _ in range(self.size - 1)]
+        return [mine, *([one, *mine[1:]] for one in reached)]
+
+
+def test_more_ranks_than_a_listener_holds_in_its_queue() -> None:
+    address, port = launch._meeting(World(3000))
+    assert address == "127.0.0.1"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", port))
+
+
+def test_another_program_at_the_port_is_not_taken_for_rank_0() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        assert not launch._reaches("127.0.0.1", another.getsockname()[1], b"token")
 
 
 @pytest.mark.parametrize("by", ["launch", "torch_env"])
