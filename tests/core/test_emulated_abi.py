@@ -12,8 +12,8 @@ from pathlib import Path
 
 import published_abi as published
 import pytest
-from abilities import include_folders
 from emulated_vendor import path
+from installed_abilities import include_folders
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = os.environ.get("CXX", "g++")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import abilities
+import installed_abilities  # noqa: F401  its probes
+import kernel_abilities  # noqa: F401
 import pytest
 
 
@@ -119,7 +121,8 @@ class Skips:
     def pytest_report_header(self) -> str:
         said = {name: "no" if why else "yes" for name, why in self.lacking.items()}
         said |= dict.fromkeys(abilities.errors, "error")
-        return "abilities: " + ", ".join(f"{name}: {word}" for name, word in said.items())
+        names = sorted(said, key=str.lower)
+        return "abilities: " + ", ".join(f"{name}: {said[name]}" for name in names)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

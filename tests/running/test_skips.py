@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 # A machine with a door and without a card, and a broken probe if a test asks for one.
 CONFTEST = f"""
 import abilities
+import skips
 abilities.probes.clear()
 abilities.probes.update(card=lambda: "none is plugged", door=lambda: "")
 {(HERE.parent / "conftest.py").read_text().partition("from __future__ import annotations")[2]}

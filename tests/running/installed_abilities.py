@@ -1,0 +1,204 @@
+"""What is installed on this machine: commands, packages, libraries, headers, instruction sets."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from abilities import lacking, module, probe, python, tool
+
+
+@probe("taskset")
+def taskset() -> str:
+    return tool("taskset")
+
+
+@probe("emulated RDMA")
+def emulated_rdma() -> str:
+    """The virtual machine of tests/rdma, which takes minutes."""
+    if os.environ.get("HETCOMM_TEST_RDMA") != "full":
+        return "`make test-rdma` runs it"
+    return tool("qemu-system-x86_64") or tool("rdma") or tool("tc")
+
+
+@probe("compiler")
+def compiler() -> str:
+    """For C and C++: CC and CXX, or gcc and g++."""
+    return tool(os.environ.get("CC", "gcc")) or tool(os.environ.get("CXX", "g++"))
+
+
+@probe("nvcc")
+def nvcc() -> str:
+    return tool("nvcc")
+
+
+@probe("NVRTC")
+def nvrtc() -> str:
+    if "HETCOMM_NVRTC_LIBRARY" in os.environ:
+        return ""
+    spec = importlib.util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        if list(Path(place).glob("*/lib/libnvrtc.so.*")):
+            return ""
+    return "pip install nvidia-cuda-nvrtc, or set HETCOMM_NVRTC_LIBRARY"
+
+
+def _instruction_set(name: str) -> str:
+    found = python("from hetcomm import _core; print(_core.instruction_set())", HETCOMM_ISA=name)
+    if found.returncode == 0 and found.stdout.strip() == name:
+        return ""
+    if "HETCOMM_ISA: expected an instruction set of this processor" not in found.stderr:
+        raise RuntimeError(f"HETCOMM_ISA={name}: {found.stdout}{found.stderr}")
+    return "this processor has none"
+
+
+@probe("avx2")
+def avx2() -> str:
+    return _instruction_set("avx2")
+
+
+@probe("avx512")
+def avx512() -> str:
+    return _instruction_set("avx512")
+
+
+@probe("x86-64")
+def x86() -> str:
+    machine = os.uname().machine
+    return "" if machine == "x86_64" else f"this machine is {machine}"
+
+
+def _torch_folder() -> Path:
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+@probe("torch")
+def torch() -> str:
+    return module("torch")
+
+
+@probe("torch's headers")
+def torch_headers() -> str:
+    if why := lacking("torch"):
+        return why
+    header = _torch_folder() / "include/torch/csrc/distributed/c10d/Backend.hpp"
+    return "" if header.exists() else f"{header} does not exist"
+
+
+@probe("emulated vendors")
+def emulated_vendors() -> str:
+    import hetcomm
+
+    folder = Path(hetcomm.__file__).parent
+    names = [f"libhetcomm_emulated_{vendor}.so" for vendor in ("nvidia", "amd")]
+    absent = [name for name in names if not (folder / name).exists()]
+    return f"not built: {', '.join(absent)}" if absent else ""
+
+
+@probe("mpi4py")
+def mpi4py() -> str:
+    return module("mpi4py")
+
+
+@probe("mpiexec")
+def mpiexec() -> str:
+    """MPICH's beside this Python, which starts two ranks."""
+    if why := lacking("mpi4py"):
+        return why
+    found = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
+    if found is None:
+        return "no mpiexec beside Python: pip install mpich"
+    command = [found, "-launcher", "fork", "-iface", "lo", "-n", "2", sys.executable, "-c"]
+    program = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
+    environment = {**os.environ, "LD_PRELOAD": ""}  # a sanitizer
+    done = subprocess.run(
+        [*command, program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"MPI does not run: {done.stdout}{done.stderr}")
+    return ""
+
+
+@probe("GPU")
+def gpu() -> str:
+    """One that torch uses."""
+    if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd")):
+        return "no driver of a GPU is loaded"
+    if why := lacking("torch"):
+        return why
+    found = python("import torch; print(torch.cuda.is_available(), torch.__version__)")
+    if found.returncode != 0:
+        raise RuntimeError(found.stderr)
+    seen, version = found.stdout.split()
+    return "" if seen == "True" else f"torch {version} sees none"
+
+
+@probe("CuPy")
+def cupy() -> str:
+    return module("cupy")
+
+
+@probe("CUDA runtime without a driver")
+def driverless_runtime() -> str:
+    if Path("/dev/nvidiactl").exists():
+        return "this machine has an NVIDIA driver"
+    found = list(Path("/usr/local").glob("cuda*/lib64/libcudart.so.1[1-9]"))
+    return "" if found else "no libcudart below /usr/local/cuda*/lib64"
+
+
+@probe("absence of HIP")
+def no_hip() -> str:
+    found = ctypes.util.find_library("amdhip64")
+    return f"this machine has {found}" if found else ""
+
+
+def include_folders() -> list[Path]:
+    """Where headers of the vendors may be; CPATH adds to them."""
+    wheels = Path(sysconfig.get_path("purelib")) / "nvidia"
+    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "ROCM_PATH")]
+    candidates = [Path(home) / "include" for home in homes if home]
+    candidates += [Path("/usr/local/cuda/include"), Path("/opt/rocm/include")]
+    return [one for one in [*candidates, *sorted(wheels.glob("*/include"))] if one.exists()]
+
+
+def _header(name: str) -> str:
+    if why := lacking("compiler"):
+        return why
+    options = [option for folder in include_folders() for option in ("-I", str(folder))]
+    done = subprocess.run(
+        [os.environ.get("CXX", "g++"), *options, "-E", "-x", "c++", "-"],
+        input=f"#if __has_include(<{name}>)\nfound\n#endif\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return "" if "found" in done.stdout.split() else f"no header {name}"
+
+
+@probe("CUDA's headers")
+def cuda_headers() -> str:
+    return _header("cuda_runtime.h")
+
+
+@probe("NCCL's headers")
+def nccl_headers() -> str:
+    return _header("nccl.h")
+
+
+@probe("HIP's headers")
+def hip_headers() -> str:
+    return _header("hip/hip_runtime_api.h")
+
+
+@probe("RCCL's headers")
+def rccl_headers() -> str:
+    return _header("rccl/rccl.h")

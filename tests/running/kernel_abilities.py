@@ -1,0 +1,138 @@
+"""What the kernel lets the tests do: namespaces, congestion control, IPv6, filters."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from abilities import lacking, probe, python, tool
+
+NOBODY = 65534
+NEWNS, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
+FORBIDDEN = {errno.EPERM, errno.ENOSPC, errno.ENOSYS, errno.EINVAL, errno.EACCES}
+
+
+def _unshare(flags: int, user: int = 0) -> int:
+    """0, or the errno of unshare(flags) in a child, as `user` if this one is root."""
+    child = os.fork()
+    if child == 0:
+        code = 255
+        try:
+            if user and os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+            libc = ctypes.CDLL(None, use_errno=True)
+            code = 0 if libc.unshare(flags) == 0 else ctypes.get_errno()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _forbidden(flags: int, user: int = 0) -> str:
+    own = NEWUSER if user or os.geteuid() != 0 else 0
+    code = _unshare(flags | own, user)
+    if code == 0:
+        return ""
+    if code not in FORBIDDEN:
+        raise OSError(code, f"unshare({flags:#x}) failed with {os.strerror(code)}")
+    return f"the kernel refuses them: {errno.errorcode[code]}"
+
+
+TWO_HOSTS = """
+from hetcomm.emulate import Cluster, Host, Nic, RefusedError, run
+from hetcomm.emulate.error import MASKED
+try:
+    cluster = Cluster((Host("red0", 1, (Nic(),)), Host("blue0", 1, (Nic(),))))
+    print(*run(cluster, ["true"], timeout=60).notes)
+except RefusedError as error:
+    print("masked" if error.remedy == MASKED else error.key, error.got, error, sep="\\n")
+    raise SystemExit(77)
+"""
+
+
+@cache
+def _two_hosts() -> subprocess.CompletedProcess[str]:
+    return python(TWO_HOSTS)
+
+
+@probe("namespaces")
+def namespaces() -> str:
+    """Emulated clusters of two hosts."""
+    done = _two_hosts()
+    if done.returncode == 0:
+        return ""
+    if done.returncode != 77:
+        raise RuntimeError(done.stdout + done.stderr)
+    refused, got, text = done.stdout.split("\n", 2)
+    forbidden = {errno.errorcode[one] for one in (*FORBIDDEN, errno.EROFS)}
+    if refused not in ("namespaces", "masked") or got.split()[0] not in forbidden:
+        raise RuntimeError(f"expected a refusal to make namespaces; got {text}")
+    return text.strip()
+
+
+@probe("user namespaces")
+def user_namespaces() -> str:
+    return _forbidden(NEWNET, NOBODY)
+
+
+@probe("mount namespaces")
+def mount_namespaces() -> str:
+    return _forbidden(NEWNS)
+
+
+@probe("network namespaces")
+def network_namespaces() -> str:
+    return _forbidden(NEWNET)
+
+
+@probe("process namespaces")
+def process_namespaces() -> str:
+    return _forbidden(NEWPID)
+
+
+@probe("named network namespaces")
+def named_namespaces() -> str:
+    """Those of `ip netns`."""
+    return "only root makes them" if os.geteuid() != 0 else tool("ip") or _forbidden(NEWNET)
+
+
+@probe("cubic")
+def cubic() -> str:
+    """As congestion control of emulated hosts."""
+    if why := lacking("namespaces"):
+        return why
+    said = _two_hosts().stdout.strip()
+    if said and "network.congestion" not in said:
+        raise RuntimeError(f"expected nothing or a note on network.congestion; got {said}")
+    return said
+
+
+@probe("IPv6")
+def ipv6() -> str:
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError as error:
+        if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+        return str(error)
+    return ""
+
+
+@probe("seccomp filters")
+def seccomp_filters() -> str:
+    """Of system calls, which a process may set for itself."""
+    known = Path("/proc/sys/kernel/seccomp/actions_avail")
+    return "" if known.exists() else f"this kernel has no {known}"
+
+
+@probe("unshare")
+def unshare() -> str:
+    """The command, and user namespaces for it."""
+    return tool("unshare") or _forbidden(NEWUSER | NEWNET)
