@@ -7,18 +7,15 @@ Rank and its arguments; the answer is {"value": ...} or {"error": type, "text": 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
-import select
-import signal
 import sys
-import threading
 import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from orders import Rank, answer, answer_of, failure
 
 from hetcomm import _core
 
@@ -44,145 +41,6 @@ class FileStore(_core.Store):
                 raise TimeoutError(f"nobody set {key}")
             time.sleep(0.002)
         return path.read_bytes()
-
-
-class Rank:
-    """What both kinds of ranks can do."""
-
-    works: list[Any]
-    submitting: threading.Thread | None = None
-
-    def exit(self) -> None:
-        answer(value="exiting")
-        sys.exit(0)
-
-    def turn(self, count: int) -> None:
-        """all_reduce after all_reduce until one fails; says so after the first three."""
-        for turn in range(1 << 62):
-            self.all_reduce(count)
-            if turn == 2:
-                answer(value="turning")
-
-    def fork(self) -> None:
-        """Leaves a child that lives until the test closes the pipe to this process."""
-        if os.fork() == 0:
-            os.close(1)
-            os.close(2)
-            closed = select.poll()
-            closed.register(0, 0)  # what is written there is for the parent to read
-            closed.poll()
-            os._exit(0)
-
-    def in_child(self, calls: list[list[Any]]) -> dict[str, Any]:
-        """What the calls answer in a child of fork(), and its status: it ends as programs do."""
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            signal.alarm(60)
-            answers = [answer_of(self, method, arguments) for method, *arguments in calls]
-            os.write(writing, json.dumps(answers).encode())
-            sys.exit(0)
-        os.close(writing)
-        with open(reading, "rb") as pipe:
-            told = pipe.read()
-        return {"answers": json.loads(told or "[]"), "status": os.waitpid(child, 0)[1]}
-
-    def reduce_and_fork(self, turns: int, children: int) -> list[int]:
-        """all_reduces in a thread; meanwhile children, each of which must be refused at once."""
-        busy = threading.Thread(
-            target=lambda: [self.all_reduce(10 + 1000 * (turn % 50)) for turn in range(turns)]
-        )
-        busy.start()
-        statuses = []
-        for number in range(children):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(60)
-                answers = [answer_of(self, method, [2]) for method in ("all_reduce", "submit")]
-                refused = all(answer.get("error") == "InvalidArgumentError" for answer in answers)
-                sys.exit(0 if refused else 1) if number % 2 else os._exit(0 if refused else 1)
-            statuses.append(os.waitpid(child, 0)[1])
-        busy.join()
-        return statuses
-
-    def clock(self) -> float:
-        return time.monotonic()
-
-    def starve(self, count: int) -> None:
-        """See no_memory.cc."""
-        ctypes.CDLL(None).fail_allocations(count)
-
-    def submit_and_hold(self, operations: int, count: int, seconds: int) -> float:
-        """Operations that nobody waits for, while C code keeps the interpreter's lock; the end."""
-        for _ in range(operations):
-            self.submit(count)
-        self.works.clear()
-        ctypes.PyDLL(None).sleep(seconds)
-        return time.monotonic()
-
-    def submit_in_thread(self, count: int) -> None:
-        """Returns once the operation is known, however long it takes to submit it."""
-        self.submitting = threading.Thread(target=self.submit, args=(count,))
-        self.submitting.start()
-        self.submitting.join(1.0)
-
-    def submits(self) -> bool:
-        return self.submitting is not None and self.submitting.is_alive()
-
-    def wait(self, seconds: float) -> None:
-        """For the oldest operation; it stays the oldest while it is not complete."""
-        if self.submitting:
-            self.submitting.join(seconds)
-        work = self.works[0]
-        try:
-            self.wait_for(work, seconds)
-        finally:
-            if self.complete(work):
-                self.works.remove(work)
-
-    def wait_for(self, work: Any, seconds: float) -> None:
-        raise NotImplementedError
-
-    def complete(self, work: Any) -> bool:
-        raise NotImplementedError
-
-    def all_reduce(self, count: int) -> float:
-        raise NotImplementedError
-
-    def limit_descriptors(self, most: int) -> None:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-    def hoard_descriptors(self) -> int:
-        """Takes all that this process may have."""
-        self.limit_descriptors(256)
-        self.hoard: list[int] = []
-        while True:
-            try:
-                self.hoard.append(os.dup(2))
-            except OSError:
-                return len(self.hoard)
-
-    def release_descriptors(self) -> None:
-        for descriptor in self.hoard:
-            os.close(descriptor)
-
-    def resources(self) -> dict[str, int]:
-        """What this process holds: descriptors (sockets among them), threads, shared memory."""
-        held = []
-        for descriptor in Path("/proc/self/fd").iterdir():
-            try:
-                held.append(os.readlink(descriptor))
-            except FileNotFoundError:  # the listing's own
-                continue
-        maps = Path("/proc/self/maps").read_text().splitlines()
-        return {
-            "descriptors": len(held),
-            "sockets": sum(name.startswith("socket:") for name in held),
-            "threads": len(list(Path("/proc/self/task").iterdir())),
-            "files in /dev/shm": len(list(Path("/dev/shm").glob("hetcomm-*"))),
-            "maps of islands": sum("/memfd:hetcomm-island" in line for line in maps),
-        }
 
 
 class CoreRank(Rank):
@@ -429,26 +287,6 @@ class TorchRank(Rank):
             self.dist.destroy_process_group(group)
 
 
-def answer(**content: Any) -> None:
-    print(json.dumps(content), flush=True)
-
-
-def answer_error(error: Exception) -> None:
-    answer(error=type(error).__name__, text=str(error), peer=getattr(error, "peer", None))
-
-
-def answer_of(rank: Rank, method: str, arguments: list[Any]) -> dict[str, Any]:
-    try:
-        return {"value": getattr(rank, method)(*arguments)}
-    except Exception as error:
-        peer = getattr(error, "peer", None)
-        return {"error": type(error).__name__, "text": str(error), "peer": peer}
-
-
-def obey(rank: Rank, method: str, arguments: list[Any]) -> None:
-    answer(**answer_of(rank, method, arguments))
-
-
 def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str = "0") -> None:
     me: Rank
     if spare := os.environ.get("SPARE_DESCRIPTORS"):
@@ -459,11 +297,11 @@ def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str =
         me = kinds[kind](Path(folder), int(rank), int(size), float(timeout), int(port))
         answer(value="joined")
     except Exception as error:
-        answer_error(error)
+        answer(**failure(error))
         me = Rank()
     for line in sys.stdin:
         method, *arguments = json.loads(line)
-        obey(me, method, arguments)
+        answer(**answer_of(me, method, arguments))
 
 
 if __name__ == "__main__":
