@@ -55,8 +55,9 @@ def _check_writable(array: Array) -> None:
         raise _core.InvalidArgumentError(
             "output: expected a writable array, got one that is not; pass a copy"
         )
-    steps = array.stride() if hasattr(array, "stride") else array.strides
-    last = 0  # how far the dimensions so far reach
+    counts_elements = hasattr(array, "stride")  # torch; NumPy counts bytes
+    steps = array.stride() if counts_elements else array.strides
+    last = 0 if counts_elements else array.itemsize - 1  # how far the dimensions so far reach
     for step, size in sorted(zip(map(abs, steps), arrays.shape(array), strict=True)):
         if size <= 1:
             continue

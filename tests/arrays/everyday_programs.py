@@ -131,6 +131,8 @@ def strides(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.all_reduce(x, locked), "writable")
     shared = np.lib.stride_tricks.as_strided(np.zeros(9, np.float32), (4, 6), (4, 4))
     refused(lambda: comm.all_reduce(x, shared), "memory of their own", "(4, 4)")
+    halves = np.lib.stride_tricks.as_strided(np.zeros(99, np.float32), (4, 6), (4, 14))
+    refused(lambda: comm.all_reduce(x, halves), "memory of their own", "(4, 14)")
     refused(lambda: comm.all_reduce(x, np.zeros((3, 6), np.float32).T), "24 elements", "18")
     same(comm.all_reduce(np.broadcast_to(np.float32(2), (4, 6))),
          np.full((4, 6), 2 * size, np.float32), "read only")  # fmt: skip
