@@ -41,8 +41,9 @@ class Objects:
         self.broadcast(size, root=root, timeout=timeout)
         room = data.bytes if self.rank == root else bytearray(abs(size[0]))
         self.broadcast(room, root=root, timeout=timeout)
-        found = _loaded("broadcast_object", room, size[0], root, data.error)
-        return value if self.rank == root else found
+        if self.rank == root and data.error is None:
+            return value
+        return _loaded("broadcast_object", room, size[0], root, data.error)
 
     def all_gather_object(self, value: Any, *, timeout: float | None = None) -> list[Any]:
         """Every rank's value, in the order of ranks. Each rank sends as many bytes as the largest
