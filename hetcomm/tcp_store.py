@@ -156,10 +156,10 @@ class _Server(socketserver.ThreadingTCPServer):
                 self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             self.server_bind()
             self.server_activate()
+            self._spare = os.open(os.devnull, os.O_RDONLY)
         except OSError:
             self.server_close()
             raise
-        self._spare = os.open(os.devnull, os.O_RDONLY)
         self.values: dict[bytes, bytes] = {}
         self.changed = threading.Condition()
         self.connections: set[socket.socket] = set()
