@@ -58,13 +58,15 @@ def machine() -> dict[str, Any]:
 
 
 def busy(seconds: float = WINDOW) -> float:
-    """The share of the processors' time that other work takes, and a hypervisor for other machines.
-    The load is that of a minute, in which a study before this one may have run."""
+    """The share of this process's processors that other work takes, and a hypervisor for other
+    machines. The load is that of a minute, in which a study before this one may have run."""
+    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
 
     def times() -> tuple[int, int]:
-        words = Path("/proc/stat").read_text().partition("\n")[0].split()
-        numbers = [int(word) for word in words[1:9]]
-        return sum(numbers), numbers[3] + numbers[4]  # idle, and idle for a disk
+        lines = map(str.split, Path("/proc/stat").read_text().splitlines())
+        rows = [[int(word) for word in words[1:9]] for words in lines if words[0] in names]
+        idle = sum(row[3] + row[4] for row in rows)  # idle, and idle for a disk
+        return sum(map(sum, rows)), idle
 
     total, idle = times()
     time.sleep(seconds)
