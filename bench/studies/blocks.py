@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
 from studies import sentences
 from studies.catalogue import STUDIES
@@ -12,16 +14,19 @@ from studies.model import Verdict
 from studies.stored import Result, in_words, ratio_text, time_text
 
 Results = Mapping[str, Result]
-# What a ratio is; where none is said, how many times as fast as the better MPI.
-UNITS = {
-    "gloo": "x of gloo",
-    "bound": " times the bound",
-    "round trips": " round trips",
-    "longer part": " times the longer part",
-    "slower NIC": "x of one NIC",
-    "empty call": "",
-    "scratch": "",
+# What a ratio is, by the kind of comparison.
+MEANINGS = {
+    "mpi": "times as fast as the better MPI",
+    "mpi, mean": "times as fast as the better MPI",
+    "gloo": "times as fast as gloo",
+    "slower NIC": "times as fast as one NIC",
+    "bound": "times the least that plain TCP needs",
+    "round trips": "times a round trip of plain TCP",
+    "longer part": "times the longer of its two parts",
+    "scratch": "times that much",
 }
+PREDICTIONS = {"prediction": "median error", "worst prediction": "worst error"}
+SIZED = re.compile(r"(\w+) ([\d.]+ [KMG]?i?B)")  # "all_reduce 64 KiB"
 LABELS = {"mpi": "better MPI", "gloo": "gloo", "bound": "wire bound", "copies": "copies"}
 
 
@@ -38,42 +43,61 @@ def met(verdict: Verdict) -> str:
 
 
 def overview(results: Results) -> str:
-    """A line for each study: what it found, how many of its targets are met, and which are not."""
+    """What each study found and how many of its targets are met; then the targets that are not."""
     rows = []
     for result in results.values():
-        aims = [each for each in result.verdicts if each.met is not None]
-        lacking = [each for each in aims if not each.met]
-        count = f"{len(aims) - len(lacking)} of {len(aims)}" if aims else "none set"
-        picture = f"[{result.study}](bench/results/{result.study}.png)"
-        rows.append([picture, sentences.of(result), count, missed(lacking) or "-"])
+        aims = [each.met for each in result.verdicts if each.met is not None]
+        count = f"{sum(aims)} of {len(aims)}" if aims else "none set"
+        rows.append([_picture(result.study), sentences.of(result), count])
     days = sorted(result.facts["time"][:10] for result in results.values())
     machines = dict.fromkeys(sentences.machine(each).split("; ")[0] for each in results.values())
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
-    heads = ["study", "result", "targets met", "missed (target)"]
     return (
-        f"{table(heads, rows)}\n\nx: times as fast as the better MPI. Measured on "
-        f"{'; '.join(machines)}; {when}."
+        f"{table(['study', 'result', 'targets met'], rows)}\n\n{missed(results)}\n\n"
+        f"Measured on {'; '.join(machines)}; {when}."
     )
 
 
-def missed(verdicts: Sequence[Verdict]) -> str:
-    """With the target of each: "2 ranks: all_reduce 16 MiB 1.80x (2.8), 64 MiB 4.52x (5)"."""
-    parts: dict[str, list[str]] = {}
-    said = ("", "")
-    for each in verdicts:
-        target = float(each.target.split()[-1])
-        if each.kind in ("prediction", "worst prediction"):
-            part = "median" if each.kind == "prediction" else "worst"
-            parts.setdefault("error of predictions", []).append(
-                f"{part} {each.ratio:.0%} ({target:.0%})"
-            )
-            continue
-        collective, _, size = each.what.partition(" ")
-        what = size if said == (each.where, collective) else each.what
-        said = (each.where, collective)
-        text = f"{what} {ratio_text(each.ratio)}{UNITS.get(each.kind, 'x')} ({target:g})"
-        parts.setdefault(in_words(each.where), []).append(text)
-    return "; ".join(f"{where}: {', '.join(texts)}" for where, texts in parts.items())
+def _picture(study: str) -> str:
+    return f"[{study}](bench/results/{study}.png)"
+
+
+def missed(results: Results) -> str:
+    """A row for each target that is missed, sizes next to each other in one."""
+    rows = []
+    for study, result in results.items():
+        for (met, kind, where, target, case), found in groupby(result.verdicts, _likeness):
+            if met is not False or kind in PREDICTIONS:
+                continue
+            verdicts = list(found)
+            sizes = [sized[2] for each in verdicts if (sized := SIZED.fullmatch(each.what))]
+            case += f" of {' to '.join(dict.fromkeys((sizes[0], sizes[-1])))}" if sizes else ""
+            ratio = sentences.spread(each.ratio for each in verdicts)
+            figure = f"{ratio} {MEANINGS.get(kind, '')}".strip()
+            rows.append([study, in_words(where), case, figure, target])
+    for kind, words in PREDICTIONS.items():
+        lacking = {
+            study: each
+            for study, result in results.items()
+            for each in result.of(kind)
+            if each.met is False
+        }
+        if lacking:
+            errors = ", ".join(f"{each.ratio:.0%}" for each in lacking.values())
+            bound = float(next(iter(lacking.values())).target.split()[-1])
+            case = f"{words} of predicted times"
+            rows.append([", ".join(lacking), "all", case, errors, f"<= {bound:.0%}"])
+    if not rows:
+        return "No target is missed."
+    heads = ["study", "ranks", "case", "hetcomm", "target"]
+    return f"Targets that are missed:\n\n{table(heads, rows)}"
+
+
+def _likeness(verdict: Verdict) -> tuple[bool | None, str, str, str, str]:
+    """By which verdicts share a row: all but the size."""
+    sized = SIZED.fullmatch(verdict.what)
+    case = sized[1] if sized else verdict.what
+    return verdict.met, verdict.kind, verdict.where, verdict.target, case
 
 
 def sources(results: Results) -> str:

@@ -55,9 +55,12 @@ def _shares(verdicts: Iterable[Verdict]) -> list[float]:
 
 
 def _faster(result: Result, what: str) -> str:
-    verdicts = result.of("mpi")
-    count = sum(each.ratio > 1 for each in verdicts)
-    return f"{what} are faster than with the better MPI in {count} of {len(verdicts)} cases"
+    ratios = [each.ratio for each in result.of("mpi")]
+    count = sum(ratio > 1 for ratio in ratios)
+    return (
+        f"{what} are faster than with the better MPI in {count} of {len(ratios)} cases: "
+        f"{spread(ratios)} times as fast"
+    )
 
 
 def _many_ranks(result: Result) -> str:
@@ -121,7 +124,10 @@ def _start_up(result: Result) -> str:
     if names & set(MPIS):
         whole.append(f" (the better MPI {of(MPIS[0], 'from exec')})")
         joining.append(f" ({of(MPIS[0], 'after imports')})")
-    return f"2 ranks start in {''.join(whole)}, and {''.join(joining)} of it is joining"
+    return (
+        f"2 ranks take {''.join(whole)} from exec to their first result; joining takes "
+        f"{''.join(joining)} of this"
+    )
 
 
 SENTENCES: dict[str, Callable[[Result], str]] = {
