@@ -61,7 +61,8 @@ def _refused(wanted: str, current: str, error: OSError) -> ClusterError:
 
 def _permit(name: str) -> str:
     allowed = f"{ALLOWED.read_text().strip()} {name}" if ALLOWED.exists() else name
+    load = "" if name in AVAILABLE.read_text().split() else f"modprobe tcp_{name}; "
     return (
-        "run, as root outside of any container, "
+        f"run, as root outside of any container, {load}"
         f"sysctl net.ipv4.tcp_allowed_congestion_control='{allowed}'"
     )

@@ -34,10 +34,11 @@ class Control:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Control:
     """The default is bbr, and cubic is restricted: a common server setting."""
     control = Control("bbr", "reno bbr")
-    allowed = tmp_path / "allowed"
-    allowed.write_text("reno bbr\n")
     monkeypatch.setattr(congestion, "CONTROL", control)
-    monkeypatch.setattr(congestion, "ALLOWED", allowed)
+    for name, controls in {"ALLOWED": "reno bbr\n", "AVAILABLE": "reno bbr cubic\n"}.items():
+        file = tmp_path / name
+        file.write_text(controls)
+        monkeypatch.setattr(congestion, name, file)
     return control
 
 
@@ -52,7 +53,13 @@ def test_the_default_is_taken_where_cubic_is_restricted(machine: Control) -> Non
     sentence = note(None, "bbr")
     assert sentence is not None
     assert "does not permit cubic" in sentence
-    assert "sysctl net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'" in sentence
+    assert "container, sysctl net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'" in sentence
+
+
+def test_a_module_that_is_not_loaded_is_loaded_first(machine: Control) -> None:
+    congestion.AVAILABLE.write_text("reno bbr\n")
+    sentence = note(None, "bbr")
+    assert sentence is not None and "modprobe tcp_cubic; sysctl net.ipv4" in sentence
 
 
 def test_a_named_control_that_is_permitted_needs_no_sentence(machine: Control) -> None:

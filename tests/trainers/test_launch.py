@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from hetcomm.launch import tasks_on
 
 BOUND = 200.0
 BIN = Path(sys.executable).parent
+MPIEXEC = (str(BIN / "mpiexec"), "-launcher", "fork", "-iface", "lo")
 MASTER = {"MASTER_ADDR": "node1", "MASTER_PORT": "1234"}
 SLURM = {
     "SLURM_PROCID": "5", "SLURM_NTASKS": "7", "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0",
@@ -143,21 +143,20 @@ def test_another_program_at_the_port_is_not_taken_for_rank_0() -> None:
         assert not launch._reaches("127.0.0.1", another.getsockname()[1], b"token")
 
 
+@pytest.mark.needs("mpiexec", "torch")
 @pytest.mark.parametrize("by", ["launch", "torch_env"])
 def test_a_group_of_torch_under_mpiexec(by: str) -> None:
-    mpiexec = shutil.which("mpiexec", path=str(BIN))
-    assert mpiexec is not None, "pip install mpich, which is in the test extra"
     program = [sys.executable, "-c", TRAIN, by]
     if by == "launch":
         program = [str(BIN / "hetcomm"), "launch", "--", *program]
-    result = launched(mpiexec, "-launcher", "fork", "-iface", "lo", "-n", "3", *program)
+    result = launched(*MPIEXEC, "-n", "3", *program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("fine") == 3
 
 
+@pytest.mark.needs("mpiexec")
 def test_mpiexec_hears_of_a_program_that_fails() -> None:
-    mpiexec = str(BIN / "mpiexec")
     fails = "import os, time; int(os.environ['RANK']) or exit(7); time.sleep(300)"
     program = [str(BIN / "hetcomm"), "launch", "--", sys.executable, "-c", fails]
-    result = launched(mpiexec, "-launcher", "fork", "-iface", "lo", "-n", "2", *program)
+    result = launched(*MPIEXEC, "-n", "2", *program)
     assert result.returncode == 7, result.stdout + result.stderr
