@@ -122,7 +122,7 @@ def _start_up(result: Result) -> str:
     names = {name.partition(": ")[0] for name in result.bars}
     whole, joining = ([of("hetcomm", what)] for what in ("from exec", "after imports"))
     if names & set(MPIS):
-        whole.append(f" (the better MPI {of(MPIS[0], 'from exec')})")
+        whole.append(f" (the better MPI, by mpiexec, {of(MPIS[0], 'from exec')})")
         joining.append(f" ({of(MPIS[0], 'after imports')})")
     return (
         f"2 ranks take {''.join(whole)} from exec to their first result; joining takes "
