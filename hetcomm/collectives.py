@@ -23,8 +23,6 @@ _ALL_TO_ALL = int(_core.Collective.all_to_all)
 _GATHER = int(_core.Collective.gather)
 _SCATTER = int(_core.Collective.scatter)
 _BARRIER = int(_core.Collective.barrier)
-
-
 # Of users' messages; those beyond are the group's own.
 TAGS = 1 << 16
 

@@ -164,7 +164,9 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
             except OSError:  # shut down below
                 return
             with connection, suppress(OSError):
+                connection.settimeout(_TRY)
                 connection.sendall(token)
+                connection.recv(1)  # the rank closes first, so that the port is free at once
 
     thread = threading.Thread(target=answer, name="meeting", daemon=True)
     thread.start()
