@@ -44,7 +44,7 @@ def attempt(check: str, action: Callable[[], None]) -> None:
     try:
         action()
     except Exception as caught:
-        error = f"{type(caught).__mro__[:-3]}: {caught}"
+        error = f"{type(caught).__name__}: {caught}"
     print(json.dumps({"check": check, "error": error}), flush=True)
 
 

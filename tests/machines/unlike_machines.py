@@ -33,7 +33,6 @@ class Machine:
     needs: what a machine lacks whose kernel refuses.
     emulates, has_ranks: whether to try emulated hosts, and ranks.
     fails: [check] -> words of the error with which the check ends; every other check works.
-    may_fail: likewise, or the check works.
     says: [check] -> words on its output.
     """
 
@@ -43,7 +42,6 @@ class Machine:
     emulates: bool = False
     has_ranks: bool = True
     fails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    may_fail: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     says: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -174,7 +172,6 @@ def masked_settings(folder: Path) -> None:
 
 _NAMESPACES, _USERS, _MOUNTS = "namespaces", "user namespaces", "mount namespaces"
 _REFUSED = ("namespaces: expected the kernel to make", "run as root, or allow user namespaces")
-_SHARED_MEMORY = dict.fromkeys(("small", "large", "ddp"), ("/dev/shm", "docker --shm-size"))
 
 MACHINES = {
     "as it is": Machine(as_it_is),
@@ -201,13 +198,11 @@ MACHINES = {
         small_shared_memory(64 * KIB),
         {"bytes of /dev/shm": 64 * KIB},
         needs=_MOUNTS,
-        may_fail=_SHARED_MEMORY,
     ),
     "8 MiB of /dev/shm": Machine(
         small_shared_memory(8 * MIB),
         {"bytes of /dev/shm": 8 * MIB},
         needs=_MOUNTS,
-        may_fail=_SHARED_MEMORY,
     ),
     "read-only HOME": Machine(read_only_home, {"writable HOME": False}, needs=_MOUNTS),
     "no IPv6": Machine(without_ipv6, {"IPv6": False}, needs=_NAMESPACES),
