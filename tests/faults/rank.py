@@ -1,14 +1,16 @@
 """One rank as a process: does what the lines on its standard input say and answers each with one.
 
-Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. SPARE_DESCRIPTORS in the
-environment are what it has left when it joins. A line is a JSON list, a method of
-Rank and its arguments; the answer is {"value": ...} or {"error": type, "text": ..., "peer": ...}.
+Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. With SPARE_DESCRIPTORS in the
+environment the rank has this many descriptors left when it joins. A line is a JSON list, a method
+of Rank and its arguments. The answer is {"value": ...}, or {"error": type, "text": ...,
+"peer": ...}.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
 from datetime import timedelta
