@@ -26,8 +26,8 @@ bool Work::done_within(std::chrono::nanoseconds time) const {
 }
 
 Status Work::late(std::chrono::nanoseconds after) const {
-  return Status(Code::timeout,
-                describe() + " is not complete after " + format_seconds(after) + "; it goes on");
+  return Status(Code::timeout, describe() + " is not complete after " + format_seconds(after) +
+                                   ", " + where() + "; it goes on");
 }
 
 Status Work::order(Stream stream) const {

@@ -186,13 +186,12 @@ void Executor::check_deadlines(Completed& completed) try {
     look(queue->messages);
     look(queue->pending);
     if (overdue != nullptr) {
-      const std::string where = overdue->where();
       Status::Details details;
       details.code = Code::timeout;
       details.rank = queue->paths->rank();
       details.op = overdue->describe();
-      details.message = "no completion within " + format_seconds(overdue->timeout()) +
-                        (where.starts_with("waiting") ? ", " : ", waiting at ") + where +
+      details.message = "no completion within " + format_seconds(overdue->timeout()) + ", " +
+                        overdue->where() +
                         "; a rank is late, gone, or made another call: look at the ranks named, or "
                         "raise the timeout";
       queue->failure = Status(details);

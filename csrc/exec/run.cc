@@ -342,7 +342,7 @@ std::string Run::describe() const {
 }
 
 std::string Run::where() const {
-  if (plan_for_) return "recv from any rank";
+  if (plan_for_) return "waiting for a message from any rank";
   if (!started()) return "waiting for an earlier operation of this communicator";
   auto text = [this](int index) {
     const Step& step = plan_->steps[index];
@@ -356,7 +356,7 @@ std::string Run::where() const {
   for (size_t i = 0; i < in_flight_.size() && i < 3; ++i) {
     words += (words.empty() ? "" : "; ") + text(in_flight_[i]);
   }
-  return words.empty() ? "nothing" : words;
+  return "waiting at " + (words.empty() ? "nothing" : words);
 }
 
 Run::Aftermath Run::announce() {

@@ -90,7 +90,7 @@ class Run {
   int lane() const { return lane_; }
   // "all_reduce sum float32 x 4 #7".
   std::string describe() const;
-  // What it waits for: "step 5: recv from rank 3".
+  // What it does: "waiting at step 5: recv from rank 3".
   std::string where() const;
 
   // Completion leaves this to do: to tell listeners and to let go of held memory. Either may block,
