@@ -15,12 +15,12 @@ SLACK = {
     "descriptors": 4,
     "sockets": 4,
     "threads": 1,
-    "files in /dev/shm": 0,
+    "files in /dev/shm": 10,  # of other jobs on this machine
     "maps of islands": 0,
 }
 
 
-@pytest.mark.alone  # it counts all files in /dev/shm
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["core", "torch"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_groups_leave_nothing_behind(tmp_path: Path, hosts: str, kind: str) -> None:
