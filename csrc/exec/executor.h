@@ -151,8 +151,14 @@ class Executor {
   void loop();      // the life of the progress thread
   void stand_in();  // of the deputy
   void deputise();  // while the progress thread is in a native library; throws Error(transport)
-  void safe_turn(uint32_t& idle, Clock::time_point& last_poll);
-  void turn(uint32_t& idle, Clock::time_point& last_poll);
+  // How a thread that looks after everything has spent its turns so far.
+  struct Turns {
+    uint32_t idle = 0;  // in which nothing moved
+    Clock::time_point last_poll = Clock::now();
+    Clock::time_point alert_until{};  // a peer has told something, and may go on to close its links
+  };
+  void safe_turn(Turns& turns);
+  void turn(Turns& turns);
   void poll_monitors();
 
   const ProcessMark mark_;

@@ -75,14 +75,13 @@ void Executor::deputise() {
 }
 
 void Executor::stand_in() {
-  uint32_t idle = 0;
-  auto last_poll = Clock::now();
+  Turns turns;
   while (!stop_) {
     {
       std::unique_lock waiting(deputy_mutex_);
       deputy_news_.wait(waiting, [this] { return away_ || stop_; });
     }
-    while (away_ && !stop_) safe_turn(idle, last_poll);
+    while (away_ && !stop_) safe_turn(turns);
     kick();  // the progress thread looks at the events that this thread has taken
   }
 }

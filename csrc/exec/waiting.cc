@@ -30,6 +30,9 @@ constexpr uint32_t kBusyLooks = 64;
 // Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
 // looks for a free one where it wakes a thread. So every so many times one sleeps for a moment.
 constexpr uint32_t kYieldsInCrowd = 1'000;
+// A peer that leaves a group says so and then closes its links, which takes answers from here.
+constexpr auto kAlert = 50ms;
+constexpr auto kAlertPause = 1ms;
 // No sleep lasts longer, so that deadlines are kept and no lost wake-up can hang anybody.
 constexpr auto kLongestSleep = 10ms;
 // Nothing wakes a thread when a device has finished, so it looks again after this long.
@@ -196,14 +199,13 @@ bool Executor::drain(const std::function<bool()>& finished, const Deadline& dead
 // Looks after monitors always, and after runs while no thread waits for any.
 void Executor::loop() {
   role = Role::progress;
-  uint32_t idle = 0;
-  auto last_poll = Clock::now();
-  while (!stop_) safe_turn(idle, last_poll);
+  Turns turns;
+  while (!stop_) safe_turn(turns);
 }
 
-void Executor::safe_turn(uint32_t& idle, Clock::time_point& last_poll) {
+void Executor::safe_turn(Turns& turns) {
   try {
-    turn(idle, last_poll);
+    turn(turns);
   } catch (const std::exception& error) {  // concerns all, since nobody else caught it
     const Status status = status_of(error);
     const auto held = lock();
@@ -213,9 +215,11 @@ void Executor::safe_turn(uint32_t& idle, Clock::time_point& last_poll) {
   }
 }
 
-void Executor::turn(uint32_t& idle, Clock::time_point& last_poll) {
+void Executor::turn(Turns& turns) {
+  uint32_t& idle = turns.idle;
+  const auto now = Clock::now();
   const bool working = any_active() && waiters_.load() == 0;
-  bool poll_now = Clock::now() - last_poll >= Monitor::interval;
+  bool poll_now = now - turns.last_poll >= Monitor::interval;
   if (working) {
     Completed completed;
     bool moved = false;
@@ -238,16 +242,21 @@ void Executor::turn(uint32_t& idle, Clock::time_point& last_poll) {
     }
   }
   epoll_event events[16];
-  const int bound = working ? 0 : static_cast<int>(Monitor::interval.count());
+  const auto pause = now < turns.alert_until ? kAlertPause : Monitor::interval;
+  const int bound = working ? 0 : static_cast<int>(pause.count());
   if (!working || poll_now || idle % 16 == 0) {
     const int count = epoll_wait(control_events_, events, 16, poll_now ? 0 : bound);
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.fd == kick_) clear_eventfd(kick_);
+      if (events[i].data.fd == kick_) {
+        clear_eventfd(kick_);
+      } else {
+        turns.alert_until = Clock::now() + kAlert;
+      }
     }
     poll_now |= count > 0 || !working;
   }
   if (!poll_now) return;
-  last_poll = Clock::now();
+  turns.last_poll = Clock::now();
   // Peers that close their links need an answer even while nothing goes on here.
   if (transport()) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
