@@ -51,10 +51,11 @@ def overview(results: Results) -> str:
         rows.append([_picture(result.study), sentences.of(result), count])
     days = sorted(result.facts["time"][:10] for result in results.values())
     machines = dict.fromkeys(sentences.machine(each).split("; ")[0] for each in results.values())
+    control = sentences.congestion_control(results.values())
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
     return (
         f"{table(['study', 'result', 'targets met'], rows)}\n\n{missed(results)}\n\n"
-        f"Measured on {'; '.join(machines)}; {when}."
+        f"Measured on {'; '.join([*machines, *filter(None, [control])])}; {when}."
     )
 
 

@@ -30,14 +30,19 @@ def machine(result: Result) -> str:
     kernel = ".".join(here["kernel"].split(".")[:2])
     names = {"openmpi": "Open MPI", "mpich": "MPICH", "torch": "torch", "ucx": "UCX"}
     known = [f"{name} {versions[key]}" for key, name in names.items() if versions.get(key)]
-    links = [each.link for each in result.outcomes if each.link]
-    controls = {link["congestion"] for link in links if "congestion" in link}
-    known += [f"TCP with {' and '.join(sorted(controls))}"] if controls else []
+    known += [control] if (control := congestion_control([result])) else []
     where = f"{here['cores']} cores of {here['processor']}, Linux {kernel}"
     text = f"{where}; {', '.join(known)}; {facts['time'][:10]}, {commit(result)}"
     if here.get("busy", 0) > MUCH:
         text += f"; DISTURBED: other work took {here['busy']:.0%} of the processors"
     return text
+
+
+def congestion_control(results: Iterable[Result]) -> str:
+    """Of the links: "TCP with bbr"; empty without links."""
+    links = [each.link for result in results for each in result.outcomes if each.link]
+    found = sorted({link["congestion"] for link in links if "congestion" in link})
+    return f"TCP with {' and '.join(found)}" if found else ""
 
 
 def commit(result: Result) -> str:
