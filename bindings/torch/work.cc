@@ -145,8 +145,8 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   const auto make = [] {
     return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   };
-  if (work_
-          .inherited()) {  // the thread that completes futures stayed in the parent of this process
+  // The thread that completes futures stayed in the parent of this process.
+  if (work_.inherited()) {
     const auto future = make();
     tell(*future, shared_->complete(work_.status()), shared_->outputs);
     return future;

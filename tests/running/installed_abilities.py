@@ -9,14 +9,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from functools import partial
 from pathlib import Path
 
 from abilities import lacking, module, probe, python, tool
-
-
-@probe("taskset")
-def taskset() -> str:
-    return tool("taskset")
 
 
 @probe("emulated RDMA")
@@ -31,11 +27,6 @@ def emulated_rdma() -> str:
 def compiler() -> str:
     """For C and C++: CC and CXX, or gcc and g++."""
     return tool(os.environ.get("CC", "gcc")) or tool(os.environ.get("CXX", "g++"))
-
-
-@probe("nvcc")
-def nvcc() -> str:
-    return tool("nvcc")
 
 
 @probe("NVRTC")
@@ -58,16 +49,6 @@ def _instruction_set(name: str) -> str:
     return "this processor has none"
 
 
-@probe("avx2")
-def avx2() -> str:
-    return _instruction_set("avx2")
-
-
-@probe("avx512")
-def avx512() -> str:
-    return _instruction_set("avx512")
-
-
 @probe("x86-64")
 def x86() -> str:
     machine = os.uname().machine
@@ -78,11 +59,6 @@ def _torch_folder() -> Path:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
-
-
-@probe("torch")
-def torch() -> str:
-    return module("torch")
 
 
 @probe("torch's headers")
@@ -101,11 +77,6 @@ def emulated_vendors() -> str:
     names = [f"libhetcomm_emulated_{vendor}.so" for vendor in ("nvidia", "amd")]
     absent = [name for name in names if not (folder / name).exists()]
     return f"not built: {', '.join(absent)}" if absent else ""
-
-
-@probe("mpi4py")
-def mpi4py() -> str:
-    return module("mpi4py")
 
 
 @probe("mpiexec")
@@ -139,11 +110,6 @@ def gpu() -> str:
         raise RuntimeError(found.stderr)
     seen, version = found.stdout.split()
     return "" if seen == "True" else f"torch {version} sees none"
-
-
-@probe("CuPy")
-def cupy() -> str:
-    return module("cupy")
 
 
 @probe("CUDA runtime without a driver")
@@ -184,21 +150,16 @@ def _header(name: str) -> str:
     return "" if "found" in done.stdout.split() else f"no header {name}"
 
 
-@probe("CUDA's headers")
-def cuda_headers() -> str:
-    return _header("cuda_runtime.h")
-
-
-@probe("NCCL's headers")
-def nccl_headers() -> str:
-    return _header("nccl.h")
-
-
-@probe("HIP's headers")
-def hip_headers() -> str:
-    return _header("hip/hip_runtime_api.h")
-
-
-@probe("RCCL's headers")
-def rccl_headers() -> str:
-    return _header("rccl/rccl.h")
+for command in ("nvcc", "taskset"):
+    probe(command)(partial(tool, command))
+for ability, package in {"CuPy": "cupy", "mpi4py": "mpi4py", "torch": "torch"}.items():
+    probe(ability)(partial(module, package))
+for instructions in ("avx2", "avx512"):
+    probe(instructions)(partial(_instruction_set, instructions))
+for library, header in {
+    "CUDA": "cuda_runtime.h",
+    "HIP": "hip/hip_runtime_api.h",
+    "NCCL": "nccl.h",
+    "RCCL": "rccl/rccl.h",
+}.items():
+    probe(f"{library}'s headers")(partial(_header, header))
