@@ -106,6 +106,8 @@ def held_port() -> tuple[socket.socket, int]:
     """A listener on a port of PORTS. Raises TransportError if all are taken."""
     for port in random.sample(PORTS, len(PORTS)):
         listener = socket.socket()
+        # Without SO_REUSEADDR a connection that is closing would keep the port from its store.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):
             listener.bind(("", port))
             listener.listen(1024)
