@@ -36,7 +36,7 @@ def measure(vendor: str, members: int, calls: int, floats: int) -> list[float]:
         island = _core.CclIsland(vendor, member, unique_id, member, members)
         memory = island.allocate(4 * floats)
         call = _core.IslandCall(
-            _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0,
+            _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0,
             [(-1, -1, memory, memory, floats)],
         )  # fmt: skip
         island.repeat(call, calls // 10 + 1)

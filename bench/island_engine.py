@@ -76,7 +76,11 @@ class Buffers:
                 for n in range(members)
             ]
         self.call = _core.IslandCall(
-            getattr(_core.IslandKind, kind), _core.Dtype.float32, _core.ReduceOp.max, 0, pieces
+            getattr(_core.StepKind, f"island_{kind}"),
+            _core.Dtype.float32,
+            _core.ReduceOp.max,
+            0,
+            pieces,
         )
 
     def gloo(self) -> None:

@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "core/binding.h"
 #include "island/shm/shm.h"
+#include "plan/step_kind.h"
 
 namespace py = pybind11;
 
@@ -155,17 +156,12 @@ IslandPiece piece(int from, int to, uintptr_t source, uintptr_t target, int64_t 
 
 void bind(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
-  py::enum_<IslandKind>(module, "IslandKind")
-      .value("all_reduce", IslandKind::all_reduce)
-      .value("reduce_scatter", IslandKind::reduce_scatter)
-      .value("all_gather", IslandKind::all_gather)
-      .value("all_to_all", IslandKind::all_to_all);
   py::class_<IslandCall>(module, "IslandCall")
       .def(py::init(
-               [](IslandKind kind, Dtype dtype, ReduceOp op, uint64_t sequence,
+               [](const StepKind& kind, Dtype dtype, ReduceOp op, uint64_t sequence,
                   const std::vector<std::tuple<int, int, uintptr_t, uintptr_t, int64_t>>& pieces,
                   const std::vector<std::pair<int64_t, int64_t>>& places, double factor) {
-                 IslandCall call{kind, dtype, op, factor, {}, {}};
+                 IslandCall call{kind.reduces, kind.to_all, dtype, op, factor, {}, {}};
                  for (const auto& [from, to, source, target, count] : pieces) {
                    call.pieces.push_back(piece(from, to, source, target, count));
                    call.descriptor.count += static_cast<uint64_t>(count);
@@ -175,7 +171,8 @@ void bind(py::module_& module) {
                    call.pieces.at(i).target_place = places[i].second;
                  }
                  call.descriptor.sequence = sequence;
-                 call.descriptor.collective = static_cast<uint16_t>(kind);
+                 call.descriptor.collective =
+                     static_cast<uint16_t>(2 * !kind.reduces + !kind.to_all);
                  call.descriptor.dtype = static_cast<uint8_t>(dtype);
                  call.descriptor.op = static_cast<uint8_t>(op);
                  call.descriptor.factor = factor;
@@ -183,7 +180,8 @@ void bind(py::module_& module) {
                }),
            py::arg("kind"), py::arg("dtype"), py::arg("op"), py::arg("sequence"), py::arg("pieces"),
            py::arg("places") = std::vector<std::pair<int64_t, int64_t>>(), py::arg("factor") = 1.0,
-           "pieces: (from, to, source address, target address, count) each; places: (source, "
+           "kind: one of an island; pieces: (from, to, source address, target address, count) "
+           "each; places: (source, "
            "target) "
            "each, or none.");
   module.def(

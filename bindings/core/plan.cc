@@ -59,7 +59,17 @@ void bind_spec(py::module_& module) {
 
 void bind_steps(py::module_& module) {
   enumerate(module, "Space", "A buffer of a rank.", Space::staging);
-  enumerate(module, "StepKind", "What a step does.", StepKind::reduce);
+  py::class_<StepKind, std::unique_ptr<StepKind, py::nodelete>> kinds(
+      module, "StepKind", "What a step does: one of the attributes of this class, by its name.");
+  kinds.def_property_readonly("name", [](const StepKind& self) { return self.name; })
+      .def("__repr__",
+           [](const StepKind& self) { return std::string("<StepKind ") + self.name + ">"; });
+  py::dict members;  // as of an enumeration
+  for (const StepKind* kind : step_kinds()) {
+    members[kind->name] = py::cast(kind, py::return_value_policy::reference);
+    kinds.attr(kind->name) = members[kind->name];
+  }
+  kinds.attr("__members__") = members;
   py::class_<Range>(module, "Range", "Elements [offset, offset + count) of a buffer.")
       .def(py::init([](Space space, int64_t offset, int64_t count) {
              return Range{space, offset, count};
@@ -87,17 +97,21 @@ void bind_steps(py::module_& module) {
       .def(py::self == py::self);
   py::class_<Step>(module, "Step",
                    "One entry of a plan. Lists are copies: assign the whole field to change it.")
-      .def(py::init([](StepKind kind, int peer, int tag, std::vector<Range> sources, Range target,
-                       std::vector<Piece> pieces, std::vector<int> after, bool scaled) {
+      .def(py::init([](const StepKind* kind, int peer, int tag, std::vector<Range> sources,
+                       Range target, std::vector<Piece> pieces, std::vector<int> after,
+                       bool scaled) {
              return Step{
                  kind,  peer, tag, std::move(sources), target, std::move(pieces), std::move(after),
                  scaled};
            }),
-           py::arg("kind") = StepKind::copy, py::arg("peer") = -1, py::arg("tag") = 0,
+           py::arg("kind").none(false), py::arg("peer") = -1, py::arg("tag") = 0,
            py::arg("sources") = std::vector<Range>(), py::arg("target") = Range(),
            py::arg("pieces") = std::vector<Piece>(), py::arg("after") = std::vector<int>(),
            py::arg("scaled") = false)
-      .def_readwrite("kind", &Step::kind)
+      .def_property(
+          "kind", [](const Step& self) { return self.kind; },
+          [](Step& self, const StepKind& kind) { self.kind = &kind; },
+          py::return_value_policy::reference)
       .def_readwrite("peer", &Step::peer)
       .def_readwrite("tag", &Step::tag)
       .def_readwrite("sources", &Step::sources)

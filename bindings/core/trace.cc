@@ -24,11 +24,11 @@ Span span_of(const Trace& trace, size_t index) {
   const Plan& plan = *trace.plan;
   const Step& step = plan.steps[index];
   Span span{
-      .kind = name(step.kind), .start = trace.steps[index].start, .end = trace.steps[index].end};
-  int64_t count = step.kind == StepKind::send ? step.sources[0].count : step.target.count;
-  if (is_message(step.kind)) {
+      .kind = step.kind->name, .start = trace.steps[index].start, .end = trace.steps[index].end};
+  int64_t count = step.kind->sends ? step.sources[0].count : step.target.count;
+  if (step.is_message()) {
     span.peers = {step.peer};
-  } else if (is_island(step.kind)) {
+  } else if (step.in_island()) {
     for (int rank : plan.members) {
       if (rank != plan.rank) span.peers.push_back(rank);
     }

@@ -64,14 +64,16 @@ Communicator::~Communicator() {
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                             const CallDescriptor& call, uint32_t tag,
                                             const CallOptions& options, bool recorded) {
-  auto run = make_shared_of_process<Run>(std::move(plan), buffers, call, tag,
+  auto run = make_shared_of_process<Run>(std::move(plan), buffers, Operation{call, tag},
                                          options.timeout.value_or(timeout_), device_);
   if (tracing_.load(std::memory_order_relaxed)) [[unlikely]] {
     std::lock_guard lock(trace_mutex_);
-    traces_.push_back(run->trace());
+    traces_.push_back(run->begin_trace());
   }
-  if (device_) run->prepare(queue_->paths->streams()->kernels());
-  if (device_ && options.stream) check(run->follow(*options.stream, recorded));
+  if (DeviceRun* device = run->device()) {
+    device->prepare(run->plan(), queue_->paths->streams()->kernels());
+    if (options.stream) check(device->await(*options.stream, recorded));
+  }
   return run;
 }
 
@@ -81,9 +83,7 @@ bool Communicator::recorded(const Plan& plan, const CallOptions& options) const 
   if (!device_ || !options.stream || !device_->capturing(*options.stream)) return false;
   if (plan.steps.empty()) return true;
   const Step& first = plan.steps[0];
-  const bool at_home = first.kind == StepKind::copy && first.target.space != Space::staging &&
-                       first.sources[0].space != Space::staging;
-  if (plan.steps.size() == 1 && (at_home || is_island(first.kind))) return true;
+  if (plan.steps.size() == 1 && !first.is_message() && !in_staging(first)) return true;
   throw Error(Code::invalid_argument,
               describe(plan.spec) +
                   ": expected an operation inside one island of a native library while a graph is "
@@ -340,12 +340,12 @@ void Communicator::leave() {
   {
     const auto held = executor_->lock();
     if (returned) {
-      std::erase_if(queue_->unsettled, [](const std::shared_ptr<Run>& run) {
-        run->settle();
-        return !run->unsettled();
+      std::erase_if(queue_->unreleased, [](const std::shared_ptr<Run>& run) {
+        run->poll_release();
+        return !run->unreleased();
       });
     }
-    kept = !drained || !returned || !queue_->unsettled.empty();
+    kept = !drained || !returned || !queue_->unreleased.empty();
     if (!kept) paths.drop_links();
   }
   if (kept) {

@@ -54,7 +54,7 @@ class Work {
   // Of a receive, once it is done: the rank that sent.
   int source() const { return run_->plan().spec.root; }
   // Once it is done: when its steps started and ended; null unless the communicator traced it.
-  std::shared_ptr<const Trace> trace() const { return run_->traced(); }
+  std::shared_ptr<const Trace> trace() const { return run_->trace(); }
 
  private:
   std::shared_ptr<Executor> executor_;

@@ -14,11 +14,11 @@ const Status& Work::status() const {
 
 void Work::when_done(std::function<void(const Status&)> listener) const {
   if (run_->inherited()) return listener(status());
-  run_->when_done(std::move(listener));
+  run_->completion().when_done(std::move(listener), run_->status());
 }
 
 void Work::hold(std::shared_ptr<void> memory) const {
-  if (!run_->inherited()) run_->hold(std::move(memory));
+  if (!run_->inherited()) run_->completion().hold(std::move(memory));
 }
 
 bool Work::done_within(std::chrono::nanoseconds time) const {

@@ -22,46 +22,41 @@ Status DeviceSteps::follow(Stream stream) {
   return device().wait(stream, filled_);
 }
 
-Status DeviceSteps::copy(int step, void* target, const void* source, size_t bytes, Way way) {
-  const Stream stream = way == Way::outward  ? streams_.outward()
-                        : way == Way::inward ? streams_.inward()
-                                             : streams_.inner();
-  Status status = follow(stream);
-  if (status.ok()) status = device().copy(target, source, bytes, stream);
-  return status.ok() ? started(step, stream) : status;
+Status DeviceSteps::copy(const Step& step, const Operands& operands) {
+  enqueued_ = step.target.space == Space::staging       ? streams_.to_host()
+              : step.sources[0].space == Space::staging ? streams_.from_host()
+                                                        : streams_.inside();
+  const Status status = follow(enqueued_);
+  const size_t bytes = operands.count * size_of(plan_.spec.dtype);
+  return status.ok() ? device().copy(operands.target, operands.sources[0], bytes, enqueued_)
+                     : status;
 }
 
-Status DeviceSteps::reduce(int step, Dtype dtype, ReduceOp op, void* target,
-                           const std::vector<const void*>& sources, size_t count) {
-  Status status = follow(streams_.inner());
-  if (status.ok()) {
-    status = streams_.kernels()->reduce(dtype, op, target, sources.data(),
-                                        static_cast<int>(sources.size()), count, streams_.inner());
-  }
-  return status.ok() ? started(step, streams_.inner()) : status;
+Status DeviceSteps::reduce(const Step& step, const Operands& operands) {
+  enqueued_ = streams_.inside();
+  const Status status = follow(enqueued_);
+  return status.ok() ? enqueue_reduction(*streams_.kernels(), plan_, step, operands, enqueued_)
+                     : status;
 }
 
-Status DeviceSteps::scale(int step, Dtype dtype, Scale by, void* target, const void* source,
-                          size_t count) {
-  Status status = follow(streams_.inner());
-  if (status.ok()) {
-    status = streams_.kernels()->scale(dtype, by, target, source, count, streams_.inner());
-  }
-  return status.ok() ? started(step, streams_.inner()) : status;
+Status DeviceSteps::apply(Function, const Step& step, const Operands&) {
+  return Status(Code::invalid_argument,
+                hetcomm::describe(step) + ": expected staging, for the host carries it out");
 }
 
-// Remembers the step that was just put into the stream.
-Status DeviceSteps::started(int step, Stream stream) {
-  Status status;
+Status DeviceSteps::start(int index, const Operands& operands) {
+  const Step& step = plan_.steps[index];
+  Status status = step.kind->run(*this, step, operands);
+  if (!status.ok()) return status;
   Event event = nullptr;
   try {
     event = device().make_event();
-    status = device().record(event, stream);
+    status = device().record(event, enqueued_);
   } catch (const Error& error) {
     status = error.status();
   }
   if (status.ok()) {
-    started_.push_back({step, event});
+    started_.push_back({index, event});
   } else {
     lost_ = true;
     if (event != nullptr) device().destroy_event(event);

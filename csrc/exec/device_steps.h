@@ -2,26 +2,24 @@
 
 #include <vector>
 
+#include "exec/local_steps.h"
 #include "exec/streams.h"
 
 namespace hetcomm {
 
-// The steps of one run that its rank's device carries out by itself: copies between device memory
-// ("home") and pinned host memory ("staging"), and inside the device. They start at once, in order
-// on their stream, and are over when poll() says so. Owned by a run; used under the executor's
-// lock.
-class DeviceSteps {
+// The steps of one run that its rank's device carries out: copies between device memory and pinned
+// host memory (staging), and work inside the device. A step starts at once, in order on its stream,
+// and is over when poll() says so. Owned by a run; used under the executor's lock.
+class DeviceSteps final : public Processor {
  public:
   // `filled`: nothing starts before this event has passed; null if nothing needs to.
-  DeviceSteps(Streams& streams, Event filled) : streams_(streams), filled_(filled) {}
-  ~DeviceSteps();
+  DeviceSteps(const Plan& plan, Streams& streams, Event filled)
+      : plan_(plan), streams_(streams), filled_(filled) {}
+  ~DeviceSteps() override;
   DeviceSteps(const DeviceSteps&) = delete;
 
-  enum class Way { outward, inward, inner };  // home to staging, staging to home, home to home
-  Status copy(int step, void* target, const void* source, size_t bytes, Way way);
-  Status reduce(int step, Dtype dtype, ReduceOp op, void* target,
-                const std::vector<const void*>& sources, size_t count);
-  Status scale(int step, Dtype dtype, Scale by, void* target, const void* source, size_t count);
+  // Enqueues a step of the plan.
+  Status start(int index, const Operands& operands);
   // Has `stream` wait for `filled`, once.
   Status follow(Stream stream);
   // Of the step that was just started: it counts as over, since it is part of a graph, within which
@@ -39,9 +37,13 @@ class DeviceSteps {
     Event event;
   };
   Device& device() const { return *streams_.device(); }
-  Status started(int step, Stream stream);
+  Status copy(const Step& step, const Operands& operands) override;
+  Status reduce(const Step& step, const Operands& operands) override;
+  Status apply(Function function, const Step& step, const Operands& operands) override;
 
+  const Plan& plan_;
   Streams& streams_;
+  Stream enqueued_ = nullptr;  // where the step that starts was put
   Event filled_;
   std::vector<Stream> following_;
   std::vector<Started> started_;

@@ -167,7 +167,8 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
     queue.pending.push_back(run);
   }
   // To the progress thread.
-  const bool left = !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->keeps_caller();
+  const bool left =
+      !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->slow_to_start();
   if (queue.paths->streams()) run->begin_timeout();  // others may see it while it is launched
   if (run->recorded()) recorded_here = run.get();
   if (!left) progress_queue(queue, completed);
@@ -180,11 +181,11 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
   return completed;
 }
 
-Run::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& completed,
-                                  const Run* awaited) {
-  Run::Aftermath own;
+Completion::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& completed,
+                                         const Run* awaited) {
+  Completion::Aftermath own;
   for (auto& run : completed) {
-    Run::Aftermath left = run->announce();
+    Completion::Aftermath left = run->announce();
     if (left.empty()) continue;
     if (run.get() == awaited && left.listeners.empty()) {
       own = std::move(left);

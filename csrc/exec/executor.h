@@ -25,8 +25,8 @@ struct RunQueue {
   std::deque<std::shared_ptr<Run>> pending;   // collectives that wait for an island lane
   std::deque<std::shared_ptr<Run>> messages;  // sends and recvs that wait for earlier ones
   std::vector<std::shared_ptr<Run>> active;
-  std::vector<std::shared_ptr<Run>> unsettled;  // failed, kept for what the transport may still do
-  std::vector<bool> lane_busy;                  // by island lane
+  std::vector<std::shared_ptr<Run>> unreleased;  // failed: see Run::unreleased()
+  std::vector<bool> lane_busy;                   // by island lane
   bool launching = false;  // a thread calls a native library for a run; others leave them alone
   Status failure;          // the first cause; later runs fail with it at once
 
@@ -105,8 +105,8 @@ class Executor {
   // Tells all threads that wait for these runs; without any lock. Returns the aftermath of
   // `awaited`, the caller's own run, which the caller lets go of once it no longer moves things
   // forward.
-  Run::Aftermath announce(std::vector<std::shared_ptr<Run>>& completed,
-                          const Run* awaited = nullptr);
+  Completion::Aftermath announce(std::vector<std::shared_ptr<Run>>& completed,
+                                 const Run* awaited = nullptr);
   // Moves things forward until the run is done or `deadline` has passed; true if it is done.
   bool wait(Run& run, const Deadline& deadline);
   // Fails every run of the queue, now and later, with its first failure.
@@ -144,7 +144,7 @@ class Executor {
   void end_waiting();  // see that another thread goes on
   // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Takes the lock
   // and lets it go again.
-  Run::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
+  Completion::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
   void sleeping(bool asleep);
   // A thread of this name; throws Error(transport).
   std::thread start_thread(const char* name, void (Executor::*life)());

@@ -26,7 +26,7 @@ void Executor::activate(RunQueue& queue) {
     if (island && island->stream() && !queue.active.empty()) {
       const auto last = std::find_if(queue.active.rbegin(), queue.active.rend(),
                                      [](const auto& run) { return run->lane() >= 0; });
-      if (last != queue.active.rend() && !(*last)->begun()) return;
+      if (last != queue.active.rend() && !(*last)->enqueued()) return;
     }
     // Into the stream of the thread that records.
     Run& next = *queue.pending.front();
@@ -88,7 +88,7 @@ void Executor::give_up(RunQueue& queue, const Status& status, Completed& complet
     while (!queue.active.empty()) {
       std::shared_ptr<Run>& run = queue.active.back();
       completed.reserve(completed.size() + 1);
-      queue.unsettled.push_back(run);
+      queue.unreleased.push_back(run);
       run->fail(queue.failure);
       if (!run->finished()) run->finish();
       completed.push_back(std::move(run));
@@ -123,7 +123,7 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
       continue;
     }
     if (run.lane() >= 0) queue.lane_busy[run.lane()] = false;
-    if (run.unsettled()) queue.unsettled.push_back(queue.active[i]);
+    if (run.unreleased()) queue.unreleased.push_back(queue.active[i]);
     completed.push_back(std::move(queue.active[i]));
     queue.active.erase(queue.active.begin() + static_cast<std::ptrdiff_t>(i));
     --runs_;

@@ -1,83 +1,62 @@
 #include "exec/run.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
-#include "base/fnv.h"
-#include "device/reduce.h"
+#include "exec/local_steps.h"
 
 namespace hetcomm {
 namespace {
 
-IslandKind island_kind(StepKind kind) {
-  switch (kind) {
-    case StepKind::island_all_reduce:
-      return IslandKind::all_reduce;
-    case StepKind::island_reduce_scatter:
-      return IslandKind::reduce_scatter;
-    case StepKind::island_all_gather:
-      return IslandKind::all_gather;
-    default:
-      return IslandKind::all_to_all;
-  }
-}
-
-// When a neighbour gives an operation up or a link breaks, the reason follows over the control
-// connections; after this long it is reported without.
-constexpr auto kReasonBound = std::chrono::seconds(2);
+// When a neighbour gives an operation up or a link breaks, the cause follows over the control
+// connections; after this long the run fails without it.
+constexpr auto kCauseBound = std::chrono::seconds(2);
 
 // Bytes that take longer to copy into a socket than the progress thread takes to wake up.
-constexpr int64_t kLongToStart = 128 << 10;
+constexpr int64_t kSlowToStart = 128 << 10;
 
-// A failed operation waits this long for the transport to let go of its buffers.
-constexpr auto kSettleBound = std::chrono::milliseconds(500);
-
-// The same on every member, unlike an address.
-int64_t place(const Range& range) { return static_cast<int64_t>(range.space) << 56 | range.offset; }
+// A failed operation waits this long for its buffers to be released.
+constexpr auto kReleaseBound = std::chrono::milliseconds(500);
 
 }  // namespace
 
-uint64_t hash(const CallDescriptor& call) {
-  uint64_t value = kFnvBasis;
-  for (uint64_t word : {call.sequence, call.count, uint64_t{call.collective} << 32 | call.root,
-                        uint64_t{call.dtype} << 32 | call.op,
-                        std::bit_cast<uint64_t>(call.factor + 0.0), call.history}) {
-    value = (value ^ word) * 0x9e3779b97f4a7c15;
-    value ^= value >> 29;
-  }
-  return value;
+Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
+         std::chrono::nanoseconds timeout, std::shared_ptr<Device> device)
+    : plan_(std::move(plan)), operation_(operation), timeout_(timeout) {
+  memory_.spaces = {static_cast<std::byte*>(const_cast<void*>(buffers.input)),
+                    static_cast<std::byte*>(buffers.output)};
+  memory_.element = size_of(plan_->spec.dtype);
+  if (device) device_.emplace(std::move(device));
 }
 
-Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, CallDescriptor call, uint32_t user_tag,
-         std::chrono::nanoseconds timeout, std::shared_ptr<Device> device)
-    : plan_(std::move(plan)),
-      buffers_(buffers),
-      call_(call),
-      user_tag_(user_tag),
-      timeout_(timeout),
-      element_(size_of(plan_->spec.dtype)),
-      device_(std::move(device)) {}
+Run::~Run() {
+  if (device_ && !released()) device_->abandon_memory();
+}
+
+std::shared_ptr<const Trace> Run::begin_trace() {
+  trace_ = std::make_shared<Trace>(Trace{.plan = plan_});
+  return trace_;
+}
 
 void Run::start(Paths& paths, int lane) {
   paths_ = &paths;
   lane_ = lane;
   const Schedule& schedule = plan_->schedule;
   left_ = static_cast<int>(plan_->steps.size());
-  const size_t scratch = static_cast<size_t>(plan_->scratch_count) * element_;
   if (device_) {
-    device_steps_.emplace(*paths.streams(), filled_);
-  } else if (scratch > 0) {
-    scratch_.reset(new std::byte[scratch]);
+    device_->start(*plan_, *paths.streams());
+    memory_.spaces[2] = device_->scratch();
+    memory_.spaces[3] = device_->staging();
+    memory_.kind = device_->memory();
+  } else if (plan_->scratch_count > 0) {
+    scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_count) * memory_.element]);
+    memory_.spaces[2] = scratch_.get();
   }
-  unposted_ = schedule.messages;
-  if (unposted_ > 0) {
-    hash_ = hash(call_);
-    requests_ = std::make_unique<Request[]>(plan_->steps.size());
+  if (schedule.messages > 0) messages_.emplace(*plan_, memory_, paths, operation_);
+  if (!schedule.island_steps.empty()) {
+    island_.emplace(*plan_, memory_, paths, operation_, lane, recorded());
   }
-  if (left_ > 1 || schedule.island_steps.empty()) {  // one island step alone waits for nothing
+  if (left_ > 1 || !island_) {  // one island step alone waits for nothing
     waiting_ = schedule.waiting;
     ready_ = schedule.ready;
   }
@@ -86,7 +65,7 @@ void Run::start(Paths& paths, int lane) {
   if (left_ == 0) finish();
 }
 
-bool Run::keeps_caller() const {
+bool Run::slow_to_start() const {
   const Spec& spec = plan_->spec;
   if (device_ || spec.collective == Collective::recv) return false;
   int64_t count = spec.count;
@@ -94,34 +73,24 @@ bool Run::keeps_caller() const {
     const auto sent = spec.splits.begin() + int64_t{plan_->rank} * plan_->size;
     count = std::accumulate(sent, sent + plan_->size, int64_t{0});
   }
-  return count * static_cast<int64_t>(element_) >= kLongToStart;
+  return count * static_cast<int64_t>(memory_.element) >= kSlowToStart;
 }
 
-std::byte* Run::address(const Range& range) const {
-  std::byte* base = nullptr;
-  switch (range.space) {
-    case Space::input:
-      base = static_cast<std::byte*>(const_cast<void*>(buffers_.input));
-      break;
-    case Space::output:
-      base = static_cast<std::byte*>(buffers_.output);
-      break;
-    case Space::scratch:
-      base = device_ ? device_scratch_.data() : scratch_.get();
-      break;
-    case Space::staging:
-      base = staging_.data();
-      break;
-  }
-  return base + static_cast<size_t>(range.offset) * element_;
+bool Run::find_sender(const Paths& paths) {
+  if (!plan_for_) return true;
+  const int sender = paths.sender(Paths::message_body(operation_.user_tag, 0));
+  if (sender < 0) return false;
+  plan_ = plan_for_(sender);
+  plan_for_ = nullptr;
+  return true;
 }
 
 bool Run::progress() {
   if (finished_) return false;
   bool moved = false;
-  const bool going = status_.ok() && given_up_.ok();
-  if (going && !held_messages_.empty() && may_post(held_messages_[0])) {
-    for (int index : std::exchange(held_messages_, {})) post(index);
+  const bool going = status_.ok() && consequence_.ok();
+  if (going && !unfilled_.empty() && may_post(unfilled_[0])) {
+    for (int index : std::exchange(unfilled_, {})) post(index);
     moved = true;
   }
   while (going && !ready_.empty() && status_.ok()) {
@@ -130,67 +99,121 @@ bool Run::progress() {
     start_step(index);
     moved = true;
   }
-  if (going && unposted_ > 0 && is_message(plan_->spec.collective)) moved |= post_in_order();
-  if (going && status_.ok() && next_island_ < plan_->schedule.island_steps.size())
-    moved |= progress_island();
-  if (!in_flight_.empty()) moved |= poll_messages();
-  if (device_steps_ && !device_steps_->idle()) moved |= poll_device();
-  if (status_.ok() && !given_up_.ok() && Clock::now() - given_up_at_ > kReasonBound) {
-    fail(given_up_);
+  if (going && !posted() && is_message(plan_->spec.collective)) moved |= post_in_order();
+  if (going && status_.ok() && island_ && island_->next() >= 0) moved |= progress_island();
+  if (uses_network()) moved |= poll_messages();
+  if (device_ && !device_->steps().idle()) moved |= poll_device();
+  if (status_.ok() && !consequence_.ok() && Clock::now() - consequence_at_ > kCauseBound) {
+    fail(consequence_);
   }
-  network_ = !in_flight_.empty();
-  if (!status_.ok()) look_at_island();
-  if (status_.ok() ? left_ == 0 : settled() || Clock::now() - failed_at_ > kSettleBound) {
+  if (!status_.ok() && island_) island_->poll_release();
+  if (status_.ok() ? left_ == 0 : released() || Clock::now() - failed_at_ > kReleaseBound) {
     finish();
   }
   return moved || finished_;
 }
 
 void Run::start_step(int index) {
-  const Step& step = plan_->steps[index];
-  switch (step.kind) {
-    case StepKind::send:
-    case StepKind::recv:
+  switch (plan_->steps[index].kind->performer) {
+    case Performer::link:  // a user's message is posted by post_in_order()
       if (is_message(plan_->spec.collective)) return;
-      may_post(index) ? post(index) : held_messages_.push_back(index);
-      return;  // parts of a message are told apart by their order only: post_in_order()
-    case StepKind::copy:
-      if (trace_) [[unlikely]]
-        trace_->begin(index);
-      return start_copy(index);
-    case StepKind::reduce:
-      if (trace_) [[unlikely]]
-        trace_->begin(index);
-      return start_reduce(index);
-    default:
-      return;  // an island step: progress_island() finds it by its count of zero
+      return may_post(index) ? post(index) : unfilled_.push_back(index);
+    case Performer::rank:
+      return start_own(index);
+    case Performer::island:
+      return;  // progress_island() finds it by its count of zero
   }
 }
 
-Scale Run::scale() const { return rounded(plan_->spec.dtype, scale_of(plan_->spec, plan_->size)); }
-
-void Run::start_reduce(int index) {
+void Run::start_own(int index) {
   const Step& step = plan_->steps[index];
-  std::vector<const void*> sources;
-  for (const Range& source : step.sources) sources.push_back(address(source));
-  const auto count = static_cast<size_t>(step.target.count);
-  if (device_ && step.target.space != Space::staging) {
-    const Status status =
-        step.scaled ? device_steps_->scale(index, plan_->spec.dtype, scale(), address(step.target),
-                                           sources[0], count)
-                    : device_steps_->reduce(index, plan_->spec.dtype, combining(plan_->spec.op),
-                                            address(step.target), sources, count);
-    if (!status.ok()) fail(at_step(index, status));
-    return;
+  if (trace_) [[unlikely]]
+    trace_->begin(index);
+  if (step.target.count == 0) return complete(index);
+  if (!device_ || in_staging(step)) {
+    HostSteps host(*plan_);
+    const Status status = step.kind->run(host, step, memory_.operands(step));
+    return status.ok() ? complete(index) : fail(at_step(index, status));
   }
-  if (step.scaled) {
-    scaled_sum(plan_->spec.dtype, scale(), address(step.target), sources.data(),
-               static_cast<int>(sources.size()), count);
-  } else {
-    reduce(plan_->spec.dtype, combining(plan_->spec.op), address(step.target), sources.data(),
-           static_cast<int>(sources.size()), count);
-  }
+  const Status status = device_->steps().start(index, memory_.operands(step));
+  if (!status.ok()) return fail(at_step(index, status));
+  if (!recorded()) return;
+  device_->end_at(device_->steps().leave_to_graph());
   complete(index);
+}
+
+bool Run::may_post(int index) {
+  if (!device_ || plan_->steps[index].message().space == Space::staging) return true;
+  Status status;
+  const bool filled = device_->filled(status);
+  if (!status.ok()) fail(at_step(index, status));
+  return filled;
+}
+
+void Run::post(int index) {
+  const Status status = messages_->post(index);
+  if (!status.ok()) return fail_message(index, status);
+  if (trace_) [[unlikely]]
+    trace_->begin(index);
+}
+
+// Parts of a user's message match by their order alone.
+bool Run::post_in_order() {
+  const std::vector<Step>& steps = plan_->steps;
+  bool moved = false;
+  for (; next_message_ < steps.size() && status_.ok(); ++next_message_) {
+    if (!steps[next_message_].is_message()) continue;
+    if (waiting_[next_message_] != 0 || !may_post(static_cast<int>(next_message_))) break;
+    post(static_cast<int>(next_message_));
+    moved = true;
+  }
+  return moved;
+}
+
+bool Run::progress_island() {
+  const int index = island_->next();
+  if (!island_->active()) {
+    if (!waiting_.empty() && waiting_[index] != 0) return false;
+    if (device_) {
+      const Status status = device_->steps().follow(island_->stream());
+      if (!status.ok()) {
+        fail(at_step(index, status));
+        return true;
+      }
+    }
+    if (trace_) [[unlikely]]
+      trace_->begin(index);
+    island_->start();
+    if (recorded()) device_->end_at(island_->event());
+  }
+  Status status;
+  const Island::Progress progress = island_->progress(status);
+  crowded_ = progress == Island::Progress::crowded;
+  if (progress != Island::Progress::done) return progress == Island::Progress::advanced;
+  if (status.code() == Code::aborted) {
+    await_cause(status);
+  } else if (status.ok()) {
+    complete(index);
+  } else {
+    fail(status);
+  }
+  return true;
+}
+
+bool Run::poll_messages() {
+  return messages_->poll([this](int index, const Status& status) {
+    if (!status_.ok() || !consequence_.ok()) return;
+    status.ok() ? complete(index) : fail_message(index, status);
+  });
+}
+
+bool Run::poll_device() {
+  std::vector<int> over;
+  Status status;
+  const bool moved = device_->steps().poll(over, status);
+  for (int index : over) complete(index);
+  if (!status.ok()) fail(at_step(-1, status));
+  return moved;
 }
 
 void Run::complete(int index) {
@@ -202,78 +225,77 @@ void Run::complete(int index) {
   }
 }
 
-bool Run::progress_island() {
-  Island& island = *paths_->island();
-  if (active_island_ < 0) {
-    const int index = plan_->schedule.island_steps[next_island_];
-    if (!waiting_.empty() && waiting_[index] != 0) return false;
-    const Step& step = plan_->steps[index];
-    island_call_.kind = island_kind(step.kind);
-    island_call_.dtype = plan_->spec.dtype;
-    island_call_.op = step.scaled ? plan_->spec.op : combining(plan_->spec.op);
-    island_call_.factor = plan_->spec.factor;
-    island_call_.descriptor = call_;
-    island_call_.descriptor.step = next_island_;  // indices of steps differ between ranks
-    island_call_.pieces.clear();
-    for (const Piece& piece : step.pieces) {
-      const bool sends = piece.from < 0 || piece.from == plan_->rank;
-      const bool receives = piece.to < 0 || piece.to == plan_->rank;
-      auto member = [this](int rank) {
-        auto found = std::find(plan_->members.begin(), plan_->members.end(), rank);
-        return found == plan_->members.end() ? -1
-                                             : static_cast<int>(found - plan_->members.begin());
-      };
-      island_call_.pieces.push_back({member(piece.from), member(piece.to),
-                                     sends ? address(piece.source) : nullptr,
-                                     receives ? address(piece.target) : nullptr, piece.source.count,
-                                     place(piece.source), place(piece.target)});
-    }
-    if (device_) {
-      const Status status = device_steps_->follow(island.stream());
-      if (!status.ok()) {
-        fail(at_step(index, status));
-        return true;
-      }
-    }
-    active_island_ = index;
-    in_island_ = true;
-    island_call_.recorded = recorded_;
-    if (trace_) [[unlikely]]
-      trace_->begin(index);
-    launch(island);
-    if (recorded_) recording_ = island.event(lane_);
-  }
-  Status status;
-  Island::Progress progress = island.progress(lane_, status);
-  crowded_ = progress == Island::Progress::crowded;
-  if (progress != Island::Progress::done) return progress == Island::Progress::advanced;
-  if (status.code() == Code::aborted) {
-    give_up(status);
-    return true;
-  }
-  int index = active_island_;
-  active_island_ = -1;
-  ++next_island_;
-  in_island_ = !status.ok();
-  if (status.ok()) {
-    complete(index);
-  } else {
-    fail(status);
-  }
-  return true;
+// A link that ends is a consequence: its peer died or left, or another operation has failed.
+void Run::fail_message(int index, const Status& status) {
+  const bool cause = status.code() == Code::invalid_argument || status.code() == Code::vendor;
+  cause ? fail(at_step(index, status)) : await_cause(at_step(index, status));
 }
 
-// An engine with a stream may wait in its library.
-void Run::launch(Island& island) {
-  if (island.stream() == nullptr) return island.start(lane_, island_call_);
-  launching_ = true;
-  try {
-    paths_->launch()([&] { island.start(lane_, island_call_); });
-  } catch (...) {
-    launching_ = false;
-    throw;
+void Run::await_cause(const Status& status) {
+  if (!consequence_.ok()) return;
+  consequence_ = status;
+  consequence_at_ = Clock::now();
+}
+
+void Run::fail(const Status& status) {
+  if (finished_ || !status_.ok()) return;
+  status_ = status;
+  failed_at_ = Clock::now();
+  if (!started()) return finish();
+  if (island_) island_->abandon();
+  if (messages_) messages_->cancel();
+  if (island_) island_->poll_release();
+  if (released()) finish();
+}
+
+void Run::finish() {
+  finished_ = true;
+  if (trace_) [[unlikely]]
+    trace_->end();
+  if (released()) completion_.release();
+}
+
+bool Run::released() const {
+  return (!messages_ || messages_->idle()) && (!island_ || !island_->holds_buffers()) &&
+         (!device_ || device_->released());
+}
+
+void Run::poll_release() {
+  if (messages_) poll_messages();
+  if (device_ && started()) poll_device();
+  if (island_) island_->poll_release();
+  if (released()) completion_.release();
+}
+
+bool Run::uses_device() const {
+  return device_ && started() && (device_->busy() || (island_ && island_->active()));
+}
+
+// A run that is one call of an engine with a stream needs nothing of the host to be over.
+Event Run::end_event() const {
+  return island_ && plan_->steps.size() == 1 ? island_->event() : nullptr;
+}
+
+Status Run::order(Stream stream) {
+  if (Event end = device_->end_in_graph()) return device_->order(stream, end);
+  if (finished_) return Status();
+  if (device_->capturing(stream)) {
+    return Status(Code::invalid_argument,
+                  describe() +
+                      ": expected an operation that is over before a graph is recorded that "
+                      "waits for it; this one is under way; wait for it first");
   }
-  launching_ = false;
+  if (Event end = end_event()) return device_->order(stream, end);
+  return device_->order(stream);
+}
+
+Completion::Aftermath Run::announce() {
+  Completion::Aftermath left = completion_.announce();
+  if (device_) {
+    device_->signal();
+    if (completion_.released()) device_->release_memory();
+  }
+  return left;
 }
 
 Status Run::at_step(int index, const Status& status) const {
@@ -285,112 +307,22 @@ Status Run::at_step(int index, const Status& status) const {
   return Status(details);
 }
 
-void Run::give_up(const Status& status) {
-  if (!given_up_.ok()) return;
-  given_up_ = status;
-  given_up_at_ = Clock::now();
-}
-
-void Run::fail(const Status& status) {
-  if (finished_ || !status_.ok()) return;
-  status_ = status;
-  failed_at_ = Clock::now();
-  if (!started()) return finish();
-  if (active_island_ >= 0) {
-    paths_->island()->abandon(lane_);
-    active_island_ = -1;
-  }
-  for (int index : in_flight_) {
-    if (requests_[index].done) continue;
-    const Step& step = plan_->steps[index];
-    Status ignored;
-    if (step.kind == StepKind::recv) {
-      paths_->transport(step.peer)->cancel(requests_[index]);
-    } else if (Link* link = paths_->link(step.peer, ignored)) {
-      link->close(false);  // the only way to make the transport let go of the memory
-    }
-  }
-  look_at_island();
-  if (settled()) finish();
-}
-
-void Run::finish() {
-  finished_ = true;
-  if (trace_) [[unlikely]]
-    trace_->end();
-  let_go_ = settled();
-}
-
-void Run::settle() {
-  poll_messages();
-  if (device_steps_) poll_device();
-  look_at_island();
-  let_go_ = settled();
-}
-
-void Run::look_at_island() {
-  if (in_island_) in_island_ = !paths_->island()->released();
-}
-
-std::string Run::describe() const {
-  std::string text = hetcomm::describe(plan_->spec);
-  if (is_message(plan_->spec.collective)) {
-    return text + " with rank " + std::to_string(plan_->spec.root) + " tag " +
-           std::to_string(user_tag_);
-  }
-  return text + " #" + std::to_string(call_.sequence);
-}
-
 std::string Run::where() const {
   if (plan_for_) return "waiting for a message from any rank";
   if (!started()) return "waiting for an earlier operation of this communicator";
   auto text = [this](int index) {
     const Step& step = plan_->steps[index];
-    std::string words = "step " + std::to_string(index) + ": " + name(step.kind);
-    if (step.peer >= 0) words += (step.kind == StepKind::send ? " to" : " from");
-    if (step.peer >= 0) words += " rank " + std::to_string(step.peer);
-    return words;
+    return "step " + std::to_string(index) + ": " + step.kind->name +
+           (step.is_message() ? to_peer(step) : "");
   };
   std::string words;
-  if (active_island_ >= 0) words = text(active_island_) + " with the ranks of its island";
-  for (size_t i = 0; i < in_flight_.size() && i < 3; ++i) {
-    words += (words.empty() ? "" : "; ") + text(in_flight_[i]);
+  if (island_ && island_->active()) {
+    words = text(island_->next()) + " with the ranks of its island";
+  }
+  for (size_t i = 0; messages_ && i < messages_->in_flight().size() && i < 3; ++i) {
+    words += (words.empty() ? "" : "; ") + text(messages_->in_flight()[i]);
   }
   return "waiting at " + (words.empty() ? "nothing" : words);
-}
-
-Run::Aftermath Run::announce() {
-  Aftermath left;
-  done_.store(true);
-  if (over_) over_->set();
-  if (!watched_.load() && !device_) return left;
-  std::lock_guard lock(listener_mutex_);
-  left.listeners.swap(listeners_);
-  if (let_go_) {
-    left.held.swap(held_);
-    device_scratch_ = DeviceBlock();
-    staging_ = DeviceBlock();
-  }
-  return left;
-}
-
-void Run::hold(std::shared_ptr<void> memory) {
-  watched_.store(true);
-  if (done() && let_go_) return;
-  std::lock_guard lock(listener_mutex_);
-  if (!done() || !let_go_) held_.push_back(std::move(memory));
-}
-
-void Run::when_done(std::function<void(const Status&)> listener) {
-  watched_.store(true);
-  {
-    std::lock_guard lock(listener_mutex_);
-    if (!done()) {
-      listeners_.push_back(std::move(listener));
-      return;
-    }
-  }
-  listener(status_);
 }
 
 }  // namespace hetcomm

@@ -13,12 +13,12 @@ const DeviceKernels* kernels_of(Device& device) {
 Streams::Streams(std::shared_ptr<Device> device)
     : device_(std::move(device)),
       kernels_(kernels_of(*device_)),
-      outward_(device_->make_stream()),
-      inward_(device_->make_stream()),
-      inner_(device_->make_stream()) {}
+      to_host_(device_->make_stream()),
+      from_host_(device_->make_stream()),
+      inside_(device_->make_stream()) {}
 
 Streams::~Streams() {
-  for (Stream stream : {outward_, inward_, inner_}) device_->destroy(stream);
+  for (Stream stream : {to_host_, from_host_, inside_}) device_->destroy(stream);
 }
 
 }  // namespace hetcomm

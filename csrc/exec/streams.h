@@ -17,14 +17,14 @@ class Streams {
 
   const std::shared_ptr<Device>& device() const { return device_; }
   const DeviceKernels* kernels() const { return kernels_; }  // null where the device has none
-  Stream outward() const { return outward_; }
-  Stream inward() const { return inward_; }
-  Stream inner() const { return inner_; }
+  Stream to_host() const { return to_host_; }
+  Stream from_host() const { return from_host_; }
+  Stream inside() const { return inside_; }
 
  private:
   std::shared_ptr<Device> device_;
   const DeviceKernels* kernels_;
-  Stream outward_, inward_, inner_;
+  Stream to_host_, from_host_, inside_;
 };
 
 }  // namespace hetcomm

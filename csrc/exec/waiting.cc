@@ -47,10 +47,10 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
   begin_waiting();
   uint32_t idle = 0, busy = 0;
   Completed completed;
-  Run::Aftermath own;
+  Completion::Aftermath own;
   const auto tell = [&] {
     if (completed.empty()) return;
-    Run::Aftermath left = announce(completed, &run);
+    Completion::Aftermath left = announce(completed, &run);
     if (!left.empty()) own = std::move(left);
   };
   while (!run.done()) {
@@ -81,7 +81,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       make_way();
     } else {
       if (deadline.passed()) break;
-      Run::Aftermath left =
+      Completion::Aftermath left =
           sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run);
       if (!left.empty()) own = std::move(left);
       if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
@@ -130,7 +130,7 @@ void Executor::sleeping(bool asleep) {
   }
 }
 
-Run::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
+Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run* awaited) {
   Completed completed;
   {
     std::unique_lock lock(mutex_, std::try_to_lock);

@@ -41,11 +41,10 @@ struct IslandPiece {
   int64_t target_place = -1;
 };
 
-enum class IslandKind : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all };
-
-// One collective inside an island, see StepKind for what each kind does with its pieces.
+// One collective inside an island.
 struct IslandCall {
-  IslandKind kind = IslandKind::all_reduce;
+  bool reduces = false;  // sums every member's source, else takes the source on `from`
+  bool to_all = false;   // into every member's target, else into the target on `to`
   Dtype dtype = Dtype::float32;
   ReduceOp op = ReduceOp::sum;  // average: over the members
   double factor = 1;            // of premul_sum, which only native libraries have

@@ -5,6 +5,7 @@
 
 #include "plan/lowering.h"
 #include "plan/schedule.h"
+#include "plan/steps.h"
 
 namespace hetcomm {
 namespace {
@@ -55,25 +56,21 @@ void AccessMap::write(const Range& range, int step, std::vector<int>& waits_for)
 }
 
 std::vector<Range> reads(const Step& step, int rank) {
-  if (!is_island(step.kind)) return step.sources;
+  if (!step.in_island()) return step.sources;
   std::vector<Range> ranges;
   for (const Piece& piece : step.pieces) {
-    const bool everyone =
-        step.kind == StepKind::island_all_reduce || step.kind == StepKind::island_reduce_scatter;
-    if (everyone || piece.from == rank) ranges.push_back(piece.source);
+    if (step.kind->reduces || piece.from == rank) ranges.push_back(piece.source);
   }
   return ranges;
 }
 
 std::vector<Range> writes(const Step& step, int rank) {
-  if (step.kind == StepKind::send) return {};
-  if (!is_island(step.kind)) return {step.target};
+  if (step.kind->sends) return {};
+  if (!step.in_island()) return {step.target};
   std::vector<Range> ranges;
   for (const Piece& piece : step.pieces) {
-    const bool everyone =
-        step.kind == StepKind::island_all_reduce || step.kind == StepKind::island_all_gather;
     const bool stays = piece.from == rank && piece.source == piece.target;
-    if ((everyone || piece.to == rank) && !stays) ranges.push_back(piece.target);
+    if ((step.kind->to_all || piece.to == rank) && !stays) ranges.push_back(piece.target);
   }
   return ranges;
 }
@@ -98,28 +95,26 @@ Range PlanBuilder::placed(Range range) const {
 }
 
 void PlanBuilder::island_all_reduce(int island, const std::vector<Piece>& pieces) {
-  island_step(StepKind::island_all_reduce, island, pieces);
+  island_step(steps::island_all_reduce, island, pieces);
 }
 void PlanBuilder::island_reduce_scatter(int island, const std::vector<Piece>& pieces) {
-  island_step(StepKind::island_reduce_scatter, island, pieces);
+  island_step(steps::island_reduce_scatter, island, pieces);
 }
 void PlanBuilder::island_all_gather(int island, const std::vector<Piece>& pieces) {
-  island_step(StepKind::island_all_gather, island, pieces);
+  island_step(steps::island_all_gather, island, pieces);
 }
 void PlanBuilder::island_all_to_all(int island, const std::vector<Piece>& pieces) {
-  island_step(StepKind::island_all_to_all, island, pieces);
+  island_step(steps::island_all_to_all, island, pieces);
 }
 
-void PlanBuilder::island_step(StepKind kind, int island, const std::vector<Piece>& pieces) {
+void PlanBuilder::island_step(const StepKind& kind, int island, const std::vector<Piece>& pieces) {
   if (!recorded_island(island)) return;
   const std::vector<int>& members = topology_.island(island);
   if (members.size() == 1) {
     for (const Piece& piece : pieces) copy(members[0], piece.source, piece.target);
     return;
   }
-  const bool reduces =
-      kind == StepKind::island_all_reduce || kind == StepKind::island_reduce_scatter;
-  Step step{.kind = kind, .scaled = reduces && island_scales_};
+  Step step{.kind = &kind, .scaled = kind.reduces && island_scales_};
   for (Piece piece : pieces) {
     require_equal_counts(piece.source, piece.target);
     if (piece.source.count == 0) continue;
@@ -157,18 +152,18 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
 void PlanBuilder::message(int from, const Range& source, int to, const Range& target) {
   if (recorded(from)) {
     const int tag = state(from).sent[to]++;
-    record(from, {.kind = StepKind::send, .peer = to, .tag = tag, .sources = {placed(source)}});
+    record(from, {.kind = &steps::send, .peer = to, .tag = tag, .sources = {placed(source)}});
   }
   if (recorded(to)) {
     const int tag = state(to).received[from]++;
-    record(to, {.kind = StepKind::recv, .peer = from, .tag = tag, .target = placed(target)});
+    record(to, {.kind = &steps::recv, .peer = from, .tag = tag, .target = placed(target)});
   }
 }
 
 void PlanBuilder::copy(int rank, const Range& source, const Range& target) {
   require_equal_counts(source, target);
   if (!recorded(rank) || source.count == 0 || placed(source) == placed(target)) return;
-  record(rank, {.kind = StepKind::copy, .sources = {placed(source)}, .target = placed(target)});
+  record(rank, {.kind = &steps::copy, .sources = {placed(source)}, .target = placed(target)});
 }
 
 void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Range& target) {
@@ -176,7 +171,7 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
   if (!recorded(rank) || target.count == 0) return;
   for (const Range& source : sources) require_equal_counts(source, target);
   const auto reduce_part = [&](int64_t offset, int64_t count) {
-    Step step{.kind = StepKind::reduce, .target = part(placed(target), offset, count)};
+    Step step{.kind = &steps::reduce, .target = part(placed(target), offset, count)};
     for (const Range& source : sources) {
       step.sources.push_back(part(placed(source), offset, count));
     }
@@ -245,7 +240,7 @@ Plan PlanBuilder::take(int rank, std::string algorithm) {
   plan.size = topology_.size();
   plan.algorithm = std::move(algorithm);
   plan.members = topology_.island(topology_.island_of(rank));
-  plan.schedule = schedule_of(plan.steps);
+  plan.schedule = schedule_of(plan.steps, plan.members);
   return plan;
 }
 

@@ -82,7 +82,7 @@ class PlanBuilder {
   void place_scale();
   void scale(int rank, const Range& source, const Range& target);
   void scale_outputs(int rank);
-  void island_step(StepKind kind, int island, const std::vector<Piece>& pieces);
+  void island_step(const StepKind& kind, int island, const std::vector<Piece>& pieces);
   void message(int from, const Range& source, int to, const Range& target);
   void record(int rank, Step step);
   void add(RankState& state, int rank, Step step);

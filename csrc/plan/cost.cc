@@ -31,11 +31,11 @@ int64_t ccl_elements(const Step& step, int rank, int64_t members) {
   int64_t shared = 0, out = 0, in = 0;
   for (const Piece& piece : step.pieces) {
     const int64_t count = piece.source.count;
-    if (step.kind == StepKind::island_all_to_all) {
+    if (!step.kind->reduces && !step.kind->to_all) {
       if (piece.from != piece.to && piece.from == rank) out += count;
       if (piece.from != piece.to && piece.to == rank) in += count;
     } else {
-      shared += step.kind == StepKind::island_all_reduce ? 2 * count : count;
+      shared += step.kind->reduces && step.kind->to_all ? 2 * count : count;
     }
   }
   return shared / members * (members - 1) + std::max(out, in);
@@ -111,7 +111,7 @@ class Replay {
     } else if (const int partner = graph_.partner(step); partner >= 0) {
       posted_[step] = true;
       if (!posted_[partner]) return;
-      const bool sends = graph_.step(step).kind == StepKind::send;
+      const bool sends = graph_.step(step).kind->sends;
       run_message(sends ? step : partner, sends ? partner : step);
     } else {
       run_local(step);

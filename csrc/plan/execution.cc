@@ -129,6 +129,9 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
         report(step, "adds " + hetcomm::describe(where) +
                          ": expected all contributions scaled or none; got " + describe(left) +
                          " and " + describe(right));
+      } else if (terms_.encoded(a.term) || terms_.encoded(b.term)) {
+        report(step, "adds " + hetcomm::describe(where) + ": expected plain elements; got " +
+                         describe(left) + " and " + describe(right));
       } else if (term == Terms::none) {
         report(step, "adds " + hetcomm::describe(where) + ": counts rank " +
                          terms_.shared(a.term, b.term) + " twice; expected none of " +
@@ -160,6 +163,18 @@ void Execution::scale(int step, const Range& range, Value& value, Terms::Kind ki
   }
 }
 
+// What a step of this kind makes of the value.
+void Execution::apply(int step, Value& value) {
+  for (Run& run : value) {
+    if (run.term == Terms::none) continue;
+    const int term = graph_.step(step).kind->effect(terms_, run.term);
+    if (term == Terms::none) {
+      return report(step, "cannot be applied to " + describe(run));
+    }
+    run.term = term;
+  }
+}
+
 std::vector<std::string> Execution::run(size_t most) {
   most_errors_ = most;
   for (int step = graph_.steps() - 1; step >= 0; --step) {
@@ -183,7 +198,7 @@ void Execution::start(int step) {
     for (int each : steps) complete(each);
   } else if (const int partner = graph_.partner(step); partner >= 0) {
     if (waits_[partner] != 0) return;
-    const bool sends = graph_.step(step).kind == StepKind::send;
+    const bool sends = graph_.step(step).kind->sends;
     const int send = sends ? step : partner, recv = sends ? partner : step;
     Value value;
     load(send, 0, graph_.step(send).sources.at(0), value);
@@ -216,8 +231,9 @@ void Execution::perform_local(int step) {
     if (same_place(source, at.target)) target_part = part;
   }
   if (at.scaled) scale(step, at.sources.at(0), sum, Terms::Kind::pair);
-  const bool nothing = at.kind == StepKind::copy && same_place(at.sources.at(0), at.target);
-  if (!nothing) store(step, target_part, at.target, sum);
+  if (at.kind->effect) apply(step, sum);
+  const bool moves = !at.kind->reduces && !at.kind->effect;
+  if (!moves || !same_place(at.sources.at(0), at.target)) store(step, target_part, at.target, sum);
 }
 
 void Execution::perform_island(const StepGraph::Meeting& meeting) {
@@ -229,7 +245,7 @@ void Execution::perform_island(const StepGraph::Meeting& meeting) {
 
 void Execution::perform_piece(const StepGraph::Meeting& meeting, int part, const Piece& piece) {
   const int any = meeting.steps[0];
-  const StepKind kind = graph_.step(any).kind;
+  const StepKind& kind = *graph_.step(any).kind;
   const auto step_of = [&](int rank) {
     if (rank >= 0 && rank < topology_.size() && topology_.island_of(rank) == meeting.island) {
       return meeting.steps[topology_.index_in_island(rank)];
@@ -238,19 +254,18 @@ void Execution::perform_piece(const StepGraph::Meeting& meeting, int part, const
                     std::to_string(meeting.island) + "; got rank " + std::to_string(rank));
     return -1;
   };
-  const bool sums = kind == StepKind::island_all_reduce || kind == StepKind::island_reduce_scatter;
-  const bool to_all = kind == StepKind::island_all_reduce || kind == StepKind::island_all_gather;
-  const int from = sums ? any : step_of(piece.from), to = to_all ? any : step_of(piece.to);
+  const int from = kind.reduces ? any : step_of(piece.from);
+  const int to = kind.to_all ? any : step_of(piece.to);
   if (from < 0 || to < 0) return;
   Value value, more;
   load(from, part, piece.source, value);
-  for (size_t i = 1; sums && i < meeting.steps.size(); ++i) {
+  for (size_t i = 1; kind.reduces && i < meeting.steps.size(); ++i) {
     load(meeting.steps[i], part, piece.source, more);
     add(meeting.steps[i], piece.source, value, more, Terms::Kind::island);
   }
   if (graph_.step(any).scaled) scale(any, piece.source, value, Terms::Kind::island);
-  for (int step : to_all ? meeting.steps : std::vector<int>{to}) {
-    const bool nothing = !sums && step == from && same_place(piece.source, piece.target);
+  for (int step : kind.to_all ? meeting.steps : std::vector<int>{to}) {
+    const bool nothing = !kind.reduces && step == from && same_place(piece.source, piece.target);
     if (!nothing) store(step, part, piece.target, value);
   }
 }
@@ -288,7 +303,8 @@ std::string Execution::describe(const Run& run) const {
                                std::to_string(run.index + (run.end - run.begin)) + ") of ";
   return elements +
          (run.term == Contributions::every ? "all ranks" : "ranks " + terms_.ranks(run.term)) +
-         (run.term >= 0 && terms_.scaled(run.term) ? ", scaled" : "");
+         (run.term >= 0 && terms_.scaled(run.term) ? ", scaled" : "") +
+         (run.term >= 0 && terms_.encoded(run.term) ? ", encoded" : "");
 }
 
 std::string Execution::describe(const Access& access) const {

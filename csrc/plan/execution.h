@@ -42,6 +42,7 @@ class Execution {
   void store(int step, int part, const Range& range, const Value& value);
   void add(int step, const Range& range, Value& sum, const Value& more, Terms::Kind kind);
   void scale(int step, const Range& range, Value& value, Terms::Kind kind);
+  void apply(int step, Value& value);
   void start(int step);
   void complete(int step);
   void perform_local(int step);

@@ -76,15 +76,16 @@ Likeness likeness_of(const Topology& topology, int64_t n, const Step& step) {
     if (piece.to >= 0) in[topology.index_in_island(piece.to)] += piece.source.count;
   }
   Likeness like{Collective::all_reduce, Collective::all_reduce, total};
-  if (step.kind == StepKind::island_all_reduce || total == 0 || n < 2) return like;
-  if (step.kind == StepKind::island_all_to_all) {
+  const bool reduces = step.kind->reduces, to_all = step.kind->to_all;
+  if ((reduces && to_all) || total == 0 || n < 2) return like;
+  if (!reduces && !to_all) {
     const int64_t largest = std::max(most(out), most(in));
     const bool gathers = most(in) >= most(out);
     like = {Collective::all_to_all, gathers ? Collective::gather : Collective::scatter, largest};
     like.part = n * largest - total;
     like.whole = (n - 1) * largest;
   } else {
-    const bool gathers = step.kind == StepKind::island_all_gather;
+    const bool gathers = to_all;
     like.even = gathers ? Collective::all_gather : Collective::reduce_scatter;
     like.single = gathers ? Collective::broadcast : Collective::reduce;
     like.part = n * most(gathers ? out : in) - total;

@@ -5,6 +5,7 @@
 
 #include "plan/builder.h"
 #include "plan/residence.h"
+#include "plan/steps.h"
 
 namespace hetcomm {
 namespace {
@@ -92,6 +93,20 @@ bool on_device(const RankInfo& info, const Step& step, size_t element, Residence
                      [&](const Range& source) { return residence.at_home(source); });
 }
 
+bool in_staging(const Topology& topology, int rank, const Step& step, size_t element,
+                Residence& residence) {
+  if (step.in_island()) return false;
+  if (step.is_message()) return topology.staged(rank, step.peer);
+  switch (step.kind->memory) {
+    case StepKind::Memory::either:
+      return !on_device(topology.rank(rank), step, element, residence);
+    case StepKind::Memory::staging:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::vector<Step>& steps,
@@ -99,27 +114,20 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
   const auto element = static_cast<int64_t>(size_of(spec.dtype));
   int64_t largest = 0;
   for (const Step& step : steps) {
-    const bool message = is_message(step.kind);
-    if (!message || !topology.staged(rank, step.peer)) continue;
-    largest =
-        std::max(largest, step.kind == StepKind::send ? step.sources[0].count : step.target.count);
+    if (!step.is_message() || !topology.staged(rank, step.peer)) continue;
+    largest = std::max(largest, step.message().count);
   }
   Residence residence(std::max(kStagingBytes / element, kStagedParts * largest),
                       kCacheLine / element, [&emit](const Range& source, const Range& target) {
-                        emit({.kind = StepKind::copy, .sources = {source}, .target = target});
+                        emit({.kind = &steps::copy, .sources = {source}, .target = target});
                       });
   const int64_t outputs = output_count(spec, rank, topology.size());
   const std::vector<std::vector<Range>> last = last_uses(steps, rank, outputs);
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];
-    const bool message = is_message(step.kind);
-    const bool in_staging = message ? topology.staged(rank, step.peer)
-                                    : step.kind == StepKind::reduce &&
-                                          !on_device(topology.rank(rank), step,
-                                                     static_cast<size_t>(element), residence);
-    if (in_staging) {
+    if (in_staging(topology, rank, step, static_cast<size_t>(element), residence)) {
       for (Range& source : step.sources) source = residence.fetch(source);
-      if (step.kind != StepKind::send) step.target = residence.place(step.target);
+      if (!step.kind->sends) step.target = residence.place(step.target);
     } else {
       for (const Range& range : reads(step, rank)) residence.read_home(range);
       for (const Range& range : writes(step, rank)) residence.write_home(range);

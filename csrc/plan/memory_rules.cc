@@ -20,22 +20,26 @@ std::string expected(const Topology& topology, int rank, const Step& step) {
   if (!topology.native(rank)) {
     return in_staging == 0 ? "" : "expected no staging on a rank with host memory";
   }
-  switch (step.kind) {
-    case StepKind::send:
-    case StepKind::recv:
-      if (topology.staged(rank, step.peer)) {
-        return in_staging == all ? "" : "expected staging, for its link cannot reach the device";
-      }
-      return in_staging == 0 ? "" : "expected no staging, for its link reaches the device";
-    case StepKind::copy:
-      return in_staging < all ? "" : "expected a copy from or to home";
-    case StepKind::reduce:
-      if (in_staging == all) return "";
-      if (in_staging > 0) return "expected all of them at home or all in staging";
-      return topology.rank(rank).kernels ? "" : "expected staging, for its device has no kernels";
-    default:
-      return in_staging == 0 ? "" : "expected the device's own memory in island steps";
+  if (step.in_island()) {
+    return in_staging == 0 ? "" : "expected the device's own memory in island steps";
   }
+  if (step.is_message()) {
+    if (topology.staged(rank, step.peer)) {
+      return in_staging == all ? "" : "expected staging, for its link cannot reach the device";
+    }
+    return in_staging == 0 ? "" : "expected no staging, for its link reaches the device";
+  }
+  switch (step.kind->memory) {
+    case StepKind::Memory::between:
+      return in_staging < all ? "" : "expected a copy from or to home";
+    case StepKind::Memory::staging:
+      return in_staging == all ? "" : "expected staging, for the host carries it out";
+    case StepKind::Memory::either:
+      break;
+  }
+  if (in_staging == all) return "";
+  if (in_staging > 0) return "expected all of them at home or all in staging";
+  return topology.rank(rank).kernels ? "" : "expected staging, for its device has no kernels";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/status.h"
+#include "plan/steps.h"
 
 namespace hetcomm {
 namespace {
@@ -12,14 +13,6 @@ namespace {
 constexpr const char* kCollectives[] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
                                         "reduce_scatter", "all_to_all", "gather", "scatter",
                                         "barrier",        "send",       "recv"};
-constexpr const char* kStepKinds[] = {"island_all_reduce",
-                                      "island_reduce_scatter",
-                                      "island_all_gather",
-                                      "island_all_to_all",
-                                      "send",
-                                      "recv",
-                                      "copy",
-                                      "reduce"};
 constexpr const char* kSpaces[] = {"input", "output", "scratch", "staging"};
 
 int64_t row_sum(const Spec& spec, int rank, int size) {
@@ -45,15 +38,23 @@ std::string number(double value) {
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
-std::string text_of(const Range& range) {
+}  // namespace
+
+const std::vector<const StepKind*>& step_kinds() {
+  static const std::vector<const StepKind*> kinds(std::begin(steps::all), std::end(steps::all));
+  return kinds;
+}
+
+std::string describe(const Range& range) {
   return std::string(name(range.space)) + "[" + std::to_string(range.offset) + ", " +
          std::to_string(range.end()) + ")";
 }
 
-}  // namespace
+std::string to_peer(const Step& step) {
+  return (step.kind->sends ? " to rank " : " from rank ") + std::to_string(step.peer);
+}
 
 const char* name(Collective collective) { return kCollectives[static_cast<size_t>(collective)]; }
-const char* name(StepKind kind) { return kStepKinds[static_cast<size_t>(kind)]; }
 const char* name(Space space) { return kSpaces[static_cast<size_t>(space)]; }
 
 Collective collective_from_name(const std::string& wanted) {
@@ -109,22 +110,19 @@ std::string describe(const Spec& spec) {
 }
 
 std::string describe(const Step& step) {
-  std::string text = name(step.kind);
-  if (is_island(step.kind)) {
+  std::string text = step.kind->name;
+  if (step.in_island()) {
     int64_t count = 0;
     for (const Piece& piece : step.pieces) count += piece.source.count;
     text.append(" of ").append(std::to_string(step.pieces.size()));
     text.append(step.pieces.size() == 1 ? " piece, " : " pieces, ");
     text.append(std::to_string(count)).append(" elements");
   }
-  for (const Range& source : step.sources) text.append(" ").append(text_of(source));
-  if (step.kind == StepKind::copy || step.kind == StepKind::reduce) text.append(" to");
-  if (!is_island(step.kind) && step.kind != StepKind::send) {
-    text.append(" ").append(text_of(step.target));
-  }
+  for (const Range& source : step.sources) text.append(" ").append(describe(source));
+  if (step.kind->performer == Performer::rank) text.append(" to");
+  if (!step.in_island() && !step.kind->sends) text.append(" ").append(describe(step.target));
   if (step.peer >= 0) {
-    text.append(step.kind == StepKind::send ? " to rank " : " from rank ");
-    text.append(std::to_string(step.peer)).append(", message ").append(std::to_string(step.tag));
+    text.append(to_peer(step)).append(", message ").append(std::to_string(step.tag));
   }
   if (step.scaled) text += ", scaled";
   return step.after.empty() ? text : text + ", after " + list(step.after);

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
+#include "plan/step_kind.h"
 
 namespace hetcomm {
 
@@ -69,7 +71,7 @@ struct Range {
 };
 
 // A part of an island collective. `source` is read and `target` written, each on the members that
-// the kind of step says; both have the same count. Ranges in it mean the same on all members.
+// the kind of step says; both have the same count. Their offsets are equal on all members.
 struct Piece {
   int from = -1;  // rank, where the kind has a sender
   int to = -1;    // rank, where the kind has a receiver
@@ -79,54 +81,40 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// Reductions combine by combining(spec.op). One that is `scaled` also applies the scale of the
-// operation, to its result.
-// island_all_reduce:     every member's target = sum over members of source
-// island_reduce_scatter: target on `to`        = sum over members of source
-// island_all_gather:     every member's target = source on `from`
-// island_all_to_all:     target on `to`        = source on `from`
-// send, recv:            sources[0] to peer; target from peer; matched by (ranks, tag)
-// copy:                  target = sources[0]; between home and staging, or within home
-// reduce:                target = sources[0] op sources[1] op ... (target may be one of them); in
-//                        staging by the host, at home by whoever holds that memory; scaled only
-//                        with one source
-enum class StepKind : uint8_t {
-  island_all_reduce,
-  island_reduce_scatter,
-  island_all_gather,
-  island_all_to_all,
-  send,
-  recv,
-  copy,
-  reduce
-};
-const char* name(StepKind kind);
-inline bool is_message(StepKind kind) { return kind == StepKind::send || kind == StepKind::recv; }
-inline bool is_island(StepKind kind) { return kind <= StepKind::island_all_to_all; }
-
 // One entry of a plan. Steps start when all of `after` are complete; island steps of a plan also
 // start in plan order, one at a time, each when the one before it is complete.
 struct Step {
-  StepKind kind = StepKind::copy;
-  int peer = -1;  // rank, for send and recv
-  int tag = 0;    // for send and recv: the how-manieth message of this plan between these ranks
+  const StepKind* kind = nullptr;  // a row of steps.h
+  int peer = -1;                   // rank, for send and recv
+  int tag = 0;  // for send and recv: number of the message of this plan between these two ranks
   std::vector<Range> sources;
   Range target;
   std::vector<Piece> pieces;  // island steps: the same list on every member
   std::vector<int> after;     // indices of earlier steps of this plan
-  bool scaled = false;        // reductions only
+  bool scaled = false;        // a reduction also applies the scale of the operation to its result
 
   bool operator==(const Step&) const = default;
+  bool in_island() const { return kind->performer == Performer::island; }
+  bool is_message() const { return kind->performer == Performer::link; }
+  const Range& message() const { return kind->sends ? sources[0] : target; }  // of send and recv
 };
 
-std::string describe(const Step& step);  // "send output[0, 64) to rank 3, message 0, after 2"
+std::string describe(const Range& range);  // "scratch[0, 128)"
+std::string describe(const Step& step);    // "send output[0, 64) to rank 3, message 0, after 2"
+std::string to_peer(const Step& step);     // " to rank 3" or " from rank 3", of a message
+
+// An island step and its pieces' `from` and `to` as indices in the island, -1 where there are none.
+struct IslandStep {
+  int index;  // in the plan
+  std::vector<std::pair<int, int>> members;
+};
 
 // The order of a plan's steps, as whoever runs it needs it.
 struct Schedule {
   std::vector<int> waiting;                 // per step: how many it waits for
   std::vector<std::vector<int>> followers;  // per step: those that wait for it
   std::vector<int> ready;                   // that wait for none, the last first; no island steps
-  std::vector<int> island_steps;            // in plan order
+  std::vector<IslandStep> island_steps;     // in plan order
   int messages = 0;                         // sends and recvs
 };
 

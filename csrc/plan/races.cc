@@ -14,7 +14,7 @@ class Ancestors {
     int island_step = -1;
     for (int step = 0; step < static_cast<int>(plan.steps.size()); ++step) {
       for (int before : plan.steps[step].after) add(step, before);
-      if (!is_island(plan.steps[step].kind)) continue;
+      if (!plan.steps[step].in_island()) continue;
       if (island_step >= 0) add(step, island_step);
       island_step = step;
     }

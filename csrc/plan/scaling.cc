@@ -3,6 +3,7 @@
 
 #include "plan/builder.h"
 #include "plan/lowering.h"
+#include "plan/steps.h"
 
 namespace hetcomm {
 
@@ -33,7 +34,7 @@ void PlanBuilder::place_scale() {
 void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
   if (!recorded(rank) || target.count == 0) return;
   for_parts(target.count, spec_.dtype, [&](int64_t offset, int64_t count) {
-    record(rank, {.kind = StepKind::reduce,
+    record(rank, {.kind = &steps::reduce,
                   .sources = {{source.space, source.offset + offset, count}},
                   .target = {target.space, target.offset + offset, count},
                   .scaled = true});

@@ -1,8 +1,25 @@
 #include "plan/schedule.h"
 
-namespace hetcomm {
+#include <algorithm>
 
-Schedule schedule_of(const std::vector<Step>& steps) {
+namespace hetcomm {
+namespace {
+
+IslandStep island_step(int index, const Step& step, const std::vector<int>& members) {
+  const auto member = [&members](int rank) {
+    const auto found = std::find(members.begin(), members.end(), rank);
+    return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+  };
+  IslandStep result{index, {}};
+  for (const Piece& piece : step.pieces) {
+    result.members.emplace_back(member(piece.from), member(piece.to));
+  }
+  return result;
+}
+
+}  // namespace
+
+Schedule schedule_of(const std::vector<Step>& steps, const std::vector<int>& members) {
   const int count = static_cast<int>(steps.size());
   Schedule schedule;
   schedule.waiting.resize(count);
@@ -11,11 +28,11 @@ Schedule schedule_of(const std::vector<Step>& steps) {
     const Step& step = steps[i];
     schedule.waiting[i] = static_cast<int>(step.after.size());
     for (const int before : step.after) schedule.followers[before].push_back(i);
-    if (is_island(step.kind)) schedule.island_steps.push_back(i);
-    if (is_message(step.kind)) ++schedule.messages;
+    if (step.in_island()) schedule.island_steps.push_back(island_step(i, step, members));
+    if (step.is_message()) ++schedule.messages;
   }
   for (int i = count - 1; i >= 0; --i) {
-    if (steps[i].after.empty() && !is_island(steps[i].kind)) schedule.ready.push_back(i);
+    if (steps[i].after.empty() && !steps[i].in_island()) schedule.ready.push_back(i);
   }
   return schedule;
 }

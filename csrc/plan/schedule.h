@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// What follows from the `after` of these steps.
-Schedule schedule_of(const std::vector<Step>& steps);
+// What follows from the `after` of these steps. `members`: the ranks of the island.
+Schedule schedule_of(const std::vector<Step>& steps, const std::vector<int>& members);
 
 }  // namespace hetcomm

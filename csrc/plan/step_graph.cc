@@ -6,15 +6,26 @@
 namespace hetcomm {
 namespace {
 
+// What the number of a step's sources should be; null if it is.
+const char* expected_sources(const Step& step) {
+  const size_t sources = step.sources.size();
+  switch (step.kind->sources) {
+    case StepKind::Sources::one:
+      return sources == 1 ? nullptr : "one source";
+    case StepKind::Sources::some:
+      return sources > 0 ? nullptr : "sources";
+    default:
+      return sources == 0 ? nullptr : "no sources";
+  }
+}
+
 // What a scaled step should be; empty if it is.
 std::string expected_scale(const Topology& topology, const Spec& spec, int rank, const Step& step) {
   if (!has_reduction(spec.collective) || !scales(spec.op)) {
     return std::string("no scale in ") + hetcomm::describe(spec);
   }
-  if (step.kind == StepKind::reduce) return step.sources.size() == 1 ? "" : "one source";
-  if (step.kind != StepKind::island_all_reduce && step.kind != StepKind::island_reduce_scatter) {
-    return "a reduction";
-  }
+  if (!step.kind->reduces) return "a reduction";
+  if (!step.in_island()) return step.sources.size() == 1 ? "" : "one source";
   // An island divides by its own members; and the CPU engine has no factor.
   if (topology.islands().size() > 1) return "the only island";
   return spec.op == ReduceOp::average || topology.native(rank) ? "" : "a native library";
@@ -22,19 +33,11 @@ std::string expected_scale(const Topology& topology, const Spec& spec, int rank,
 
 }  // namespace
 
-std::string describe(const Range& range) {
-  return std::string(name(range.space)) + "[" + std::to_string(range.offset) + ", " +
-         std::to_string(range.end()) + ")";
-}
-
 std::string describe(const Plan& plan, int index) {
   const Step& step = plan.steps[index];
   std::string text = "rank " + std::to_string(plan.rank) + " step " + std::to_string(index) + " (" +
-                     name(step.kind);
-  if (is_message(step.kind)) {
-    text += (step.kind == StepKind::send ? " to rank " : " from rank ") +
-            std::to_string(step.peer) + ", tag " + std::to_string(step.tag);
-  }
+                     step.kind->name;
+  if (step.is_message()) text += to_peer(step) + ", tag " + std::to_string(step.tag);
   return text + ")";
 }
 
@@ -83,19 +86,15 @@ bool StepGraph::check_plans(const Topology& topology) {
         errors_.push_back(hetcomm::describe(plan, index) + " waits for step " +
                           std::to_string(before) + "; expected an earlier step of the plan");
       }
-      const bool message = is_message(step.kind);
-      const size_t sources = step.sources.size();
-      const bool expects_one = step.kind == StepKind::send || step.kind == StepKind::copy;
-      if ((expects_one && sources != 1) || (step.kind == StepKind::reduce && sources == 0)) {
-        errors_.push_back(hetcomm::describe(plan, index) + ": expected " +
-                          (expects_one ? "one source" : "sources") + "; got " +
-                          std::to_string(sources));
+      if (const char* sources = expected_sources(step)) {
+        errors_.push_back(hetcomm::describe(plan, index) + ": expected " + sources + "; got " +
+                          std::to_string(step.sources.size()));
       }
       if (const std::string wanted = expected_scale(topology, plan.spec, rank, step);
           step.scaled && !wanted.empty()) {
         errors_.push_back(hetcomm::describe(plan, index) + " is scaled: expected " + wanted);
       }
-      if (message && (step.peer < 0 || step.peer >= size || step.peer == rank)) {
+      if (step.is_message() && (step.peer < 0 || step.peer >= size || step.peer == rank)) {
         errors_.push_back(hetcomm::describe(plan, index) + ": expected another rank below " +
                           std::to_string(size) + " as peer; got " + std::to_string(step.peer));
       }
@@ -113,8 +112,12 @@ void StepGraph::tie_messages() {
   std::vector<Message> sends, recvs;
   for (int id = 0; id < steps(); ++id) {
     const Step& at = step(id);
-    if (at.kind == StepKind::send) sends.emplace_back(rank_of_[id], at.peer, at.tag, id);
-    if (at.kind == StepKind::recv) recvs.emplace_back(at.peer, rank_of_[id], at.tag, id);
+    if (!at.is_message()) continue;
+    if (at.kind->sends) {
+      sends.emplace_back(rank_of_[id], at.peer, at.tag, id);
+    } else {
+      recvs.emplace_back(at.peer, rank_of_[id], at.tag, id);
+    }
   }
   std::sort(sends.begin(), sends.end());
   std::sort(recvs.begin(), recvs.end());
@@ -149,7 +152,7 @@ void StepGraph::tie_messages() {
 void StepGraph::tie_islands(const Topology& topology) {
   std::vector<std::vector<int>> island_steps(topology.size());
   for (int id = 0; id < steps(); ++id) {
-    if (is_island(step(id).kind)) island_steps[rank_of_[id]].push_back(id);
+    if (step(id).in_island()) island_steps[rank_of_[id]].push_back(id);
   }
   for (int island = 0; island < static_cast<int>(topology.islands().size()); ++island) {
     const std::vector<int>& members = topology.island(island);
@@ -192,7 +195,7 @@ void StepGraph::tie_dependencies() {
   for (int id = 0; id < steps(); ++id) {
     if (id == first_[rank_of_[id]]) island_step = -1;
     for (int before : step(id).after) edges.emplace_back(first_[rank_of_[id]] + before, id);
-    if (!is_island(step(id).kind)) continue;
+    if (!step(id).in_island()) continue;
     if (island_step >= 0) edges.emplace_back(island_step, id);
     island_step = id;
   }

@@ -53,7 +53,6 @@ class StepGraph {
   std::vector<std::string> errors_;
 };
 
-std::string describe(const Range& range);  // "scratch[0, 128)"
 // "rank 3 step 12 (send to rank 5, tag 0)"
 std::string describe(const Plan& plan, int index);
 

@@ -21,7 +21,7 @@ int Terms::sum(int a, int b, Kind kind) {
   auto& known = known_[static_cast<int>(kind)];
   const auto found = known.find(key(a, b));
   if (found != known.end()) return found->second;
-  if (scaled_[a] != scaled_[b]) return none;
+  if (scaled_[a] != scaled_[b] || encoded(a) || encoded(b)) return none;
   for (size_t i = 0; i < words_; ++i) {
     if (sets_[a * words_ + i] & sets_[b * words_ + i]) return none;
   }
@@ -35,15 +35,35 @@ int Terms::sum(int a, int b, Kind kind) {
 }
 
 int Terms::scale(int term, Kind kind) {
-  if (scaled_[term]) return none;
+  if (scaled_[term] || encoded(term)) return none;
   auto& known = known_[static_cast<int>(kind)];
   const auto [place, is_new] = known.emplace(key(term, none), static_cast<int>(scaled_.size()));
+  if (is_new) add_like(term, true);
+  return place->second;
+}
+
+int Terms::encode(int term, const void* codec) {
+  if (encoded(term)) return none;
+  const auto [place, is_new] =
+      encoded_.emplace(std::pair(term, codec), static_cast<int>(scaled_.size()));
   if (is_new) {
-    const std::vector<uint64_t> same = set(term);
-    sets_.insert(sets_.end(), same.begin(), same.end());
-    scaled_.push_back(true);
+    encoded_from_.emplace(place->second, place->first);
+    add_like(term, scaled_[term]);
   }
   return place->second;
+}
+
+int Terms::decode(int term, const void* codec) const {
+  const auto found = encoded_from_.find(term);
+  const bool fits = found != encoded_from_.end() && found->second.second == codec;
+  return fits ? found->second.first : none;
+}
+
+// Adds a term of the same ranks.
+void Terms::add_like(int term, bool scaled) {
+  const std::vector<uint64_t> same = set(term);
+  sets_.insert(sets_.end(), same.begin(), same.end());
+  scaled_.push_back(scaled);
 }
 
 std::vector<uint64_t> Terms::set(int term) const {
@@ -53,7 +73,7 @@ std::vector<uint64_t> Terms::set(int term) const {
 bool Terms::all_ranks(int term) const {
   int count = 0;
   for (uint64_t word : set(term)) count += __builtin_popcountll(word);
-  return count == ranks_;
+  return count == ranks_ && !encoded(term);
 }
 
 std::string Terms::shared(int a, int b) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,19 +23,27 @@ class Terms {
 
   int sum(int a, int b, Kind kind);  // none if they share a rank or only one is scaled
   int scale(int term, Kind kind);    // none if it is scaled
+  // In another representation, which `codec` names by its address; and back. None if the term is
+  // encoded already, or not by this codec. Encoded terms have no sums and no scale.
+  int encode(int term, const void* codec);
+  int decode(int term, const void* codec) const;
   bool scaled(int term) const { return scaled_[term]; }
-  bool all_ranks(int term) const;
+  bool encoded(int term) const { return encoded_from_.contains(term); }
+  bool all_ranks(int term) const;          // in plain representation
   std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
   std::string ranks(int term) const;       // "{0-3, 7}"
 
  private:
   std::string list(const std::vector<uint64_t>& set) const;
   std::vector<uint64_t> set(int term) const;
+  void add_like(int term, bool scaled);
 
   int ranks_;
   size_t words_;
-  std::vector<uint64_t> sets_;  // words_ for each term
-  std::vector<bool> scaled_;    // likewise
+  std::vector<uint64_t> sets_;                               // words_ for each term
+  std::vector<bool> scaled_;                                 // likewise
+  std::map<std::pair<int, const void*>, int> encoded_;       // by term and codec
+  std::map<int, std::pair<int, const void*>> encoded_from_;  // by encoded term
   std::unordered_map<uint64_t, int>
       known_[3];  // by kind and the two numbers; scaled: the other none
 };

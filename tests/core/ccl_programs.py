@@ -120,8 +120,8 @@ def uniform(vendor: str, members: str) -> dict[str, Any]:
                     rows.append((*((-1, owner) if scatter else (owner, -1)), *addresses, block))
                     places.append((owner * block, 1 << 20) if scatter else (1 << 20, owner * block))
                 call = _core.IslandCall(
-                    getattr(_core.IslandKind, kind), _core.Dtype.float32, _core.ReduceOp.sum, 0,
-                    rows, places,
+                    getattr(_core.StepKind, f"island_{kind}"), _core.Dtype.float32,
+                    _core.ReduceOp.sum, 0, rows, places,
                 )  # fmt: skip
                 functions.update(row[0] for row in _core.lower_ccl(call, member, count))
                 islands[member].start(call)
@@ -151,7 +151,7 @@ def faulty(vendor: str, members: str, calls: str, patience: str) -> list[dict[st
         values = np.ones(5, np.float32)
         piece = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
         call = _core.IslandCall(
-            _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 7, [piece]
+            _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 7, [piece]
         )
         try:
             island = _core.CclIsland(
@@ -190,7 +190,7 @@ def member(vendor: str, index: str, members: str, unique_id: str) -> int:
     values = np.full(1001, 1 + int(index), np.int64)
     piece = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
     island.start(_core.IslandCall(
-        _core.IslandKind.all_reduce, _core.Dtype.int64, _core.ReduceOp.sum, 1, [piece]
+        _core.StepKind.island_all_reduce, _core.Dtype.int64, _core.ReduceOp.sum, 1, [piece]
     ))  # fmt: skip
     island.wait(60)
     assert (values == values[0]).all()
@@ -233,8 +233,8 @@ def refused(vendor: str) -> dict[str, Any]:
 
     def reduce(dtype: str, kind: str) -> None:
         island.start(_core.IslandCall(
-            getattr(_core.IslandKind, kind), getattr(_core.Dtype, dtype), _core.ReduceOp.sum, 0,
-            [row],
+            getattr(_core.StepKind, f"island_{kind}"), getattr(_core.Dtype, dtype),
+            _core.ReduceOp.sum, 0, [row],
         ))  # fmt: skip
         island.wait()
 
@@ -267,7 +267,7 @@ def absent(vendor: str) -> dict[str, bool]:
     def start(member: int) -> None:
         address = values[member].ctypes.data
         islands[member].start(_core.IslandCall(
-            _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0,
+            _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0,
             [(-1, -1, address, address, 10)],
         ))  # fmt: skip
 
@@ -308,7 +308,7 @@ def bereaved(index: str, unique_id: str) -> dict[str, Any]:
     values = np.ones(100_000, np.float32)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
     call = _core.IslandCall(
-        _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 7, [row]
+        _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 7, [row]
     )
     island.start(call)
     island.wait()
@@ -332,7 +332,7 @@ def forked() -> int:
     values = np.ones(3, np.float32)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, 3)
     island.start(_core.IslandCall(
-        _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0, [row]
+        _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0, [row]
     ))  # fmt: skip
     island.wait()
     island.close()

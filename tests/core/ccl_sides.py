@@ -18,7 +18,7 @@ def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
     values = np.full(count, value, np.float64)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, count)
     island.start(_core.IslandCall(
-        _core.IslandKind.all_reduce, _core.Dtype.float64, _core.ReduceOp.sum, 0, [row]
+        _core.StepKind.island_all_reduce, _core.Dtype.float64, _core.ReduceOp.sum, 0, [row]
     ))  # fmt: skip
     island.wait(30)
     return values
@@ -35,7 +35,11 @@ def in_the_stream(vendor: str) -> dict[str, Any]:
         if kind == "all_to_all":
             rows = [(m, n, base + 4 * n, base + 12 + 4 * m, 1) for m in (0, 1) for n in (0, 1)]
         return _core.IslandCall(
-            getattr(_core.IslandKind, kind), _core.Dtype.float32, _core.ReduceOp.sum, 0, rows
+            getattr(_core.StepKind, f"island_{kind}"),
+            _core.Dtype.float32,
+            _core.ReduceOp.sum,
+            0,
+            rows,
         )
 
     launched = {}
@@ -128,7 +132,7 @@ def buffers(vendor: str) -> dict[str, Any]:
     result["unknown"] = failed(lambda: island.deregister_buffer(own + 8))["text"]
     row = (-1, -1, own, own, 512)
     island.start(_core.IslandCall(
-        _core.IslandKind.all_reduce, _core.Dtype.float64, _core.ReduceOp.sum, 0, [row]
+        _core.StepKind.island_all_reduce, _core.Dtype.float64, _core.ReduceOp.sum, 0, [row]
     ))  # fmt: skip
     island.wait()
     island.deregister_buffer(own)

@@ -43,7 +43,7 @@ def resident() -> int:
 def all_reduce(island: _core.ShmIsland, member: int, members: int, count: int) -> None:
     data = np.full(count, member + 1, np.float32)
     piece = (-1, -1, data.ctypes.data, data.ctypes.data, count)
-    kind, dtype, op = _core.IslandKind.all_reduce, _core.Dtype.float32, _core.ReduceOp.sum
+    kind, dtype, op = _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum
     island.start(0, _core.IslandCall(kind, dtype, op, count, [piece]))
     island.wait([0], timeout=100.0)
     assert (data == members * (members + 1) // 2).all()

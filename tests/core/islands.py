@@ -117,7 +117,7 @@ class Case:
                 piece.count,
             ))  # fmt: skip
         return _core.IslandCall(
-            getattr(_core.IslandKind, self.kind),
+            getattr(_core.StepKind, f"island_{self.kind}"),
             getattr(_core.Dtype, self.dtype),
             getattr(_core.ReduceOp, self.op),
             sequence,

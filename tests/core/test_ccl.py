@@ -31,8 +31,8 @@ def call(
     op: str = "sum",
 ) -> _core.IslandCall:
     return _core.IslandCall(
-        getattr(_core.IslandKind, kind), getattr(_core.Dtype, dtype), getattr(_core.ReduceOp, op),
-        0, pieces, places or [],
+        getattr(_core.StepKind, f"island_{kind}"), getattr(_core.Dtype, dtype),
+        getattr(_core.ReduceOp, op), 0, pieces, places or [],
     )  # fmt: skip
 
 

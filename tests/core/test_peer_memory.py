@@ -28,7 +28,7 @@ CALLS = """
     for sequence in range(4):
         memory[:] = member + 1
         piece = (-1, -1, memory.ctypes.data, memory.ctypes.data, memory.size)
-        island.start(0, _core.IslandCall(_core.IslandKind.all_reduce, _core.Dtype.int32,
+        island.start(0, _core.IslandCall(_core.StepKind.island_all_reduce, _core.Dtype.int32,
                                          _core.ReduceOp.sum, sequence, [piece]))
         island.wait([0])
         assert (memory == 3).all()

@@ -155,9 +155,7 @@ void CclIsland::start(int index, const IslandCall& call) {
   lane.outcome = failure_;
   lane.phase = Phase::over;
   if (!failure_.ok()) return;
-  const bool reduces =
-      call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
-  if (reduces && !ccl_reduces(call.dtype, call.op)) {
+  if (call.reduces && !ccl_reduces(call.dtype, call.op)) {
     lane.outcome =
         Status(Code::invalid_argument,
                communicator_->library().version + ": expected a reduction that it has; got " +

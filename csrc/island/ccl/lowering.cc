@@ -148,36 +148,31 @@ std::optional<Factor> factor_of(const IslandCall& call) {
 std::vector<Call> lower(const IslandCall& call, int member, int members) {
   const std::vector<IslandPiece> pieces = joined(call.pieces);
   Lowering lowering(call, member);
-  switch (call.kind) {
-    case IslandKind::all_reduce:
-      for (const IslandPiece& piece : pieces) {
-        lowering.reduces(Function::all_reduce, piece.source, piece.target, piece.count);
-      }
-      break;
-    case IslandKind::reduce_scatter:
-      if (uniform(pieces, members, &IslandPiece::to, &IslandPiece::source_place)) {
-        lowering.reduces(Function::reduce_scatter, pieces[0].source, pieces[member].target,
-                         pieces[0].count);
-        break;
-      }
+  if (call.reduces && call.to_all) {
+    for (const IslandPiece& piece : pieces) {
+      lowering.reduces(Function::all_reduce, piece.source, piece.target, piece.count);
+    }
+  } else if (call.reduces) {
+    if (uniform(pieces, members, &IslandPiece::to, &IslandPiece::source_place)) {
+      lowering.reduces(Function::reduce_scatter, pieces[0].source, pieces[member].target,
+                       pieces[0].count);
+    } else {
       for (const IslandPiece& piece : pieces) {
         lowering.reduces(Function::reduce, piece.source, piece.target, piece.count, piece.to);
       }
-      break;
-    case IslandKind::all_gather:
-      if (uniform(pieces, members, &IslandPiece::from, &IslandPiece::target_place)) {
-        lowering.moves(Function::all_gather, pieces[member].source, pieces[0].target,
-                       pieces[0].count);
-        break;
-      }
+    }
+  } else if (call.to_all) {
+    if (uniform(pieces, members, &IslandPiece::from, &IslandPiece::target_place)) {
+      lowering.moves(Function::all_gather, pieces[member].source, pieces[0].target,
+                     pieces[0].count);
+    } else {
       for (const IslandPiece& piece : pieces) {
         lowering.moves(Function::broadcast, piece.source ? piece.source : piece.target,
                        piece.target, piece.count, piece.from);
       }
-      break;
-    case IslandKind::all_to_all:
-      for (const IslandPiece& piece : pieces) lowering.all_to_all(piece);
-      break;
+    }
+  } else {
+    for (const IslandPiece& piece : pieces) lowering.all_to_all(piece);
   }
   return std::move(lowering).calls();
 }

@@ -53,6 +53,8 @@ bool overlap(const Ranges& first, const Ranges& second) {
   return false;
 }
 
+bool all_reduces(const IslandCall& call) { return call.reduces && call.to_all; }
+
 }  // namespace
 
 Direct::Direct(const ShmOptions& options, int64_t slot_bytes, PeerMemory& peers)
@@ -62,29 +64,23 @@ Direct::Direct(const ShmOptions& options, int64_t slot_bytes, PeerMemory& peers)
       incoming_(options.members),
       sources_(options.members) {}
 
-bool Direct::reduces(const IslandCall& call) {
-  return call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
-}
-
 bool Direct::reads(const IslandCall& call, const IslandPiece& piece) const {
-  return piece.count > 0 && (reduces(call) || piece.from == member_);
+  return piece.count > 0 && (call.reduces || piece.from == member_);
 }
 
 bool Direct::writes(const IslandCall& call, const IslandPiece& piece) const {
   const bool own = reads(call, piece) && piece.source == piece.target;
-  const bool gets = call.kind == IslandKind::all_reduce || call.kind == IslandKind::all_gather ||
-                    piece.to == member_;
+  const bool gets = call.to_all || piece.to == member_;
   // Moving to where it is already is no writing, reducing there is.
-  return piece.count > 0 && gets && piece.target != nullptr && (reduces(call) || !own);
+  return piece.count > 0 && gets && piece.target != nullptr && (call.reduces || !own);
 }
 
 bool Direct::suits(const IslandCall& call) const {
   if (members_ == 1 || !peers_.usable()) return false;
   int64_t count = 0;
   for (const IslandPiece& piece : call.pieces) count += piece.count;
-  if (call.kind == IslandKind::all_to_all) count /= members_;
-  const int64_t least =
-      members_ * (call.kind == IslandKind::all_reduce ? kSmallestAllReduce : kSmallest);
+  if (!call.reduces && !call.to_all) count /= members_;
+  const int64_t least = members_ * (all_reduces(call) ? kSmallestAllReduce : kSmallest);
   return count * static_cast<int64_t>(size_of(call.dtype)) >= least &&
          static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size()) <=
              slot_bytes_;
@@ -127,7 +123,7 @@ void Direct::prepare(const IslandCall& call) {
 int64_t Direct::needs(int64_t round) const {
   if (round == 0) return 0;
   if (!agreed_) return 1 + otherwise_->needs(round - 1);
-  const bool closes = call_->kind == IslandKind::all_reduce && round == rounds_ - 1;
+  const bool closes = all_reduces(*call_) && round == rounds_ - 1;
   return closes ? round : 1;
 }
 
@@ -135,9 +131,9 @@ void Direct::publish(int64_t round, std::byte* slot) {
   if (round == 0) return tell(slot);
   if (!agreed_) return otherwise_->publish(round - 1, slot);
   const int64_t chunk = round - 1;
-  if (!reduces(*call_)) {
+  if (!call_->reduces) {
     move(chunk * width_, (chunk + 1) * width_);
-  } else if (call_->kind == IslandKind::reduce_scatter) {
+  } else if (!call_->to_all) {
     combine(chunk * width_, (chunk + 1) * width_);
   } else if (chunk < chunks_) {
     const Bounds mine = part(chunk, member_);
@@ -148,7 +144,7 @@ void Direct::publish(int64_t round, std::byte* slot) {
 void Direct::read(int64_t round, const std::byte* const* slots) {
   if (round > 0) {
     if (!agreed_) return otherwise_->read(round - 1, slots);
-    if (call_->kind == IslandKind::all_reduce && round <= chunks_) gather(round - 1);
+    if (all_reduces(*call_) && round <= chunks_) gather(round - 1);
     return;
   }
   agreed_ = all_agree(slots);
@@ -207,9 +203,9 @@ void Direct::look_up(const std::byte* const* slots) {
       const int64_t bytes = piece.count * element_bytes_;
       Places places;
       std::memcpy(&places, told, sizeof places);
-      const bool is_source = reduces(*call_) || piece.from == member;
+      const bool is_source = call_->reduces || piece.from == member;
       if (is_source) found.source = here(member, places.source, bytes);
-      if (call_->kind == IslandKind::all_reduce) {
+      if (all_reduces(*call_)) {
         found.target = here(member, places.target, bytes);
       }
     }
@@ -221,12 +217,10 @@ void Direct::lay_out() {
   std::vector<int64_t> bytes(members_);
   for (const IslandPiece& piece : call_->pieces) {
     for (int member = 0; member < members_; ++member) {
-      const bool gets = call_->kind == IslandKind::all_reduce ||
-                        call_->kind == IslandKind::all_gather || piece.to == member;
-      if (!gets) continue;
+      if (!call_->to_all && piece.to != member) continue;
       bytes[member] += piece.count * element_bytes_;
       if (member != member_) continue;
-      if (reduces(*call_)) {
+      if (call_->reduces) {
         incoming_[0].add(piece, element_bytes_);
       } else if (writes(*call_, piece)) {
         incoming_[piece.from].add(piece, element_bytes_);
@@ -235,13 +229,13 @@ void Direct::lay_out() {
   }
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   past_caches_ = 2 * members_ * most > kCache;
-  if (call_->kind == IslandKind::all_reduce) {
+  if (all_reduces(*call_)) {
     width_ = std::clamp(round_up(most / members_), kSmallestPart, kLargestPart);
     chunks_ = (most + width_ * members_ - 1) / (width_ * members_);
     rounds_ = 1 + chunks_ + 1;
     return;
   }
-  width_ = reduces(*call_) ? 2 * kLargestPart : kMoveWidth;
+  width_ = call_->reduces ? 2 * kLargestPart : kMoveWidth;
   rounds_ = 1 + std::max<int64_t>(1, (most + width_ - 1) / width_);
 }
 

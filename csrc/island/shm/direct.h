@@ -52,7 +52,6 @@ class Direct final : public Exchange {
     const std::byte* target;
   };
 
-  static bool reduces(const IslandCall& call);
   bool reads(const IslandCall& call, const IslandPiece& piece) const;  // as a source
   bool writes(const IslandCall& call, const IslandPiece& piece) const;
   void tell(std::byte* slot) const;

@@ -34,13 +34,10 @@ Lane::Lane(Segment& segment, Doorbell& doorbell, PeerMemory& peers, const ShmOpt
       finished_(options.members),
       slots_(options.members) {
   const auto slot_bytes = static_cast<int64_t>(segment.shape().slot_bytes);
-  auto put = [&](IslandKind kind, std::unique_ptr<Exchange> exchange) {
-    exchanges_[static_cast<size_t>(kind)] = std::move(exchange);
-  };
-  put(IslandKind::all_reduce, std::make_unique<AllReduce>(member_, members_, slot_bytes));
-  put(IslandKind::reduce_scatter, std::make_unique<ReduceScatter>(member_, members_, slot_bytes));
-  put(IslandKind::all_gather, std::make_unique<AllGather>(member_, members_, slot_bytes));
-  put(IslandKind::all_to_all, std::make_unique<AllToAll>(member_, members_, slot_bytes));
+  exchanges_[true][true] = std::make_unique<AllReduce>(member_, members_, slot_bytes);
+  exchanges_[true][false] = std::make_unique<ReduceScatter>(member_, members_, slot_bytes);
+  exchanges_[false][true] = std::make_unique<AllGather>(member_, members_, slot_bytes);
+  exchanges_[false][false] = std::make_unique<AllToAll>(member_, members_, slot_bytes);
 }
 
 void Lane::start(const IslandCall& call) {
@@ -49,7 +46,7 @@ void Lane::start(const IslandCall& call) {
   arrived_ = roomy_ = 0;
   refused_ = broken_.ok() ? validate(call) : broken_;
   if (!refused_.ok()) return;
-  exchange_ = exchanges_[static_cast<size_t>(call.kind)].get();
+  exchange_ = exchanges_[call.reduces][call.to_all].get();
   suits_ = direct_.suits(call);
   shared_by_all_ = shared_ = suits_ && direct_.shared(call);
   if (suits_ && direct_.asks()) {
@@ -64,17 +61,13 @@ Status Lane::validate(const IslandCall& call) const {
   auto reject = [&](const std::string& text) {
     return Status(Code::invalid_argument, text, rank(member_));
   };
-  const bool reduces =
-      call.kind == IslandKind::all_reduce || call.kind == IslandKind::reduce_scatter;
-  if (reduces && !reducible(call.dtype, call.op)) {
+  if (call.reduces && !reducible(call.dtype, call.op)) {
     return reject(std::string(name(call.op)) + " is not defined for " + name(call.dtype));
   }
-  const bool has_from = call.kind == IslandKind::all_gather || call.kind == IslandKind::all_to_all;
-  const bool has_to =
-      call.kind == IslandKind::reduce_scatter || call.kind == IslandKind::all_to_all;
   auto known = [&](int member) { return member >= 0 && member < members_; };
   for (const IslandPiece& piece : call.pieces) {
-    if (piece.count < 0 || (has_from && !known(piece.from)) || (has_to && !known(piece.to))) {
+    if (piece.count < 0 || (!call.reduces && !known(piece.from)) ||
+        (!call.to_all && !known(piece.to))) {
       return reject("island piece: expected members 0 to " + std::to_string(members_ - 1) +
                     " and a count of at least 0; got from " + std::to_string(piece.from) + ", to " +
                     std::to_string(piece.to) + ", count " + std::to_string(piece.count));

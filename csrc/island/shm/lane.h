@@ -50,7 +50,7 @@ class Lane {
   const int lane_;
   const int member_;
   const int members_;
-  std::unique_ptr<Exchange> exchanges_[4];  // by IslandKind
+  std::unique_ptr<Exchange> exchanges_[2][2];  // by what a call does: reduces, to_all
   Direct direct_;
 
   const IslandCall* call_ = nullptr;

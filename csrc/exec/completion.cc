@@ -1,0 +1,34 @@
+#include "exec/completion.h"
+
+namespace hetcomm {
+
+Completion::Aftermath Completion::announce() {
+  Aftermath left;
+  done_.store(true);
+  if (!watched_.load()) return left;
+  std::lock_guard lock(mutex_);
+  left.listeners.swap(listeners_);
+  if (released_) left.held.swap(held_);
+  return left;
+}
+
+void Completion::when_done(Listener listener, const Status& status) {
+  watched_.store(true);
+  {
+    std::lock_guard lock(mutex_);
+    if (!done()) {
+      listeners_.push_back(std::move(listener));
+      return;
+    }
+  }
+  listener(status);
+}
+
+void Completion::hold(std::shared_ptr<void> memory) {
+  watched_.store(true);
+  if (done() && released_) return;
+  std::lock_guard lock(mutex_);
+  if (!done() || !released_) held_.push_back(std::move(memory));
+}
+
+}  // namespace hetcomm

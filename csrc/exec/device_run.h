@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "exec/device_steps.h"
+#include "exec/run_memory.h"
+
+namespace hetcomm {
+
+// What a device adds to a run of a rank whose buffers are the device's: scratch and staging, the
+// order among the user's streams, and the steps that the device carries out. Owned by a run.
+class DeviceRun {
+ public:
+  explicit DeviceRun(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  ~DeviceRun();
+  DeviceRun(const DeviceRun&) = delete;
+
+  // Before the run starts: the buffers are ready once the work of `stream` so far is over.
+  // `recorded`: the stream is being recorded into a graph, and so is the run.
+  Status await(Stream stream, bool recorded);
+  bool recorded() const { return recorded_; }
+  // Before the run starts and without the lock: gets memory and compiles kernels, for which a
+  // runtime may wait for all work of its device. Throws Error(vendor).
+  void prepare(const Plan& plan, const DeviceKernels* kernels);
+
+  // The rest under the executor's lock.
+  void start(const Plan& plan, Streams& streams) { steps_.emplace(plan, streams, filled_); }
+  std::byte* scratch() const { return scratch_.data(); }
+  std::byte* staging() const { return staging_.data(); }
+  MemoryKind memory() const { return device_->memory(); }
+  DeviceSteps& steps() { return *steps_; }
+
+  // Whether the transport may use device memory now: a stream waits by itself until the buffers are
+  // filled, the transport cannot.
+  bool filled(Status& status);
+  // A device works for the run.
+  bool busy() const { return steps_ && (!steps_->idle() || awaits_fill_); }
+  // The device has released the buffers.
+  bool released() const { return !steps_ || (steps_->idle() && !steps_->lost()); }
+  void release_memory();
+  void abandon_memory();  // the device may still use it: the memory is never given back
+
+  // The work of a recorded run ends within the graph at this event.
+  void end_at(Event event) { end_in_graph_ = event; }
+  Event end_in_graph() const { return end_in_graph_; }
+  bool capturing(Stream stream) const { return device_->capturing(stream); }
+  Status order(Stream stream, Event event) { return device_->wait(stream, event); }
+  // `stream` waits for signal().
+  Status order(Stream stream);
+  void signal();  // the run is over
+
+ private:
+  const std::shared_ptr<Device> device_;
+  Event filled_ = nullptr;  // on the stream that fills the buffers
+  bool awaits_fill_ = false;
+  bool recorded_ = false;
+  Event end_in_graph_ = nullptr;        // owned by the steps or the engine
+  std::shared_ptr<Device::Flag> over_;  // streams wait for this flag, if any do
+  DeviceBlock scratch_, staging_;
+  std::optional<DeviceSteps> steps_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "exec/operation.h"
+#include "exec/paths.h"
+#include "exec/run_memory.h"
+
+namespace hetcomm {
+
+// The steps of one run that the engine of its island carries out, one after the other in plan
+// order. Owned by a run, to whose members it refers; used under the executor's lock.
+class IslandSteps {
+ public:
+  // `lane`: the lane of the island to use. `recorded`: into a graph.
+  IslandSteps(const Plan& plan, const RunMemory& memory, Paths& paths, const Operation& operation,
+              int lane, bool recorded);
+
+  int next() const;                        // the step to start or progress; -1 if all are over
+  bool active() const { return active_; }  // next() has started
+  // Calls the engine. One with a stream may wait in its library, without the executor's lock.
+  void start();
+  // Moves the active step forward; see Island::progress().
+  Island::Progress progress(Status& status);
+  // Ends the active step; the island is unusable afterwards.
+  void abandon();
+
+  // Passes when the active step is over; null until the call is in the engine's stream.
+  Event event() const;
+  // No step needs the host any more to get into the engine's stream.
+  bool enqueued() const;
+  // The engine may use the buffers: of the active step, or of one that failed until poll_release()
+  // finds that the engine has released them.
+  bool holds_buffers() const { return held_; }
+  void poll_release() { held_ = held_ && !island_.released(); }
+  Stream stream() const { return island_.stream(); }
+
+ private:
+  const Plan& plan_;
+  const RunMemory& memory_;
+  Paths& paths_;
+  Island& island_;
+  const int lane_;
+  IslandCall call_;
+  size_t next_ = 0;
+  bool active_ = false;
+  bool launching_ = false;  // the engine is being called without the lock
+  bool held_ = false;       // see holds_buffers()
+};
+
+}  // namespace hetcomm

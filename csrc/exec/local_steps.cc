@@ -1,0 +1,82 @@
+#include "exec/local_steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/reduce.h"
+
+namespace hetcomm {
+namespace {
+
+Scale scale_of(const Plan& plan) {
+  return rounded(plan.spec.dtype, scale_of(plan.spec, plan.size));
+}
+
+// Calls each kernel with nothing to do, which compiles it.
+class Compilation final : public Processor {
+ public:
+  Compilation(const DeviceKernels* kernels, const Plan& plan) : kernels_(kernels), plan_(plan) {}
+  Status copy(const Step&, const Operands&) override { return Status(); }
+  Status reduce(const Step& step, const Operands& operands) override {
+    return enqueue_reduction(*kernels_, plan_, step, operands, nullptr);
+  }
+  Status apply(Function, const Step&, const Operands&) override { return Status(); }
+
+ private:
+  const DeviceKernels* kernels_;
+  const Plan& plan_;
+};
+
+}  // namespace
+
+Status HostSteps::copy(const Step&, const Operands& operands) {
+  std::memmove(operands.target, operands.sources[0], operands.count * size_of(plan_.spec.dtype));
+  return Status();
+}
+
+Status HostSteps::reduce(const Step& step, const Operands& operands) {
+  const Spec& spec = plan_.spec;
+  const int sources = static_cast<int>(operands.sources.size());
+  if (step.scaled) {
+    scaled_sum(spec.dtype, scale_of(plan_), operands.target, operands.sources.data(), sources,
+               operands.count);
+  } else {
+    hetcomm::reduce(spec.dtype, combining(spec.op), operands.target, operands.sources.data(),
+                    sources, operands.count);
+  }
+  return Status();
+}
+
+Status HostSteps::apply(Function function, const Step&, const Operands& operands) {
+  function(static_cast<std::byte*>(operands.target),
+           static_cast<const std::byte*>(operands.sources[0]),
+           operands.count * size_of(plan_.spec.dtype));
+  return Status();
+}
+
+Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
+                         const Operands& operands, Stream stream) {
+  const Spec& spec = plan.spec;
+  if (step.scaled) {
+    return kernels.scale(spec.dtype, scale_of(plan), operands.target, operands.sources[0],
+                         operands.count, stream);
+  }
+  return kernels.reduce(spec.dtype, combining(spec.op), operands.target, operands.sources.data(),
+                        static_cast<int>(operands.sources.size()), operands.count, stream);
+}
+
+bool in_staging(const Step& step) {
+  const auto staged = [](const Range& range) { return range.space == Space::staging; };
+  return staged(step.target) && std::all_of(step.sources.begin(), step.sources.end(), staged);
+}
+
+void compile_kernels(const DeviceKernels* kernels, const Plan& plan) {
+  Compilation compilation(kernels, plan);
+  for (const Step& step : plan.steps) {
+    if (step.kind->performer != Performer::rank || in_staging(step)) continue;
+    const Operands nothing{.sources = std::vector<const void*>(step.sources.size())};
+    check(step.kind->run(compilation, step, nothing));
+  }
+}
+
+}  // namespace hetcomm

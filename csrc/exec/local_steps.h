@@ -1,0 +1,30 @@
+#pragma once
+
+#include "device/device_kernels.h"
+#include "plan/plan.h"
+
+namespace hetcomm {
+
+// Carries out steps in host memory, at once.
+class HostSteps final : public Processor {
+ public:
+  explicit HostSteps(const Plan& plan) : plan_(plan) {}
+  Status copy(const Step& step, const Operands& operands) override;
+  Status reduce(const Step& step, const Operands& operands) override;
+  Status apply(Function function, const Step& step, const Operands& operands) override;
+
+ private:
+  const Plan& plan_;
+};
+
+// Compiles the kernels of the steps that a device will carry out. Throws Error(vendor).
+void compile_kernels(const DeviceKernels* kernels, const Plan& plan);
+
+// Enqueues a reduction in device memory.
+Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
+                         const Operands& operands, Stream stream);
+
+// Whether the host carries out this step of a rank whose memory is a device's.
+bool in_staging(const Step& step);
+
+}  // namespace hetcomm

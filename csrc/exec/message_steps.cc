@@ -1,0 +1,84 @@
+#include "exec/message_steps.h"
+
+namespace hetcomm {
+namespace {
+
+bool is_user_message(const Plan& plan) { return is_message(plan.spec.collective); }
+
+}  // namespace
+
+MessageSteps::MessageSteps(const Plan& plan, const RunMemory& memory, Paths& paths,
+                           const Operation& operation)
+    : plan_(plan),
+      memory_(memory),
+      paths_(paths),
+      operation_(operation),
+      hash_(is_user_message(plan) ? operation.call.dtype : hash(operation.call)),
+      requests_(std::make_unique<Request[]>(plan.steps.size())),
+      unposted_(plan.schedule.messages) {}
+
+Status MessageSteps::post(int index) {
+  const Step& step = plan_.steps[index];
+  const bool user = is_user_message(plan_);
+  const uint64_t body = user ? Paths::message_body(operation_.user_tag, hash_)
+                             : Paths::collective_body(operation_.call.sequence, step.tag, hash_);
+  Request& request = requests_[index];
+  request.done = false;
+  --unposted_;
+  Status status;
+  // A receive needs the link too: closing the link ends the receive of a long message whose sender
+  // has gone.
+  Link* link = paths_.link(step.peer, status);
+  if (!status.ok()) return status;
+  in_flight_.push_back(index);
+  const Range& range = step.message();
+  std::byte* data = memory_.at(range);
+  const size_t bytes = memory_.bytes(range);
+  const MemoryKind kind = memory_.kind_of(range);
+  if (step.kind->sends) {
+    link->send(paths_.send_tag(step.peer, body), data, bytes, kind, request);
+  } else {
+    paths_.transport(step.peer)->recv(paths_.recv_tag(step.peer, body), ~Paths::compared(user),
+                                      data, bytes, kind, request);
+  }
+  return Status();
+}
+
+Status MessageSteps::take(size_t i) {
+  const int index = in_flight_[i];
+  in_flight_[i] = in_flight_.back();
+  in_flight_.pop_back();
+  const Step& step = plan_.steps[index];
+  const Request& request = requests_[index];
+  if (!step.kind->sends) paths_.take(step.peer, request.bytes);
+  if (!request.status.ok() || step.kind->sends) return request.status;
+  const bool user = is_user_message(plan_);
+  const bool same_call = (request.tag & Paths::compared(user)) ==
+                         (hash_ & (user ? Paths::kMessageHash : Paths::kCollectiveHash));
+  const size_t bytes = memory_.bytes(step.target);
+  if (same_call && request.bytes == bytes) return Status();
+  Status::Details details;
+  details.code = Code::invalid_argument;
+  details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
+                    std::to_string(request.bytes) + " bytes" +
+                    (same_call ? "" : " for another call, or after other calls") + ", rank " +
+                    std::to_string(plan_.rank) + " expected " + std::to_string(bytes) +
+                    " bytes for " + describe(plan_.spec, operation_) +
+                    "; make the same call with equal sizes and dtypes on every rank";
+  return Status(details);
+}
+
+void MessageSteps::cancel() {
+  for (int index : in_flight_) {
+    if (requests_[index].done) continue;
+    const Step& step = plan_.steps[index];
+    Status ignored;
+    if (!step.kind->sends) {
+      paths_.transport(step.peer)->cancel(requests_[index]);
+    } else if (Link* link = paths_.link(step.peer, ignored)) {
+      link->close(false);  // the only way to have the transport release the memory of a send
+    }
+  }
+}
+
+}  // namespace hetcomm

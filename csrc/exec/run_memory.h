@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "base/memory_kind.h"
+#include "plan/plan.h"
+
+namespace hetcomm {
+
+// The buffers of one run: addresses of what its plan names.
+struct RunMemory {
+  std::array<std::byte*, 4> spaces{};  // by Space
+  size_t element = 1;                  // bytes
+  MemoryKind kind = MemoryKind::host;  // of all but staging, which is the host's
+
+  std::byte* at(const Range& range) const {
+    return spaces[static_cast<size_t>(range.space)] + static_cast<size_t>(range.offset) * element;
+  }
+  size_t bytes(const Range& range) const { return static_cast<size_t>(range.count) * element; }
+  MemoryKind kind_of(const Range& range) const {
+    return range.space == Space::staging ? MemoryKind::host : kind;
+  }
+  Operands operands(const Step& step) const {
+    Operands operands{{}, at(step.target), static_cast<size_t>(step.target.count)};
+    for (const Range& source : step.sources) operands.sources.push_back(at(source));
+    return operands;
+  }
+};
+
+}  // namespace hetcomm

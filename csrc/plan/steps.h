@@ -1,0 +1,58 @@
+#pragma once
+
+#include "plan/plan.h"
+#include "plan/step_kind.h"
+
+// The kinds of steps: a new kind is one more row here and in `all`. Each shared library has rows of
+// its own: bindings take those of step_kinds(), which all plans use.
+namespace hetcomm::steps {
+
+// In an island all members have the same pieces. A reduction reads every member's source.
+
+// Every member's target = sum of the sources.
+inline constexpr StepKind island_all_reduce{
+    .name = "island_all_reduce", .performer = Performer::island, .reduces = true, .to_all = true};
+// Target on `to` = sum of the sources.
+inline constexpr StepKind island_reduce_scatter{
+    .name = "island_reduce_scatter", .performer = Performer::island, .reduces = true};
+// Every member's target = source on `from`.
+inline constexpr StepKind island_all_gather{
+    .name = "island_all_gather", .performer = Performer::island, .to_all = true};
+// Target on `to` = source on `from`.
+inline constexpr StepKind island_all_to_all{.name = "island_all_to_all",
+                                            .performer = Performer::island};
+
+// A send and its receive have the same ranks and tag.
+inline constexpr StepKind send{
+    .name = "send", .performer = Performer::link, .sources = StepKind::Sources::one, .sends = true};
+inline constexpr StepKind recv{.name = "recv", .performer = Performer::link};
+
+inline constexpr StepKind copy{
+    .name = "copy",
+    .performer = Performer::rank,
+    .sources = StepKind::Sources::one,
+    .run = [](Processor& processor, const Step& step, const Operands& operands) {
+      return processor.copy(step, operands);
+    }};
+
+// target = sources[0] op sources[1] op ...; the target may be one of the sources.
+inline constexpr StepKind reduce{
+    .name = "reduce",
+    .performer = Performer::rank,
+    .sources = StepKind::Sources::some,
+    .reduces = true,
+    .memory = StepKind::Memory::either,
+    .run = [](Processor& processor, const Step& step, const Operands& operands) {
+      return processor.reduce(step, operands);
+    }};
+
+inline constexpr const StepKind* all[] = {&island_all_reduce,
+                                          &island_reduce_scatter,
+                                          &island_all_gather,
+                                          &island_all_to_all,
+                                          &send,
+                                          &recv,
+                                          &copy,
+                                          &reduce};
+
+}  // namespace hetcomm::steps
