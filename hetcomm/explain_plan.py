@@ -80,10 +80,7 @@ def explanation(
     plans = planner.plan_all(spec)
     timeline = _core.timeline(topology, plans, parameters)
     legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
-    scratch = {
-        rank: (plans[rank].scratch_count + plans[rank].staging_count) * spec.dtype.size
-        for rank in legs
-    }
+    scratch = {rank: plans[rank].scratch_bytes + plans[rank].staging_bytes for rank in legs}
     return Explanation(topology, spec, choice.algorithm.name, choice.why, candidates, legs, scratch)
 
 

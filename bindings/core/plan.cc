@@ -70,20 +70,20 @@ void bind_steps(py::module_& module) {
     kinds.attr(kind->name) = members[kind->name];
   }
   kinds.attr("__members__") = members;
-  py::class_<Range>(module, "Range", "Elements [offset, offset + count) of a buffer.")
-      .def(py::init([](Space space, int64_t offset, int64_t count) {
-             return Range{space, offset, count};
+  py::class_<Range>(module, "Range", "Elements in a row in a buffer, from byte `offset` on.")
+      .def(py::init([](Space space, int64_t offset, int64_t count, Dtype dtype) {
+             return Range{space, offset, count, dtype};
            }),
-           py::arg("space") = Space::input, py::arg("offset") = 0, py::arg("count") = 0)
+           py::arg("space") = Space::input, py::arg("offset") = 0, py::arg("count") = 0,
+           py::arg("dtype") = Dtype::float32)
       .def_readwrite("space", &Range::space)
       .def_readwrite("offset", &Range::offset)
       .def_readwrite("count", &Range::count)
-      .def_property_readonly("end", &Range::end)
+      .def_readwrite("dtype", &Range::dtype)
+      .def_property_readonly("bytes", &Range::bytes)
+      .def_property_readonly("end", &Range::end, "offset + bytes")
       .def(py::self == py::self)
-      .def("__repr__", [](const Range& self) {
-        return std::string("<Range ") + name(self.space) + "[" + std::to_string(self.offset) +
-               ", " + std::to_string(self.end()) + ")>";
-      });
+      .def("__repr__", [](const Range& self) { return "<Range " + describe(self) + ">"; });
   py::class_<Piece>(module, "Piece", "A part of an island collective. from_, to: ranks, or -1.")
       .def(py::init([](int from, int to, Range source, Range target) {
              return Piece{from, to, source, target};
@@ -130,31 +130,31 @@ void bind(py::module_& module) {
   bind_steps(module);
   py::class_<Plan, std::shared_ptr<Plan>>(
       module, "Plan",
-      "What one rank does for one collective. scratch_count, staging_count: elements that it "
-      "needs of them. Lists are copies: assign the whole field to change it.")
+      "What one rank does for one collective. scratch_bytes, staging_bytes: memory "
+      "that it needs. Lists are copies: assign the whole field to change it.")
       .def(py::init([](Spec spec, int rank, int size, std::string algorithm,
-                       std::vector<int> members, std::vector<Step> steps, int64_t scratch_count,
-                       int64_t staging_count) {
+                       std::vector<int> members, std::vector<Step> steps, int64_t scratch_bytes,
+                       int64_t staging_bytes) {
              return Plan{std::move(spec),
                          rank,
                          size,
                          std::move(algorithm),
                          std::move(members),
                          std::move(steps),
-                         scratch_count,
-                         staging_count};
+                         scratch_bytes,
+                         staging_bytes};
            }),
            py::arg("spec"), py::arg("rank") = 0, py::arg("size") = 1, py::arg("algorithm") = "",
            py::arg("members") = std::vector<int>(), py::arg("steps") = std::vector<Step>(),
-           py::arg("scratch_count") = 0, py::arg("staging_count") = 0)
+           py::arg("scratch_bytes") = 0, py::arg("staging_bytes") = 0)
       .def_readwrite("spec", &Plan::spec)
       .def_readwrite("rank", &Plan::rank)
       .def_readwrite("size", &Plan::size)
       .def_readwrite("algorithm", &Plan::algorithm)
       .def_readwrite("members", &Plan::members)
       .def_readwrite("steps", &Plan::steps)
-      .def_readwrite("scratch_count", &Plan::scratch_count)
-      .def_readwrite("staging_count", &Plan::staging_count)
+      .def_readwrite("scratch_bytes", &Plan::scratch_bytes)
+      .def_readwrite("staging_bytes", &Plan::staging_bytes)
       .def("__str__", [](const Plan& self) {
         std::string text = describe(self.spec) + " by " + self.algorithm + ", rank " +
                            std::to_string(self.rank) + " of " + std::to_string(self.size);

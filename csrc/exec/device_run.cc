@@ -19,9 +19,8 @@ Status DeviceRun::await(Stream stream, bool recorded) {
 }
 
 void DeviceRun::prepare(const Plan& plan, const DeviceKernels* kernels) {
-  const size_t element = size_of(plan.spec.dtype);
-  const size_t scratch = static_cast<size_t>(plan.scratch_count) * element;
-  const size_t staging = static_cast<size_t>(plan.staging_count) * element;
+  const auto scratch = static_cast<size_t>(plan.scratch_bytes);
+  const auto staging = static_cast<size_t>(plan.staging_bytes);
   if (scratch > 0) scratch_ = DeviceBlock(device_, scratch, false);
   if (staging > 0) staging_ = DeviceBlock(device_, staging, true);
   compile_kernels(kernels, plan);

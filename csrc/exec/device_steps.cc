@@ -27,7 +27,7 @@ Status DeviceSteps::copy(const Step& step, const Operands& operands) {
               : step.sources[0].space == Space::staging ? streams_.from_host()
                                                         : streams_.inside();
   const Status status = follow(enqueued_);
-  const size_t bytes = operands.count * size_of(plan_.spec.dtype);
+  const auto bytes = static_cast<size_t>(step.target.bytes());
   return status.ok() ? device().copy(operands.target, operands.sources[0], bytes, enqueued_)
                      : status;
 }

@@ -3,8 +3,11 @@
 namespace hetcomm {
 namespace {
 
-// Where a range lies, equally on all members: unlike an address.
-int64_t place(const Range& range) { return static_cast<int64_t>(range.space) << 56 | range.offset; }
+// Where a range lies, in elements and equally on all members: unlike an address.
+int64_t place(const Range& range) {
+  return static_cast<int64_t>(range.space) << 56 |
+         range.offset / static_cast<int64_t>(size_of(range.dtype));
+}
 
 }  // namespace
 

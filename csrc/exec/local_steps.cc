@@ -29,8 +29,8 @@ class Compilation final : public Processor {
 
 }  // namespace
 
-Status HostSteps::copy(const Step&, const Operands& operands) {
-  std::memmove(operands.target, operands.sources[0], operands.count * size_of(plan_.spec.dtype));
+Status HostSteps::copy(const Step& step, const Operands& operands) {
+  std::memmove(operands.target, operands.sources[0], static_cast<size_t>(step.target.bytes()));
   return Status();
 }
 
@@ -47,10 +47,10 @@ Status HostSteps::reduce(const Step& step, const Operands& operands) {
   return Status();
 }
 
-Status HostSteps::apply(Function function, const Step&, const Operands& operands) {
+Status HostSteps::apply(Function function, const Step& step, const Operands& operands) {
   function(static_cast<std::byte*>(operands.target),
            static_cast<const std::byte*>(operands.sources[0]),
-           operands.count * size_of(plan_.spec.dtype));
+           static_cast<size_t>(step.target.bytes()));
   return Status();
 }
 

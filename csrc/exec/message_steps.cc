@@ -33,7 +33,7 @@ Status MessageSteps::post(int index) {
   in_flight_.push_back(index);
   const Range& range = step.message();
   std::byte* data = memory_.at(range);
-  const size_t bytes = memory_.bytes(range);
+  const auto bytes = static_cast<size_t>(range.bytes());
   const MemoryKind kind = memory_.kind_of(range);
   if (step.kind->sends) {
     link->send(paths_.send_tag(step.peer, body), data, bytes, kind, request);
@@ -55,7 +55,7 @@ Status MessageSteps::take(size_t i) {
   const bool user = is_user_message(plan_);
   const bool same_call = (request.tag & Paths::compared(user)) ==
                          (hash_ & (user ? Paths::kMessageHash : Paths::kCollectiveHash));
-  const size_t bytes = memory_.bytes(step.target);
+  const auto bytes = static_cast<size_t>(step.target.bytes());
   if (same_call && request.bytes == bytes) return Status();
   Status::Details details;
   details.code = Code::invalid_argument;

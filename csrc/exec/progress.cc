@@ -11,9 +11,10 @@ void Executor::start(RunQueue& queue, Run& run, int lane) {
   try {
     run.start(*queue.paths, lane);
   } catch (const std::bad_alloc&) {
-    run.fail(Status(Code::aborted, run.describe() + ": no memory for its scratch of " +
-                                       format_bytes(run.scratch_bytes()) +
-                                       "; free some, or use smaller tensors"));
+    run.fail(Status(Code::aborted,
+                    run.describe() + ": no memory for its scratch of " +
+                        format_bytes(run.plan().scratch_bytes + run.plan().staging_bytes) +
+                        "; free some, or use smaller tensors"));
   } catch (const Error& error) {
     run.fail(error.status());
   }

@@ -25,7 +25,6 @@ Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
     : plan_(std::move(plan)), operation_(operation), timeout_(timeout) {
   memory_.spaces = {static_cast<std::byte*>(const_cast<void*>(buffers.input)),
                     static_cast<std::byte*>(buffers.output)};
-  memory_.element = size_of(plan_->spec.dtype);
   if (device) device_.emplace(std::move(device));
 }
 
@@ -48,8 +47,8 @@ void Run::start(Paths& paths, int lane) {
     memory_.spaces[2] = device_->scratch();
     memory_.spaces[3] = device_->staging();
     memory_.kind = device_->memory();
-  } else if (plan_->scratch_count > 0) {
-    scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_count) * memory_.element]);
+  } else if (plan_->scratch_bytes > 0) {
+    scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_bytes)]);
     memory_.spaces[2] = scratch_.get();
   }
   if (schedule.messages > 0) messages_.emplace(*plan_, memory_, paths, operation_);
@@ -73,7 +72,7 @@ bool Run::slow_to_start() const {
     const auto sent = spec.splits.begin() + int64_t{plan_->rank} * plan_->size;
     count = std::accumulate(sent, sent + plan_->size, int64_t{0});
   }
-  return count * static_cast<int64_t>(memory_.element) >= kSlowToStart;
+  return count * static_cast<int64_t>(size_of(spec.dtype)) >= kSlowToStart;
 }
 
 bool Run::find_sender(const Paths& paths) {

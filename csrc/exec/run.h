@@ -53,9 +53,6 @@ class Run {
   Completion& completion() { return completion_; }
   // It takes long to start: the thread that starts it copies what it sends.
   bool slow_to_start() const;
-  int64_t scratch_bytes() const {
-    return (plan_->scratch_count + plan_->staging_count) * static_cast<int64_t>(memory_.element);
-  }
   // Publishes completion to waiters; without the lock.
   Completion::Aftermath announce();
 

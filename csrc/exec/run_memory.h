@@ -11,13 +11,11 @@ namespace hetcomm {
 // The buffers of one run: addresses of what its plan names.
 struct RunMemory {
   std::array<std::byte*, 4> spaces{};  // by Space
-  size_t element = 1;                  // bytes
   MemoryKind kind = MemoryKind::host;  // of all but staging, which is the host's
 
   std::byte* at(const Range& range) const {
-    return spaces[static_cast<size_t>(range.space)] + static_cast<size_t>(range.offset) * element;
+    return spaces[static_cast<size_t>(range.space)] + range.offset;
   }
-  size_t bytes(const Range& range) const { return static_cast<size_t>(range.count) * element; }
   MemoryKind kind_of(const Range& range) const {
     return range.space == Space::staging ? MemoryKind::host : kind;
   }

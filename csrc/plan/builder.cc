@@ -20,10 +20,6 @@ void require_equal_counts(const Range& source, const Range& target) {
                          std::to_string(source.count) + " and " + std::to_string(target.count));
 }
 
-Range part(const Range& range, int64_t offset, int64_t count) {
-  return {range.space, range.offset + offset, count};
-}
-
 }  // namespace
 
 AccessMap::Cells::iterator AccessMap::split(int64_t at) {
@@ -81,7 +77,7 @@ PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_ra
       only_rank_(only_rank),
       contributions_(spec.in_place ? Space::output : Space::input),
       ranks_(only_rank < 0 ? topology.size() : 1),
-      scratch_counts_(topology.size(), 0) {
+      scratch_bytes_(topology.size(), 0) {
   place_scale();
 }
 
@@ -145,7 +141,7 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
     return message(from, source, to, target);
   }
   for_parts(source.count, spec_.dtype, [&](int64_t offset, int64_t count) {
-    message(from, part(source, offset, count), to, part(target, offset, count));
+    message(from, source.part(offset, count), to, target.part(offset, count));
   });
 }
 
@@ -171,9 +167,9 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
   if (!recorded(rank) || target.count == 0) return;
   for (const Range& source : sources) require_equal_counts(source, target);
   const auto reduce_part = [&](int64_t offset, int64_t count) {
-    Step step{.kind = &steps::reduce, .target = part(placed(target), offset, count)};
+    Step step{.kind = &steps::reduce, .target = placed(target).part(offset, count)};
     for (const Range& source : sources) {
-      step.sources.push_back(part(placed(source), offset, count));
+      step.sources.push_back(placed(source).part(offset, count));
     }
     record(rank, std::move(step));
   };
@@ -217,24 +213,26 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
 
 Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
   // Whole cache lines, so that neighbouring ranges never share one.
-  const int64_t line = 64 / static_cast<int64_t>(size_of(spec_.dtype));
+  constexpr int64_t kCacheLine = 64;
   int64_t offset = 0;
-  for (int rank : ranks) offset = std::max(offset, scratch_counts_[rank]);
-  for (int rank : ranks) scratch_counts_[rank] = offset + (count + line - 1) / line * line;
-  return {Space::scratch, offset, count};
+  for (int rank : ranks) offset = std::max(offset, scratch_bytes_[rank]);
+  const Range range{Space::scratch, offset, count, spec_.dtype};
+  const int64_t end = (range.end() + kCacheLine - 1) / kCacheLine * kCacheLine;
+  for (int rank : ranks) scratch_bytes_[rank] = end;
+  return range;
 }
 
 Plan PlanBuilder::take(int rank, std::string algorithm) {
   RankState& state = this->state(rank);
   if (output_scales_) scale_outputs(rank);
-  Lowered lowered{.scratch_count = scratch_counts_[rank]};
+  Lowered lowered{.scratch_bytes = scratch_bytes_[rank]};
   if (topology_.native(rank)) {
     lowered = lower(topology_, spec_, rank, state.unlowered,
                     [&](Step step) { add(state, rank, std::move(step)); });
   }
   Plan plan = std::move(state.plan);
-  plan.scratch_count = lowered.scratch_count;
-  plan.staging_count = lowered.staging_count;
+  plan.scratch_bytes = lowered.scratch_bytes;
+  plan.staging_bytes = lowered.staging_bytes;
   plan.spec = spec_;
   plan.rank = rank;
   plan.size = topology_.size();

@@ -10,7 +10,7 @@
 
 namespace hetcomm {
 
-// Which steps last touched each element of one buffer: adjacent cells that cover it from 0 on.
+// Which steps last touched each byte of one buffer: adjacent cells that cover it from 0 on.
 class AccessMap {
  public:
   AccessMap() : cells_{{0, {}}} {}
@@ -24,7 +24,7 @@ class AccessMap {
     int written = -1;        // the last step that wrote it
     std::vector<int> reads;  // the steps that read it since
   };
-  using Cells = std::map<int64_t, Cell>;  // by first element; each ends where the next begins
+  using Cells = std::map<int64_t, Cell>;  // by first byte; each ends where the next begins
 
   Cells::iterator split(int64_t at);  // the cell that begins at `at`
 
@@ -44,6 +44,10 @@ class PlanBuilder {
 
   const Topology& topology() const { return topology_; }
   const Spec& spec() const { return spec_; }
+
+  // Elements of the input and the output.
+  Range input(int64_t first, int64_t count) const { return elements(Space::input, first, count); }
+  Range output(int64_t first, int64_t count) const { return elements(Space::output, first, count); }
 
   // Island collectives; empty pieces are dropped, adjacent ones between the same ranks joined, and
   // in islands of one member they become copies. Targets must not overlap on any member.
@@ -74,6 +78,9 @@ class PlanBuilder {
     std::map<int, int> sent, received;  // messages so far, by peer
   };
 
+  Range elements(Space space, int64_t first, int64_t count) const {
+    return Range{space, 0, 0, spec_.dtype}.part(first, count);
+  }
   RankState& state(int rank) { return ranks_[only_rank_ < 0 ? rank : 0]; }
   bool recorded(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
   bool recorded_island(int island) const;
@@ -90,11 +97,11 @@ class PlanBuilder {
   const Topology& topology_;
   Spec spec_;
   int only_rank_;
-  Space contributions_;           // what algorithms name input
-  bool island_scales_ = false;    // its reductions do
-  bool output_scales_ = false;    // what they come to is scaled in the end
-  std::vector<RankState> ranks_;  // those that are recorded
-  std::vector<int64_t> scratch_counts_;
+  Space contributions_;                 // what algorithms name input
+  bool island_scales_ = false;          // its reductions do
+  bool output_scales_ = false;          // what they come to is scaled in the end
+  std::vector<RankState> ranks_;        // those that are recorded
+  std::vector<int64_t> scratch_bytes_;  // by rank
 };
 
 // The ranges that a step of `rank` reads and writes.

@@ -14,11 +14,12 @@ namespace {
 constexpr size_t kMostErrors = 16;  // one fault shows in many places; the first ones tell
 
 // Compares a rank's output with what is wanted; appends the first difference.
-void check_output(const Execution& execution, const std::vector<Run>& wanted, int rank, bool scaled,
-                  std::vector<std::string>& errors) {
+void check_output(const Execution& execution, const Range& output, const std::vector<Run>& wanted,
+                  int rank, bool scaled, std::vector<std::string>& errors) {
   std::vector<Run> value;
   for (const Run& want : wanted) {
-    execution.read(rank, {Space::output, want.begin, want.end - want.begin}, value);
+    const Range range = output.within(want.begin, want.end);
+    execution.read(rank, range, value);
     for (const Run& got : value) {
       const int64_t index = want.index + got.begin;
       const bool summed = want.term == Contributions::every
@@ -27,13 +28,13 @@ void check_output(const Execution& execution, const std::vector<Run>& wanted, in
       const bool reduced = want.term == Contributions::every && summed;
       if (reduced && execution.terms().scaled(got.term) != scaled) {
         errors.push_back("rank " + std::to_string(rank) + " " +
-                         describe({Space::output, want.begin + got.begin, got.end - got.begin}) +
+                         describe(Execution::range_of(range, got)) +
                          ": expected each contribution " + (scaled ? "scaled once" : "not scaled") +
                          "; got " + execution.describe(got));
         return;
       }
       if (summed && got.index == index) continue;
-      const Range where{Space::output, want.begin + got.begin, got.end - got.begin};
+      const Range where = Execution::range_of(range, got);
       const Run expected{got.begin, got.end, index, want.term};
       errors.push_back("rank " + std::to_string(rank) + " " + describe(where) + ": expected " +
                        execution.describe(expected) + "; got " + execution.describe(got));
@@ -45,8 +46,10 @@ void check_output(const Execution& execution, const std::vector<Run>& wanted, in
 // After a barrier each rank must hold a value that every other rank had a part in.
 void check_barrier(const Execution& execution, const Plan& plan, std::vector<std::string>& errors) {
   std::vector<Run> value;
-  for (const Range& range : {Range{Space::scratch, 0, plan.scratch_count},
-                             Range{Space::staging, 0, plan.staging_count}}) {
+  const Range token{Space::scratch, 0, 1, plan.spec.dtype};
+  for (const Range& range :
+       {token.within(0, plan.scratch_bytes),
+        Range{Space::staging, 0, 0, plan.spec.dtype}.within(0, plan.staging_bytes)}) {
     execution.read(plan.rank, range, value);
     for (const Run& run : value) {
       if (run.term != Terms::none && execution.terms().all_ranks(run.term)) return;
@@ -61,19 +64,18 @@ void check_barrier(const Execution& execution, const Plan& plan, std::vector<std
 
 // Every rank must have combined alike, or the bits of floating-point results differ: those of sums
 // and products by rounding, those of minima and maxima by the sign of zero.
-void check_order(const Execution& execution, const Spec& spec, int size,
+void check_order(const Execution& execution, const Range& output, const Spec& spec, int size,
                  std::vector<std::string>& errors) {
   if (spec.collective != Collective::all_reduce) return;
   if (class_of(spec.dtype) != DtypeClass::floating) return;
   std::vector<Run> first, value;
-  execution.read(0, {Space::output, 0, spec.count}, first);
+  execution.read(0, output, first);
   for (int rank = 1; rank < size; ++rank) {
-    execution.read(rank, {Space::output, 0, spec.count}, value);
+    execution.read(rank, output, value);
     if (value == first) continue;
     size_t i = 0;
     while (value[i] == first[i]) ++i;
-    const Range where{Space::output, value[i].begin,
-                      std::min(value[i].end, first[i].end) - value[i].begin};
+    const Range where = output.within(value[i].begin, std::min(value[i].end, first[i].end));
     errors.push_back("rank " + std::to_string(rank) + " " + describe(where) +
                      " is summed in another order, or rounded elsewhere, than on rank 0; "
                      "expected the same bits");
@@ -106,6 +108,7 @@ std::vector<std::string> check(const Topology& topology, const std::vector<Plan>
   if (errors.empty()) {
     const Spec& spec = plans[0].spec;
     const bool scaled = scale_of(spec, topology.size()).by != 1;
+    const Range output{Space::output, 0, spec.count, spec.dtype};
     const Contributions meaning = contributions(spec, topology.size());
     Execution execution(topology, plans, graph, meaning.inputs);
     errors = misplaced(topology, plans, kMostErrors);
@@ -114,11 +117,11 @@ std::vector<std::string> check(const Topology& topology, const std::vector<Plan>
     check_races(execution, plans, errors);
     if (errors.empty()) {
       for (int rank = 0; rank < topology.size(); ++rank) {
-        check_output(execution, meaning.outputs[rank], rank, scaled, errors);
+        check_output(execution, output, meaning.outputs[rank], rank, scaled, errors);
         if (spec.collective == Collective::barrier) check_barrier(execution, plans[rank], errors);
       }
     }
-    if (errors.empty()) check_order(execution, spec, topology.size(), errors);
+    if (errors.empty()) check_order(execution, output, spec, topology.size(), errors);
   }
   if (errors.size() > kMostErrors) errors.resize(kMostErrors);
   return errors;

@@ -5,11 +5,16 @@
 namespace hetcomm {
 namespace {
 
+int64_t bytes_of(const Spec& spec, int64_t count) {
+  return count * static_cast<int64_t>(size_of(spec.dtype));
+}
+
 // Where the block from one rank to another starts in the concatenated inputs of an all-to-all.
 std::vector<int64_t> block_starts(const Spec& spec, int size) {
   std::vector<int64_t> starts{0};
   for (int block = 0; block < size * size; ++block) {
-    starts.push_back(starts.back() + (spec.splits.empty() ? spec.count : spec.splits[block]));
+    const int64_t count = spec.splits.empty() ? spec.count : spec.splits[block];
+    starts.push_back(starts.back() + bytes_of(spec, count));
   }
   return starts;
 }
@@ -33,7 +38,7 @@ void all_to_all(const Spec& spec, int size, Contributions& result) {
 
 Contributions contributions(const Spec& spec, int size) {
   Contributions result{std::vector<std::vector<Run>>(size), std::vector<std::vector<Run>>(size)};
-  const int64_t count = spec.count, all = spec.count * size;
+  const int64_t count = bytes_of(spec, spec.count), all = count * size;
   const int root = spec.root, every = Contributions::every;
   if (spec.collective == Collective::all_to_all) all_to_all(spec, size, result);
   for (int rank = 0; rank < size; ++rank) {

@@ -8,7 +8,7 @@
 namespace hetcomm {
 
 // What a collective means, in symbols: where every rank's elements start and where they must end.
-// A logical element has one index: its place in the whole buffer for all_reduce, reduce, broadcast,
+// A logical byte has one index: its place in the whole buffer for all_reduce, reduce, broadcast,
 // reduce_scatter and scatter; its place in the concatenated inputs of all ranks for the others.
 struct Contributions {
   static constexpr int every = -2;  // the term of a wanted run: summed over all ranks, in any order

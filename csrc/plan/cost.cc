@@ -25,17 +25,17 @@ CostParameters::CostParameters(std::shared_ptr<const Profile> measured)
 
 namespace {
 
-// What one member sends or receives in an island step of a native library, in elements, by
+// What one member sends or receives in an island step of a native library, in bytes, by
 // algorithms that are optimal: reductions and copies to all by rings.
-int64_t ccl_elements(const Step& step, int rank, int64_t members) {
+int64_t ccl_bytes(const Step& step, int rank, int64_t members) {
   int64_t shared = 0, out = 0, in = 0;
   for (const Piece& piece : step.pieces) {
-    const int64_t count = piece.source.count;
+    const int64_t bytes = piece.source.bytes();
     if (!step.kind->reduces && !step.kind->to_all) {
-      if (piece.from != piece.to && piece.from == rank) out += count;
-      if (piece.from != piece.to && piece.to == rank) in += count;
+      if (piece.from != piece.to && piece.from == rank) out += bytes;
+      if (piece.from != piece.to && piece.to == rank) in += bytes;
     } else {
-      shared += step.kind->reduces && step.kind->to_all ? 2 * count : count;
+      shared += step.kind->reduces && step.kind->to_all ? 2 * bytes : bytes;
     }
   }
   return shared / members * (members - 1) + std::max(out, in);
@@ -45,12 +45,10 @@ int64_t ccl_elements(const Step& step, int rank, int64_t members) {
 // or from when that is free, so contention is what comes first is served first.
 class Replay {
  public:
-  Replay(const Topology& topology, const CostParameters& parameters, const StepGraph& graph,
-         int64_t element_size)
+  Replay(const Topology& topology, const CostParameters& parameters, const StepGraph& graph)
       : topology_(topology),
         parameters_(parameters),
         graph_(graph),
-        element_size_(element_size),
         waits_(graph.waits()),
         ready_(graph.steps(), 0),
         span_(graph.steps()),
@@ -126,19 +124,19 @@ class Replay {
     const bool reads_staging = at.sources.at(0).space == Space::staging;
     const bool writes_staging = at.target.space == Space::staging;
     if (reads_staging != writes_staging) {
-      const int64_t bytes = at.target.count * element_size_;
+      const int64_t bytes = at.target.bytes();
       Engine& engine = writes_staging ? devices_[rank].out : devices_[rank].in;
       return complete(step, occupy(engine, ready_[step], parameters_.copy_latency,
                                    duration(bytes, parameters_.copy_bandwidth)));
     }
     if (topology_.native(rank) && !reads_staging) {
-      const int64_t bytes = streams * at.target.count * element_size_;
+      const int64_t bytes = streams * at.target.bytes();
       const Interval span = occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,
                                    duration(bytes, parameters_.device_bandwidth));
       core_busy_[rank] += span.end - span.start;
       return complete(step, span);
     }
-    const Interval span = occupy_core(rank, ready_[step], streams * at.target.count);
+    const Interval span = occupy_core(rank, ready_[step], streams * at.target.bytes());
     core_busy_[rank] += span.end - span.start;
     complete(step, span);
   }
@@ -160,14 +158,14 @@ class Replay {
         rate = std::min({rate, bandwidth(rank), bandwidth(members[0])});
       }
     }
-    int64_t start = 0, elements = 0;
+    int64_t start = 0, bytes = 0;
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
       start = std::max({start, ready_[step], devices_[rank].own.free});
-      elements = std::max(
-          elements, ccl_elements(graph_.step(step), rank, static_cast<int64_t>(steps.size())));
+      bytes =
+          std::max(bytes, ccl_bytes(graph_.step(step), rank, static_cast<int64_t>(steps.size())));
     }
-    const int64_t length = parameters_.ccl_latency + duration(elements * element_size_, rate);
+    const int64_t length = parameters_.ccl_latency + duration(bytes, rate);
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
       devices_[rank].own.free = start + length;
@@ -182,8 +180,8 @@ class Replay {
     for (int step : steps) {
       start = std::max({start, ready_[step], core_free_[graph_.rank_of(step)]});
     }
-    const int64_t length = island_time(parameters_, topology_, graph_.rank_of(steps[0]),
-                                       graph_.step(steps[0]), element_size_);
+    const int64_t length =
+        island_time(parameters_, topology_, graph_.rank_of(steps[0]), graph_.step(steps[0]));
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
       core_free_[rank] = start + length;
@@ -194,22 +192,21 @@ class Replay {
 
   void run_message(int send, int recv) {
     const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
-    const int64_t count = graph_.step(recv).target.count;
+    const int64_t bytes = graph_.step(recv).target.bytes();
     const int64_t posted = std::max(ready_[send], ready_[recv]);
     // Flows share a NIC fairly, so neither end waits for the order in which the other serves them:
     // the message is through when both queues are.
     Interval out, in;
     int64_t latency = parameters_.link_latency_shm;
     if (direct(from, to)) {
-      const int64_t length = duration(count * element_size_, parameters_.ccl_bandwidth);
+      const int64_t length = duration(bytes, parameters_.ccl_bandwidth);
       out = occupy(devices_[from].to, posted, 0, length);
       in = occupy(devices_[to].from, posted, 0, length);
       latency = parameters_.copy_latency;
     } else if (topology_.same_host(from, to)) {
-      out = occupy_core(from, posted, 2 * count);
-      in = occupy_core(to, posted, 2 * count);
+      out = occupy_core(from, posted, 2 * bytes);
+      in = occupy_core(to, posted, 2 * bytes);
     } else {
-      const int64_t bytes = count * element_size_;
       const int64_t sends = turn(from, to, posted), receives = turn(to, from, posted);
       const int64_t start = std::max(sends, receives) + parameters_.step_overhead;
       Nics& sender = nics_[topology_.host_of(from)];
@@ -237,17 +234,16 @@ class Replay {
     return {ranks, std::min<int64_t>(ranks, topology_.processors(host))};
   }
 
-  // ns in which this rank moves elements through memory with its share of the host's cores, and to
+  // ns in which this rank moves bytes through memory with its share of the host's cores, and to
   // issue the step.
-  int64_t core_time(int rank, int64_t elements) const {
+  int64_t core_time(int rank, int64_t bytes) const {
     const auto [ranks, cores] = sharing(rank);
-    return parameters_.step_overhead +
-           duration(elements * element_size_, parameters_.memory_bandwidth, ranks, cores);
+    return parameters_.step_overhead + duration(bytes, parameters_.memory_bandwidth, ranks, cores);
   }
 
-  Interval occupy_core(int rank, int64_t ready, int64_t elements) {
+  Interval occupy_core(int rank, int64_t ready, int64_t bytes) {
     const int64_t start = std::max(ready, core_free_[rank]);
-    core_free_[rank] = start + core_time(rank, elements);
+    core_free_[rank] = start + core_time(rank, bytes);
     return {start, core_free_[rank]};
   }
 
@@ -307,7 +303,6 @@ class Replay {
   const Topology& topology_;
   const CostParameters& parameters_;
   const StepGraph& graph_;
-  int64_t element_size_;
   std::vector<int> waits_;
   std::vector<int64_t> ready_;
   std::vector<Interval> span_;
@@ -338,7 +333,7 @@ Cost predict(const Topology& topology, const std::vector<Plan>& plans,
   if (!graph.errors().empty()) {
     throw Error(Code::invalid_argument, "cannot price these plans: " + graph.errors()[0]);
   }
-  Replay replay(topology, parameters, graph, static_cast<int64_t>(size_of(plans[0].spec.dtype)));
+  Replay replay(topology, parameters, graph);
   const Cost cost = replay.run();
   if (timeline) {
     timeline->assign(plans.size(), {});

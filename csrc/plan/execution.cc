@@ -12,6 +12,7 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
       plans_(plans),
       graph_(graph),
       spec_(plans[0].spec),
+      element_(static_cast<int64_t>(size_of(spec_.dtype))),
       terms_(topology.size()),
       memory_(kSpaces * plans.size()),
       accesses_(plans.size()),
@@ -24,8 +25,9 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
   for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves whatever there is
     for (Space space : {Space::scratch, Space::staging}) {
       Value tokens;
-      for (int64_t at = 0; at < capacity(rank, space); ++at)
-        tokens.push_back({at, at + 1, 0, rank});
+      for (int64_t at = 0; at < capacity(rank, space); at += element_) {
+        tokens.push_back({at, at + element_, 0, rank});
+      }
       memory(rank, space).write(0, tokens);
     }
   }
@@ -38,13 +40,13 @@ int Execution::buffer(Space space) const {
 int64_t Execution::capacity(int rank, Space space) const {
   switch (space) {
     case Space::input:
-      return input_count(spec_, rank, topology_.size());
+      return input_count(spec_, rank, topology_.size()) * element_;
     case Space::output:
-      return output_count(spec_, rank, topology_.size());
+      return output_count(spec_, rank, topology_.size()) * element_;
     case Space::scratch:
-      return plans_[rank].scratch_count;
+      return plans_[rank].scratch_bytes;
     case Space::staging:
-      return plans_[rank].staging_count;
+      return plans_[rank].staging_bytes;
   }
   return 0;
 }
@@ -54,14 +56,18 @@ bool Execution::same_place(const Range& a, const Range& b) const {
 }
 
 void Execution::read(int rank, const Range& range, Value& value) const {
-  memory_[kSpaces * rank + buffer(range.space)].read(range.offset, range.count, value);
+  memory_[kSpaces * rank + buffer(range.space)].read(range.offset, range.bytes(), value);
+}
+
+Range Execution::range_of(const Range& range, const Run& run) {
+  return range.within(range.offset + run.begin, range.offset + run.end);
 }
 
 bool Execution::reachable(int step, const Range& range, const char* verb) {
-  const int64_t elements = capacity(graph_.rank_of(step), range.space);
-  if (range.offset >= 0 && range.count >= 0 && range.offset <= elements - range.count) return true;
+  const int64_t bytes = capacity(graph_.rank_of(step), range.space);
+  if (range.offset >= 0 && range.count >= 0 && range.offset <= bytes - range.bytes()) return true;
   report(step, verb + hetcomm::describe(range) + "; expected a range within its " +
-                   std::to_string(elements) + " elements");
+                   std::to_string(bytes / element_) + " elements");
   return false;
 }
 
@@ -74,7 +80,7 @@ void Execution::load(int step, int part, const Range& range, Value& value) {
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, false});
   for (const Run& run : value) {
     if (run.term != Terms::none) continue;
-    const Range gap{range.space, range.offset + run.begin, run.end - run.begin};
+    const Range gap = range_of(range, run);
     report(step,
            "reads " + hetcomm::describe(gap) + "; expected written elements, got " + describe(run));
     return;
@@ -84,10 +90,11 @@ void Execution::load(int step, int part, const Range& range, Value& value) {
 void Execution::store(int step, int part, const Range& range, const Value& value) {
   if (!reachable(step, range, "writes ")) return;
   const int rank = graph_.rank_of(step);
-  const int64_t count = value.empty() ? 0 : value.back().end;
-  if (count != range.count) {
+  const int64_t bytes = value.empty() ? 0 : value.back().end;
+  if (bytes != range.bytes()) {
     report(step, "writes " + hetcomm::describe(range) + "; expected a source of " +
-                     std::to_string(range.count) + " elements, got " + std::to_string(count));
+                     std::to_string(range.count) + " elements, got " +
+                     std::to_string(bytes / element_));
     return;
   }
   if (range.count == 0) return;
@@ -101,13 +108,14 @@ void Execution::store(int step, int part, const Range& range, const Value& value
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, true});
 }
 
-// sum += more, element by element; `range` is where `more` comes from.
+// sum += more, byte by byte; `range` is where `more` comes from.
 void Execution::add(int step, const Range& range, Value& sum, const Value& more, Terms::Kind kind) {
   const int64_t length = sum.empty() ? 0 : sum.back().end;
-  const int64_t count = more.empty() ? 0 : more.back().end;
-  if (length != count) {
-    report(step, "adds " + hetcomm::describe(range) + ": expected " + std::to_string(length) +
-                     " elements; got " + std::to_string(count));
+  const int64_t bytes = more.empty() ? 0 : more.back().end;
+  if (length != bytes) {
+    report(step, "adds " + hetcomm::describe(range) + ": expected " +
+                     std::to_string(length / element_) + " elements; got " +
+                     std::to_string(bytes / element_));
     return;
   }
   Value result;
@@ -119,12 +127,12 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
     const Run right{at, end, b.index + (at - b.begin), b.term};
     Run both = left;
     if (a.term != Terms::none && b.term != Terms::none) {
-      const Range where{range.space, range.offset + at, end - at};
+      const Range where = range.within(range.offset + at, range.offset + end);
       const int term = terms_.sum(a.term, b.term, kind);
       if (left.index != right.index) {
         report(step, "adds " + hetcomm::describe(where) + ": expected " +
-                         std::to_string(left.index) + " as the first element's index; got " +
-                         describe(right));
+                         std::to_string(left.index / element_) +
+                         " as the first element's index; got " + describe(right));
       } else if (terms_.scaled(a.term) != terms_.scaled(b.term)) {
         report(step, "adds " + hetcomm::describe(where) +
                          ": expected all contributions scaled or none; got " + describe(left) +
@@ -299,8 +307,9 @@ void Execution::report_deadlock() {
 
 std::string Execution::describe(const Run& run) const {
   if (run.term == Terms::none) return "nothing written";
-  const std::string elements = "elements [" + std::to_string(run.index) + ", " +
-                               std::to_string(run.index + (run.end - run.begin)) + ") of ";
+  const int64_t end = run.index + (run.end - run.begin);
+  const std::string elements = "elements [" + std::to_string(run.index / element_) + ", " +
+                               std::to_string(end / element_) + ") of ";
   return elements +
          (run.term == Contributions::every ? "all ranks" : "ranks " + terms_.ranks(run.term)) +
          (run.term >= 0 && terms_.scaled(run.term) ? ", scaled" : "") +
@@ -310,7 +319,7 @@ std::string Execution::describe(const Run& run) const {
 std::string Execution::describe(const Access& access) const {
   const bool both = access.buffer == 0 && spec_.in_place;
   const Space space = both ? Space::output : static_cast<Space>(access.buffer);
-  return hetcomm::describe(Range{space, access.begin, access.end - access.begin});
+  return hetcomm::describe(Range{space, 0, 0, spec_.dtype}.within(access.begin, access.end));
 }
 
 }  // namespace hetcomm

@@ -26,6 +26,8 @@ class Execution {
   void read(int rank, const Range& range, std::vector<Run>& value) const;
   const std::vector<Access>& accesses(int rank) const { return accesses_[rank]; }
   std::string describe(const Run& run) const;
+  // What a run is of a range that was read.
+  static Range range_of(const Range& range, const Run& run);
   std::string describe(const Access& access) const;
 
  private:
@@ -35,7 +37,7 @@ class Execution {
 
   int buffer(Space space) const;
   SymbolicMemory& memory(int rank, Space space) { return memory_[kSpaces * rank + buffer(space)]; }
-  int64_t capacity(int rank, Space space) const;
+  int64_t capacity(int rank, Space space) const;  // bytes
   bool same_place(const Range& a, const Range& b) const;
   bool reachable(int step, const Range& range, const char* verb);
   void load(int step, int part, const Range& range, Value& value);
@@ -55,6 +57,7 @@ class Execution {
   const std::vector<Plan>& plans_;
   const StepGraph& graph_;
   const Spec& spec_;
+  const int64_t element_;  // bytes
   Terms terms_;
   std::vector<SymbolicMemory> memory_;  // kSpaces for each rank
   std::vector<std::vector<Access>> accesses_;

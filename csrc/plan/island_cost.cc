@@ -59,21 +59,21 @@ int64_t rounds_of(Collective collective, Amount n, Amount bytes, Amount publishe
 // as part / whole says, and `even` for the rest.
 struct Likeness {
   Collective even, single;
-  int64_t elements;  // of the largest buffer
+  int64_t bytes;  // of the largest buffer
   int64_t part = 0, whole = 1;
 };
 
-int64_t most(const std::vector<int64_t>& counts) {
-  return *std::max_element(counts.begin(), counts.end());
+int64_t most(const std::vector<int64_t>& bytes) {
+  return *std::max_element(bytes.begin(), bytes.end());
 }
 
 Likeness likeness_of(const Topology& topology, int64_t n, const Step& step) {
   std::vector<int64_t> out(n), in(n);
   int64_t total = 0;
   for (const Piece& piece : step.pieces) {
-    total += piece.source.count;
-    if (piece.from >= 0) out[topology.index_in_island(piece.from)] += piece.source.count;
-    if (piece.to >= 0) in[topology.index_in_island(piece.to)] += piece.source.count;
+    total += piece.source.bytes();
+    if (piece.from >= 0) out[topology.index_in_island(piece.from)] += piece.source.bytes();
+    if (piece.to >= 0) in[topology.index_in_island(piece.to)] += piece.source.bytes();
   }
   Likeness like{Collective::all_reduce, Collective::all_reduce, total};
   const bool reduces = step.kind->reduces, to_all = step.kind->to_all;
@@ -143,13 +143,12 @@ int64_t island_time(const CostParameters& parameters, const IslandSize& size, Co
 }
 
 int64_t island_time(const CostParameters& parameters, const Topology& topology, int rank,
-                    const Step& step, int64_t element_size) {
+                    const Step& step) {
   const IslandSize size = island_size(topology, rank);
   const Likeness like = likeness_of(topology, size.members, step);
-  const int64_t bytes = like.elements * element_size;
-  const int64_t even = island_time(parameters, size, like.even, bytes);
+  const int64_t even = island_time(parameters, size, like.even, like.bytes);
   if (like.part == 0) return even;
-  const int64_t single = island_time(parameters, size, like.single, bytes);
+  const int64_t single = island_time(parameters, size, like.single, like.bytes);
   return even + static_cast<int64_t>(static_cast<Amount>(single - even) * like.part / like.whole);
 }
 

@@ -18,6 +18,6 @@ int64_t island_time(const CostParameters& parameters, const IslandSize& size, Co
 // ns of an island step of the island of `rank`. What is shared out unevenly is priced between the
 // collective whose members all have as much and the one where a single member has everything.
 int64_t island_time(const CostParameters& parameters, const Topology& topology, int rank,
-                    const Step& step, int64_t element_size);
+                    const Step& step);
 
 }  // namespace hetcomm

@@ -24,7 +24,7 @@ constexpr int64_t kStagedParts = 8;
 // host is done before a kernel has started.
 constexpr int64_t kDeviceReduceBytes = 64 << 10;
 
-// The elements of a buffer that a later step reads: intervals by begin, without overlap.
+// The bytes of a buffer that a later step reads: intervals by begin, without overlap.
 class LiveSet {
  public:
   void add(int64_t begin, int64_t end) {
@@ -51,7 +51,7 @@ class LiveSet {
     if (next != ends_.begin()) at = std::max(at, std::prev(next)->second);
     for (; at < range.end(); ++next) {
       const int64_t end = next == ends_.end() ? range.end() : std::min(range.end(), next->first);
-      if (at < end) found.push_back({range.space, at, end - at});
+      if (at < end) found.push_back(range.within(at, end));
       if (next == ends_.end()) return;
       at = std::max(at, next->second);
     }
@@ -64,9 +64,9 @@ class LiveSet {
 // For each step the ranges that it touches and nobody reads afterwards. The input is not among
 // them: it is never stale.
 std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int rank,
-                                          int64_t outputs) {
+                                          const Range& output) {
   LiveSet live[2];  // output, scratch
-  live[0].add(0, outputs);
+  live[0].add(0, output.end());
   const auto set = [&live](const Range& range) -> LiveSet& {
     return live[range.space == Space::scratch];
   };
@@ -86,20 +86,19 @@ std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int ra
   return last;
 }
 
-bool on_device(const RankInfo& info, const Step& step, size_t element, Residence& residence) {
+bool on_device(const RankInfo& info, const Step& step, Residence& residence) {
   if (!info.kernels) return false;
-  if (step.target.count * static_cast<int64_t>(element) >= kDeviceReduceBytes) return true;
+  if (step.target.bytes() >= kDeviceReduceBytes) return true;
   return std::all_of(step.sources.begin(), step.sources.end(),
                      [&](const Range& source) { return residence.at_home(source); });
 }
 
-bool in_staging(const Topology& topology, int rank, const Step& step, size_t element,
-                Residence& residence) {
+bool in_staging(const Topology& topology, int rank, const Step& step, Residence& residence) {
   if (step.in_island()) return false;
   if (step.is_message()) return topology.staged(rank, step.peer);
   switch (step.kind->memory) {
     case StepKind::Memory::either:
-      return !on_device(topology.rank(rank), step, element, residence);
+      return !on_device(topology.rank(rank), step, residence);
     case StepKind::Memory::staging:
       return true;
     default:
@@ -111,21 +110,20 @@ bool in_staging(const Topology& topology, int rank, const Step& step, size_t ele
 
 Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::vector<Step>& steps,
               const std::function<void(Step)>& emit) {
-  const auto element = static_cast<int64_t>(size_of(spec.dtype));
   int64_t largest = 0;
   for (const Step& step : steps) {
     if (!step.is_message() || !topology.staged(rank, step.peer)) continue;
-    largest = std::max(largest, step.message().count);
+    largest = std::max(largest, step.message().bytes());
   }
-  Residence residence(std::max(kStagingBytes / element, kStagedParts * largest),
-                      kCacheLine / element, [&emit](const Range& source, const Range& target) {
+  Residence residence(std::max(kStagingBytes, kStagedParts * largest),
+                      [&emit](const Range& source, const Range& target) {
                         emit({.kind = &steps::copy, .sources = {source}, .target = target});
                       });
-  const int64_t outputs = output_count(spec, rank, topology.size());
-  const std::vector<std::vector<Range>> last = last_uses(steps, rank, outputs);
+  const Range output{Space::output, 0, output_count(spec, rank, topology.size()), spec.dtype};
+  const std::vector<std::vector<Range>> last = last_uses(steps, rank, output);
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];
-    if (in_staging(topology, rank, step, static_cast<size_t>(element), residence)) {
+    if (in_staging(topology, rank, step, residence)) {
       for (Range& source : step.sources) source = residence.fetch(source);
       if (!step.kind->sends) step.target = residence.place(step.target);
     } else {
@@ -136,8 +134,8 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
     for (const Range& range : last[i]) residence.forget(range);
     residence.next_step();
   }
-  residence.read_home({Space::output, 0, outputs});
-  return {residence.scratch_count(), residence.staging_count()};
+  residence.read_home(output);
+  return {residence.scratch_bytes(), residence.staging_bytes()};
 }
 
 bool through_staging(const Topology& topology, int rank) {

@@ -15,8 +15,8 @@ namespace hetcomm {
 // between home and staging where a value is needed that the other has; home is brought up to date
 // before island steps and copies within home, and the output in the end.
 struct Lowered {
-  int64_t scratch_count = 0;  // elements that are used at home
-  int64_t staging_count = 0;
+  int64_t scratch_bytes = 0;  // that are used at home
+  int64_t staging_bytes = 0;
 };
 // `steps` are in serial order; `emit` is called in serial order, for all steps there are then.
 Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::vector<Step>& steps,

@@ -48,10 +48,10 @@ std::vector<std::string> misplaced(const Topology& topology, const std::vector<P
                                    size_t most) {
   std::vector<std::string> errors;
   for (const Plan& plan : plans) {
-    if (!topology.native(plan.rank) && plan.staging_count > 0 && errors.size() < most) {
+    if (!topology.native(plan.rank) && plan.staging_bytes > 0 && errors.size() < most) {
       errors.push_back("plan of rank " + std::to_string(plan.rank) +
                        ": expected no staging on a rank with host memory; got " +
-                       std::to_string(plan.staging_count) + " elements");
+                       std::to_string(plan.staging_bytes) + " bytes");
     }
     for (int index = 0; index < static_cast<int>(plan.steps.size()); ++index) {
       const Step& step = plan.steps[index];

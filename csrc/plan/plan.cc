@@ -46,8 +46,9 @@ const std::vector<const StepKind*>& step_kinds() {
 }
 
 std::string describe(const Range& range) {
-  return std::string(name(range.space)) + "[" + std::to_string(range.offset) + ", " +
-         std::to_string(range.end()) + ")";
+  const int64_t first = range.offset / static_cast<int64_t>(size_of(range.dtype));
+  return std::string(name(range.space)) + "[" + std::to_string(first) + ", " +
+         std::to_string(first + range.count) + ")";
 }
 
 std::string to_peer(const Step& step) {

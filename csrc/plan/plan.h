@@ -60,14 +60,24 @@ std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 enum class Space : uint8_t { input, output, scratch, staging };
 const char* name(Space space);
 
-// Elements [offset, offset + count) of a buffer of this rank.
+// Elements in a row in a buffer of this rank.
 struct Range {
   Space space = Space::input;
-  int64_t offset = 0;
-  int64_t count = 0;
+  int64_t offset = 0;  // bytes
+  int64_t count = 0;   // elements
+  Dtype dtype = Dtype::float32;
 
   bool operator==(const Range&) const = default;
-  int64_t end() const { return offset + count; }
+  int64_t bytes() const { return count * static_cast<int64_t>(size_of(dtype)); }
+  int64_t end() const { return offset + bytes(); }
+  // `number` of the elements, from the one with index `first`.
+  Range part(int64_t first, int64_t number) const {
+    return {space, offset + first * static_cast<int64_t>(size_of(dtype)), number, dtype};
+  }
+  // The elements in bytes [begin, end) of the same buffer.
+  Range within(int64_t begin, int64_t end) const {
+    return {space, begin, (end - begin) / static_cast<int64_t>(size_of(dtype)), dtype};
+  }
 };
 
 // A part of an island collective. `source` is read and `target` written, each on the members that
@@ -99,7 +109,7 @@ struct Step {
   const Range& message() const { return kind->sends ? sources[0] : target; }  // of send and recv
 };
 
-std::string describe(const Range& range);  // "scratch[0, 128)"
+std::string describe(const Range& range);  // "scratch[0, 128)", in elements
 std::string describe(const Step& step);    // "send output[0, 64) to rank 3, message 0, after 2"
 std::string to_peer(const Step& step);     // " to rank 3" or " from rank 3", of a message
 
@@ -126,9 +136,9 @@ struct Plan {
   std::string algorithm;     // the row of the selection table, such as "hierarchical_ring"
   std::vector<int> members;  // this rank's island
   std::vector<Step> steps;
-  int64_t scratch_count = 0;  // elements of scratch
-  int64_t staging_count = 0;  // elements of staging
-  Schedule schedule = {};     // of `steps`; only plans that run have one
+  int64_t scratch_bytes = 0;
+  int64_t staging_bytes = 0;
+  Schedule schedule = {};  // of `steps`; only plans that run have one
 };
 
 // Elements of the input and output that a rank must supply: with in_place, the one buffer is both.

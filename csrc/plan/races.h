@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// That a step of one rank reads or writes elements [begin, end) of a buffer.
+// That a step of one rank reads or writes bytes [begin, end) of a buffer.
 struct Access {
   int buffer;  // number of the memory: input and output are one when in place
   int64_t begin, end;
@@ -17,7 +17,7 @@ struct Access {
   bool write;
 };
 
-// The first pairs, at most `most`, of accesses to common elements, one of them a write, that no
+// The first pairs, at most `most`, of accesses to common bytes, one of them a write, that no
 // chain of `after` or of island steps orders. The later step comes second.
 std::vector<std::pair<Access, Access>> races(const Plan& plan, std::vector<Access> accesses,
                                              size_t most);

@@ -8,6 +8,7 @@ namespace {
 
 // Even beyond the bound there are as many blocks of a size, so that copies and messages overlap.
 constexpr int kLeastBlocks = 4;
+constexpr int64_t kCacheLine = 64;
 
 bool contains(const Range& outer, const Range& inner) {
   return outer.space == inner.space && outer.offset <= inner.offset && inner.end() <= outer.end();
@@ -15,8 +16,7 @@ bool contains(const Range& outer, const Range& inner) {
 
 }  // namespace
 
-Residence::Residence(int64_t bound, int64_t line, Copy copy)
-    : bound_(bound), line_(line), copy_(std::move(copy)) {
+Residence::Residence(int64_t bound, Copy copy) : bound_(bound), copy_(std::move(copy)) {
   // Scratch starts with no value, which need not be copied anywhere.
   for (Space space : {Space::input, Space::output, Space::scratch}) {
     cells_[static_cast<int>(space)][0].home = space != Space::scratch;
@@ -40,9 +40,9 @@ void Residence::each(const Range& range, const Visit& visit) {
 }
 
 Range Residence::fetch(const Range& range) {
-  if (range.count == 0) return {Space::staging, 0, 0};
+  if (range.count == 0) return {Space::staging, 0, 0, range.dtype};
   const Block& block = blocks_[block_for(range)];
-  Range missing{range.space, range.offset, 0};
+  Range missing = range.part(0, 0);
   const auto copy = [&] {
     if (missing.count == 0) return;
     use_home(missing);
@@ -52,9 +52,9 @@ Range Residence::fetch(const Range& range) {
     if (cell.home && !cell.staging) {
       if (missing.end() != begin) {
         copy();
-        missing = {range.space, begin, 0};
+        missing = range.within(begin, begin);
       }
-      missing.count = end - missing.offset;
+      missing = range.within(missing.offset, end);
     }
     cell.staging = true;
   });
@@ -63,7 +63,7 @@ Range Residence::fetch(const Range& range) {
 }
 
 Range Residence::place(const Range& range) {
-  if (range.count == 0) return {Space::staging, 0, 0};
+  if (range.count == 0) return {Space::staging, 0, 0, range.dtype};
   forget(range);
   const Block& block = blocks_[block_for(range)];
   each(range, [](Cell& cell, int64_t, int64_t) {
@@ -98,7 +98,7 @@ bool Residence::at_home(const Range& range) {
 
 // Copies home what only staging has; neighbours in one block by one copy.
 void Residence::update(const Range& range) {
-  Range stale{range.space, 0, 0};
+  Range stale = range.within(0, 0);
   int from = -1;
   const auto copy = [&] {
     if (stale.count == 0) return;
@@ -109,10 +109,10 @@ void Residence::update(const Range& range) {
     if (cell.home || !cell.staging) return;
     if (cell.block != from || stale.end() != begin) {
       copy();
-      stale = {range.space, begin, 0};
+      stale = range.within(begin, begin);
       from = cell.block;
     }
-    stale.count = end - stale.offset;
+    stale = range.within(stale.offset, end);
     cell.home = true;
   });
   copy();
@@ -133,7 +133,7 @@ int Residence::block_for(const Range& range) {
     }
   }
   if (found < 0) {
-    found = allocate(range.count);
+    found = allocate(range.bytes());
     blocks_[found].home = range;
     each(range, [found](Cell& cell, int64_t, int64_t) { cell.block = found; });
   }
@@ -141,13 +141,13 @@ int Residence::block_for(const Range& range) {
   return found;
 }
 
-int Residence::allocate(int64_t count) {
+int Residence::allocate(int64_t bytes) {
   // A few sizes only, so that a block fits many ranges.
-  const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count))) / 4;
-  const int64_t grain = std::max(line_, quarter / line_ * line_);
-  const int64_t capacity = (count + grain - 1) / grain * grain;
+  const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 4;
+  const int64_t grain = std::max(kCacheLine, quarter / kCacheLine * kCacheLine);
+  const int64_t capacity = (bytes + grain - 1) / grain * grain;
   int oldest = -1, large_enough = 0;
-  if (staging_count_ + capacity > bound_) {
+  if (staging_bytes_ + capacity > bound_) {
     for (int i = 0; i < static_cast<int>(blocks_.size()); ++i) {
       if (blocks_[i].capacity < capacity) continue;
       ++large_enough;
@@ -159,8 +159,8 @@ int Residence::allocate(int64_t count) {
     release(oldest);
     return oldest;
   }
-  blocks_.push_back({staging_count_, capacity, {}, step_});
-  staging_count_ += capacity;
+  blocks_.push_back({staging_bytes_, capacity, {}, step_});
+  staging_bytes_ += capacity;
   return static_cast<int>(blocks_.size()) - 1;
 }
 
@@ -183,12 +183,13 @@ void Residence::release(int block) {
 
 void Residence::use_home(const Range& range) {
   if (range.space == Space::scratch && range.count > 0) {
-    scratch_count_ = std::max(scratch_count_, range.end());
+    scratch_bytes_ = std::max(scratch_bytes_, range.end());
   }
 }
 
 Range Residence::in_staging(const Block& block, const Range& range) const {
-  return {Space::staging, block.offset + range.offset - block.home.offset, range.count};
+  return {Space::staging, block.offset + range.offset - block.home.offset, range.count,
+          range.dtype};
 }
 
 }  // namespace hetcomm

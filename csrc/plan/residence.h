@@ -16,9 +16,9 @@ namespace hetcomm {
 class Residence {
  public:
   // `copy` is called for every copy between home and staging that is needed, in serial order.
-  // `bound` and `line`, the elements of a cache line, are in elements.
+  // `bound` is in bytes.
   using Copy = std::function<void(const Range& source, const Range& target)>;
-  Residence(int64_t bound, int64_t line, Copy copy);
+  Residence(int64_t bound, Copy copy);
 
   // Where in staging to read it, or to write it: the old value is lost.
   Range fetch(const Range& range);
@@ -32,19 +32,19 @@ class Residence {
   void next_step() { ++step_; }
 
   bool at_home(const Range& range);  // without a copy
-  int64_t staging_count() const { return staging_count_; }
-  int64_t scratch_count() const { return scratch_count_; }  // what is ever used of it at home
+  int64_t staging_bytes() const { return staging_bytes_; }
+  int64_t scratch_bytes() const { return scratch_bytes_; }  // what is ever used of it at home
 
  private:
   struct Cell {
     bool home = false, staging = false;  // who has the value
     int block = -1;                      // what stands for it, -1 if none
   };
-  using Cells = std::map<int64_t, Cell>;  // by first element; each ends where the next begins
+  using Cells = std::map<int64_t, Cell>;  // by first byte; each ends where the next begins
   struct Block {
-    int64_t offset, capacity;
-    Range home;    // empty if it stands for nothing
-    int64_t used;  // the last step that did
+    int64_t offset, capacity;  // bytes
+    Range home;                // empty if it stands for nothing
+    int64_t used;              // the last step that did
   };
 
   Cells& cells(const Range& range) { return cells_[static_cast<int>(range.space)]; }
@@ -52,17 +52,17 @@ class Residence {
   void each(const Range& range, const Visit& visit);
   void update(const Range& range);
   int block_for(const Range& range);
-  int allocate(int64_t count);
+  int allocate(int64_t bytes);
   bool reusable(const Block& block);
   void release(int block);
   void use_home(const Range& range);
   Range in_staging(const Block& block, const Range& range) const;
 
-  int64_t bound_, line_;
+  int64_t bound_;
   Copy copy_;
   Cells cells_[3];  // by Space
   std::vector<Block> blocks_;
-  int64_t step_ = 0, staging_count_ = 0, scratch_count_ = 0;
+  int64_t step_ = 0, staging_bytes_ = 0, scratch_bytes_ = 0;
 };
 
 }  // namespace hetcomm

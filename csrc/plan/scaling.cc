@@ -25,7 +25,7 @@ void PlanBuilder::place_scale() {
   }
   for (int rank = 0; rank < topology_.size(); ++rank) {
     const int64_t count = input_count(spec_, rank, topology_.size());
-    scale(rank, {unscaled, 0, count}, {scaled, 0, count});
+    scale(rank, elements(unscaled, 0, count), elements(scaled, 0, count));
   }
   contributions_ = scaled;
 }
@@ -35,8 +35,8 @@ void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
   if (!recorded(rank) || target.count == 0) return;
   for_parts(target.count, spec_.dtype, [&](int64_t offset, int64_t count) {
     record(rank, {.kind = &steps::reduce,
-                  .sources = {{source.space, source.offset + offset, count}},
-                  .target = {target.space, target.offset + offset, count},
+                  .sources = {source.part(offset, count)},
+                  .target = target.part(offset, count),
                   .scaled = true});
   });
 }
@@ -44,8 +44,8 @@ void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
 void PlanBuilder::scale_outputs(int rank) {
   // Elsewhere than on the root, a reduction in place leaves nothing of worth.
   if (spec_.collective == Collective::reduce && rank != spec_.root) return;
-  const Range output{Space::output, 0, output_count(spec_, rank, topology_.size())};
-  scale(rank, output, output);
+  const Range whole = output(0, output_count(spec_, rank, topology_.size()));
+  scale(rank, whole, whole);
 }
 
 }  // namespace hetcomm

@@ -48,7 +48,7 @@ class Terms {
       known_[3];  // by kind and the two numbers; scaled: the other none
 };
 
-// Elements [begin, end) of a buffer hold the logical elements index, index + 1, ... of a term.
+// Bytes [begin, end) of a buffer hold the logical bytes index, index + 1, ... of a term.
 struct Run {
   int64_t begin, end;
   int64_t index;

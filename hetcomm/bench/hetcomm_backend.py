@@ -95,7 +95,7 @@ class HetcommBackend(Backend):
         cost = _core.predict(topology, plans, _core.CostParameters(_core.Profile.setting()))
         legs = ("total", "island", "bridge", "staging")
         seconds = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
-        scratch = max(plan.scratch_count for plan in plans) * ELEMENTS[case.dtype].size
+        scratch = max(plan.scratch_bytes for plan in plans)
         return {**seconds, "bridge_bytes": cost.bridge_bytes, "scratch_bytes": scratch}
 
     def inside(

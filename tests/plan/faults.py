@@ -47,7 +47,7 @@ def swapped_sources(rng: random.Random, plans: list[Plan]) -> bool:
 def shifted_target(rng: random.Random, plans: list[Plan]) -> bool:
     for plan, index in _places(rng, plans, {StepKind.recv, StepKind.reduce, StepKind.copy}):
         target = plan.steps[index].target
-        target.offset += rng.choice((-1, 1))
+        target.offset += rng.choice((-1, 1)) * target.dtype.size
         return _change(plan, index, target=target)
     return False
 
@@ -55,7 +55,7 @@ def shifted_target(rng: random.Random, plans: list[Plan]) -> bool:
 def shifted_source(rng: random.Random, plans: list[Plan]) -> bool:
     for plan, index in _places(rng, plans, {StepKind.send, StepKind.reduce, StepKind.copy}):
         sources = plan.steps[index].sources
-        sources[rng.randrange(len(sources))].offset += rng.choice((-1, 1))
+        sources[rng.randrange(len(sources))].offset += rng.choice((-1, 1)) * sources[0].dtype.size
         return _change(plan, index, sources=sources)
     return False
 
@@ -81,7 +81,7 @@ def written_input(rng: random.Random, plans: list[Plan]) -> bool:
         return False
     for plan, index in _places(rng, plans, {StepKind.recv, StepKind.reduce, StepKind.copy}):
         count = plan.steps[index].target.count
-        target = Range(Space.input, 0, count)
+        target = Range(Space.input, 0, count, plan.spec.dtype)
         readable = count <= plan.spec.input_count(plan.rank, plan.size)
         if readable and target not in plan.steps[index].sources:
             return _change(plan, index, target=target)
@@ -225,7 +225,7 @@ def scaled_twice(rng: random.Random, plans: list[Plan]) -> bool:
     count = spec.output_count(rank, len(plans))
     if not any(step.scaled for plan in plans for step in plan.steps) or count == 0:
         return False
-    output = Range(Space.output, 0, count)
+    output = Range(Space.output, 0, count, spec.dtype)
     steps = plans[rank].steps
     again = Step(
         StepKind.reduce, sources=[output], target=output, after=list(range(len(steps))), scaled=True

@@ -7,7 +7,7 @@ import pytest
 from generated import COLLECTIVES, GBIT, applicable, random_spec, random_topology, topology_of
 
 from hetcomm import _core
-from hetcomm._core import Collective, Dtype, Plan, Range, Space, Spec, Step, StepKind
+from hetcomm._core import Collective, Dtype, Piece, Plan, Range, Space, Spec, Step, StepKind
 
 SECOND = 1_000_000_000  # ns
 MEGABYTE = 1_000_000
@@ -29,10 +29,10 @@ def messages(topology: _core.Topology, pairs: list[tuple[int, int]], count: int)
         steps = []
         for number, (sender, receiver) in enumerate(pairs):
             if sender == rank:
-                source = [Range(Space.input, 0, count)]
+                source = [Range(Space.input, 0, count, Dtype.int8)]
                 steps.append(Step(StepKind.send, peer=receiver, tag=number, sources=source))
             if receiver == rank:
-                target = Range(Space.output, sender * count, count)
+                target = Range(Space.output, sender * count, count, Dtype.int8)
                 steps.append(Step(StepKind.recv, peer=sender, tag=number, target=target))
         members = topology.islands[topology.island_of(rank)]
         plans.append(Plan(spec, rank, len(topology), "messages", members, steps))
@@ -64,6 +64,22 @@ def test_order_of_ranks_does_not_matter(sizes: list[int]) -> None:
         assert abs(interleaved.total - block.total) <= block.total // 50
 
 
+def widened(step: Step, dtype: Dtype) -> Step:
+    """The step with as many elements of `dtype`."""
+
+    def wide(range_: Range) -> Range:
+        return Range(
+            range_.space, range_.offset // range_.dtype.size * dtype.size, range_.count, dtype
+        )
+
+    step.sources, step.target = [wide(source) for source in step.sources], wide(step.target)
+    step.pieces = [
+        Piece(piece.from_, piece.to, wide(piece.source), wide(piece.target))
+        for piece in step.pieces
+    ]
+    return step
+
+
 @pytest.mark.parametrize("number", range(40))
 def test_wider_elements_never_cost_less(number: int) -> None:
     """The same steps over more bytes."""
@@ -80,7 +96,7 @@ def test_wider_elements_never_cost_less(number: int) -> None:
                     factor=spec.factor,
                 )  # fmt: skip
                 for plan in plans:
-                    plan.spec = wider
+                    plan.spec, plan.steps = wider, [widened(step, dtype) for step in plan.steps]
                 costs.append(_core.predict(topology, plans))
             for less, more in pairwise(costs):
                 assert more.bridge_bytes == 2 * less.bridge_bytes

@@ -40,7 +40,7 @@ def test_direct_ends_copy_nothing(collective: Collective) -> None:
         plans = _core.Planner(topology).plan_all(Spec(collective))
     assert _core.check(topology, plans) == []
     for plan in plans:
-        assert plan.staging_count == 0 and staging_copies(plan) == 0
+        assert plan.staging_bytes == 0 and staging_copies(plan) == 0
 
 
 @pytest.mark.parametrize("collective", [Collective.all_reduce, Collective.all_to_all])
@@ -115,7 +115,7 @@ def send_from_staging(plan: Plan) -> bool:
             ranges = step.sources
             ranges[0].space = Space.staging
             step.sources = ranges
-            plan.steps, plan.staging_count = steps, ranges[0].end
+            plan.steps, plan.staging_bytes = steps, ranges[0].end
             return True
     return False
 
@@ -127,7 +127,7 @@ def receive_into_staging(plan: Plan) -> bool:
             target = step.target
             target.space = Space.staging
             step.target = target
-            plan.steps, plan.staging_count = steps, target.end
+            plan.steps, plan.staging_bytes = steps, target.end
             return True
     return False
 

@@ -246,7 +246,7 @@ def test_one_rank_alone_derives_the_plan_that_all_derive(seed: int) -> None:
     for rank in rng.sample(range(len(topology)), min(4, len(topology))):
         alone = Planner(topology).plan(spec, rank)
         assert alone.steps == plans[rank].steps
-        assert alone.scratch_count == plans[rank].scratch_count
+        assert alone.scratch_bytes == plans[rank].scratch_bytes
         assert alone.members == plans[rank].members == topology.islands[topology.island_of(rank)]
         assert alone.algorithm == plans[rank].algorithm
         assert (alone.rank, alone.size) == (rank, len(plans))
@@ -291,7 +291,7 @@ def test_scratch_is_a_fraction_of_a_large_message(name: str) -> None:
     spec = Spec(Collective.__members__[name], count=64 * MI)
     for algorithm in applicable(spec, topology):
         for plan in plans_for(topology, spec, algorithm.name):
-            assert plan.scratch_count <= spec.count // 8
+            assert plan.scratch_bytes <= 4 * spec.count // 8
 
 
 @pytest.mark.parametrize("sizes", [[1, 1], [1, 3], [3, 2, 2], [1, 1, 1, 1]])
@@ -305,7 +305,7 @@ def test_scratch_has_a_bound_whatever_the_size(sizes: list[int]) -> None:
                 plans = planner.plan_all(Spec(algorithm.collective, count=count), algorithm.name)
             except _core.InvalidArgumentError:
                 continue  # it does not apply
-            most = max(plan.scratch_count for plan in plans) * 4
+            most = max(plan.scratch_bytes for plan in plans)
             assert most <= 64 << 20, (algorithm, gibibytes, most)
 
 

@@ -62,7 +62,7 @@ def test_errors_name_rank_step_range_expected_and_got() -> None:
         f"rank 0 step {reduce} (reduce) adds {own.space.name}[0, 10): counts rank {{0}} twice; "
         "expected none of {0-1}, got elements [0, 10) of ranks {0}"
     )
-    outside = _core.Range(_core.Space.input, 5, 10)
+    outside = _core.Range(_core.Space.input, 20, 10)
     assert errors_with(send, [outside])[0] == (
         f"rank 0 step {send} (send to rank 1, tag 0) reads input[5, 15); expected a range within "
         "its 10 elements"

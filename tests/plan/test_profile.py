@@ -131,7 +131,7 @@ def test_uneven_shares_cost_between_the_even_and_the_single_one() -> None:
             step = plan.steps[0]
             start, pieces = 0, step.pieces
             for piece, count in zip(pieces, (first, 1000 - first), strict=True):
-                piece.source = _core.Range(piece.source.space, start, count)
+                piece.source = _core.Range(piece.source.space, 4 * start, count)
                 piece.target = _core.Range(piece.target.space, 0, count)
                 start += count
             step.pieces = pieces

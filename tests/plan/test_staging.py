@@ -51,8 +51,8 @@ def test_one_rank_alone_derives_the_plan_that_all_derive(number: int) -> None:
     for rank, plan in enumerate(_core.Planner(topology).plan_all(spec)):
         alone = _core.Planner(topology).plan(spec, rank)
         assert alone.steps == plan.steps
-        assert alone.scratch_count == plan.scratch_count
-        assert alone.staging_count == plan.staging_count
+        assert alone.scratch_bytes == plan.scratch_bytes
+        assert alone.staging_bytes == plan.staging_bytes
 
 
 def copies(plan: Plan) -> Counter[str]:
@@ -74,8 +74,8 @@ def test_each_element_is_copied_once_each_way(in_place: bool) -> None:
     plans = _core.Planner(topology).plan_all(spec)
     source = "output" if in_place else "input"
     assert copies(plans[0]) == {f"{source} -> staging": count, "staging -> output": count}
-    assert plans[0].scratch_count == 0, "what is received and used up needs no device memory"
-    assert copies(plans[1]) == {} and plans[1].staging_count == 0
+    assert plans[0].scratch_bytes == 0, "what is received and used up needs no device memory"
+    assert copies(plans[1]) == {} and plans[1].staging_bytes == 0
 
 
 def test_a_device_adds_up_where_it_can() -> None:
@@ -96,7 +96,7 @@ def test_a_barrier_of_lone_devices_copies_nothing() -> None:
     topology = devices(["a/nvidia", "b/cpu", "a/amd"])
     for plan in _core.Planner(topology).plan_all(Spec(Collective.barrier)):
         assert copies(plan) == {}
-        assert plan.rank == 1 or plan.scratch_count == 0
+        assert plan.rank == 1 or plan.scratch_bytes == 0
 
 
 def test_a_plan_on_host_memory_has_no_staging() -> None:
@@ -105,7 +105,7 @@ def test_a_plan_on_host_memory_has_no_staging() -> None:
         topology = random_topology(rng, most_ranks=16)
         spec = random_spec(rng, rng.choice(COLLECTIVES), len(topology))
         for plan in _core.Planner(topology).plan_all(spec):
-            assert plan.staging_count == 0
+            assert plan.staging_bytes == 0
             assert all(
                 each.space != Space.staging
                 for step in plan.steps
@@ -120,9 +120,9 @@ def test_pinned_memory_is_bounded(gigabytes: float) -> None:
     topology = devices(["a/nvidia", "b/cpu", "c/amd"])
     for collective in (Collective.all_reduce, Collective.broadcast, Collective.reduce):
         for plan in _core.Planner(topology).plan_all(Spec(collective, count=count)):
-            assert 4 * plan.staging_count <= bound + MIB, (collective, plan.rank)
+            assert plan.staging_bytes <= bound + MIB, (collective, plan.rank)
     message = _core.message_plan(topology, 0, Collective.send, 1, Dtype.float32, count)
-    assert 4 * message.staging_count <= max(32 * MIB, 4 * count // 32)
+    assert message.staging_bytes <= max(32 * MIB, 4 * count // 32)
 
 
 def test_many_sizes_do_not_add_up() -> None:
@@ -131,7 +131,7 @@ def test_many_sizes_do_not_add_up() -> None:
     topology = devices(["g/nvidia"] + [f"h{i}/cpu" for i in range(size - 1)])
     splits = [(row * size + column) * 700 for row in range(size) for column in range(size)]
     plan = _core.Planner(topology).plan(Spec(Collective.all_to_all, splits=splits), 0)
-    assert plan.staging_count * 4 <= 64 * MIB
+    assert plan.staging_bytes <= 64 * MIB
 
 
 # Messages
@@ -260,13 +260,14 @@ def reduce_between_memories(plans: list[Plan]) -> bool:
         return False
     plan, index = found
     steps = plan.steps
-    steps[index].target = Range(Space.output, 0, steps[index].target.count)
+    target = steps[index].target
+    steps[index].target = Range(Space.output, 0, target.count, target.dtype)
     plan.steps = steps
     return True
 
 
 def staging_on_a_host(plans: list[Plan]) -> bool:
-    plans[1].staging_count = 64
+    plans[1].staging_bytes = 64
     return True
 
 
@@ -277,7 +278,7 @@ def staging_on_a_host(plans: list[Plan]) -> bool:
         (stale_staging_read, "reads staging|expected"),
         (send_from_home, "expected staging, for its link cannot reach the device; got send"),
         (reduce_between_memories, "expected all of them at home or all in staging"),
-        (staging_on_a_host, "expected no staging on a rank with host memory; got 64 elements"),
+        (staging_on_a_host, "expected no staging on a rank with host memory; got 64 bytes"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
@@ -304,7 +305,7 @@ def test_island_steps_in_staging_are_refused() -> None:
         pieces[0].source = Range(Space.staging, 0, 8)
         steps[0].pieces = pieces
         plan.steps = steps
-        plan.staging_count = 8
+        plan.staging_bytes = 32
     assert "expected the device's own memory in island steps" in _core.check(topology, plans)[0]
 
 

@@ -9,8 +9,8 @@ void share_own_blocks(PlanBuilder& builder, int island) {
   std::vector<Piece> pieces;
   for (int rank : builder.topology().island(island)) {
     pieces.push_back({.from = rank,
-                      .source = {Space::input, 0, count},
-                      .target = {Space::output, rank * count, count}});
+                      .source = builder.input(0, count),
+                      .target = builder.output(rank * count, count)});
   }
   builder.island_all_gather(island, pieces);
 }
@@ -26,13 +26,14 @@ void all_gather_hierarchical(PlanBuilder& builder) {
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
   const int chunks = chunk_count(topology, spec, spec.count * topology.size());
+  const int64_t block_bytes = builder.input(0, spec.count).bytes();
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   for (int island = 0; island < islands; ++island) share_own_blocks(builder, island);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     std::vector<std::vector<Piece>> imported(islands);
     for (const Segment& segment : cut) {
       const Range piece = part_of(segment, chunk, chunks, spec.dtype);
-      const Range block = in(Space::input, piece, -segment.home * spec.count);
+      const Range block = in(Space::input, piece, -segment.home * block_bytes);
       const int home = topology.island_of(segment.home);
       for (int shift = 1; shift < islands; ++shift) {
         const int island = (home + shift) % islands;

@@ -21,7 +21,7 @@ struct Exchange {
   int islands() const { return static_cast<int>(partial.size()); }
   int owner(int island) const { return segment.owners[island]; }
   Range part(const Range& range, int index) const {
-    return shares_of(range, shares[index], shares[index + 1], shares.back(), builder.spec().dtype);
+    return shares_of(range, shares[index], shares[index + 1], shares.back());
   }
   // The part of an island's sum; parts are cut where those of the target are.
   Range partial_part(int island, int index) const {
@@ -165,13 +165,13 @@ void ring(const Exchange& e) {
   }
 }
 
-Range whole(const PlanBuilder& builder, Space space) { return {space, 0, builder.spec().count}; }
+Range whole_input(const PlanBuilder& builder) { return builder.input(0, builder.spec().count); }
+Range whole_output(const PlanBuilder& builder) { return builder.output(0, builder.spec().count); }
 
 }  // namespace
 
 void all_reduce_flat(PlanBuilder& builder) {
-  builder.island_all_reduce(
-      0, {{.source = whole(builder, Space::input), .target = whole(builder, Space::output)}});
+  builder.island_all_reduce(0, {{.source = whole_input(builder), .target = whole_output(builder)}});
 }
 
 void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& target) {
@@ -179,18 +179,18 @@ void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& t
 }
 
 void all_reduce_hierarchical_direct(PlanBuilder& builder) {
-  all_reduce_direct(builder, whole(builder, Space::input), whole(builder, Space::output));
+  all_reduce_direct(builder, whole_input(builder), whole_output(builder));
 }
 
 void all_reduce_hierarchical_scatter(PlanBuilder& builder) {
-  hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output),
+  hierarchical(builder, whole_input(builder), whole_output(builder),
                shares_by_uplink(builder.topology()), scatter);
 }
 
 void all_reduce_hierarchical_ring(PlanBuilder& builder) {
   std::vector<int64_t> equal(builder.topology().islands().size() + 1);
   std::iota(equal.begin(), equal.end(), 0);
-  hierarchical(builder, whole(builder, Space::input), whole(builder, Space::output), equal, ring);
+  hierarchical(builder, whole_input(builder), whole_output(builder), equal, ring);
 }
 
 }  // namespace hetcomm

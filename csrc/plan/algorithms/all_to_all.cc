@@ -6,8 +6,13 @@ namespace {
 // Where the block of each pair of ranks lies in the sender's input and in the receiver's output.
 class Blocks {
  public:
-  Blocks(const Spec& spec, int size)
-      : spec_(spec), size_(size), sources_(size * size), targets_(size * size) {
+  explicit Blocks(const PlanBuilder& builder)
+      : builder_(builder),
+        spec_(builder.spec()),
+        size_(builder.topology().size()),
+        sources_(size_ * size_),
+        targets_(size_ * size_) {
+    const int size = size_;
     for (int rank = 0; rank < size; ++rank) {
       for (int other = 1; other < size; ++other) {
         const int sent = rank * size + other, received = other * size + rank;
@@ -21,13 +26,14 @@ class Blocks {
     return spec_.splits.empty() ? spec_.count : spec_.splits[from * size_ + to];
   }
   Range source(int from, int to) const {
-    return {Space::input, sources_[from * size_ + to], count(from, to)};
+    return builder_.input(sources_[from * size_ + to], count(from, to));
   }
   Range target(int from, int to) const {
-    return {Space::output, targets_[from * size_ + to], count(from, to)};
+    return builder_.output(targets_[from * size_ + to], count(from, to));
   }
 
  private:
+  const PlanBuilder& builder_;
   const Spec& spec_;
   const int size_;
   std::vector<int64_t> sources_, targets_;
@@ -41,7 +47,7 @@ class Blocks {
 void all_to_all_direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const int size = topology.size();
-  const Blocks blocks(builder.spec(), size);
+  const Blocks blocks(builder);
   const bool equal = builder.spec().splits.empty();
   std::vector<std::vector<Piece>> pieces(topology.islands().size());
   for (int shift = 0; shift < size; ++shift) {
@@ -67,11 +73,11 @@ void all_to_all_direct(PlanBuilder& builder) {
 // pair; blocks move once more inside their island for it.
 void all_to_all_aggregated(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
-  const Blocks blocks(builder.spec(), topology.size());
+  const Blocks blocks(builder);
   const int64_t count = builder.spec().count;
   const int islands = static_cast<int>(topology.islands().size());
   const auto slice = [count](const Range& whole, size_t index) {
-    return Range{whole.space, whole.offset + static_cast<int64_t>(index) * count, count};
+    return whole.part(static_cast<int64_t>(index) * count, count);
   };
   struct Parcel {
     int agent, to;
@@ -107,8 +113,8 @@ void all_to_all_aggregated(PlanBuilder& builder) {
     builder.island_all_to_all(island, pieces);
     const bool consecutive = members.back() - members.front() + 1 == std::ssize(members);
     for (const auto& [agent, to, packed] : parcels) {
-      const Range arrived = consecutive ? Range{Space::output, members.front() * count, all}
-                                        : builder.scratch(to, all);
+      const Range arrived =
+          consecutive ? builder.output(members.front() * count, all) : builder.scratch(to, all);
       builder.transfer(agent, packed, to, arrived);
       for (size_t i = 0; i < members.size() && !consecutive; ++i) {
         builder.copy(to, slice(arrived, i), blocks.target(members[i], to));

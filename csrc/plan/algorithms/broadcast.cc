@@ -45,8 +45,8 @@ std::vector<int> order_from_root(const PlanBuilder& builder) {
 void broadcast_flat(PlanBuilder& builder) {
   const int64_t count = builder.spec().count;
   builder.island_all_gather(0, {{.from = builder.spec().root,
-                                 .source = {Space::input, 0, count},
-                                 .target = {Space::output, 0, count}}});
+                                 .source = builder.input(0, count),
+                                 .target = builder.output(0, count)}});
 }
 
 void broadcast_hierarchical_direct(PlanBuilder& builder) {

@@ -6,10 +6,10 @@ void gather_direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int home = topology.island_of(spec.root);
-  const Range block = {Space::input, 0, spec.count};
+  const Range block = builder.input(0, spec.count);
   std::vector<Piece> pieces;
   for (int rank = 0; rank < topology.size(); ++rank) {
-    const Range target = {Space::output, rank * spec.count, spec.count};
+    const Range target = builder.output(rank * spec.count, spec.count);
     if (topology.island_of(rank) == home) {
       pieces.push_back({.from = rank, .to = spec.root, .source = block, .target = target});
     } else {

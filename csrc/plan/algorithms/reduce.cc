@@ -123,8 +123,8 @@ std::vector<int> order_to_root(const PlanBuilder& builder) {
 void reduce_flat(PlanBuilder& builder) {
   const int64_t count = builder.spec().count;
   builder.island_reduce_scatter(0, {{.to = builder.spec().root,
-                                     .source = {Space::input, 0, count},
-                                     .target = {Space::output, 0, count}}});
+                                     .source = builder.input(0, count),
+                                     .target = builder.output(0, count)}});
 }
 
 void reduce_hierarchical_direct(PlanBuilder& builder) {

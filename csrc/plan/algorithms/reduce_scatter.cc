@@ -8,8 +8,8 @@ void reduce_scatter_flat(PlanBuilder& builder) {
   std::vector<Piece> pieces;
   for (int rank : builder.topology().island(0)) {
     pieces.push_back({.to = rank,
-                      .source = {Space::input, rank * count, count},
-                      .target = {Space::output, 0, count}});
+                      .source = builder.input(rank * count, count),
+                      .target = builder.output(0, count)});
   }
   builder.island_reduce_scatter(0, pieces);
 }
@@ -21,6 +21,7 @@ void reduce_scatter_hierarchical(PlanBuilder& builder) {
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
   const int chunks = chunk_count(topology, spec, spec.count * topology.size());
+  const int64_t block_bytes = builder.output(0, spec.count).bytes();
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size());  // by segment, island
   for (size_t s = 0; s < cut.size(); ++s) {
@@ -42,7 +43,7 @@ void reduce_scatter_hierarchical(PlanBuilder& builder) {
         const Range source = in(Space::input, piece);
         Range target = sums[s][island].at(chunk, piece.count);
         if (topology.island_of(cut[s].home) == island) {
-          target = in(Space::output, piece, -cut[s].home * spec.count);
+          target = in(Space::output, piece, -cut[s].home * block_bytes);
         }
         const bool alone = topology.island(island).size() == 1;
         sources[s].push_back(alone ? source : target);
@@ -60,7 +61,7 @@ void reduce_scatter_hierarchical(PlanBuilder& builder) {
         sources[s][island] = target;
       }
       const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
-      builder.reduce(cut[s].home, sources[s], in(Space::output, piece, -cut[s].home * spec.count));
+      builder.reduce(cut[s].home, sources[s], in(Space::output, piece, -cut[s].home * block_bytes));
     }
   }
 }

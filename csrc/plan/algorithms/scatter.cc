@@ -6,10 +6,10 @@ void scatter_direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int home = topology.island_of(spec.root);
-  const Range block = {Space::output, 0, spec.count};
+  const Range block = builder.output(0, spec.count);
   std::vector<Piece> pieces;
   for (int rank = 0; rank < topology.size(); ++rank) {
-    const Range source = {Space::input, rank * spec.count, spec.count};
+    const Range source = builder.input(rank * spec.count, spec.count);
     if (topology.island_of(rank) == home) {
       pieces.push_back({.from = spec.root, .to = rank, .source = source, .target = block});
     } else {

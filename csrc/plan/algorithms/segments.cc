@@ -116,14 +116,15 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
   return found;
 }
 
-Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype) {
-  const int64_t line = line_count(dtype);
+Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
+  const int64_t line = line_count(range.dtype);
+  const int64_t first = range.offset / static_cast<int64_t>(size_of(range.dtype));
   auto cut = [&](int64_t at) {
-    if (at == 0 || at == of) return at == 0 ? range.offset : range.end();
-    const int64_t exact = range.offset + scaled(range.count, at, of);
-    return std::clamp(round_to(exact, line), range.offset, range.end());
+    if (at == 0 || at == of) return at == 0 ? first : first + range.count;
+    const int64_t exact = first + scaled(range.count, at, of);
+    return std::clamp(round_to(exact, line), first, first + range.count);
   };
-  return {range.space, cut(from), cut(to) - cut(from)};
+  return range.part(cut(from) - first, cut(to) - cut(from));
 }
 
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
@@ -148,7 +149,7 @@ int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
 
 Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks) {
   size_ = round_up(count, line_count(builder.spec().dtype));
-  offset_ = builder.scratch(rank, std::min(chunks, kSlots) * size_).offset;
+  room_ = builder.scratch(rank, std::min(chunks, kSlots) * size_);
 }
 
 std::vector<int64_t> shares_by_uplink(const Topology& topology) {

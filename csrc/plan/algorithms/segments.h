@@ -25,18 +25,16 @@ std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dty
 std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dtype dtype);
 
 // Shares [from, to) of a range that has `of` of them. Cut at whole cache lines of the buffer.
-Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of, Dtype dtype);
-// Part `index` of `parts` nearly equal ones.
-inline Range part(const Range& range, int index, int parts, Dtype dtype) {
-  return shares_of(range, index, index + 1, parts, dtype);
-}
+Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of);
+// Part `index` of `parts` nearly equal ones: of the output's elements in a segment.
 inline Range part_of(const Segment& segment, int index, int parts, Dtype dtype) {
-  return part({Space::output, segment.offset, segment.count}, index, parts, dtype);
+  const Range range = Range{Space::output, 0, 0, dtype}.part(segment.offset, segment.count);
+  return shares_of(range, index, index + 1, parts);
 }
 
-// The same elements in another buffer, or shifted.
+// The same elements in another buffer, moved by `shift` bytes.
 inline Range in(Space space, const Range& range, int64_t shift = 0) {
-  return {space, range.offset + shift, range.count};
+  return {space, range.offset + shift, range.count, range.dtype};
 }
 
 // Chunk c of a collective holds part c of every segment, so that all owners send at once.
@@ -58,7 +56,7 @@ void pipeline(int chunks, const Before& before, const After& after) {
 
 // The most elements that shares_of() gives to `shares` of `of`, of a range of `count`.
 int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype);
-// That part() gives to one of `parts`.
+// That one of `parts` gets.
 inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
   return largest_share(count, 1, parts, dtype);
 }
@@ -67,12 +65,11 @@ inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
 class Slots {
  public:
   Slots(PlanBuilder& builder, int rank, int64_t count, int chunks);
-  Range at(int chunk, int64_t count) const {
-    return {Space::scratch, offset_ + chunk % kSlots * size_, count};
-  }
+  Range at(int chunk, int64_t count) const { return room_.part(chunk % kSlots * size_, count); }
 
  private:
-  int64_t size_, offset_;
+  int64_t size_;  // elements of a slot
+  Range room_;
 };
 
 // What of an exchange among islands each of them totals, so that the last uplink is done as early
