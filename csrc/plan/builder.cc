@@ -157,22 +157,28 @@ void PlanBuilder::message(int from, const Range& source, int to, const Range& ta
 }
 
 void PlanBuilder::copy(int rank, const Range& source, const Range& target) {
-  require_equal_counts(source, target);
-  if (!recorded(rank) || source.count == 0 || placed(source) == placed(target)) return;
-  record(rank, {.kind = &steps::copy, .sources = {placed(source)}, .target = placed(target)});
+  if (placed(source) != placed(target)) own_step(steps::copy, rank, {source}, target);
+}
+
+void PlanBuilder::own_step(const StepKind& kind, int rank, const std::vector<Range>& sources,
+                           const Range& target) {
+  if (!recorded(rank) || target.count == 0) return;
+  Step step{.kind = &kind, .target = placed(target)};
+  for (const Range& source : sources) {
+    require_equal_counts(source, target);
+    step.sources.push_back(placed(source));
+  }
+  record(rank, std::move(step));
 }
 
 void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Range& target) {
   if (sources.size() == 1) return copy(rank, sources[0], target);
-  if (!recorded(rank) || target.count == 0) return;
-  for (const Range& source : sources) require_equal_counts(source, target);
   const auto reduce_part = [&](int64_t offset, int64_t count) {
-    Step step{.kind = &steps::reduce, .target = placed(target).part(offset, count)};
-    for (const Range& source : sources) {
-      step.sources.push_back(placed(source).part(offset, count));
-    }
-    record(rank, std::move(step));
+    std::vector<Range> parts;
+    for (const Range& source : sources) parts.push_back(source.part(offset, count));
+    own_step(steps::reduce, rank, parts, target.part(offset, count));
   };
+  if (!recorded(rank)) return;
   if (through_staging(topology_, rank)) {
     for_parts(target.count, spec_.dtype, reduce_part);
   } else {

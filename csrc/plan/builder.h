@@ -62,6 +62,9 @@ class PlanBuilder {
                 bool even_if_empty = false);
   void copy(int rank, const Range& source, const Range& target);
   void reduce(int rank, const std::vector<Range>& sources, const Range& target);
+  // A step of another kind that the rank carries out by itself.
+  void own_step(const StepKind& kind, int rank, const std::vector<Range>& sources,
+                const Range& target);
 
   // Scratch of `count` elements on `rank`, or at one offset on all `ranks`. Reusing a range is
   // safe: the builder orders the uses.

@@ -1,7 +1,6 @@
 #include "plan/algorithms/algorithms.h"
 
 namespace hetcomm {
-namespace {
 
 std::string any(const Topology&, const Spec&) { return ""; }
 
@@ -20,34 +19,18 @@ std::string three_islands(const Topology& topology, const Spec&) {
   return "needs three islands or more; there are " + std::to_string(topology.islands().size());
 }
 
-// The lower edge of a size class, so that all of one are alike.
-constexpr int64_t kLongBlocks = 1 << 20;
-
-std::string short_blocks(const Topology& topology, const Spec& spec) {
-  if (!spec.splits.empty()) return "needs blocks of one size; a rank knows only its own splits";
-  if (largest_buffer(spec, topology.size()) >= kLongBlocks) {
-    return "is for buffers below 1 MiB; longer blocks are worth a message each";
-  }
-  return two_islands(topology, spec);
-}
-
-// To price the messages of so many pairs would take seconds.
-constexpr int kManyRanks = 256;
-
-std::string few_pairs(const Topology& topology, const Spec& spec) {
-  if (topology.size() <= kManyRanks || !short_blocks(topology, spec).empty()) return "";
-  return "has a message for each pair of ranks; short blocks of more than 256 ranks are aggregated";
-}
-
-}  // namespace
-
 const std::vector<Algorithm>& algorithms() {
-  static const std::vector<Algorithm> rows = {
-#define X(collective, name, applicability, summary) \
-  {Collective::collective, #name, summary, applicability, collective##_##name},
-      HETCOMM_ALGORITHMS(X)
-#undef X
-  };
+  static const std::vector<Algorithm> rows = [] {
+    std::vector<Algorithm> all;
+    for (const auto of_collective :
+         {all_reduce_algorithms, broadcast_algorithms, reduce_algorithms, all_gather_algorithms,
+          reduce_scatter_algorithms, all_to_all_algorithms, gather_algorithms, scatter_algorithms,
+          barrier_algorithms}) {
+      const std::vector<Algorithm> some = of_collective();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }();
   return rows;
 }
 

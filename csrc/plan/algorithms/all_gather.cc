@@ -15,13 +15,11 @@ void share_own_blocks(PlanBuilder& builder, int island) {
   builder.island_all_gather(island, pieces);
 }
 
-}  // namespace
-
-void all_gather_flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
+void flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
 
 // Every block crosses once to each other island, spread over the uplinks of its members, which then
 // share what they imported.
-void all_gather_hierarchical(PlanBuilder& builder) {
+void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
@@ -46,6 +44,16 @@ void all_gather_hierarchical(PlanBuilder& builder) {
       builder.island_all_gather(island, imported[island]);
     }
   }
+}
+
+}  // namespace
+
+std::vector<Algorithm> all_gather_algorithms() {
+  return {
+      {Collective::all_gather, "flat", "one step of the native engine", one_island, flat},
+      {Collective::all_gather, "hierarchical",
+       "each island imports foreign blocks once and shares them", two_islands, hierarchical},
+  };
 }
 
 }  // namespace hetcomm

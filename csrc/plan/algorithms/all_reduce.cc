@@ -168,29 +168,43 @@ void ring(const Exchange& e) {
 Range whole_input(const PlanBuilder& builder) { return builder.input(0, builder.spec().count); }
 Range whole_output(const PlanBuilder& builder) { return builder.output(0, builder.spec().count); }
 
-}  // namespace
-
-void all_reduce_flat(PlanBuilder& builder) {
+void flat(PlanBuilder& builder) {
   builder.island_all_reduce(0, {{.source = whole_input(builder), .target = whole_output(builder)}});
 }
+
+void hierarchical_direct(PlanBuilder& builder) {
+  all_reduce_direct(builder, whole_input(builder), whole_output(builder));
+}
+
+void hierarchical_scatter(PlanBuilder& builder) {
+  hierarchical(builder, whole_input(builder), whole_output(builder),
+               shares_by_uplink(builder.topology()), scatter);
+}
+
+void hierarchical_ring(PlanBuilder& builder) {
+  std::vector<int64_t> equal(builder.topology().islands().size() + 1);
+  std::iota(equal.begin(), equal.end(), 0);
+  hierarchical(builder, whole_input(builder), whole_output(builder), equal, ring);
+}
+
+}  // namespace
 
 void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& target) {
   hierarchical(builder, source, target, {}, direct);
 }
 
-void all_reduce_hierarchical_direct(PlanBuilder& builder) {
-  all_reduce_direct(builder, whole_input(builder), whole_output(builder));
-}
-
-void all_reduce_hierarchical_scatter(PlanBuilder& builder) {
-  hierarchical(builder, whole_input(builder), whole_output(builder),
-               shares_by_uplink(builder.topology()), scatter);
-}
-
-void all_reduce_hierarchical_ring(PlanBuilder& builder) {
-  std::vector<int64_t> equal(builder.topology().islands().size() + 1);
-  std::iota(equal.begin(), equal.end(), 0);
-  hierarchical(builder, whole_input(builder), whole_output(builder), equal, ring);
+std::vector<Algorithm> all_reduce_algorithms() {
+  return {
+      {Collective::all_reduce, "flat", "one step of the native engine", one_island, flat},
+      {Collective::all_reduce, "hierarchical_direct",
+       "owners of a segment exchange island sums directly", two_islands, hierarchical_direct},
+      {Collective::all_reduce, "hierarchical_scatter",
+       "owners of a segment each total a part of it, then exchange totals", three_islands,
+       hierarchical_scatter},
+      {Collective::all_reduce, "hierarchical_ring",
+       "island sums travel a ring of the owners of each segment, then the totals do", three_islands,
+       hierarchical_ring},
+  };
 }
 
 }  // namespace hetcomm

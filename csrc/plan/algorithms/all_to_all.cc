@@ -39,12 +39,29 @@ class Blocks {
   std::vector<int64_t> sources_, targets_;
 };
 
-}  // namespace
+// The lower edge of a size class, so that all of one are alike.
+constexpr int64_t kLongBlocks = 1 << 20;
+
+std::string short_blocks(const Topology& topology, const Spec& spec) {
+  if (!spec.splits.empty()) return "needs blocks of one size; a rank knows only its own splits";
+  if (largest_buffer(spec, topology.size()) >= kLongBlocks) {
+    return "is for buffers below 1 MiB; longer blocks are worth a message each";
+  }
+  return two_islands(topology, spec);
+}
+
+// To price the messages of so many pairs would take seconds.
+constexpr int kManyRanks = 256;
+
+std::string few_pairs(const Topology& topology, const Spec& spec) {
+  if (topology.size() <= kManyRanks || !short_blocks(topology, spec).empty()) return "";
+  return "has a message for each pair of ranks; short blocks of more than 256 ranks are aggregated";
+}
 
 // Rank r sends to r + 1, r + 2, ... in turn, so that no receiver gets everything at once. With
 // unequal blocks a rank need know only its own row and column of the splits: every pair of ranks
 // then exchanges a message, an empty one too, so that ranks which disagree notice.
-void all_to_all_direct(PlanBuilder& builder) {
+void direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const int size = topology.size();
   const Blocks blocks(builder);
@@ -71,7 +88,7 @@ void all_to_all_direct(PlanBuilder& builder) {
 // member j where islands are alike, rail by rail), who collects it from all of them. So the wire
 // carries the same bytes in one message for each foreign rank of an island instead of one for each
 // pair; blocks move once more inside their island for it.
-void all_to_all_aggregated(PlanBuilder& builder) {
+void aggregated(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Blocks blocks(builder);
   const int64_t count = builder.spec().count;
@@ -121,6 +138,18 @@ void all_to_all_aggregated(PlanBuilder& builder) {
       }
     }
   }
+}
+
+}  // namespace
+
+std::vector<Algorithm> all_to_all_algorithms() {
+  return {
+      {Collective::all_to_all, "direct", "native inside islands, one message per pair between them",
+       few_pairs, direct},
+      {Collective::all_to_all, "aggregated",
+       "each island collects what it has for a foreign rank, and sends it in one message",
+       short_blocks, aggregated},
+  };
 }
 
 }  // namespace hetcomm

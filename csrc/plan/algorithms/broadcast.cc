@@ -40,27 +40,37 @@ std::vector<int> order_from_root(const PlanBuilder& builder) {
   return order;
 }
 
-}  // namespace
-
-void broadcast_flat(PlanBuilder& builder) {
+void flat(PlanBuilder& builder) {
   const int64_t count = builder.spec().count;
   builder.island_all_gather(0, {{.from = builder.spec().root,
                                  .source = builder.input(0, count),
                                  .target = builder.output(0, count)}});
 }
 
-void broadcast_hierarchical_direct(PlanBuilder& builder) {
+void hierarchical_direct(PlanBuilder& builder) {
   const std::vector<int> order = order_from_root(builder);
   std::vector<int> predecessor(order.size(), order[0]);
   predecessor[order[0]] = -1;
   hierarchical(builder, order, predecessor);
 }
 
-void broadcast_hierarchical_chain(PlanBuilder& builder) {
+void hierarchical_chain(PlanBuilder& builder) {
   const std::vector<int> order = order_from_root(builder);
   std::vector<int> predecessor(order.size(), -1);
   for (size_t i = 1; i < order.size(); ++i) predecessor[order[i]] = order[i - 1];
   hierarchical(builder, order, predecessor);
+}
+
+}  // namespace
+
+std::vector<Algorithm> broadcast_algorithms() {
+  return {
+      {Collective::broadcast, "flat", "one step of the native engine", one_island, flat},
+      {Collective::broadcast, "hierarchical_direct",
+       "the root's island sends each segment to every island", two_islands, hierarchical_direct},
+      {Collective::broadcast, "hierarchical_chain", "each island passes segments on to the next",
+       three_islands, hierarchical_chain},
+  };
 }
 
 }  // namespace hetcomm

@@ -1,8 +1,9 @@
 #include "plan/algorithms/algorithms.h"
 
 namespace hetcomm {
+namespace {
 
-void gather_direct(PlanBuilder& builder) {
+void direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int home = topology.island_of(spec.root);
@@ -17,6 +18,15 @@ void gather_direct(PlanBuilder& builder) {
     }
   }
   builder.island_all_to_all(home, pieces);
+}
+
+}  // namespace
+
+std::vector<Algorithm> gather_algorithms() {
+  return {
+      {Collective::gather, "direct",
+       "native inside the root's island, one message per foreign rank", any, direct},
+  };
 }
 
 }  // namespace hetcomm

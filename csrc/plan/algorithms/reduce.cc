@@ -118,27 +118,37 @@ std::vector<int> order_to_root(const PlanBuilder& builder) {
   return order;
 }
 
-}  // namespace
-
-void reduce_flat(PlanBuilder& builder) {
+void flat(PlanBuilder& builder) {
   const int64_t count = builder.spec().count;
   builder.island_reduce_scatter(0, {{.to = builder.spec().root,
                                      .source = builder.input(0, count),
                                      .target = builder.output(0, count)}});
 }
 
-void reduce_hierarchical_direct(PlanBuilder& builder) {
+void hierarchical_direct(PlanBuilder& builder) {
   const std::vector<int> order = order_to_root(builder);
   std::vector<int> successor(order.size(), order.back());
   successor[order.back()] = -1;
   Reduction(builder, order, successor).build();
 }
 
-void reduce_hierarchical_chain(PlanBuilder& builder) {
+void hierarchical_chain(PlanBuilder& builder) {
   const std::vector<int> order = order_to_root(builder);
   std::vector<int> successor(order.size(), -1);
   for (size_t i = 0; i + 1 < order.size(); ++i) successor[order[i]] = order[i + 1];
   Reduction(builder, order, successor).build();
+}
+
+}  // namespace
+
+std::vector<Algorithm> reduce_algorithms() {
+  return {
+      {Collective::reduce, "flat", "one step of the native engine", one_island, flat},
+      {Collective::reduce, "hierarchical_direct",
+       "every island sends its sums to the root's island", any, hierarchical_direct},
+      {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",
+       three_islands, hierarchical_chain},
+  };
 }
 
 }  // namespace hetcomm

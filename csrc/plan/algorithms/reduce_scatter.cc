@@ -2,8 +2,9 @@
 #include "plan/algorithms/segments.h"
 
 namespace hetcomm {
+namespace {
 
-void reduce_scatter_flat(PlanBuilder& builder) {
+void flat(PlanBuilder& builder) {
   const int64_t count = builder.spec().count;
   std::vector<Piece> pieces;
   for (int rank : builder.topology().island(0)) {
@@ -16,7 +17,7 @@ void reduce_scatter_flat(PlanBuilder& builder) {
 
 // Each island sums all blocks: its own members' where they belong, foreign ones sharded over its
 // members, who send their sums to the block's rank. That one adds up in island order.
-void reduce_scatter_hierarchical(PlanBuilder& builder) {
+void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
@@ -64,6 +65,16 @@ void reduce_scatter_hierarchical(PlanBuilder& builder) {
       builder.reduce(cut[s].home, sources[s], in(Space::output, piece, -cut[s].home * block_bytes));
     }
   }
+}
+
+}  // namespace
+
+std::vector<Algorithm> reduce_scatter_algorithms() {
+  return {
+      {Collective::reduce_scatter, "flat", "one step of the native engine", one_island, flat},
+      {Collective::reduce_scatter, "hierarchical",
+       "each island sums foreign blocks and exports them once", two_islands, hierarchical},
+  };
 }
 
 }  // namespace hetcomm

@@ -1,8 +1,9 @@
 #include "plan/algorithms/algorithms.h"
 
 namespace hetcomm {
+namespace {
 
-void scatter_direct(PlanBuilder& builder) {
+void direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int home = topology.island_of(spec.root);
@@ -17,6 +18,15 @@ void scatter_direct(PlanBuilder& builder) {
     }
   }
   builder.island_all_to_all(home, pieces);
+}
+
+}  // namespace
+
+std::vector<Algorithm> scatter_algorithms() {
+  return {
+      {Collective::scatter, "direct",
+       "native inside the root's island, one message per foreign rank", any, direct},
+  };
 }
 
 }  // namespace hetcomm
