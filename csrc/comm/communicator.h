@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "base/fork.h"
-#include "comm/agreement.h"
-#include "comm/engines.h"
-#include "comm/health.h"
-#include "comm/member.h"
-#include "comm/places.h"
-#include "comm/rail_check.h"
-#include "comm/store.h"
+#include "bootstrap/agreement.h"
+#include "bootstrap/engines.h"
+#include "bootstrap/member.h"
+#include "bootstrap/rail_check.h"
+#include "bootstrap/store.h"
 #include "exec/executor.h"
+#include "health/health.h"
 #include "plan/planner.h"
+#include "transport/ucx/places.h"
 
 namespace hetcomm {
 

@@ -4,9 +4,10 @@
 #include <random>
 
 #include "base/config.h"
+#include "bootstrap/device_facts.h"
+#include "bootstrap/process_executor.h"
+#include "bootstrap/warnings.h"
 #include "comm/communicator.h"
-#include "comm/device_facts.h"
-#include "comm/warnings.h"
 #include "device/reduce.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
@@ -46,7 +47,7 @@ Member Communicator::introduce(Store& store, const std::string& key,
                                std::shared_ptr<const Profile>& profile) {
   Member mine;
   try {
-    if (!executor_) executor_ = Executor::process();
+    if (!executor_) executor_ = process_executor();
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
     if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
@@ -96,7 +97,7 @@ void Communicator::part_threads(Store& store, const Agreement& agreement,
                   "expected an executor of its own for each rank of the group, got one that "
                   "another rank has as well; make one for each");
     }
-    executor_ = Executor::process(number[rank()]);
+    executor_ = process_executor(number[rank()]);
     members[rank()] = introduce(store, kParted, profile);
   }
   for (int peer = 0; peer < size(); ++peer) {

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/packing.h"
+#include "bootstrap/warnings.h"
 #include "comm/communicator.h"
-#include "comm/warnings.h"
 
 namespace hetcomm {
 namespace {

@@ -1,7 +1,6 @@
-#include "comm/rail_check.h"
+#include "bootstrap/rail_check.h"
 
 #include <poll.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 #include <deque>
 #include <utility>
 
-#include "comm/socket_address.h"
-#include "comm/unshared.h"
+#include "base/close_on_fork.h"
+#include "health/socket_address.h"
 #include "topology/rails.h"
 
 namespace hetcomm {
@@ -162,7 +161,7 @@ RailListeners::RailListeners(const RankInfo& mine) {
     const int descriptor = socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) continue;
     descriptors_.push_back(descriptor);
-    unshared::add(descriptor);
+    close_on_fork::add(descriptor);
     if (bind(descriptor, at.get(), at.length) == 0 && listen(descriptor, SOMAXCONN) == 0) {
       ports_[nic] = SocketAddress::port_of(descriptor);
     }
@@ -172,54 +171,9 @@ RailListeners::RailListeners(const RankInfo& mine) {
 void RailListeners::close() {
   for (int descriptor : std::exchange(descriptors_, {})) {
     if (mark_.inherited()) continue;  // a child of fork() has closed its own
-    unshared::remove(descriptor);
+    close_on_fork::remove(descriptor);
     ::close(descriptor);
   }
-}
-
-RailWatch::RailWatch() : events_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (events_ >= 0) return;
-  throw Error(Code::transport, std::string("epoll_create1: ") + std::strerror(errno) +
-                                   "; raise the descriptor limit");
-}
-
-RailWatch::~RailWatch() {
-  for (const auto& [descriptor, connection] : connections_) {
-    unshared::remove(descriptor);
-    ::close(descriptor);
-  }
-  ::close(events_);
-}
-
-void RailWatch::add(int descriptor, int peer, std::string rail) {
-  end_when_unreachable(descriptor);
-  unshared::add(descriptor);
-  connections_[descriptor] = {peer, std::move(rail)};
-  epoll_event event{};
-  event.data.fd = descriptor;  // its end is reported unasked
-  if (epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &event) == 0) return;
-  throw Error(Code::transport,
-              std::string("epoll_ctl: ") + std::strerror(errno) + "; raise the descriptor limit");
-}
-
-Status RailWatch::lost() {
-  epoll_event event{};
-  while (epoll_wait(events_, &event, 1, 0) == 1) {
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(event.data.fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    epoll_ctl(events_, EPOLL_CTL_DEL, event.data.fd, nullptr);
-    const bool network =
-        error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
-    if (!network) continue;
-    const Connection& connection = connections_.at(event.data.fd);
-    return Status(Code::transport,
-                  connection.rail + " any more: " + std::strerror(error) +
-                      "; mend the network, or leave it out with HETCOMM_SOCKET_IFNAME; or see "
-                      "whether the host runs",
-                  -1, connection.peer);
-  }
-  return {};
 }
 
 std::vector<FailedRail> try_rails(const Topology& topology, int rank,

@@ -1,10 +1,10 @@
-#include "comm/engines.h"
+#include "bootstrap/engines.h"
 
 #include <algorithm>
 
 #include "base/config.h"
-#include "comm/health.h"
 #include "device/vendor.h"
+#include "health/health.h"
 #include "island/ccl/ccl.h"
 #include "island/shm/shm.h"
 

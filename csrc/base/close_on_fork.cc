@@ -1,4 +1,4 @@
-#include "comm/unshared.h"
+#include "base/close_on_fork.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -32,12 +32,12 @@ Registry::Registry() { pthread_atfork(nullptr, nullptr, close_in_child); }
 
 }  // namespace
 
-void unshared::add(int descriptor) {
+void close_on_fork::add(int descriptor) {
   std::lock_guard lock(registry().mutex);
   registry().descriptors.insert(descriptor);
 }
 
-void unshared::remove(int descriptor) {
+void close_on_fork::remove(int descriptor) {
   std::lock_guard lock(registry().mutex);
   registry().descriptors.erase(descriptor);
 }

@@ -1,4 +1,4 @@
-#include "comm/health.h"
+#include "health/health.h"
 
 #include <poll.h>
 

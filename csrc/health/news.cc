@@ -1,4 +1,4 @@
-#include "comm/news.h"
+#include "health/news.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "comm/store.h"
+#include "bootstrap/store.h"
 
 #include "base/status.h"
 

@@ -1,4 +1,4 @@
-#include "comm/warnings.h"
+#include "bootstrap/warnings.h"
 
 #include <map>
 #include <mutex>

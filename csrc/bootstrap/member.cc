@@ -1,4 +1,4 @@
-#include "comm/member.h"
+#include "bootstrap/member.h"
 
 #include "base/packing.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
-#include "comm/store.h"
+#include "bootstrap/store.h"
 
 namespace hetcomm {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "comm/member.h"
+#include "bootstrap/member.h"
 #include "device/device.h"
 #include "exec/executor.h"
 #include "island/island.h"

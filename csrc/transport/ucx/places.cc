@@ -1,4 +1,4 @@
-#include "comm/places.h"
+#include "transport/ucx/places.h"
 
 #include <algorithm>
 

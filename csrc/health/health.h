@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/control.h"
-#include "comm/news.h"
-#include "comm/rail_check.h"
 #include "exec/executor.h"
+#include "health/control.h"
+#include "health/news.h"
+#include "health/rail_watch.h"
 
 namespace hetcomm {
 

@@ -1,4 +1,4 @@
-#include "comm/device_facts.h"
+#include "bootstrap/device_facts.h"
 
 #include <algorithm>
 #include <cstdio>

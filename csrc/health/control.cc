@@ -1,4 +1,4 @@
-#include "comm/control.h"
+#include "health/control.h"
 
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,11 +10,11 @@
 #include <cstring>
 #include <utility>
 
+#include "base/close_on_fork.h"
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/status.h"
-#include "comm/socket_address.h"
-#include "comm/unshared.h"
+#include "health/socket_address.h"
 
 namespace hetcomm {
 namespace {
@@ -57,7 +57,7 @@ ControlPlane::ControlPlane(int rank, int size, const std::string& address, Event
       listen(listener_, SOMAXCONN) != 0) {
     fail("cannot listen for control connections on " + address);
   }
-  unshared::add(listener_);
+  close_on_fork::add(listener_);
   contact_ = address + " " + std::to_string(SocketAddress::port_of(listener_));
   watch_(listener_);
 }
@@ -73,7 +73,7 @@ void ControlPlane::close() {
 void ControlPlane::release(Descriptor& descriptor) {
   if (descriptor < 0) return;
   unwatch_(descriptor);
-  unshared::remove(descriptor);
+  close_on_fork::remove(descriptor);
   descriptor = Descriptor();
 }
 
@@ -94,7 +94,7 @@ void ControlPlane::begin_connecting(int peer, const std::string& contact) {
       Descriptor(socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (connection->descriptor < 0) fail("cannot make a control connection");
   const int descriptor = connection->descriptor;
-  unshared::add(descriptor);
+  close_on_fork::add(descriptor);
   connections_.push_back(std::move(connection));
   if (::connect(descriptor, to.get(), to.length) == 0) return;
   if (errno != EINPROGRESS && errno != EINTR) {
@@ -225,7 +225,7 @@ void ControlPlane::accept_waiting() {
     auto connection = std::make_unique<Connection>();
     connection->descriptor = std::move(accepted);
     connections_.push_back(std::move(connection));
-    unshared::add(descriptor);
+    close_on_fork::add(descriptor);
     watch_(descriptor);
   }
   listen_again(false);

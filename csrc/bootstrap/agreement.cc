@@ -1,4 +1,4 @@
-#include "comm/agreement.h"
+#include "bootstrap/agreement.h"
 
 #include "base/config.h"
 
