@@ -128,10 +128,10 @@ class TorchBackend : public c10d::Backend {
     try {
       return prepare();
     } catch (const Error& error) {
-      communicator_->refused(error.status());
+      communicator_->report_refusal(error.status());
       throw;
     } catch (const std::exception& error) {  // torch's own: no memory for a copy, for instance
-      communicator_->refused(Status(Code::invalid_argument, error.what(), rank_));
+      communicator_->report_refusal(Status(Code::invalid_argument, error.what(), rank_));
       throw;
     }
   }

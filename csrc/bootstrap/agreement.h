@@ -15,7 +15,7 @@ namespace hetcomm {
 // vain. Made and used by one thread, during set-up only.
 class Agreement {
  public:
-  static constexpr const char* kMeet = "agreed";  // the stage in which all meet
+  static constexpr const char* kExchange = "agreed";  // the first stage
 
   Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline);
 

@@ -14,7 +14,7 @@ namespace {
 // All members are known to be there when they map their memory, so a short wait is enough.
 constexpr std::chrono::nanoseconds kAttachBound = std::chrono::seconds(30);
 
-std::string words(const CallDescriptor& call) { return describe(call); }
+std::string describe_call(const CallDescriptor& call) { return describe(call); }
 
 ShmOptions shm_options(const IslandSetup& setup) {
   ShmOptions options;
@@ -22,7 +22,7 @@ ShmOptions shm_options(const IslandSetup& setup) {
   options.member = setup.topology.index_in_island(setup.rank);
   options.members = static_cast<int>(options.ranks.size());
   options.across_namespaces = setting("HETCOMM_HOST_ID").has_value();
-  options.describe_call = words;
+  options.describe_call = describe_call;
   std::vector<std::string> addresses;
   for (int member : options.ranks) addresses.push_back(setup.members[member].wake_address);
   options.wake = [executor = setup.executor.get(), addresses](int member) {
@@ -70,7 +70,7 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
   options.member = setup.topology.index_in_island(setup.rank);
   options.members = static_cast<int>(options.ranks.size());
   options.unique_id = unique_id;
-  options.describe_call = words;
+  options.describe_call = describe_call;
   options.failure = setup.failure;
   read_ccl_settings(options);
   choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
@@ -82,15 +82,15 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
 
 // The id, and behind it the settings that must be alike: with others the members would wait for
 // each other in different calls.
-std::string make_id(const IslandSetup& setup) {
+std::string make_ccl_key(const IslandSetup& setup) {
   const CclOptions options = ccl_options(setup, "");
   return make_ccl_id(setup.device->vendor(), options.environment) + describe_ccl_settings(options);
 }
 
-std::unique_ptr<Island> open_ccl(const IslandSetup& setup, const std::string& prepared,
+std::unique_ptr<Island> open_ccl(const IslandSetup& setup, const std::string& key,
                                  Deadline deadline) {
-  CclOptions options = ccl_options(setup, prepared.substr(0, kCclIdBytes));
-  const std::string theirs = prepared.substr(std::min(prepared.size(), kCclIdBytes));
+  CclOptions options = ccl_options(setup, key.substr(0, kCclIdBytes));
+  const std::string theirs = key.substr(std::min(key.size(), kCclIdBytes));
   if (const std::string mine = describe_ccl_settings(options); mine != theirs) {
     throw Error(Code::invalid_argument,
                 "expected equal settings on the ranks of a native island; got " + mine +
@@ -105,7 +105,7 @@ std::unique_ptr<Island> open_ccl(const IslandSetup& setup, const std::string& pr
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> all = {
       {"native library", [](const RankInfo& info) { return info.memory != Memory::host; },
-       check_libraries, make_id, [](const std::string&) {}, open_ccl},
+       check_libraries, make_ccl_key, [](const std::string&) {}, open_ccl},
       {"shared memory", [](const RankInfo& info) { return info.memory == Memory::host; },
        [](const Topology&, const std::vector<int>&) {},
        [](const IslandSetup& setup) { return create_shm_segment(shm_options(setup)); },

@@ -13,7 +13,7 @@
 
 namespace hetcomm {
 
-// What an engine needs to know to serve the island of one rank of a communicator.
+// The facts from which an engine serves the island of one rank.
 struct IslandSetup {
   const Topology& topology;
   int rank;
@@ -30,39 +30,39 @@ struct IslandSetup {
 struct Engine {
   const char* name;
   bool (*serves)(const RankInfo& info);
-  // Throws Error, on all ranks alike, if the facts say that these cannot be served together.
+  // Throws Error, on all ranks alike, if the facts say that the engine cannot serve these ranks.
   void (*check)(const Topology& topology, const std::vector<int>& ranks);
-  // On the island's first member: makes what all members need in order to open it.
-  std::string (*prepare)(const IslandSetup& setup);
-  // Takes back what prepare() made; nothing where all members have it.
-  void (*discard)(const std::string& prepared);
-  // On every member, at the same time. Throws Error on all of them if one cannot.
-  std::unique_ptr<Island> (*open)(const IslandSetup& setup, const std::string& prepared,
+  // On the island's first member: makes the key with which all members open the engine.
+  std::string (*make_key)(const IslandSetup& setup);
+  // Removes what the key names; nothing where all members have opened it.
+  void (*discard_key)(const std::string& key);
+  // On every member, at the same time. Throws Error on all members if one cannot.
+  std::unique_ptr<Island> (*open)(const IslandSetup& setup, const std::string& key,
                                   Deadline deadline);
 };
 
 const std::vector<Engine>& engines();
 
-// What the first member of an island makes for the other members. Taken back with this object: by
-// then they have it, or the set-up has failed.
-class Offer {
+// The key that the first member of an island makes for the other members. Discarded with this
+// object: by then all members have opened the engine, or set-up has failed.
+class IslandKey {
  public:
-  Offer() = default;
-  Offer(const Offer&) = delete;
-  ~Offer() {
-    if (engine_ != nullptr) engine_->discard(made_);
+  IslandKey() = default;
+  IslandKey(const IslandKey&) = delete;
+  ~IslandKey() {
+    if (engine_ != nullptr) engine_->discard_key(key_);
   }
 
-  // Once. Throws Error.
+  // At most once. Throws Error.
   const std::string& make(const Engine& engine, const IslandSetup& setup) {
-    made_ = engine.prepare(setup);
+    key_ = engine.make_key(setup);
     engine_ = &engine;
-    return made_;
+    return key_;
   }
 
  private:
   const Engine* engine_ = nullptr;
-  std::string made_;
+  std::string key_;
 };
 
 // The first engine that serves such a rank.

@@ -99,7 +99,7 @@ void Health::record(const CallDescriptor& call) {
   executor_.kick();  // poll() delivers what was found
 }
 
-void Health::refused(const Status& why) {
+void Health::report_refusal(const Status& why) {
   std::lock_guard lock(mutex_);
   Status::Details details;
   details.code = why.code();

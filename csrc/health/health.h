@@ -30,14 +30,15 @@ class Health : public Monitor {
              const Deadline& deadline);
   // Also over the networks of its rails. Before begin().
   void watch_rails(std::unique_ptr<RailWatch> rails) { rails_ = std::move(rails); }
-  // With it record() and refused() wait for nobody. Taken before the executor's lock, not after.
+  // With it record() and report_refusal() wait for nobody. Taken before the executor's lock, not
+  // after.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
   // Remembers a call before it is submitted and compares it with what stalled peers have told.
   void record(const CallDescriptor& call);
   // Remembers that this rank's next call was refused with `why`: the others, who may wait for it,
   // are told the reason.
-  void refused(const Status& why);
+  void report_refusal(const Status& why);
   // Tells the others that this rank leaves in good order, once.
   void say_goodbye(const Deadline& deadline);
   // Closes all connections; nothing is noticed any more.

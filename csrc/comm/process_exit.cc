@@ -1,4 +1,4 @@
-#include "comm/process.h"
+#include "comm/process_exit.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -26,13 +26,13 @@ struct Communicators {
 
 }  // namespace
 
-void process::enter(Communicator* communicator) {
+void process_exit::add(Communicator* communicator) {
   auto& all = of_process<Communicators>();
   std::lock_guard lock(all.mutex);
   all.live.insert(communicator);
 }
 
-void process::exit(Communicator* communicator) {
+void process_exit::remove(Communicator* communicator) {
   auto& all = of_process<Communicators>();
   std::unique_lock lock(all.mutex);
   all.live.erase(communicator);
@@ -44,7 +44,7 @@ void shut_down() {
     auto& all = of_process<Communicators>();
     std::unique_lock lock(all.mutex);
     while (!all.live.empty()) {
-      // Meanwhile another thread may destroy it; exit() lets it wait.
+      // Meanwhile another thread may destroy it; remove() lets it wait.
       const auto next = all.leaving.insert(all.live.extract(all.live.begin())).position;
       lock.unlock();
       (*next)->leave();
