@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/rail_check.h"
+#include "bootstrap/rail_probe.h"
 
 namespace hetcomm {
 

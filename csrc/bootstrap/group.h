@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "bootstrap/rail_check.h"
+#include "bootstrap/rail_probe.h"
 #include "exec/executor.h"
 #include "health/health.h"
 #include "plan/planner.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/rail_check.h"
+#include "bootstrap/rail_probe.h"
 #include "topology/topology.h"
 
 namespace hetcomm {

@@ -1,4 +1,4 @@
-#include "bootstrap/rail_check.h"
+#include "bootstrap/rail_probe.h"
 
 #include <poll.h>
 #include <unistd.h>
