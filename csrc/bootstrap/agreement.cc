@@ -5,14 +5,14 @@
 namespace hetcomm {
 namespace {
 
-// Under it a rank that fails by itself says so at once; in front are its number and a space.
-const char* const kFailed = "failed";
+// The key of the first failure: the number of the rank, a space and the message.
+const char* const kFirstFailure = "failed";
 
-// What begins a rank's answer in a stage.
-constexpr char kDone = '+', kFailedByItself = '-', kWaitedInVain = '~';
+// The first character of a published result: success, a failure of this rank itself, or a failure
+// that may follow from that of another rank.
+constexpr char kSuccess = '+', kOwnFailure = '-', kConsequence = '~';
 
-// Others' failures show like this, so one of theirs may be the cause.
-bool waited_in_vain(const Status& status) {
+bool may_be_consequence(const Status& status) {
   return status.code() == Code::timeout || status.code() == Code::peer_failed ||
          status.code() == Code::transport;
 }
@@ -24,70 +24,71 @@ Agreement::Agreement(Store& store, int rank, int size, std::string group, const 
 
 std::vector<std::string> Agreement::stage(const std::string& name,
                                           const std::function<std::string()>& part) {
-  std::vector<std::string> given(size_);
+  std::vector<std::string> results(size_);
   Status cause;
   try {
-    given[rank_] = part();
+    results[rank_] = part();
   } catch (const Error& error) {
-    cause = named(error.status());
+    cause = attributed(error.status());
   } catch (const std::exception& error) {
-    cause = named(Status(Code::transport, std::string("set-up: ") + error.what()));
+    cause = attributed(Status(Code::transport, std::string("set-up: ") + error.what()));
   }
-  const bool mine = !cause.ok();
+  const bool failed = !cause.ok();
   try {
-    char sign = kDone;
-    if (mine) sign = waited_in_vain(cause) ? kWaitedInVain : kFailedByItself;
-    if (sign == kFailedByItself) {
-      store_.set(kFailed, std::to_string(cause.details().peer) + " " + cause.details().message);
+    char sign = kSuccess;
+    if (failed) sign = may_be_consequence(cause) ? kConsequence : kOwnFailure;
+    if (sign == kOwnFailure) {
+      store_.set(kFirstFailure,
+                 std::to_string(cause.details().peer) + " " + cause.details().message);
     }
     store_.set(name + "/" + std::to_string(rank_),
-               sign + (mine ? cause.details().message : given[rank_]));
+               sign + (failed ? cause.details().message : results[rank_]));
   } catch (const Error& error) {
-    if (!mine) cause = named(error.status());
+    if (!failed) cause = attributed(error.status());
   }
-  for (int peer = 0; peer < size_ && (cause.ok() || waited_in_vain(cause)); ++peer) {
+  for (int peer = 0; peer < size_ && (cause.ok() || may_be_consequence(cause)); ++peer) {
     if (peer == rank_) continue;
-    if (mine && deadline_.passed()) break;
+    if (failed && deadline_.passed()) break;
     try {
-      given[peer] = store_.get(name + "/" + std::to_string(peer), deadline_);
+      results[peer] = store_.get(name + "/" + std::to_string(peer), deadline_);
     } catch (const Error& error) {
-      if (mine) break;
+      if (failed) break;
       cause = error.status().code() == Code::timeout
                   ? Status(Code::timeout,
                            "rank " + std::to_string(peer) + " did not finish setting up group \"" +
                                group_ + "\" within " + format_seconds(deadline_.timeout()) +
                                "; see whether it runs, and its own log",
                            rank_, peer)
-                  : named(error.status());
+                  : attributed(error.status());
       break;
     }
-    const char sign = given[peer].empty() ? kWaitedInVain : given[peer][0];
-    given[peer].erase(0, 1);
-    if (sign == kFailedByItself || (sign == kWaitedInVain && cause.ok())) {
-      cause = told(peer, given[peer]);
+    const char sign = results[peer].empty() ? kConsequence : results[peer][0];
+    results[peer].erase(0, 1);
+    if (sign == kOwnFailure || (sign == kConsequence && cause.ok())) {
+      cause = failure_of(peer, results[peer]);
     }
-    if (sign == kFailedByItself) break;
+    if (sign == kOwnFailure) break;
   }
   check(cause);
-  return given;
+  return results;
 }
 
 Status Agreement::failure(const Deadline& deadline) const {
   try {
-    const std::string found = store_.get(kFailed, deadline);
+    const std::string found = store_.get(kFirstFailure, deadline);
     const size_t space = found.find(' ');
-    return told(std::stoi(found), found.substr(space + 1));
+    return failure_of(std::stoi(found), found.substr(space + 1));
   } catch (const Error&) {
     return {};
   }
 }
 
-Status Agreement::reason(const std::string& stage, int peer) const {
-  return told(peer, store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1));
+Status Agreement::failure_in(const std::string& stage, int peer) const {
+  return failure_of(peer, store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1));
 }
 
-// The failure of this rank as everybody is told it, unless it says already whom it concerns.
-Status Agreement::named(const Status& failure) const {
+// A failure that names no rank yet is attributed to this rank.
+Status Agreement::attributed(const Status& failure) const {
   if (failure.details().peer >= 0) return failure;
   Status::Details details = failure.details();
   details.message = "rank " + std::to_string(rank_) + " on " + host_name() +
@@ -96,8 +97,8 @@ Status Agreement::named(const Status& failure) const {
   return Status(details);
 }
 
-Status Agreement::told(int peer, const std::string& sentence) const {
-  return Status(Code::peer_failed, sentence, rank_, peer);
+Status Agreement::failure_of(int peer, const std::string& message) const {
+  return Status(Code::peer_failed, message, rank_, peer);
 }
 
 }  // namespace hetcomm

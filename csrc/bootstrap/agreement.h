@@ -10,31 +10,31 @@
 
 namespace hetcomm {
 
-// How the ranks of one group come through the stages of their set-up: all of them or none, and if
-// none, with one cause. A rank that fails by itself is told apart from those that waited for it in
-// vain. Made and used by one thread, during set-up only.
+// Takes the ranks of one group through the stages of set-up. A stage succeeds on all ranks, or
+// fails on all ranks with one cause. The cause is a rank that failed by itself, before a rank whose
+// failure may only follow from it. Made and used by one thread.
 class Agreement {
  public:
   static constexpr const char* kExchange = "agreed";  // the first stage
 
   Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline);
 
-  // Every rank does its part and publishes what that gave; returns what all gave, by rank. Throws
-  // Error on every rank if one failed, the same sentence everywhere.
+  // Runs `part` and publishes its result; returns the results of all ranks. If one rank fails,
+  // throws Error with the same message on every rank.
   std::vector<std::string> stage(const std::string& name, const std::function<std::string()>& part);
 
-  // For parts that wait for others: the failure of a rank that has failed by itself, if that is
-  // known before the deadline.
+  // The failure of a rank that failed by itself; ok if none is known by the deadline. For parts
+  // that wait for other ranks.
   Status failure(const Deadline& deadline) const;
-  // Why `peer` failed in a stage in which it is known to have failed.
-  Status reason(const std::string& stage, int peer) const;
+  // The failure of `peer` in a stage where it is known to have failed.
+  Status failure_in(const std::string& stage, int peer) const;
 
   const Deadline& deadline() const { return deadline_; }
   const std::string& group() const { return group_; }
 
  private:
-  Status named(const Status& failure) const;
-  Status told(int peer, const std::string& sentence) const;
+  Status attributed(const Status& failure) const;
+  Status failure_of(int peer, const std::string& message) const;
 
   Store& store_;
   const int rank_, size_;

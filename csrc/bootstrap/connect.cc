@@ -82,7 +82,7 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
   info.rail_addresses = rail_addresses(group);
   if (group.health) {
     auto watch = std::make_unique<RailWatch>();
-    info.failed_rails = try_rails(*group.topology, group.rank, setup.members, deadline, *watch);
+    info.failed_rails = probe_rails(*group.topology, group.rank, setup.members, deadline, *watch);
     group.health->watch_rails(std::move(watch));
   }
   return info;

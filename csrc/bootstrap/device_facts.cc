@@ -14,10 +14,10 @@ namespace {
 
 constexpr size_t kSampleBytes = 4096;
 
-// Why the rank's transport does not send and receive the device's memory over a fabric; empty if it
-// does. Over RDMA, all ports that the rank may use must be able to.
-std::string why_not(Fabric fabric, const RankInfo& info, const MemorySample& sample,
-                    const Transport& transport) {
+// Why the transport stages the device's memory over a fabric; empty if messages are direct. Over
+// RDMA every port that the rank may use must support it.
+std::string why_staged(Fabric fabric, const RankInfo& info, const MemorySample& sample,
+                       const Transport& transport) {
   if (fabric == Fabric::shm) return transport.why_not_direct(sample, "");
   for (const Nic& nic : info.nics) {
     if (nic.fabric != fabric) continue;
@@ -32,7 +32,7 @@ bool has(const RankInfo& info, Fabric fabric) {
                                               [&](const Nic& nic) { return nic.fabric == fabric; });
 }
 
-// Sets where messages are direct; returns what there is to say about it.
+// Sets the fabrics over which messages are direct. Returns the fabrics and reasons, for people.
 std::string find_direct(RankInfo& info, Device& device, const Transport* transport) {
   if (setting("HETCOMM_DIRECT", 1, 0, 1) == 0) return "staged: HETCOMM_DIRECT=0";
   if (!device.reached()) return "staged: transports do not reach this emulated device";
@@ -41,7 +41,7 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
   std::string over, reasons;
   for (Fabric fabric : {Fabric::shm, Fabric::infiniband, Fabric::roce}) {
     if (!has(info, fabric)) continue;
-    std::string why = why_not(fabric, info, sample, *transport);
+    std::string why = why_staged(fabric, info, sample, *transport);
     if (why.empty() && fabric != Fabric::shm && !device.sees_remote_writes()) {
       why = "streams of the device that wait for the host do not see what a network card wrote";
     }

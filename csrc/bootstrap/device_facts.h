@@ -8,10 +8,10 @@
 
 namespace hetcomm {
 
-// Opens the device whose memory the buffers of a rank are, if its vendor has devices, and adds what
-// there is to say about it to the facts. Null for a rank whose buffers are host memory. `index`
-// among the vendor's devices: if negative, HETCOMM_DEVICE, else LOCAL_RANK. `transport`, null if
-// there is none, is asked how it reaches the device's memory. Throws Error(vendor).
+// Opens the device that holds the buffers of a rank, and adds the device to the facts. Null for a
+// rank whose buffers are host memory. `index` counts the vendor's devices; if it is negative,
+// HETCOMM_DEVICE or LOCAL_RANK counts. `transport` says how it reaches the device's memory; null if
+// there is none. Throws Error(vendor).
 std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, int index = -1);
 
 }  // namespace hetcomm

@@ -173,7 +173,7 @@ Member MemberExchange::fetch(const std::string& key, int peer) const {
                            "; see that it runs, or raise the timeout",
                        group_.rank, peer));
   }
-  if (packed.empty()) throw Error(agreement_.reason(Agreement::kExchange, peer));
+  if (packed.empty()) throw Error(agreement_.failure_in(Agreement::kExchange, peer));
   try {
     return Member::unpack(packed);
   } catch (const Error& error) {

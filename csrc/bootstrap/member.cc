@@ -5,7 +5,7 @@
 namespace hetcomm {
 namespace {
 
-// Changes whenever ranks of different builds could not work together.
+// Raise it when ranks of different builds can no longer work together.
 constexpr uint64_t kProtocol = 7;
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// What a rank publishes in the store when a communicator is made.
+// The record of one rank that all ranks read in the first stage of set-up.
 struct Member {
   RankInfo info;
   std::string table;
@@ -17,10 +17,10 @@ struct Member {
   uint32_t number = 0;
   std::string local_address, network_address;  // of links, from the same host and from others
   std::string wake_address, contact, secret;
-  std::map<int, uint64_t> rail_ports;  // on which it can be tried over its NICs, by index
+  std::map<int, uint64_t> rail_ports;  // of its rail listeners, by index of the NIC
 
   std::string pack() const;
-  // Throws Error(invalid_argument) when it was packed by another version, or is no record at all.
+  // Throws Error(invalid_argument) on a record of another version, or on other bytes.
   static Member unpack(const std::string& bytes);
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/close_on_fork.h"
+#include "base/descriptor.h"
 #include "health/socket_address.h"
 #include "topology/rails.h"
 
@@ -19,41 +20,22 @@ namespace {
 // Room for one lost packet, which the kernel sends again after a second.
 constexpr auto kBound = std::chrono::milliseconds(1500);
 constexpr const char* kNoAnswer = "no answer within 1.5 s";
-constexpr size_t kAtOnce = 64;
-// A NIC that fails to more peers is taken for broken itself: in a big job, neither the tries nor
-// what is said of them may grow with it.
-constexpr int kMostFailures = 8;
+constexpr size_t kMaxConcurrent = 64;
+// A NIC that fails to more peers counts as broken itself. This bounds the probes and the warnings
+// of a big job.
+constexpr int kMaxFailures = 8;
 
-class Try {
+class Probe {
  public:
-  Try(FailedRail rail, std::string from, std::string to, uint64_t port)
+  Probe(FailedRail rail, std::string from, std::string to, uint64_t port)
       : rail_(std::move(rail)), from_(std::move(from)), to_(std::move(to)), port_(port) {}
-  ~Try() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Try(Try&& other) noexcept
-      : rail_(std::move(other.rail_)),
-        from_(std::move(other.from_)),
-        to_(std::move(other.to_)),
-        port_(other.port_),
-        end_(other.end_),
-        descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Try& operator=(Try&& other) noexcept {
-    std::swap(rail_, other.rail_);
-    std::swap(from_, other.from_);
-    std::swap(to_, other.to_);
-    std::swap(port_, other.port_);
-    std::swap(end_, other.end_);
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
 
   const FailedRail& rail() const { return rail_; }
   int descriptor() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
+  Descriptor release() { return std::move(descriptor_); }
   Clock::time_point end() const { return end_; }
 
-  // Whether it is over at once; then failed() tells how.
+  // True if it has ended already; then failed() tells how.
   bool begin(std::chrono::nanoseconds bound) {
     end_ = Clock::now() + bound;
     if (port_ == 0) {
@@ -61,7 +43,8 @@ class Try {
       return true;
     }
     SocketAddress from(from_, 0), to(to_, static_cast<uint16_t>(port_));
-    descriptor_ = socket(from.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    descriptor_ =
+        Descriptor(socket(from.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (descriptor_ >= 0 && bind(descriptor_, from.get(), from.length) == 0 &&
         ::connect(descriptor_, to.get(), to.length) == 0) {
       return true;
@@ -70,8 +53,8 @@ class Try {
     rail_.why = std::strerror(errno);
     return true;
   }
-  // Whether it is over now; `ready`: the kernel says so.
-  bool look(bool ready) {
+  // True if it has ended by now. `ready`: poll() reported an event.
+  bool finished(bool ready) {
     if (ready) {
       int error = 0;
       socklen_t length = sizeof error;
@@ -90,23 +73,24 @@ class Try {
   std::string from_, to_;
   uint64_t port_;
   Clock::time_point end_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
-// This rank's share of the tries of its host.
-std::deque<Try> tries_of(const Topology& topology, int rank, const std::vector<Member>& members) {
+// This rank's share of the probes of its host.
+std::deque<Probe> probes_of(const Topology& topology, int rank,
+                            const std::vector<Member>& members) {
   const RankInfo& mine = topology.rank(rank);
   const int host = topology.host_of(rank);
-  std::vector<int> alike;  // who could try the same
+  std::vector<int> alike;  // ranks that could make the same probes
   for (int other : topology.hosts()[host]) {
     const RankInfo& info = topology.rank(other);
     if (info.rails == mine.rails && info.nics == mine.nics) alike.push_back(other);
   }
   const size_t place = std::find(alike.begin(), alike.end(), rank) - alike.begin();
-  std::deque<Try> tries;
+  std::deque<Probe> probes;
   size_t counted = 0;
   for (int there = 0; there < static_cast<int>(topology.hosts().size()); ++there) {
-    // By both addresses: the rails, and who has them there.
+    // The rails by their two addresses, and the peers that have them.
     std::map<std::pair<std::string, std::string>, std::vector<std::pair<int, Rail>>> ends;
     if (there == host) continue;
     for (int peer : topology.hosts()[there]) {
@@ -119,31 +103,31 @@ std::deque<Try> tries_of(const Topology& topology, int rank, const std::vector<M
     for (const auto& [addresses, peers] : ends) {
       const auto& [peer, rail] = peers[host % peers.size()];  // not all to one listener
       const auto port = members[peer].rail_ports.find(rail.peer);
-      tries.emplace_back(FailedRail{rank, rail.own, peer, rail.peer, ""}, addresses.first,
-                         addresses.second,
-                         port == members[peer].rail_ports.end() ? 0 : port->second);
+      probes.emplace_back(FailedRail{rank, rail.own, peer, rail.peer, ""}, addresses.first,
+                          addresses.second,
+                          port == members[peer].rail_ports.end() ? 0 : port->second);
     }
   }
-  return tries;
+  return probes;
 }
 
-// Those that are over; waits for at least one.
-std::vector<Try> next_over(std::vector<Try>& under_way) {
+// Waits until at least one has ended; removes and returns those that have.
+std::vector<Probe> next_finished(std::vector<Probe>& under_way) {
   std::vector<pollfd> wanted;
   auto end = Clock::time_point::max();
-  for (const Try& one : under_way) {
-    wanted.push_back({one.descriptor(), POLLOUT, 0});
-    end = std::min(end, one.end());
+  for (const Probe& probe : under_way) {
+    wanted.push_back({probe.descriptor(), POLLOUT, 0});
+    end = std::min(end, probe.end());
   }
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
   ::poll(wanted.data(), wanted.size(), static_cast<int>(std::max<int64_t>(wait, 0)));
-  std::vector<Try> over, others;
+  std::vector<Probe> finished, unfinished;
   for (size_t i = 0; i < under_way.size(); ++i) {
-    const bool ended = under_way[i].look(wanted[i].revents != 0);
-    (ended ? over : others).push_back(std::move(under_way[i]));
+    const bool ended = under_way[i].finished(wanted[i].revents != 0);
+    (ended ? finished : unfinished).push_back(std::move(under_way[i]));
   }
-  under_way = std::move(others);
-  return over;
+  under_way = std::move(unfinished);
+  return finished;
 }
 
 }  // namespace
@@ -176,31 +160,31 @@ void RailListeners::close() {
   }
 }
 
-std::vector<FailedRail> try_rails(const Topology& topology, int rank,
-                                  const std::vector<Member>& members, const Deadline& deadline,
-                                  RailWatch& watch) {
-  std::deque<Try> waiting = tries_of(topology, rank, members);
-  std::vector<Try> under_way;
+std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
+                                    const std::vector<Member>& members, const Deadline& deadline,
+                                    RailWatch& watch) {
+  std::deque<Probe> waiting = probes_of(topology, rank, members);
+  std::vector<Probe> under_way;
   std::vector<FailedRail> failed;
   std::map<int, int> failures;  // by own NIC
-  auto conclude = [&](Try& over) {
-    const FailedRail& rail = over.rail();
-    if (!over.failed()) {
-      watch.add(over.release(), rail.peer,
+  auto conclude = [&](Probe& probe) {
+    const FailedRail& rail = probe.rail();
+    if (!probe.failed()) {
+      watch.add(probe.release(), rail.peer,
                 end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
                     end_of_rail(topology, rail.peer, rail.peer_nic));
       return;
     }
-    if (++failures[rail.nic] > kMostFailures + 1) return;
+    if (++failures[rail.nic] > kMaxFailures + 1) return;
     failed.push_back(rail);
-    if (failures[rail.nic] <= kMostFailures) return;
-    failed.back().peer = failed.back().peer_nic = FailedRail::kMany;
+    if (failures[rail.nic] <= kMaxFailures) return;
+    failed.back().peer = failed.back().peer_nic = FailedRail::kAnyPeer;
   };
   while (!waiting.empty() || !under_way.empty()) {
-    while (!waiting.empty() && under_way.size() < kAtOnce) {
-      Try next = std::move(waiting.front());
+    while (!waiting.empty() && under_way.size() < kMaxConcurrent) {
+      Probe next = std::move(waiting.front());
       waiting.pop_front();
-      if (failures[next.rail().nic] > kMostFailures) continue;
+      if (failures[next.rail().nic] > kMaxFailures) continue;
       if (next.begin(std::min<std::chrono::nanoseconds>(kBound, deadline.left() / 4))) {
         conclude(next);
       } else {
@@ -208,7 +192,7 @@ std::vector<FailedRail> try_rails(const Topology& topology, int rank,
       }
     }
     if (under_way.empty()) continue;
-    for (Try& over : next_over(under_way)) conclude(over);
+    for (Probe& probe : next_finished(under_way)) conclude(probe);
   }
   return failed;
 }
@@ -231,7 +215,7 @@ FailedRail FailedRail::unpack(Unpacker& from) {
 
 Unjoined FailedRail::unjoined(const Topology& topology) const {
   const Nic& own = topology.rank(rank).nics.at(nic);
-  if (peer == kMany) return {own.subnet, own.address, ""};
+  if (peer == kAnyPeer) return {own.subnet, own.address, ""};
   return {own.subnet, own.address, topology.rank(peer).nics.at(peer_nic).address};
 }
 

@@ -13,20 +13,20 @@
 
 namespace hetcomm {
 
-// Whether the networks of rails join the hosts that list them, tried before anything relies on it:
-// hosts may have one private network each by the same name, or a firewall between. A try is a TCP
-// connection from NIC to NIC, which the kernel of the other end completes by itself.
+// Set-up probes every rail before anything relies on it. The hosts of a rail may each have a
+// private network of the same name, or a firewall between them. A probe is a TCP connection from
+// NIC to NIC, which the kernel of the other end completes by itself.
 
-// What lets others try a rank's NICs and watch over them, while it lives. Used by one thread.
+// Listens at the NICs of a rank, so that other ranks can probe and watch them. Used by one thread.
 class RailListeners {
  public:
   RailListeners() = default;
-  // At each NIC that may be a rail; none where there are fewer than two.
+  // At each NIC that may be a rail, if there are two or more.
   explicit RailListeners(const RankInfo& mine);
   ~RailListeners() { close(); }
   RailListeners(const RailListeners&) = delete;
 
-  // By index of the NIC. One at which a listener cannot be made has none.
+  // By index of the NIC; without the NICs where listening failed.
   const std::map<int, uint64_t>& ports() const { return ports_; }
   void close();
 
@@ -38,10 +38,10 @@ class RailListeners {
 
 // A rail that does not join its ends.
 struct FailedRail {
-  static constexpr int kMany = -1;
+  static constexpr int kAnyPeer = -1;
 
-  int rank = 0, nic = 0;       // that tried, and its NIC by index
-  int peer = 0, peer_nic = 0;  // kMany: so many failed that the NIC is given up
+  int rank = 0, nic = 0;       // the probing rank, and its NIC by index
+  int peer = 0, peer_nic = 0;  // kAnyPeer: the NIC failed to many peers and is given up
   std::string why;
 
   void pack(Packer& packer) const;
@@ -49,12 +49,12 @@ struct FailedRail {
   Unjoined unjoined(const Topology& topology) const;
 };
 
-// Tries the rails of a rank's host to all others, shared out among those of its ranks that have the
-// same NICs: each pair of hosts is tried once in either direction. Bounded by some 2 s. Those that
-// live are given to `watch`.
-std::vector<FailedRail> try_rails(const Topology& topology, int rank,
-                                  const std::vector<Member>& members, const Deadline& deadline,
-                                  RailWatch& watch);
+// Probes the rails from this host to all other hosts, once for each pair of hosts and direction.
+// The ranks of the host that have the same NICs share the pairs. Takes some 2 s at most. `watch`
+// gets the connections of the probes that succeed.
+std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
+                                    const std::vector<Member>& members, const Deadline& deadline,
+                                    RailWatch& watch);
 
 // "eth1 (198.18.1.1) of host red0"
 std::string end_of_rail(const Topology& topology, int rank, int nic);

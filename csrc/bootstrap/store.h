@@ -9,8 +9,7 @@
 
 namespace hetcomm {
 
-// Where the ranks of a job find each other: a key-value store that all of them reach. Used during
-// set-up only.
+// A key-value store that all ranks of a job reach. Used during set-up only.
 class Store {
  public:
   virtual ~Store() = default;

@@ -10,17 +10,17 @@
 namespace hetcomm {
 namespace {
 
-constexpr int kMostLines = 8;  // about failed rails
+constexpr int kMaxLines = 8;  // about failed rails
 
-// The first call with this text. Groups within groups would repeat what was said of the whole.
-bool is_new(const std::string& text) {
-  struct Said {
+// True at the first call with this text. Subgroups would repeat the warnings of the whole group.
+bool first_time(const std::string& text) {
+  struct Warned {
     std::mutex mutex;
     std::set<std::string> texts;
   };
-  auto& said = of_process<Said>();
-  std::lock_guard lock(said.mutex);
-  return said.texts.insert(text).second;
+  auto& warned = of_process<Warned>();
+  std::lock_guard lock(warned.mutex);
+  return warned.texts.insert(text).second;
 }
 
 std::string list(const std::vector<int>& ranks) {
@@ -55,7 +55,7 @@ void warn_of_networks(const Topology& topology, const std::string& group) {
   }
   for (const auto& [port, ranks] : ports) {
     const auto& [host, warning] = port;
-    if (!is_new(host + ": " + warning)) continue;
+    if (!first_time(host + ": " + warning)) continue;
     const std::vector<Nic>& nics = topology.rank(ranks[0]).nics;
     std::string text = heading + list(ranks) + " on host " + host + ": " + warning;
     if (!nics.empty()) {
@@ -70,31 +70,31 @@ void warn_of_networks(const Topology& topology, const std::string& group) {
                              topology.rank(topology.islands()[island][0]).vendor + " (" +
                              list(topology.islands()[island]) + ") uses " + carrier(network) +
                              ", " + network.passed_over;
-    if (is_new(text)) log(LogLevel::warning, heading + text, 0);
+    if (first_time(text)) log(LogLevel::warning, heading + text, 0);
   }
 }
 
 void warn_of_rails(const Topology& topology, const std::vector<FailedRail>& failed,
                    const std::string& group) {
-  int said = 0;
-  std::set<Unjoined> seen;  // both ends may have found the same
+  int lines = 0;
+  std::set<Unjoined> seen;  // both ends may report the same pair
   for (const FailedRail& rail : failed) {
     const Unjoined unjoined = rail.unjoined(topology);
     const bool known = seen.contains({unjoined.network, unjoined.other, unjoined.address});
-    if (!seen.insert(unjoined).second || known || ++said > kMostLines) continue;
-    const bool many = rail.peer == FailedRail::kMany;
+    if (!seen.insert(unjoined).second || known || ++lines > kMaxLines) continue;
+    const bool any_peer = rail.peer == FailedRail::kAnyPeer;
     const std::string text =
         end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
-        (many ? "many hosts" : end_of_rail(topology, rail.peer, rail.peer_nic)) +
+        (any_peer ? "many hosts" : end_of_rail(topology, rail.peer, rail.peer_nic)) +
         ", though both list the network " + unjoined.network + " (" + rail.why +
         "); messages between them take other NICs; mend the network, or name those to use in "
         "HETCOMM_SOCKET_IFNAME";
-    if (is_new(text)) log(LogLevel::warning, "group \"" + group + "\": " + text, 0);
+    if (first_time(text)) log(LogLevel::warning, "group \"" + group + "\": " + text, 0);
   }
-  if (said <= kMostLines) return;
+  if (lines <= kMaxLines) return;
   const std::string more =
-      std::to_string(said - kMostLines) + " more pairs of NICs do not reach each other";
-  if (is_new(more)) log(LogLevel::warning, "group \"" + group + "\": " + more, 0);
+      std::to_string(lines - kMaxLines) + " more pairs of NICs do not reach each other";
+  if (first_time(more)) log(LogLevel::warning, "group \"" + group + "\": " + more, 0);
 }
 
 }  // namespace hetcomm

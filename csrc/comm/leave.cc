@@ -34,7 +34,7 @@ void Communicator::leave() {
   const bool busy = !wait_until_idle(Deadline(kLastLook)) && failure().ok();
   if (busy) executor.fail(*queue, used_afterwards);
   if (group_->health) {
-    group_->health->poll();  // tells the others of a failure, if any
+    group_->health->poll();  // tells the other ranks of a failure, if any
     group_->health->say_goodbye(deadline);
   }
   Paths& paths = *queue->paths;

@@ -19,15 +19,15 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint64_t kLongestFrame = 1 << 16;
-// A stranger may send so many bytes, ...
-constexpr uint64_t kLongestIntroduction = 1 << 10;
-// ... is sent away unless it shows the secret within this time, ...
+constexpr uint64_t kMaxFrame = 1 << 16;
+// A stranger may send this many bytes.
+constexpr uint64_t kMaxIntroduction = 1 << 10;
+// A stranger that has not shown the secret by then is dropped.
 constexpr auto kIntroductionBound = std::chrono::seconds(10);
-// ... and after this time already where newer connections wait and there are so many strangers.
-constexpr auto kLeastPatience = std::chrono::seconds(1);
-constexpr int kMostStrangers = 64;
-// News older than so many of the same origin is not expected to arrive again.
+// With this many strangers, one of this age is dropped for a newer connection.
+constexpr auto kMinStrangerAge = std::chrono::seconds(1);
+constexpr int kMaxStrangers = 64;
+// Duplicates arrive among the latest news of their origin only.
 constexpr uint64_t kRememberedNews = 1024;
 
 [[noreturn]] void fail(const std::string& what) {
@@ -83,13 +83,13 @@ bool ControlPlane::neighbour(int peer) const {
   return power_of_two(apart) || power_of_two(size_ - apart);
 }
 
-void ControlPlane::begin_connecting(int peer, const std::string& contact) {
+void ControlPlane::start_connecting(int peer, const std::string& contact) {
   const size_t space = contact.find(' ');
   SocketAddress to(contact.substr(0, space),
                    static_cast<uint16_t>(std::stoul(contact.substr(space + 1))));
   auto connection = std::make_unique<Connection>();
   connection->peer = peer;
-  connection->introduced = true;
+  connection->authenticated = true;
   connection->descriptor =
       Descriptor(socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (connection->descriptor < 0) fail("cannot make a control connection");
@@ -104,7 +104,7 @@ void ControlPlane::begin_connecting(int peer, const std::string& contact) {
 
 void ControlPlane::introduce(Connection& connection) {
   set_no_delay(connection.descriptor);
-  end_when_unreachable(connection.descriptor);
+  enable_keep_alive(connection.descriptor);
   connection.out = frame(Packer().put(secret_).put(static_cast<uint64_t>(rank_)).take());
   write(connection);
   watch_(connection.descriptor);
@@ -114,7 +114,7 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
                            const Deadline& deadline) {
   secret_ = secret;
   for (int peer = rank_ + 1; peer < size_; ++peer) {
-    if (neighbour(peer)) begin_connecting(peer, contacts[peer]);
+    if (neighbour(peer)) start_connecting(peer, contacts[peer]);
   }
   std::vector<Connection*> waiting;
   for (const auto& connection : connections_) waiting.push_back(connection.get());
@@ -160,7 +160,7 @@ void ControlPlane::forward(int origin, uint64_t number, const std::string& news,
   const std::string framed =
       frame(Packer().put(static_cast<uint64_t>(origin)).put(number).put(news).take());
   for (auto& connection : connections_) {
-    if (connection.get() == except || !connection->introduced) continue;
+    if (connection.get() == except || !connection->authenticated) continue;
     if (connection->descriptor < 0) continue;
     connection->out += framed;
     write(*connection);
@@ -170,26 +170,26 @@ void ControlPlane::forward(int origin, uint64_t number, const std::string& news,
 int ControlPlane::strangers() const {
   return static_cast<int>(
       std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
-        return connection->descriptor >= 0 && !connection->introduced;
+        return connection->descriptor >= 0 && !connection->authenticated;
       }));
 }
 
-// The oldest, if it has been here for a while; connections are in the order of their age.
-bool ControlPlane::part_with_a_stranger() {
+// False if the oldest stranger is too young; connections are in the order of their age.
+bool ControlPlane::drop_oldest_stranger() {
   for (auto& connection : connections_) {
-    if (connection->descriptor < 0 || connection->introduced) continue;
-    if (Clock::now() - connection->since < kLeastPatience) return false;
+    if (connection->descriptor < 0 || connection->authenticated) continue;
+    if (Clock::now() - connection->since < kMinStrangerAge) return false;
     close(*connection);
     return true;
   }
   return false;
 }
 
-// A listener that is ready and cannot be served would wake the progress thread all the time. While
-// it is not watched, connections are accepted at every regular poll.
-void ControlPlane::listen_again(bool on) {
-  if (on == listening_) return;
-  listening_ = on;
+// A ready listener that cannot accept would wake the progress thread all the time. While it is not
+// watched, the regular polls accept connections.
+void ControlPlane::watch_listener(bool on) {
+  if (on == listener_watched_) return;
+  listener_watched_ = on;
   on ? watch_(listener_) : unwatch_(listener_);
 }
 
@@ -198,37 +198,37 @@ void ControlPlane::warn_once(bool& warned, const std::string& text) {
 }
 
 void ControlPlane::accept_waiting() {
-  for (int parted = 0; parted <= kMostStrangers;) {
-    if (strangers() >= kMostStrangers) {
+  for (int dropped = 0; dropped <= kMaxStrangers;) {
+    if (strangers() >= kMaxStrangers) {
       warn_once(warned_of_strangers_,
-                std::to_string(kMostStrangers) + " connections of strangers at control port " +
+                std::to_string(kMaxStrangers) + " connections of strangers at control port " +
                     contact_ +
                     ": none has shown this group's secret; the oldest make way for newer ones; "
                     "keep port scanners away from it");
-      if (!part_with_a_stranger()) break;
-      ++parted;
+      if (!drop_oldest_stranger()) break;
+      ++dropped;
     }
     Descriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted < 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return listen_again(true);
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_listener(true);
       if (errno == EINTR || errno == ECONNABORTED) continue;
       warn_once(warned_of_descriptors_,
                 "cannot accept control connections: " + std::string(std::strerror(errno)) +
                     "; tries again twice a second; raise the descriptor limit (ulimit -n)");
-      if (!part_with_a_stranger()) break;
-      ++parted;
+      if (!drop_oldest_stranger()) break;
+      ++dropped;
       continue;
     }
     const int descriptor = accepted;
     set_no_delay(descriptor);
-    end_when_unreachable(descriptor);
+    enable_keep_alive(descriptor);
     auto connection = std::make_unique<Connection>();
     connection->descriptor = std::move(accepted);
     connections_.push_back(std::move(connection));
     close_on_fork::add(descriptor);
     watch_(descriptor);
   }
-  listen_again(false);
+  watch_listener(false);
 }
 
 void ControlPlane::poll() {
@@ -237,7 +237,7 @@ void ControlPlane::poll() {
     if (connections_[i]->descriptor >= 0) write(*connections_[i]);
     if (connections_[i]->descriptor >= 0) read(*connections_[i]);
     Connection& connection = *connections_[i];
-    if (connection.descriptor >= 0 && !connection.introduced &&
+    if (connection.descriptor >= 0 && !connection.authenticated &&
         Clock::now() - connection.since > kIntroductionBound) {
       close(connection);
     }
@@ -245,10 +245,10 @@ void ControlPlane::poll() {
   std::erase_if(connections_, [](const auto& one) { return one->descriptor < 0; });
 }
 
-std::vector<int> ControlPlane::unwritten() const {
+std::vector<int> ControlPlane::pending_output() const {
   std::vector<int> descriptors;
   for (const auto& connection : connections_) {
-    if (connection->descriptor >= 0 && connection->introduced && !connection->out.empty()) {
+    if (connection->descriptor >= 0 && connection->authenticated && !connection->out.empty()) {
       descriptors.push_back(connection->descriptor);
     }
   }
@@ -272,17 +272,17 @@ void ControlPlane::read(Connection& connection) {
     const ssize_t got = recv(connection.descriptor, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       connection.in.append(bytes, static_cast<size_t>(got));
-      if (connection.in.size() <= 2 * longest(connection)) continue;
+      if (connection.in.size() <= 2 * max_record(connection)) continue;
       break;  // the rest at the next poll
     }
     ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
     break;
   }
   try {
-    while (take_record(connection)) {
+    while (handle_record(connection)) {
     }
   } catch (const Error& error) {
-    if (connection.introduced) {
+    if (connection.authenticated) {
       events_.malformed(connection.peer, error.what());
     } else {
       log(LogLevel::warning, std::string("control connection refused: ") + error.what(), rank_);
@@ -292,17 +292,17 @@ void ControlPlane::read(Connection& connection) {
   if (ended) close(connection);
 }
 
-uint64_t ControlPlane::longest(const Connection& connection) {
-  return connection.introduced ? kLongestFrame : kLongestIntroduction;
+uint64_t ControlPlane::max_record(const Connection& connection) {
+  return connection.authenticated ? kMaxFrame : kMaxIntroduction;
 }
 
-bool ControlPlane::take_record(Connection& connection) {
+bool ControlPlane::handle_record(Connection& connection) {
   if (connection.in.size() < sizeof(uint64_t)) return false;
   const uint64_t length = Unpacker(connection.in).number();
-  if (length > longest(connection)) {
+  if (length > max_record(connection)) {
     throw Error(Code::invalid_argument, "expected a record of at most " +
-                                            std::to_string(longest(connection)) + " bytes, got " +
-                                            std::to_string(length));
+                                            std::to_string(max_record(connection)) +
+                                            " bytes, got " + std::to_string(length));
   }
   if (connection.in.size() < sizeof length + length) return false;
   const std::string body = connection.in.substr(sizeof length, length);
@@ -313,14 +313,14 @@ bool ControlPlane::take_record(Connection& connection) {
 
 void ControlPlane::handle(Connection& connection, const std::string& body) {
   Unpacker unpack(body);
-  if (!connection.introduced) {
+  if (!connection.authenticated) {
     const std::string secret = unpack.text();
     const uint64_t peer = unpack.number();
     if (secret_.empty() || secret != secret_ || peer >= static_cast<uint64_t>(size_)) {
       throw Error(Code::invalid_argument, "it does not know this group's secret");
     }
     connection.peer = static_cast<int>(peer);
-    connection.introduced = true;
+    connection.authenticated = true;
     write(connection);
     return;
   }
@@ -333,7 +333,7 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
   std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
   if (!seen.insert(number).second) return;
   if (seen.size() > kRememberedNews) seen.erase(seen.begin());
-  events_.news(static_cast<int>(origin), news);  // a malformed record is not passed on
+  events_.news(static_cast<int>(origin), news);  // throws on a malformed record
   forward(static_cast<int>(origin), number, news, &connection);
 }
 

@@ -8,17 +8,17 @@
 
 namespace hetcomm {
 
-// A rank tells it to all ranks over the control connections.
+// A record that one rank floods to all ranks over the control connections.
 struct News {
   enum class Kind : uint64_t { failure, stall, goodbye, refusal };
   Kind kind = Kind::failure;
-  uint64_t sequence = 0;  // goodbye: collectives it took part in; refusal: the one it is missing in
-  CallDescriptor call{};  // stall: in which it waits
-  Status why;             // failure, refusal; goodbye: of its next call, ok if that is not refused
+  uint64_t sequence = 0;  // goodbye: collectives this rank joined; refusal: the refused collective
+  CallDescriptor call{};  // stall: the stalled call
+  Status why;             // failure, refusal; goodbye: of the next call, ok if none was refused
 
-  // Long texts are shortened in the middle, so that a record always fits a frame.
+  // Shortens long texts in the middle, so that the record fits a frame.
   std::string pack() const;
-  // Throws Error(invalid_argument) on anything that pack() of a rank of this group does not give.
+  // Throws Error(invalid_argument) on bytes that no pack() in this group returns.
   static News unpack(const std::string& bytes, int origin, int size);
 };
 

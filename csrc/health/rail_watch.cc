@@ -1,7 +1,6 @@
 #include "health/rail_watch.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -19,25 +18,22 @@ RailWatch::RailWatch() : events_(epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 RailWatch::~RailWatch() {
-  for (const auto& [descriptor, connection] : connections_) {
-    close_on_fork::remove(descriptor);
-    ::close(descriptor);
-  }
-  ::close(events_);
+  for (const auto& [number, connection] : connections_) close_on_fork::remove(number);
 }
 
-void RailWatch::add(int descriptor, int peer, std::string rail) {
-  end_when_unreachable(descriptor);
-  close_on_fork::add(descriptor);
-  connections_[descriptor] = {peer, std::move(rail)};
+void RailWatch::add(Descriptor descriptor, int peer, std::string rail) {
+  const int number = descriptor;
+  enable_keep_alive(number);
+  close_on_fork::add(number);
+  connections_[number] = {std::move(descriptor), peer, std::move(rail)};
   epoll_event event{};
-  event.data.fd = descriptor;  // its end is reported unasked
-  if (epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &event) == 0) return;
+  event.data.fd = number;  // its end is reported unasked
+  if (epoll_ctl(events_, EPOLL_CTL_ADD, number, &event) == 0) return;
   throw Error(Code::transport,
               std::string("epoll_ctl: ") + std::strerror(errno) + "; raise the descriptor limit");
 }
 
-Status RailWatch::lost() {
+Status RailWatch::next_failure() {
   epoll_event event{};
   while (epoll_wait(events_, &event, 1, 0) == 1) {
     int error = 0;

@@ -43,8 +43,8 @@ struct SocketAddress {
   }
 };
 
-// A connection to a host that vanishes without a word ends within about 15 s.
-inline void end_when_unreachable(int descriptor) {
+// TCP keep-alive: a connection to a host that vanishes ends within about 15 s.
+inline void enable_keep_alive(int descriptor) {
   const int on = 1, idle = 5, every = 2, probes = 3, unacknowledged_ms = 15'000;
   setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
