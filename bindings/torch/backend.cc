@@ -34,7 +34,7 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       store_(store),
       name_(name),
       vendor_(vendor),
-      answer_(c10::intrusive_ptr<c10d::Backend>()) {
+      last_child_(c10::intrusive_ptr<c10d::Backend>()) {
   TorchStore torch_store(store);
   BootstrapOptions options;
   options.rank = rank;
@@ -64,7 +64,7 @@ void TorchBackend::release_resources() {
   if (reference_) reference_->forget();
   communicator_.reset();
   store_.reset();
-  asked_.reset();
+  last_child_store_.reset();
 }
 
 TorchBackend::WorkPointer TorchBackend::start(Call call) {
