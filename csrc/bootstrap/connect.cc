@@ -90,18 +90,18 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
 
 void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos) {
   std::vector<FailedRail> failed;
-  std::vector<Unjoined> unjoined;
+  std::vector<UnreachablePair> unreachable;
   for (const ConnectInfo& info : infos) {
     for (const FailedRail& rail : info.failed_rails) {
       failed.push_back(rail);
-      unjoined.push_back(rail.unjoined(*group.topology));
+      unreachable.push_back(rail.unreachable(*group.topology));
     }
   }
   if (failed.empty()) return;
   if (group.rank == 0) warn_of_rails(*group.topology, failed, group.name);
   std::vector<RankInfo> ranks;
   for (int peer = 0; peer < group.size; ++peer) ranks.push_back(group.topology->rank(peer));
-  group.topology = std::make_shared<Topology>(std::move(ranks), unjoined);
+  group.topology = std::make_shared<Topology>(std::move(ranks), unreachable);
 }
 
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,

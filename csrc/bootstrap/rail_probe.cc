@@ -213,7 +213,7 @@ FailedRail FailedRail::unpack(Unpacker& from) {
   return failed;
 }
 
-Unjoined FailedRail::unjoined(const Topology& topology) const {
+UnreachablePair FailedRail::unreachable(const Topology& topology) const {
   const Nic& own = topology.rank(rank).nics.at(nic);
   if (peer == kAnyPeer) return {own.subnet, own.address, ""};
   return {own.subnet, own.address, topology.rank(peer).nics.at(peer_nic).address};

@@ -46,7 +46,7 @@ struct FailedRail {
 
   void pack(Packer& packer) const;
   static FailedRail unpack(Unpacker& from);
-  Unjoined unjoined(const Topology& topology) const;
+  UnreachablePair unreachable(const Topology& topology) const;
 };
 
 // Probes the rails from this host to all other hosts, once for each pair of hosts and direction.

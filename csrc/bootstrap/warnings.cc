@@ -77,16 +77,16 @@ void warn_of_networks(const Topology& topology, const std::string& group) {
 void warn_of_rails(const Topology& topology, const std::vector<FailedRail>& failed,
                    const std::string& group) {
   int lines = 0;
-  std::set<Unjoined> seen;  // both ends may report the same pair
+  std::set<UnreachablePair> seen;  // both ends may report the same pair
   for (const FailedRail& rail : failed) {
-    const Unjoined unjoined = rail.unjoined(topology);
-    const bool known = seen.contains({unjoined.network, unjoined.other, unjoined.address});
-    if (!seen.insert(unjoined).second || known || ++lines > kMaxLines) continue;
+    const UnreachablePair unreachable = rail.unreachable(topology);
+    const bool known = seen.contains({unreachable.network, unreachable.other, unreachable.address});
+    if (!seen.insert(unreachable).second || known || ++lines > kMaxLines) continue;
     const bool any_peer = rail.peer == FailedRail::kAnyPeer;
     const std::string text =
         end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
         (any_peer ? "many hosts" : end_of_rail(topology, rail.peer, rail.peer_nic)) +
-        ", though both list the network " + unjoined.network + " (" + rail.why +
+        ", though both list the network " + unreachable.network + " (" + rail.why +
         "); messages between them take other NICs; mend the network, or name those to use in "
         "HETCOMM_SOCKET_IFNAME";
     if (first_time(text)) log(LogLevel::warning, "group \"" + group + "\": " + text, 0);
