@@ -75,7 +75,7 @@ class MemberExchange {
     for (int peer = 0; peer < group_.size; ++peer) {
       if (peer != group_.rank) members[peer] = fetch(kMember, peer);
     }
-    separate_executors(members);
+    take_own_executor(members);
     return {std::move(members), profile_};
   }
 
@@ -83,7 +83,7 @@ class MemberExchange {
   Member publish(const std::string& key);
   Member probe();
   Member fetch(const std::string& key, int peer) const;
-  void separate_executors(std::vector<Member>& members);
+  void take_own_executor(std::vector<Member>& members);
 
   Store& store_;
   const Agreement& agreement_;
@@ -140,7 +140,7 @@ Member MemberExchange::probe() {
 
 // An executor holds one end of every link. So ranks that are threads of one process need an
 // executor each: all but the lowest take another one, and publish their record again.
-void MemberExchange::separate_executors(std::vector<Member>& members) {
+void MemberExchange::take_own_executor(std::vector<Member>& members) {
   std::map<std::string, int> ranks;  // so far, by the wake address of the executor
   std::vector<int> number;
   for (const Member& member : members) number.push_back(ranks[member.wake_address]++);

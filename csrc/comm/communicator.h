@@ -48,9 +48,9 @@ class Communicator {
   Work submit(const Spec& spec, const void* input, void* output) {
     return submit(spec, input, output, CallOptions{});
   }
-  // The same without waiting for another thread, for the spec of the previous call and plans of one
-  // step. Returns nothing, and has done nothing, where that cannot be: another thread has a lock,
-  // or operations are under way.
+  // The same, but never waits for another thread. Only for the spec of the previous call, and a
+  // plan of one step. Returns nothing, and submits nothing, if another thread has a lock or
+  // operations are under way.
   std::optional<Work> try_submit(const Spec& spec, const void* input, void* output,
                                  const CallOptions& options);
   // Throws what submit() would throw for this spec.
