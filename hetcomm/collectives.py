@@ -305,7 +305,7 @@ class Collectives:
         try:
             yield
         except _core.InvalidArgumentError as error:
-            self._core.refused(str(error))
+            self._core.report_refusal(str(error))
             raise
 
     def _block_shape(self, array: Array, operation: str) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from hetcomm.topo_page import (
     island_tree,
     link_table,
     links_between_islands,
-    unjoined_tree,
+    unreachable_tree,
 )
 from hetcomm.topo_paths import connect, path_table
 
@@ -60,7 +60,7 @@ def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) 
         mine = report()
         if paths:
             own = PrefixStore(store, "paths/")
-            mine["paths"], mine["unjoined"] = connect(own, job.rank, job.size, timeout)
+            mine["paths"], mine["unreachable"] = connect(own, job.rank, job.size, timeout)
     except _core.Error as error:
         store.set(str(job.rank), dumps({"error": str(error)}).encode())
         raise
@@ -92,7 +92,7 @@ def assemble(reports: list[dict[str, Any]]) -> Cluster:
         if "error" in report:
             raise _core.Error(f"rank {rank} could not probe its machine: {report['error']}")
     infos = [_core.parse_rank_info(report["facts"]) for report in reports]
-    topology = _core.Topology(infos, [tuple(each) for each in reports[0].get("unjoined", [])])
+    topology = _core.Topology(infos, [tuple(each) for each in reports[0].get("unreachable", [])])
     explanations = [
         list(dict.fromkeys(line for member in members for line in reports[member]["explanations"]))
         for members in topology.hosts
@@ -114,8 +114,8 @@ def render(
     links = links_between_islands(topology)
     if links:
         parts.append(link_table(links))
-    if topology.unjoined:
-        parts.append(unjoined_tree(topology))
+    if topology.unreachable:
+        parts.append(unreachable_tree(topology))
     if paths and any(paths):
         parts.append(path_table(paths))
     why = Tree("[bold]Why each NIC was taken or left out[/]")
@@ -204,7 +204,7 @@ def describe(
             }
             for link in links_between_islands(topology)
         ],
-        "unjoined": [list(each) for each in topology.unjoined],
+        "unjoined": [list(each) for each in topology.unreachable],
         "paths": [row for row in paths or [] if row],
     }
 

@@ -84,10 +84,10 @@ def link_table(links: list[IslandLink]) -> Table:
     return table
 
 
-def unjoined_tree(topology: _core.Topology) -> Tree:
-    """The NICs that messages do without, since their network does not join them."""
+def unreachable_tree(topology: _core.Topology) -> Tree:
+    """Pairs of NICs whose network does not join them. Messages take other NICs."""
     tree = Tree("[bold]NICs that do not reach each other[/]")
-    for network, address, other in topology.unjoined:
+    for network, address, other in topology.unreachable:
         if other == "" or address < other:  # the other order is there, too
             tree.add(f"{address} - {other or 'anybody'}, of network {network}")
     return tree

@@ -14,10 +14,10 @@ SHOWN = 8  # pairs of ranks in a row
 def connect(
     store: _core.Store, rank: int, size: int, timeout: float
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """taken() among all ranks, and `Topology.unjoined` as they found it. Raises Error."""
+    """taken() among all ranks, and `Topology.unreachable` as they found it. Raises Error."""
     communicator = _core.Communicator(store, rank, size, timeout, "topo", vendor="cpu")
     try:
-        return taken(communicator), communicator.topology.unjoined
+        return taken(communicator), communicator.topology.unreachable
     finally:
         communicator.leave()
 

@@ -84,7 +84,7 @@ class Work:
             hetcomm.Error: the operation failed; TimeoutError: it is not over yet.
         """
         if self._stream is not None and timeout is None:
-            self._work.order(self._stream)
+            self._work.block_stream(self._stream)
         else:
             self._work.wait(timeout)
         if self._beside is not None:

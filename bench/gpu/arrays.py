@@ -32,7 +32,7 @@ def rank_main() -> None:
                 work = communicator.submit(
                     spec, view(array.data.ptr, array.nbytes), stream=stream.ptr
                 )
-                work.order(stream.ptr)
+                work.block_stream(stream.ptr)
                 result = (array * 2).get(stream=stream, blocking=True)
         else:
             host = np.full(COUNT, call + rank + 1, np.float32)

@@ -35,7 +35,7 @@ Work start_collective(Communicator& communicator, Collective collective, const p
     const py::gil_scoped_release release;
     return holding(call.submit(communicator, options), call.input, call.output);
   } catch (const NotPacked& error) {  // of a library that nobody here can copy arrays of
-    communicator.refused(error.status());
+    communicator.report_refusal(error.status());
     throw;
   }
 }

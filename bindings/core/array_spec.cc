@@ -143,17 +143,17 @@ ArrayCollective::ArrayCollective(Communicator& communicator, Collective collecti
   } catch (const NotPacked&) {
     throw;
   } catch (const Error& error) {
-    communicator.refused(error.status());  // the others may wait for it
+    communicator.report_refusal(error.status());  // the other ranks may wait for it
     throw;
   } catch (const py::error_already_set& error) {
-    communicator.refused(Status(Code::invalid_argument, error.what(), communicator.rank()));
+    communicator.report_refusal(Status(Code::invalid_argument, error.what(), communicator.rank()));
     throw;
   }
 }
 
 Work holding(Work work, const SharedArray& a, const SharedArray& b) {
   for (const SharedArray& array : {a, b}) {
-    if (array) work.hold(std::const_pointer_cast<Array>(array));
+    if (array) work.keep_alive(std::const_pointer_cast<Array>(array));
   }
   return work;
 }

@@ -35,11 +35,11 @@ struct ArrayCollective {
                   pybind11::handle output, ReduceOp op, double factor, int root,
                   pybind11::handle dlpack_stream, const std::optional<RowSplits>& splits = {});
 
-  // If nothing can keep the caller; see Communicator::submit_at_once().
-  std::optional<Work> submit_at_once(Communicator& communicator,
-                                     const Communicator::CallOptions& options) const {
-    return communicator.submit_at_once(spec, input ? input->data() : nullptr,
-                                       output ? output->data() : nullptr, options);
+  // See Communicator::try_submit().
+  std::optional<Work> try_submit(Communicator& communicator,
+                                 const Communicator::CallOptions& options) const {
+    return communicator.try_submit(spec, input ? input->data() : nullptr,
+                                   output ? output->data() : nullptr, options);
   }
   Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
     return communicator.submit(spec, input ? input->data() : nullptr,

@@ -51,7 +51,7 @@ void run(Communicator& communicator, const ArrayCollective& call,
          const Communicator::CallOptions& options) {
   std::optional<Work> work;
   if (largest_buffer(call.spec, communicator.size()) <= kAtOnce) {
-    work = call.submit_at_once(communicator, options);
+    work = call.try_submit(communicator, options);
     if (work && work->done() && work->status().ok()) return;
   }
   {

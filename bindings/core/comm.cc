@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "base/fork.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
-#include "comm/process.h"
+#include "comm/process_exit.h"
 #include "core/binding.h"
 #include "core/buffer.h"
 #include "core/waiting.h"
@@ -39,7 +40,7 @@ void wait_released(const Work& work, std::optional<double> seconds) {
       if (work.done_within(std::min(deadline.left(), kSignalInterval))) break;
     }
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (deadline.passed()) throw Error(work.late(timeout));
+    if (deadline.passed()) throw Error(work.timeout_error(timeout));
   }
   check_outcome(work.status());
 }
@@ -112,8 +113,8 @@ using SharedBuffer = std::shared_ptr<Buffer>;
 
 // Lets the buffers go when the operation is done, whether or not anybody keeps the work.
 Work keeping(Work work, SharedBuffer input, SharedBuffer output = nullptr) {
-  work.hold(std::move(input));
-  work.hold(std::move(output));
+  work.keep_alive(std::move(input));
+  work.keep_alive(std::move(output));
   return work;
 }
 
@@ -186,10 +187,10 @@ void bind(py::module_& module) {
            "Waits until done, at most `timeout` seconds; raises hetcomm.Error if it failed. Ctrl-C "
            "ends the wait.")
       .def(
-          "order",
+          "block_stream",
           [](const Work& self, uintptr_t stream) {
             py::gil_scoped_release release;
-            check(self.order(reinterpret_cast<Stream>(stream)));
+            check(self.block_stream(reinterpret_cast<Stream>(stream)));
           },
           py::arg("stream"), "Has a stream of the device, and not the host, wait until done.")
       .def_property_readonly("source", &Work::source,
@@ -206,18 +207,18 @@ void bind(py::module_& module) {
       .def(py::init([](Store& store, int rank, int size, double timeout, std::string name,
                        std::shared_ptr<Executor> executor, std::string host, std::string vendor,
                        int device) {
-             Communicator::Options options{.rank = rank,
-                                           .size = size,
-                                           .name = std::move(name),
-                                           .timeout = timeout_of(Seconds(timeout)),
-                                           .executor = std::move(executor),
-                                           .host = std::move(host),
-                                           .vendor = std::move(vendor),
-                                           .device = device};
+             const BootstrapOptions options{.rank = rank,
+                                            .size = size,
+                                            .name = std::move(name),
+                                            .timeout = timeout_of(Seconds(timeout)),
+                                            .executor = std::move(executor),
+                                            .host = std::move(host),
+                                            .vendor = std::move(vendor),
+                                            .device = device};
              try {
                const py::gil_scoped_release release;
                return std::unique_ptr<Communicator, Leaving>(
-                   new Communicator(store, std::move(options)));
+                   new Communicator(bootstrap(store, options)));
              } catch (const Error&) {
                if (auto* python = dynamic_cast<PythonStore*>(&store)) python->throw_interrupt();
                throw;
@@ -272,12 +273,13 @@ void bind(py::module_& module) {
           py::arg("data"), py::arg("dtype"), py::arg("from_"), py::arg("tag") = 0,
           py::arg("stream") = py::none())
       .def(
-          "refused",
+          "report_refusal",
           [](Communicator& self, const std::string& why) {
-            self.refused(Status(Code::invalid_argument, why, self.rank()));
+            self.report_refusal(Status(Code::invalid_argument, why, self.rank()));
           },
           py::arg("why"), py::call_guard<py::gil_scoped_release>(),
-          "Tells the others, who may wait for it, that this rank's next collective cannot be.")
+          "Tells the other ranks that this rank cannot make its next collective; they may wait for "
+          "it.")
       .def("begin_trace", &Communicator::begin_trace,
            "From now on operations keep the times of their steps.")
       .def(

@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-using UnjoinedTuple = std::tuple<std::string, std::string, std::string>;
+using UnreachableTuple = std::tuple<std::string, std::string, std::string>;
 
 // Makes an object from keyword arguments that are its attributes' names.
 template <typename Value>
@@ -134,24 +134,25 @@ void bind_topology(py::module_& module) {
 
   py::class_<Topology>(module, "Topology",
                        "What all ranks agreed on, from their facts in order of rank. Immutable.")
-      .def(py::init([](std::vector<RankInfo> ranks, const std::vector<UnjoinedTuple>& unjoined) {
-             std::vector<Unjoined> found;
-             for (const auto& [network, address, other] : unjoined) {
-               found.push_back({network, address, other});
-             }
-             return Topology(std::move(ranks), found);
-           }),
-           py::arg("ranks"), py::arg("unjoined") = std::vector<UnjoinedTuple>())
+      .def(py::init(
+               [](std::vector<RankInfo> ranks, const std::vector<UnreachableTuple>& unreachable) {
+                 std::vector<UnreachablePair> found;
+                 for (const auto& [network, address, other] : unreachable) {
+                   found.push_back({network, address, other});
+                 }
+                 return Topology(std::move(ranks), found);
+               }),
+           py::arg("ranks"), py::arg("unreachable") = std::vector<UnreachableTuple>())
       .def_property_readonly(
-          "unjoined",
+          "unreachable",
           [](const Topology& self) {
-            std::vector<UnjoinedTuple> found;
-            for (const Unjoined& one : self.unjoined()) {
+            std::vector<UnreachableTuple> found;
+            for (const UnreachablePair& one : self.unreachable()) {
               found.emplace_back(one.network, one.address, one.other);
             }
             return found;
           },
-          "Network, address and other address of NICs that were tried and do not reach each other.")
+          "Network, address and other address of each pair of NICs whose probe failed.")
       .def("__len__", &Topology::size)
       .def_property_readonly("ranks",
                              [](const Topology& self) {

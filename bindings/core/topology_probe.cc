@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "comm/device_facts.h"
+#include "bootstrap/device_facts.h"
 #include "core/binding.h"
 #include "device/vendor.h"
 #include "topology/machine.h"

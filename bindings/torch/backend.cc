@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <pybind11/pybind11.h>
 
+#include "bootstrap/bootstrap.h"
 #include "torch/shared_allocator.h"
 #include "torch/store.h"
 #include "torch/streamed_work.h"
@@ -33,9 +34,9 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       store_(store),
       name_(name),
       vendor_(vendor),
-      answer_(c10::intrusive_ptr<c10d::Backend>()) {
+      last_child_(c10::intrusive_ptr<c10d::Backend>()) {
   TorchStore torch_store(store);
-  Communicator::Options options;
+  BootstrapOptions options;
   options.rank = rank;
   options.size = size;
   options.name = name;
@@ -43,7 +44,7 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.vendor = vendor;
   options.device = device;
   try {
-    communicator_ = std::make_unique<Communicator>(torch_store, std::move(options));
+    communicator_ = std::make_unique<Communicator>(bootstrap(torch_store, options));
   } catch (const Error&) {
     torch_store.throw_interrupt();
     throw;
@@ -63,7 +64,7 @@ void TorchBackend::release_resources() {
   if (reference_) reference_->forget();
   communicator_.reset();
   store_.reset();
-  asked_.reset();
+  last_child_store_.reset();
 }
 
 TorchBackend::WorkPointer TorchBackend::start(Call call) {

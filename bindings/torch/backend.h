@@ -128,10 +128,10 @@ class TorchBackend : public c10d::Backend {
     try {
       return prepare();
     } catch (const Error& error) {
-      communicator_->refused(error.status());
+      communicator_->report_refusal(error.status());
       throw;
     } catch (const std::exception& error) {  // torch's own: no memory for a copy, for instance
-      communicator_->refused(Status(Code::invalid_argument, error.what(), rank_));
+      communicator_->report_refusal(Status(Code::invalid_argument, error.what(), rank_));
       throw;
     }
   }
@@ -158,15 +158,15 @@ class TorchBackend : public c10d::Backend {
   template <typename Submit>
   WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
 
-  // A group whose members meet in a place of the store. One thread at a time, as all ranks make
-  // them in one order.
+  // A group whose members meet at a place of the store. One thread at a time: all ranks make groups
+  // in one order.
   c10::intrusive_ptr<c10d::Backend> child(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::string& place, int rank, int size,
                                           const c10::intrusive_ptr<Options>& options,
                                           const std::string& name);
   template <typename Make>
-  c10::intrusive_ptr<c10d::Backend> once(const c10::intrusive_ptr<c10d::Store>& asked,
-                                         const Make& make);
+  c10::intrusive_ptr<c10d::Backend> child_for(const c10::intrusive_ptr<c10d::Store>& store,
+                                              const Make& make);
 
   static uint64_t next_id();
 
@@ -180,9 +180,9 @@ class TorchBackend : public c10d::Backend {
   uint32_t monitored_ = 0;  // barriers so far
   std::atomic<int> children_{0};
   std::map<std::string, int> splits_, shrinks_;  // by members, by those left out
-  // The last child that was asked for with a store, while somebody holds it.
-  c10::intrusive_ptr<c10d::Store> asked_;
-  c10::weak_intrusive_ptr<c10d::Backend> answer_;
+  // The last child and the store that torch gave for it, while the child is in use.
+  c10::intrusive_ptr<c10d::Store> last_child_store_;
+  c10::weak_intrusive_ptr<c10d::Backend> last_child_;
   std::atomic<bool> timed_{false};
   const std::shared_ptr<Observer> observer_ = std::make_shared<Observer>();
 };

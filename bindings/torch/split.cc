@@ -41,16 +41,17 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c
   return made;
 }
 
-// Torch may ask once for each type of device that this backend serves, and keeps the first answer.
+// Torch may ask for one child several times, for each type of device that this backend serves. All
+// calls get the first child.
 template <typename Make>
-c10::intrusive_ptr<c10d::Backend> TorchBackend::once(const c10::intrusive_ptr<c10d::Store>& asked,
-                                                     const Make& make) {
-  if (asked_ == asked) {
-    if (auto made = answer_.lock()) return made;
+c10::intrusive_ptr<c10d::Backend> TorchBackend::child_for(
+    const c10::intrusive_ptr<c10d::Store>& store, const Make& make) {
+  if (last_child_store_ == store) {
+    if (auto made = last_child_.lock()) return made;
   }
   auto made = make();
-  asked_ = asked;
-  answer_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
+  last_child_store_ = store;
+  last_child_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
   return made;
 }
 
@@ -61,7 +62,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::split(
     check_ranks(ranks, size_);
     const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
     if (mine == ranks.end()) return nullptr;
-    return once(store, [&] {
+    return child_for(store, [&] {
       // Not in the store that torch gives: in its name torch counts the groups of this process,
       // which need not be as many on the other members.
       const std::string members = joined(ranks, "-");
@@ -76,8 +77,8 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::merge(
     const c10::intrusive_ptr<c10d::Store>& store,
     const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank, const int& size) {
   return with_python_errors([&] {
-    return once(store,
-                [&] { return child(store, "hetcomm", rank, size, options, name_ + " merged"); });
+    return child_for(
+        store, [&] { return child(store, "hetcomm", rank, size, options, name_ + " merged"); });
   });
 }
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "comm/store.h"
+#include "bootstrap/store.h"
 
 namespace hetcomm {
 

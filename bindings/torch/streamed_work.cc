@@ -18,7 +18,7 @@ StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t seq
       home_(std::move(call.home)),
       outputs_(std::move(call.outputs)) {
   call.keep.insert(call.keep.end(), outputs_.begin(), outputs_.end());
-  work_.hold(std::make_shared<Call::Tensors>(call.keep));
+  work_.keep_alive(std::make_shared<Call::Tensors>(call.keep));
   // What is only recorded into a graph is over for the host, but not within the graph.
   if (work_.done()) kept_ = call.keep;
   // As for the host, it is over once it is in the stream.
@@ -62,7 +62,7 @@ void StreamedWork::order(const c10::Stream& stream) {
     finished_->block(stream);
     return;
   }
-  const Status status = work_.order(native(stream));
+  const Status status = work_.block_stream(native(stream));
   if (!status.ok()) throw Error(status);
   if (work_.done()) return;
   std::call_once(watched_, [&] {

@@ -94,7 +94,7 @@ TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
       timing_(std::move(call.timing)),
       group_(std::move(group)) {
   shared_ = std::make_shared<Shared>();
-  work_.hold(std::make_shared<Call::Tensors>(std::move(call.keep)));
+  work_.keep_alive(std::make_shared<Call::Tensors>(std::move(call.keep)));
   shared_->outputs = std::move(call.outputs);
   shared_->finish = std::move(call.finish);
   shared_->end_of_profile = std::move(recordFunctionEndCallback_);
@@ -124,7 +124,7 @@ Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
   const auto what = [&] { return work.describe(); };
   const bool done =
       wait_interruptibly([&](auto time) { return work.done_within(time); }, bound, group, what);
-  const Status status = done ? work.status() : work.late(bound);
+  const Status status = done ? work.status() : work.timeout_error(bound);
   if (!status.ok()) handle_signals(group, what);
   return status;
 }

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,74 +9,18 @@
 #include <vector>
 
 #include "base/fork.h"
-#include "comm/agreement.h"
-#include "comm/engines.h"
-#include "comm/health.h"
-#include "comm/member.h"
-#include "comm/places.h"
-#include "comm/rail_check.h"
-#include "comm/store.h"
-#include "exec/executor.h"
-#include "plan/planner.h"
+#include "comm/trace_recorder.h"
+#include "comm/work.h"
 
 namespace hetcomm {
 
-// An operation under way. Cheap to copy; the communicator may be destroyed first. In a child of
-// fork() an operation of its parent that was not done is done, and has failed.
-class Work {
- public:
-  Work(std::shared_ptr<Executor> executor, std::shared_ptr<Run> run)
-      : executor_(std::move(executor)), run_(std::move(run)) {}
+struct Group;
 
-  bool done() const { return run_->done() || run_->inherited(); }
-  const Status& status() const;                         // valid once done()
-  bool inherited() const { return run_->inherited(); }  // by this process from its parent
-  // Waits until done, at most so long; whether it is. The operation goes on.
-  bool done_within(std::chrono::nanoseconds time) const;
-  // Waits until done; Code::timeout if that takes longer than `timeout`.
-  Status wait(std::chrono::nanoseconds timeout) const {
-    return done_within(timeout) ? status() : late(timeout);
-  }
-  Status wait() const { return wait(timeout()); }
-  // How long wait() waits: until the operation has surely given up by itself.
-  std::chrono::nanoseconds timeout() const { return run_->timeout() + std::chrono::seconds(5); }
-  Status late(std::chrono::nanoseconds after) const;  // that it is not done after so long
-  void when_done(std::function<void(const Status&)> listener) const;
-  // Keeps `memory`, which holds the buffers, until nothing refers to them any more.
-  void hold(std::shared_ptr<void> memory) const;
-  // On a device: `stream` waits until the operation is over, and the host goes on at once. If the
-  // operation fails, the stream goes on too; status() and later calls tell.
-  Status order(Stream stream) const;
-  std::string describe() const;
-  // What it waits for, in words.
-  std::string where() const;
-  // Of a receive, once it is done: the rank that sent.
-  int source() const { return run_->plan().spec.root; }
-  // Once it is done: when its steps started and ended; null unless the communicator traced it.
-  std::shared_ptr<const Trace> trace() const { return run_->trace(); }
-
- private:
-  std::shared_ptr<Executor> executor_;
-  std::shared_ptr<Run> run_;
-};
-
-// A group of ranks and everything they do together. Thread-safe; the ranks must submit collectives
-// in the same order. Creation is collective and blocks until every rank has come. It belongs to the
-// process that made it: in a child of fork() every call throws Error(invalid_argument), but for
-// those that end it, which do nothing there.
+// A group of ranks and all that they do together. Thread-safe; the ranks must submit collectives in
+// the same order. It belongs to the process that made it. In a child of fork() every call throws
+// Error(invalid_argument), except those that end the communicator: they do nothing there.
 class Communicator {
  public:
-  struct Options {
-    int rank = 0;
-    int size = 1;
-    std::string name = "default";                                // for messages
-    std::chrono::nanoseconds timeout{std::chrono::minutes(30)};  // of set-up and of operations
-    std::shared_ptr<Executor> executor;                          // of this process if null
-    std::string host;    // identity of the host, probed if empty
-    std::string vendor;  // whose memory the buffers are: HETCOMM_VENDOR if empty, else cpu
-    int device = -1;     // index among the vendor's; HETCOMM_DEVICE or LOCAL_RANK if negative
-  };
-  // How an operation is called.
   struct CallOptions {
     bool will_wait = false;  // the caller waits at once: nothing needs to go on in the background
     std::optional<std::chrono::nanoseconds> timeout;  // the communicator's if absent
@@ -85,20 +28,18 @@ class Communicator {
     std::optional<Stream> stream;
   };
 
-  // Throws Error on every rank if any rank cannot take part.
-  Communicator(Store& store, Options options);
-  // Leaves in good order: sent data is delivered; operations still under way are aborted.
+  explicit Communicator(std::unique_ptr<Group> group);  // of bootstrap()
+  // Leaves in good order: delivers sent data, and aborts operations still under way.
   ~Communicator();
   Communicator(const Communicator&) = delete;
 
-  int rank() const { return options_.rank; }
-  int size() const { return options_.size; }
-  const Topology& topology() const { return *topology_; }
+  int rank() const;
+  int size() const;
+  const Topology& topology() const;
+  // The device whose memory the buffers are; null if they are host memory.
+  const std::shared_ptr<Device>& device() const;
   std::chrono::nanoseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
-
-  // The device whose memory the buffers are; null if they are host memory.
-  const std::shared_ptr<Device>& device() const { return device_; }
 
   // Starts a collective. The buffers hold input_count() and output_count() elements, may be null
   // when that is 0, and stay alive until the work is done. Throws Error(invalid_argument) on a bad
@@ -107,51 +48,47 @@ class Communicator {
   Work submit(const Spec& spec, const void* input, void* output) {
     return submit(spec, input, output, CallOptions{});
   }
-  // The same for the spec of the call before, if it is one step and neither another thread nor an
-  // operation under way can keep the caller; nothing if one might, and then nothing has happened.
-  std::optional<Work> submit_at_once(const Spec& spec, const void* input, void* output,
-                                     const CallOptions& options);
-  // Throws Error(invalid_argument) in a child of fork().
-  void check_process() const {
-    if (mark_.inherited()) [[unlikely]]
-      check(of_another_process());
-  }
+  // The same, but never waits for another thread. Only for the spec of the previous call, and a
+  // plan of one step. Returns nothing, and submits nothing, if another thread has a lock or
+  // operations are under way.
+  std::optional<Work> try_submit(const Spec& spec, const void* input, void* output,
+                                 const CallOptions& options);
   // Throws what submit() would throw for this spec.
-  void validate(const Spec& spec) {
-    check_process();
-    planner_->plan(spec, options_.rank);
-  }
-  // A collective that this rank was asked for cannot be, as whoever prepared it has found. The
-  // others, who may wait for it, are told why.
-  void refused(const Status& why);
+  void validate(const Spec& spec);
+  // Tells the other ranks that this rank's next collective cannot be submitted, and why: they may
+  // wait for it. For callers that find the error before submit().
+  void report_refusal(const Status& why);
   // Point to point: `count` elements, matched by (ranks, tag), in order.
   Work send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
             const CallOptions& options);
   Work recv(void* data, Dtype dtype, int64_t count, int from, uint32_t tag,
             const CallOptions& options);
-  // From whoever sends first; into host memory. A message that a receive from its sender waits for
-  // goes to that one.
+  // From the first sender, into host memory. A posted receive from that sender goes first.
   Work recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag, const CallOptions& options);
-  // Waits until a message of `from` with this tag has arrived that no receive waits for; false if
-  // that takes longer. Throws the group's failure.
+  // Waits for a message of `from` with this tag that no posted receive matches; false if that takes
+  // longer. Throws the group's failure.
   bool await_message(int from, uint32_t tag, const Deadline& deadline);
 
   // Waits until no operation is under way; false if that takes longer.
   bool wait_until_idle(const Deadline& deadline);
   // Why the group is unusable; ok while it is not.
   Status failure() const;
+  // Throws Error(invalid_argument) in a child of fork().
+  void check_process() const {
+    if (mark_.inherited()) [[unlikely]]
+      check(inherited_error());
+  }
 
   // Ends every operation on every rank with Code::aborted. Never blocks for long.
   void abort(const std::string& reason);
-  // What leaving does, callable early (at process exit); later operations fail.
+  // Leaves the group early, as the destructor would; later operations fail.
   void leave();
-  // How this rank reaches another one, in words.
+  // How this rank reaches another rank, for people.
   std::string path_to(int peer) const;
 
-  // From now on every operation keeps the times of its steps, until end_trace(), which returns
-  // those of the operations that are over, in the order of their calls. Throws Error if it does
-  // already.
+  // From now on every operation keeps the times of its steps. Throws Error if they do already.
   void begin_trace();
+  // Ends that; the traces of the operations that are over, in the order of their calls.
   std::vector<std::shared_ptr<const Trace>> end_trace();
 
   // Memory that collectives will use again and again, see Island::register_buffer(). All ranks of
@@ -163,74 +100,28 @@ class Communicator {
   int64_t direct_calls() const;
 
  private:
-  Status of_another_process() const;        // what a child of fork() is told
-  Island& engine() const;                   // under the executor's lock; throws Error
-  void check_idle(const char* what) const;  // likewise
-  void set_up(Store& store, const Deadline& deadline);
-  std::vector<Member> meet(Store& store, const Agreement& agreement,
-                           std::shared_ptr<const Profile>& profile);
-  // What a rank makes for others once the topology is known.
-  struct Prepared {
-    std::string island;      // by the first member of an island: what its engine needs
-    std::string ip_address;  // of links from peers that no RDMA network leads to; mostly empty
-    // Of links from peers with which it uses this NIC and others together, by index; likewise.
-    std::map<int, std::string> nic_addresses;
-    std::vector<FailedRail> failed_rails;
+  struct SubmitLocks;
 
-    std::string pack() const;
-    static Prepared unpack(const std::string& bytes);
-  };
-  std::vector<Prepared> prepare(const IslandSetup& setup, Agreement& agreement, Offer& offer);
-  // The topology without the rails that failed, equal on all ranks.
-  void leave_out_failed_rails(const std::vector<Prepared>& prepared);
-  void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
-               const Deadline& deadline);
-  // Both ends of every link come to the same place.
-  void settle_places(Agreement& agreement, std::vector<Places> all);
-  // The transport that leads to a peer, and what its connect() takes.
-  PeerAddress peer_address(int peer, const Member& member, const Prepared& prepared) const;
-  // What this rank publishes in the store under `key`.
-  Member introduce(Store& store, const std::string& key, std::shared_ptr<const Profile>& profile);
-  // Gives the ranks that are threads of one process an executor each.
-  void part_threads(Store& store, const Agreement& agreement, std::vector<Member>& members,
-                    std::shared_ptr<const Profile>& profile);
-  // What a rank has published under `key`.
-  Member member(Store& store, const std::string& key, int peer, const Agreement& agreement) const;
-  Work begin(std::shared_ptr<Run> run, const CallOptions& options);  // of a message
-  // What every submission ends with, without any lock.
-  Work submitted(std::shared_ptr<Run> run, std::vector<std::shared_ptr<Run>>& completed);
-  Work message(Collective direction, const void* input, void* output, Dtype dtype, int64_t count,
-               int peer, uint32_t tag, const CallOptions& options);
-  struct SubmitLocks {                       // in the order in which they are taken
-    std::unique_lock<std::mutex> numbering;  // submit_mutex_, always
-    Health::Lock recording;                  // the others if the caller has them
-    std::unique_lock<std::mutex> engine;
-  };
-
-  // Lets go of each lock as soon as what it guards is done.
+  Status inherited_error() const;               // of calls in a child of fork()
+  Island& island() const;                       // under the executor's lock; throws Error
+  void require_idle(const char* caller) const;  // under the executor's lock; throws Error
+  // Releases each lock as soon as it is not needed any more.
   Work submit_locked(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
                      SubmitLocks locks);
+  Work send_or_recv(Collective direction, Run::Buffers buffers, Dtype dtype, int64_t count,
+                    int peer, uint32_t tag, const CallOptions& options);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
                                 const CallDescriptor& call, uint32_t tag,
-                                const CallOptions& options, bool recorded);
-  bool recorded(const Plan& plan, const CallOptions& options) const;
+                                const CallOptions& options);
+  Work start(std::shared_ptr<Run> run, const CallOptions& options, SubmitLocks locks);
 
-  const Options options_;
+  const std::unique_ptr<Group> group_;
   std::atomic<std::chrono::nanoseconds> timeout_;
-  std::shared_ptr<Executor> executor_;
-  std::shared_ptr<Device> device_;
-  std::shared_ptr<const Topology> topology_;
-  std::unique_ptr<Planner> planner_;
-  std::shared_ptr<RunQueue> queue_ = std::make_shared<RunQueue>();
-  std::shared_ptr<Health> health_;
-  std::optional<RailListeners> rail_listeners_;  // until it leaves
-  std::mutex submit_mutex_;                      // sequence numbers follow submission order
-  std::shared_ptr<const Plan> last_plan_;        // mostly the next call is like the last
+  std::mutex submit_mutex_;                // sequence numbers follow submission order
+  std::shared_ptr<const Plan> last_plan_;  // mostly the next call is like the last
   uint64_t sequence_ = 0;
   uint64_t history_ = 0;  // hash of all collectives so far
-  std::atomic<bool> tracing_{false};
-  std::mutex trace_mutex_;
-  std::vector<std::shared_ptr<const Trace>> traces_;
+  TraceRecorder recorder_;
   std::mutex leave_mutex_;
   bool left_ = false;
   const ProcessMark mark_;

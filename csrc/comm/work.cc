@@ -1,5 +1,6 @@
+#include "comm/work.h"
+
 #include "base/config.h"
-#include "comm/communicator.h"
 
 namespace hetcomm {
 
@@ -17,7 +18,7 @@ void Work::when_done(std::function<void(const Status&)> listener) const {
   run_->completion().when_done(std::move(listener), run_->status());
 }
 
-void Work::hold(std::shared_ptr<void> memory) const {
+void Work::keep_alive(std::shared_ptr<void> memory) const {
   if (!run_->inherited()) run_->completion().hold(std::move(memory));
 }
 
@@ -25,18 +26,18 @@ bool Work::done_within(std::chrono::nanoseconds time) const {
   return done() || executor_->wait(*run_, Deadline(time));
 }
 
-Status Work::late(std::chrono::nanoseconds after) const {
+Status Work::timeout_error(std::chrono::nanoseconds after) const {
   return Status(Code::timeout, describe() + " is not complete after " + format_seconds(after) +
                                    ", " + where() + "; it goes on");
 }
 
-Status Work::order(Stream stream) const {
+Status Work::block_stream(Stream stream) const {
   if (run_->inherited()) return status();
   const auto held = executor_->lock();
   return run_->order(stream);
 }
 
-// Of a receive from any rank it changes when somebody has sent.
+// A receive from any rank changes its description when it finds its sender: hence the lock.
 std::string Work::describe() const {
   if (run_->inherited()) return "an operation of another process";
   const auto held = executor_->lock();

@@ -51,9 +51,6 @@ class Monitor {
 // (tests make their own).
 class Executor {
  public:
-  // Number 0; the others serve further ranks of one group that are threads of this process.
-  static std::shared_ptr<Executor> process(int number = 0);
-
   // `transport` may be null with the reason in `no_transport`; `make`: the others.
   Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make = {});
   ~Executor();

@@ -24,10 +24,10 @@ int64_t fastest(const RankInfo& info) {
   return found;
 }
 
-bool is_unjoined(const std::set<Unjoined>& unjoined, const Nic& a, const Nic& b) {
-  return unjoined.contains({a.subnet, a.address, b.address}) ||
-         unjoined.contains({a.subnet, a.address, ""}) ||
-         unjoined.contains({b.subnet, b.address, ""});
+bool is_unreachable(const std::set<UnreachablePair>& unreachable, const Nic& a, const Nic& b) {
+  return unreachable.contains({a.subnet, a.address, b.address}) ||
+         unreachable.contains({a.subnet, a.address, ""}) ||
+         unreachable.contains({b.subnet, b.address, ""});
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks) {
 }
 
 RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike,
-                               const std::set<Unjoined>& unjoined) {
+                               const std::set<UnreachablePair>& unreachable) {
   RailCandidates found;
   if (!info.rails) return found;
   std::set<std::string> networks;
@@ -57,10 +57,10 @@ RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>
     if (!networks.insert(nic.subnet).second) continue;
     found.nics.push_back(static_cast<int>(i));
     found.key += std::to_string(i) + ' ' + nic.subnet + ' ' + std::to_string(nic.bandwidth) + '\n';
-    for (auto one = unjoined.lower_bound({nic.subnet, nic.address, ""});
-         one != unjoined.end() && one->network == nic.subnet && one->address == nic.address;
+    for (auto one = unreachable.lower_bound({nic.subnet, nic.address, ""});
+         one != unreachable.end() && one->network == nic.subnet && one->address == nic.address;
          ++one) {
-      found.key += "unjoined " + one->address + ' ' + one->other + '\n';
+      found.key += "unreachable " + one->address + ' ' + one->other + '\n';
     }
   }
   found.key += std::to_string(fastest(info));
@@ -68,7 +68,8 @@ RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>
 }
 
 std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, const RankInfo& b,
-                             const RailCandidates& of_b, const std::set<Unjoined>& unjoined) {
+                             const RailCandidates& of_b,
+                             const std::set<UnreachablePair>& unreachable) {
   std::vector<Rail> rails;
   for (int own : of_a.nics) {
     for (int peer : of_b.nics) {
@@ -89,7 +90,7 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
   const bool help = rails.size() > 1 && sum > std::min(fastest(a), fastest(b));
   if (!help) return {};
   std::erase_if(rails, [&](const Rail& rail) {
-    return is_unjoined(unjoined, a.nics[rail.own], b.nics[rail.peer]);
+    return is_unreachable(unreachable, a.nics[rail.own], b.nics[rail.peer]);
   });
   return rails;
 }

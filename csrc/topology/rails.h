@@ -17,10 +17,11 @@ std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks);
 
 // The first NIC of a rank on each network that is not `unlike`.
 RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike,
-                               const std::set<Unjoined>& unjoined = {});
+                               const std::set<UnreachablePair>& unreachable = {});
 
 // The rails between two ranks of unlike hosts, the fastest first; none where fewer than two could
-// be used together, or where one NIC alone is as fast. Where one of them is unjoined, what remains.
+// be used together, or where one NIC alone is as fast. Without unreachable pairs.
 std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, const RankInfo& b,
-                             const RailCandidates& of_b, const std::set<Unjoined>& unjoined);
+                             const RailCandidates& of_b,
+                             const std::set<UnreachablePair>& unreachable);
 }  // namespace hetcomm

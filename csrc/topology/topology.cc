@@ -101,20 +101,21 @@ void expect_one_vendor(const std::vector<RankInfo>& ranks) {
   }
 }
 
-uint64_t hash(const std::vector<RankInfo>& ranks, const std::set<Unjoined>& unjoined) {
+uint64_t hash(const std::vector<RankInfo>& ranks, const std::set<UnreachablePair>& unreachable) {
   uint64_t value = kFnvBasis;
   auto add = [&value](std::string text) {
     text += '\0';  // never part of the text, so it separates the ranks
     value = fnv1a(text, value);
   };
   for (const RankInfo& info : ranks) add(serialize(info));
-  for (const Unjoined& one : unjoined) add(one.network + ' ' + one.address + ' ' + one.other);
+  for (const UnreachablePair& one : unreachable)
+    add(one.network + ' ' + one.address + ' ' + one.other);
   return value;
 }
 
 }  // namespace
 
-Topology::Topology(std::vector<RankInfo> ranks, const std::vector<Unjoined>& unjoined)
+Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePair>& unreachable)
     : ranks_(std::move(ranks)) {
   validate(ranks_);
   expect_one_vendor(ranks_);
@@ -137,12 +138,12 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<Unjoined>& unj
     host_of_.push_back(entry->second);
   }
   const std::set<std::string> unlike = unlike_networks(ranks_);
-  for (const Unjoined& one : unjoined) {
-    unjoined_.insert(one);
-    if (!one.other.empty()) unjoined_.insert({one.network, one.other, one.address});
+  for (const UnreachablePair& one : unreachable) {
+    unreachable_.insert(one);
+    if (!one.other.empty()) unreachable_.insert({one.network, one.other, one.address});
   }
   for (const RankInfo& info : ranks_) {
-    rail_candidates_.push_back(rail_candidates(info, unlike, unjoined_));
+    rail_candidates_.push_back(rail_candidates(info, unlike, unreachable_));
   }
   count_bridge_nics();
   std::vector<int> everyone(ranks_.size());
@@ -169,7 +170,7 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<Unjoined>& unj
   for (const std::vector<int>& members : hosts_) {
     processors_.push_back(count_processors(ranks_, members));
   }
-  fingerprint_ = hash(ranks_, unjoined_);
+  fingerprint_ = hash(ranks_, unreachable_);
 }
 
 void Topology::count_bridge_nics() {
@@ -206,7 +207,7 @@ void Topology::count_bridge_nics() {
 
 std::vector<Rail> Topology::rails(int a, int b) const {
   if (fabric_between(a, b) != Fabric::ethernet) return {};
-  return find_rails(ranks_[a], rail_candidates_[a], ranks_[b], rail_candidates_[b], unjoined_);
+  return find_rails(ranks_[a], rail_candidates_[a], ranks_[b], rail_candidates_[b], unreachable_);
 }
 
 int64_t Topology::uplink(int rank) const {

@@ -74,11 +74,11 @@ struct Rail {
   bool operator==(const Rail&) const = default;
 };
 
-// Two NICs whose hosts list one IP network that does not join them, as a try has shown.
-struct Unjoined {
-  std::string network, address, other;  // without another: that NIC, to anybody
+// Two NICs that list one IP network, and whose probe failed: the network does not join them.
+struct UnreachablePair {
+  std::string network, address, other;  // other is empty: the NIC reaches no peer
 
-  auto operator<=>(const Unjoined&) const = default;
+  auto operator<=>(const UnreachablePair&) const = default;
 };
 
 // The network that the native library of an island uses between hosts: the best one that all
@@ -113,9 +113,10 @@ struct RailCandidates {
 // What all ranks agreed on: an immutable value, equal on every rank, shared freely.
 class Topology {
  public:
-  // Facts by rank, and the NICs that are no rails for each other though their facts say so. Throws
-  // Error(invalid_argument) for no ranks and for facts that cannot be.
-  explicit Topology(std::vector<RankInfo> ranks, const std::vector<Unjoined>& unjoined = {});
+  // Facts by rank, and the NICs that are no rails for each other although their facts say so.
+  // Throws Error(invalid_argument) for no ranks and for impossible facts.
+  explicit Topology(std::vector<RankInfo> ranks,
+                    const std::vector<UnreachablePair>& unreachable = {});
 
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankInfo& rank(int rank) const { return ranks_[rank]; }
@@ -156,10 +157,10 @@ class Topology {
   Fabric fabric_between(int a, int b) const;
   // The NICs that long messages from `a` to `b` use together, the fastest first; empty where one
   // carries them, or RDMA does. From `b` to `a` they are the same in the same order.
-  // Where an unjoined one was among them, those that remain, even one alone.
+  // Without unreachable pairs, even if one NIC remains.
   std::vector<Rail> rails(int a, int b) const;
-  // In both orders; without another address only as given.
-  const std::set<Unjoined>& unjoined() const { return unjoined_; }
+  // Every pair in both orders, except those with an empty other address.
+  const std::set<UnreachablePair>& unreachable() const { return unreachable_; }
 
   // The same ranks, hosts and islands, as if all links and processors were alike: what is planned
   // over it does not depend on what a run finds of them.
@@ -176,7 +177,7 @@ class Topology {
   std::vector<int> island_of_, index_in_island_, host_of_;
   std::vector<bool> stages_;
   std::vector<IslandNetwork> networks_;
-  std::set<Unjoined> unjoined_;
+  std::set<UnreachablePair> unreachable_;
   std::vector<RailCandidates> rail_candidates_;
   std::vector<int> processors_;
   std::vector<int64_t> host_bandwidth_;

@@ -79,7 +79,7 @@ class Measured:
 
     def _plans(self, ranks: Sequence[int], size: int) -> tuple[_core.Topology, list[_core.Plan]]:
         infos = [self.topology.rank(rank) for rank in ranks]
-        topology = _core.Topology(infos, self.topology.unjoined)
+        topology = _core.Topology(infos, self.topology.unreachable)
         spec = _core.Spec(_core.Collective.all_reduce, count=size // 4, in_place=True)
         return topology, _core.Planner(topology).plan_all(spec)
 

@@ -34,7 +34,7 @@ def program(communicator):
         works.append(communicator.recv(into, Dtype.int32, peer, stream=stream))
         works.append(communicator.send(out, Dtype.int32, peer, stream=stream))
         for work in works[-2:]:
-            work.order(stream)
+            work.block_stream(stream)
         device.copy(result.ctypes.data, into.ctypes.data, fill.nbytes, stream)
     assert not any(work.done() for work in works)
     everyone_submitted.wait(BOUND)

@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+UP_TO_EXEC = {"base", "device", "topology", "transport", "plan", "island", "exec"}
+
 # Each folder and the folders of csrc/ that it may see besides itself.
 ALLOWED = {
     "csrc/base": set[str](),
@@ -19,11 +21,11 @@ ALLOWED = {
     "csrc/island": {"base", "device"},
     "csrc/exec": {"base", "device", "topology", "transport", "plan", "island"},
     "csrc/emulated": {"base", "device"},
-    "csrc/comm": {"base", "device", "topology", "transport", "plan", "island", "exec"},
-    "bindings/core": {
-        *("base", "device", "topology", "transport", "plan", "island", "exec", "comm", "core"),
-    },
-    "bindings/torch": {"base", "comm", "device", "island", "plan", "torch"},
+    "csrc/health": UP_TO_EXEC,
+    "csrc/bootstrap": {*UP_TO_EXEC, "health"},
+    "csrc/comm": {*UP_TO_EXEC, "health", "bootstrap"},
+    "bindings/core": {*UP_TO_EXEC, "bootstrap", "comm", "core"},
+    "bindings/torch": {"base", "bootstrap", "comm", "device", "island", "plan", "torch"},
 }
 FOLDERS = {name.split("/")[1] for name in ALLOWED}
 TORCH = re.compile(
@@ -110,8 +112,10 @@ def test_the_build_allows_what_this_test_allows() -> None:
         ("csrc/transport/ucx/x.cc", '#include "topology/probe.h"'),
         ("csrc/device/x.cc", '#include "island/island.h"'),
         ("csrc/island/shm/x.h", '#include "plan/plan.h"'),
-        ("csrc/exec/x.cc", '#include "comm/store.h"'),
-        ("csrc/exec/x.cc", '  #  include "comm/store.h"'),
+        ("csrc/exec/x.cc", '#include "bootstrap/store.h"'),
+        ("csrc/exec/x.cc", '  #  include "bootstrap/store.h"'),
+        ("csrc/health/x.cc", '#include "bootstrap/group.h"'),
+        ("csrc/bootstrap/x.cc", '#include "comm/communicator.h"'),
         ("csrc/comm/x.cc", "#include <torch/csrc/distributed/c10d/Store.hpp>"),
         ("csrc/comm/x.cc", "#include <Python.h>"),
         ("csrc/base/x.h", "#include <pybind11/pybind11.h>"),

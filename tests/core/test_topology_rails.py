@@ -151,7 +151,7 @@ def test_nics_that_do_not_reach_each_other_are_no_rails() -> None:
     assert names(topology, 0, 1) == [("eth0", "eth0")] == names(topology, 1, 0)
     assert len(topology.rails(0, 2)) == len(topology.rails(1, 2)) == 2
     assert [topology.host_bandwidth(host) for host in range(3)] == [1900] * 3
-    assert topology.fingerprint == _core.Topology(ranks, topology.unjoined).fingerprint
+    assert topology.fingerprint == _core.Topology(ranks, topology.unreachable).fingerprint
     assert topology.fingerprint != _core.Topology(ranks).fingerprint
     alone = _core.Topology(ranks, [(network, ends[1], "")])
     assert [len(alone.rails(*pair)) for pair in ((0, 1), (1, 2), (0, 2))] == [1, 1, 2]

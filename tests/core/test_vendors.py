@@ -124,7 +124,7 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
         for mine, buffer, result in zip(source, buffers, results, strict=True):
             device.copy(buffer.ctypes.data, mine.ctypes.data, 4 * count, stream)
             works.append(communicator.submit(spec, buffer, stream=stream))
-            works[-1].order(stream)
+            works[-1].block_stream(stream)
             device.copy(result.ctypes.data, buffer.ctypes.data, 4 * count, stream)
         assert not any(work.done() for work in works)
         over = device.make_event()
@@ -158,7 +158,7 @@ def test_streams_that_wait_for_a_failed_operation_go_on(vendors: str, hosts: str
         spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
         works = [communicator.submit(spec, np.ones(count, np.int32)) for _ in range(3)]
         for work in works:
-            work.order(stream)
+            work.block_stream(stream)
         device.record(over, stream)
         assert not device.passed(over)
         everyone_waits.wait(BOUND)

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "bootstrap/store.h"
+
+namespace hetcomm {
+
+// Takes the ranks of one group through the stages of set-up. A stage succeeds on all ranks, or
+// fails on all ranks with one cause. The cause is a rank that failed by itself, before a rank whose
+// failure may only follow from it. Made and used by one thread.
+class Agreement {
+ public:
+  static constexpr const char* kExchange = "agreed";  // the first stage
+
+  Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline);
+
+  // Runs `part` and publishes its result; returns the results of all ranks. If one rank fails,
+  // throws Error with the same message on every rank.
+  std::vector<std::string> stage(const std::string& name, const std::function<std::string()>& part);
+
+  // The failure of a rank that failed by itself; ok if none is known by the deadline. For parts
+  // that wait for other ranks.
+  Status failure(const Deadline& deadline) const;
+  // The failure of `peer` in a stage where it is known to have failed.
+  Status failure_in(const std::string& stage, int peer) const;
+
+  const Deadline& deadline() const { return deadline_; }
+  const std::string& group() const { return group_; }
+
+ private:
+  Status attributed(const Status& failure) const;
+  Status failure_of(int peer, const std::string& message) const;
+
+  Store& store_;
+  const int rank_, size_;
+  const std::string group_;
+  const Deadline deadline_;
+};
+
+}  // namespace hetcomm

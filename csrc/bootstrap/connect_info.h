@@ -1,0 +1,23 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bootstrap/rail_probe.h"
+
+namespace hetcomm {
+
+// What a rank publishes in the second stage, once the topology is known. The other ranks use it to
+// connect.
+struct ConnectInfo {
+  std::string island_key;  // from the first member of an island, see Engine::make_key
+  std::string ip_address;  // for links of peers that share no RDMA network with it; mostly empty
+  std::map<int, std::string> rail_addresses;  // for links over one NIC alone, by index of the NIC
+  std::vector<FailedRail> failed_rails;
+
+  std::string pack() const;
+  static ConnectInfo unpack(const std::string& bytes);  // throws Error(invalid_argument)
+};
+
+}  // namespace hetcomm

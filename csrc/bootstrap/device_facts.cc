@@ -1,0 +1,100 @@
+#include "bootstrap/device_facts.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/config.h"
+#include "device/device_kernels.h"
+#include "device/vendor.h"
+#include "island/ccl/ccl.h"
+#include "topology/probe.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kSampleBytes = 4096;
+
+// Why the transport stages the device's memory over a fabric; empty if messages are direct. Over
+// RDMA every port that the rank may use must support it.
+std::string why_staged(Fabric fabric, const RankInfo& info, const MemorySample& sample,
+                       const Transport& transport) {
+  if (fabric == Fabric::shm) return transport.why_not_direct(sample, "");
+  for (const Nic& nic : info.nics) {
+    if (nic.fabric != fabric) continue;
+    const std::string device = nic.name.substr(0, nic.name.find(':'));  // of port "mlx4_0:2"
+    if (std::string why = transport.why_not_direct(sample, device); !why.empty()) return why;
+  }
+  return "";
+}
+
+bool has(const RankInfo& info, Fabric fabric) {
+  return fabric == Fabric::shm || std::any_of(info.nics.begin(), info.nics.end(),
+                                              [&](const Nic& nic) { return nic.fabric == fabric; });
+}
+
+// Sets the fabrics over which messages are direct. Returns the fabrics and reasons, for people.
+std::string find_direct(RankInfo& info, Device& device, const Transport* transport) {
+  if (setting("HETCOMM_DIRECT", 1, 0, 1) == 0) return "staged: HETCOMM_DIRECT=0";
+  if (!device.reached()) return "staged: transports do not reach this emulated device";
+  if (transport == nullptr) return "staged: there is no transport";
+  const MemorySample sample{device.memory(), device.allocate(kSampleBytes), kSampleBytes};
+  std::string over, reasons;
+  for (Fabric fabric : {Fabric::shm, Fabric::infiniband, Fabric::roce}) {
+    if (!has(info, fabric)) continue;
+    std::string why = why_staged(fabric, info, sample, *transport);
+    if (why.empty() && fabric != Fabric::shm && !device.sees_remote_writes()) {
+      why = "streams of the device that wait for the host do not see what a network card wrote";
+    }
+    if (why.empty()) {
+      info.direct.insert(fabric);
+      over += (over.empty() ? "direct over " : ", ") + std::string(name(fabric));
+    } else {
+      reasons += std::string("; staged over ") + name(fabric) + ": " + why;
+    }
+  }
+  device.release(const_cast<void*>(sample.data));
+  return over.empty() ? reasons.substr(2) : over + reasons;
+}
+
+// NCCL does so from 2.24 on and from compute capability 9.0 on. RCCL's 8-bit floats are not the
+// same on all devices; none are reduced there.
+bool sums_float8(const Device& device, const std::string& version, const DeviceKernels* kernels) {
+  int major = 0, minor = 0;
+  std::sscanf(version.c_str(), "%*s %d.%d", &major, &minor);
+  if (major < 2 || (major == 2 && minor < 24)) return false;
+  if (device.emulated()) return true;
+  int capability = 0;
+  return kernels != nullptr &&
+         std::sscanf(kernels->architecture().c_str(), "sm_%d", &capability) == 1 &&
+         capability >= 90;
+}
+
+}  // namespace
+
+std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, int index) {
+  const Vendor* vendor = find_vendor(info.vendor);
+  if (vendor == nullptr) return nullptr;
+  if (index < 0) index = static_cast<int>(setting("HETCOMM_DEVICE", -1, -1, 1 << 16));
+  if (index < 0) {
+    index = static_cast<int>(setting("LOCAL_RANK", 0, 0, 1 << 16)) % Device::count(info.vendor);
+  }
+  std::shared_ptr<Device> device = Device::open(info.vendor, index);
+  info.memory = Memory::device;
+  info.device = device->name() + " " + device->bus();
+  prefer_near(device->bus(), info);
+  info.libraries["runtime"] = device->describe();
+  info.libraries["messages"] = find_direct(info, *device, transport);
+  std::string no_kernels;
+  const DeviceKernels* kernels = DeviceKernels::of(*device, no_kernels);
+  info.kernels = kernels != nullptr;
+  info.libraries["kernels"] = kernels ? kernels->describe() : no_kernels;
+  try {
+    info.ccl = ccl_version(*vendor);
+    info.float8 = sums_float8(*device, info.ccl, kernels);
+  } catch (const Error& error) {
+    info.libraries["ccl"] = error.status().text();  // needed only in islands of several ranks
+  }
+  return device;
+}
+
+}  // namespace hetcomm

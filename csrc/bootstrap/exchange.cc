@@ -1,0 +1,204 @@
+#include "bootstrap/exchange.h"
+
+#include <map>
+#include <random>
+
+#include "base/config.h"
+#include "bootstrap/device_facts.h"
+#include "bootstrap/engines.h"
+#include "bootstrap/process_executor.h"
+#include "bootstrap/warnings.h"
+#include "device/reduce.h"
+#include "topology/networks.h"
+#include "topology/probe.h"
+
+namespace hetcomm {
+namespace {
+
+// The keys of a rank's record, before its number. The second key is for the record of a rank that
+// took another executor.
+const char* const kMember = "member/";
+const char* const kParted = "parted/";
+
+std::string random_secret() {
+  std::random_device random;
+  std::string secret;
+  for (int i = 0; i < 8; ++i) secret += std::to_string(random()) + "-";
+  return secret;
+}
+
+// With different speeds, ranks would choose different plans.
+void check_profiles(const std::vector<Member>& members) {
+  std::string found;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const std::string& profile = members[rank].profile;
+    if (rank > 0 && profile == members[0].profile) continue;
+    found += (rank == 0 ? "rank " : ", rank ") + std::to_string(rank) +
+             (profile.empty() ? " has none" : " has " + profile);
+  }
+  if (found.find(',') == std::string::npos) return;
+  throw Error(Code::invalid_argument, "HETCOMM_PROFILE differs: expected one profile, got " +
+                                          found +
+                                          "; give every rank the same file of hetcomm tune");
+}
+
+// Throws Error(invalid_argument) where ranks could derive different plans.
+void check_settings(const std::vector<Member>& members, int rank) {
+  const Member& mine = members[rank];
+  for (size_t peer = 0; peer < members.size(); ++peer) {
+    if (members[peer].table != mine.table) {
+      throw Error(Code::invalid_argument,
+                  "HETCOMM_SELECT differs: rank " + std::to_string(rank) + " has \"" + mine.table +
+                      "\", rank " + std::to_string(peer) + " has \"" + members[peer].table +
+                      "\"; set the same on every rank");
+    }
+    if (members[peer].deterministic != mine.deterministic) {
+      auto value = [](const Member& member) { return member.deterministic ? " has 1" : " has 0"; };
+      throw Error(Code::invalid_argument, "HETCOMM_DETERMINISTIC differs: rank " +
+                                              std::to_string(rank) + value(mine) + ", rank " +
+                                              std::to_string(peer) + value(members[peer]) +
+                                              "; set the same on every rank");
+    }
+  }
+  check_profiles(members);
+}
+
+class MemberExchange {
+ public:
+  MemberExchange(Store& store, const Agreement& agreement, const BootstrapOptions& options,
+                 Group& group)
+      : store_(store), agreement_(agreement), options_(options), group_(group) {}
+
+  Exchange run() {
+    std::vector<Member> members(group_.size);
+    members[group_.rank] = publish(kMember);
+    for (int peer = 0; peer < group_.size; ++peer) {
+      if (peer != group_.rank) members[peer] = fetch(kMember, peer);
+    }
+    take_own_executor(members);
+    return {std::move(members), profile_};
+  }
+
+ private:
+  Member publish(const std::string& key);
+  Member probe();
+  Member fetch(const std::string& key, int peer) const;
+  void take_own_executor(std::vector<Member>& members);
+
+  Store& store_;
+  const Agreement& agreement_;
+  const BootstrapOptions& options_;
+  Group& group_;
+  std::shared_ptr<const Profile> profile_;
+};
+
+Member MemberExchange::publish(const std::string& key) {
+  const std::string mine = key + std::to_string(group_.rank);
+  Member member;
+  try {
+    member = probe();
+  } catch (const std::exception&) {
+    store_.set(mine, "");  // ends the wait of the other ranks
+    throw;
+  }
+  store_.set(mine, member.pack());
+  return member;
+}
+
+Member MemberExchange::probe() {
+  Member mine;
+  if (!group_.executor) group_.executor = process_executor();
+  Executor& executor = *group_.executor;
+  mine.info = probe_rank();
+  if (!options_.host.empty()) mine.info.host = options_.host;
+  if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
+  mine.info.rails = mine.info.rails && executor.knows_rails();
+  group_.device = open_device(mine.info, executor.transport(), options_.device);
+  mine.info.libraries["ucx"] =
+      executor.transport() ? executor.transport()->version() : executor.no_transport().text();
+  instruction_set();  // throws on an unusable HETCOMM_ISA, before the first reduction would
+  mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
+  mine.deterministic = deterministic();
+  profile_ = profile_setting();
+  if (profile_) mine.profile = profile_->digest();
+  mine.number = group_.queue->number.value();
+  mine.wake_address = executor.wake_address();
+  if (Transport* transport = executor.transport()) {
+    const auto held = executor.lock();
+    mine.local_address = transport->address(true);
+    mine.network_address = transport->address(false);
+  }
+  if (group_.size > 1) {
+    group_.health = make_shared_of_process<Health>(executor, group_.queue, group_.rank, group_.size,
+                                                   contact_address(mine.info));
+    mine.contact = group_.health->contact();
+    mine.rail_ports = group_.rail_listeners.emplace(mine.info).ports();
+  }
+  if (group_.rank == 0) mine.secret = random_secret();
+  return mine;
+}
+
+// An executor holds one end of every link. So ranks that are threads of one process need an
+// executor each: all but the lowest take another one, and publish their record again.
+void MemberExchange::take_own_executor(std::vector<Member>& members) {
+  std::map<std::string, int> ranks;  // so far, by the wake address of the executor
+  std::vector<int> number;
+  for (const Member& member : members) number.push_back(ranks[member.wake_address]++);
+  if (number[group_.rank] > 0) {
+    if (options_.executor) {
+      store_.set(kParted + std::to_string(group_.rank), "");
+      throw Error(Code::invalid_argument,
+                  "expected an executor of its own for each rank of the group, got one that "
+                  "another rank has as well; make one for each");
+    }
+    group_.executor = process_executor(number[group_.rank]);
+    members[group_.rank] = publish(kParted);
+  }
+  for (int peer = 0; peer < group_.size; ++peer) {
+    if (number[peer] > 0 && peer != group_.rank) members[peer] = fetch(kParted, peer);
+  }
+}
+
+Member MemberExchange::fetch(const std::string& key, int peer) const {
+  const std::string number = std::to_string(peer);
+  std::string packed;
+  try {
+    packed = store_.get(key + number, agreement_.deadline());
+  } catch (const Error& error) {
+    if (error.status().code() != Code::timeout) throw;  // of the store, not of the peer
+    throw Error(Status(Code::timeout,
+                       "rank " + number + " of " + std::to_string(group_.size) +
+                           " did not come to group \"" + group_.name + "\" within " +
+                           format_seconds(agreement_.deadline().timeout()) + ": " + error.what() +
+                           "; see that it runs, or raise the timeout",
+                       group_.rank, peer));
+  }
+  if (packed.empty()) throw Error(agreement_.failure_in(Agreement::kExchange, peer));
+  try {
+    return Member::unpack(packed);
+  } catch (const Error& error) {
+    throw Error(
+        Status(Code::invalid_argument, "rank " + number + ": " + error.what(), group_.rank, peer));
+  }
+}
+
+}  // namespace
+
+Exchange exchange_members(Store& store, const Agreement& agreement, const BootstrapOptions& options,
+                          Group& group) {
+  Exchange exchanged = MemberExchange(store, agreement, options, group).run();
+  check_settings(exchanged.members, group.rank);
+  std::vector<RankInfo> infos;
+  for (const Member& member : exchanged.members) infos.push_back(member.info);
+  group.topology = std::make_shared<Topology>(std::move(infos));
+  if (exchanged.profile) exchanged.profile->places(*group.topology);
+  if (group.rank == 0) warn_of_networks(*group.topology, group.name);
+  for (const std::vector<int>& ranks : group.topology->islands()) {
+    if (ranks.size() > 1) {
+      engine_for(group.topology->rank(ranks[0])).check(*group.topology, ranks);
+    }
+  }
+  return exchanged;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bootstrap/rail_probe.h"
+#include "exec/executor.h"
+#include "health/health.h"
+#include "plan/planner.h"
+
+namespace hetcomm {
+
+// What one rank is told about its group before set-up.
+struct BootstrapOptions {
+  int rank = 0;
+  int size = 1;
+  std::string name = "default";                                // for messages
+  std::chrono::nanoseconds timeout{std::chrono::minutes(30)};  // of set-up and of operations
+  std::shared_ptr<Executor> executor;                          // of this process if null
+  std::string host;    // identity of the host, probed if empty
+  std::string vendor;  // whose memory the buffers are: HETCOMM_VENDOR if empty, else cpu
+  int device = -1;     // index among the vendor's; HETCOMM_DEVICE or LOCAL_RANK if negative
+};
+
+// One rank's part of a group. bootstrap() returns it finished; the communicator owns it.
+struct Group {
+  explicit Group(const BootstrapOptions& options)
+      : rank(options.rank),
+        size(options.size),
+        name(options.name),
+        timeout(options.timeout),
+        executor(options.executor) {}
+  Group(const Group&) = delete;
+
+  const int rank, size;
+  const std::string name;
+  const std::chrono::nanoseconds timeout;  // of operations, unless they have their own
+  std::shared_ptr<Executor> executor;
+  std::shared_ptr<Device> device;  // holds the buffers; null if they are in host memory
+  std::shared_ptr<const Topology> topology;
+  std::unique_ptr<Planner> planner;
+  // The runs, and the paths to all ranks with the engine of the island.
+  std::shared_ptr<RunQueue> queue = std::make_shared<RunQueue>();
+  std::shared_ptr<Health> health;               // null in a group of one
+  std::optional<RailListeners> rail_listeners;  // closed when this rank leaves
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "topology/topology.h"
+
+namespace hetcomm {
+
+// The record of one rank that all ranks read in the first stage of set-up.
+struct Member {
+  RankInfo info;
+  std::string table;
+  bool deterministic = false;
+  std::string profile;  // digest of its profile of speeds, empty without one
+  uint32_t number = 0;
+  std::string local_address, network_address;  // of links, from the same host and from others
+  std::string wake_address, contact, secret;
+  std::map<int, uint64_t> rail_ports;  // of its rail listeners, by index of the NIC
+
+  std::string pack() const;
+  // Throws Error(invalid_argument) on a record of another version, or on other bytes.
+  static Member unpack(const std::string& bytes);
+};
+
+}  // namespace hetcomm

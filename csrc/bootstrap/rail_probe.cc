@@ -1,0 +1,222 @@
+#include "bootstrap/rail_probe.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "base/close_on_fork.h"
+#include "base/descriptor.h"
+#include "health/socket_address.h"
+#include "topology/rails.h"
+
+namespace hetcomm {
+namespace {
+
+// Room for one lost packet, which the kernel sends again after a second.
+constexpr auto kBound = std::chrono::milliseconds(1500);
+constexpr const char* kNoAnswer = "no answer within 1.5 s";
+constexpr size_t kMaxConcurrent = 64;
+// A NIC that fails to more peers counts as broken itself. This bounds the probes and the warnings
+// of a big job.
+constexpr int kMaxFailures = 8;
+
+class Probe {
+ public:
+  Probe(FailedRail rail, std::string from, std::string to, uint64_t port)
+      : rail_(std::move(rail)), from_(std::move(from)), to_(std::move(to)), port_(port) {}
+
+  const FailedRail& rail() const { return rail_; }
+  int descriptor() const { return descriptor_; }
+  Descriptor release() { return std::move(descriptor_); }
+  Clock::time_point end() const { return end_; }
+
+  // True if it has ended already; then failed() tells how.
+  bool begin(std::chrono::nanoseconds bound) {
+    end_ = Clock::now() + bound;
+    if (port_ == 0) {
+      rail_.why = "the other end cannot listen there";
+      return true;
+    }
+    SocketAddress from(from_, 0), to(to_, static_cast<uint16_t>(port_));
+    descriptor_ =
+        Descriptor(socket(from.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (descriptor_ >= 0 && bind(descriptor_, from.get(), from.length) == 0 &&
+        ::connect(descriptor_, to.get(), to.length) == 0) {
+      return true;
+    }
+    if (descriptor_ >= 0 && errno == EINPROGRESS) return false;
+    rail_.why = std::strerror(errno);
+    return true;
+  }
+  // True if it has ended by now. `ready`: poll() reported an event.
+  bool finished(bool ready) {
+    if (ready) {
+      int error = 0;
+      socklen_t length = sizeof error;
+      getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &length);
+      if (error != 0) rail_.why = std::strerror(error);
+    } else if (Clock::now() >= end_) {
+      rail_.why = kNoAnswer;
+      ready = true;
+    }
+    return ready;
+  }
+  bool failed() const { return !rail_.why.empty(); }
+
+ private:
+  FailedRail rail_;
+  std::string from_, to_;
+  uint64_t port_;
+  Clock::time_point end_;
+  Descriptor descriptor_;
+};
+
+// This rank's share of the probes of its host.
+std::deque<Probe> probes_of(const Topology& topology, int rank,
+                            const std::vector<Member>& members) {
+  const RankInfo& mine = topology.rank(rank);
+  const int host = topology.host_of(rank);
+  std::vector<int> alike;  // ranks that could make the same probes
+  for (int other : topology.hosts()[host]) {
+    const RankInfo& info = topology.rank(other);
+    if (info.rails == mine.rails && info.nics == mine.nics) alike.push_back(other);
+  }
+  const size_t place = std::find(alike.begin(), alike.end(), rank) - alike.begin();
+  std::deque<Probe> probes;
+  size_t counted = 0;
+  for (int there = 0; there < static_cast<int>(topology.hosts().size()); ++there) {
+    // The rails by their two addresses, and the peers that have them.
+    std::map<std::pair<std::string, std::string>, std::vector<std::pair<int, Rail>>> ends;
+    if (there == host) continue;
+    for (int peer : topology.hosts()[there]) {
+      for (const Rail& rail : topology.rails(rank, peer)) {
+        ends[{mine.nics[rail.own].address, topology.rank(peer).nics[rail.peer].address}]
+            .emplace_back(peer, rail);
+      }
+    }
+    if (ends.empty() || counted++ % alike.size() != place) continue;
+    for (const auto& [addresses, peers] : ends) {
+      const auto& [peer, rail] = peers[host % peers.size()];  // not all to one listener
+      const auto port = members[peer].rail_ports.find(rail.peer);
+      probes.emplace_back(FailedRail{rank, rail.own, peer, rail.peer, ""}, addresses.first,
+                          addresses.second,
+                          port == members[peer].rail_ports.end() ? 0 : port->second);
+    }
+  }
+  return probes;
+}
+
+// Waits until at least one has ended; removes and returns those that have.
+std::vector<Probe> next_finished(std::vector<Probe>& under_way) {
+  std::vector<pollfd> wanted;
+  auto end = Clock::time_point::max();
+  for (const Probe& probe : under_way) {
+    wanted.push_back({probe.descriptor(), POLLOUT, 0});
+    end = std::min(end, probe.end());
+  }
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+  ::poll(wanted.data(), wanted.size(), static_cast<int>(std::max<int64_t>(wait, 0)));
+  std::vector<Probe> finished, unfinished;
+  for (size_t i = 0; i < under_way.size(); ++i) {
+    const bool ended = under_way[i].finished(wanted[i].revents != 0);
+    (ended ? finished : unfinished).push_back(std::move(under_way[i]));
+  }
+  under_way = std::move(unfinished);
+  return finished;
+}
+
+}  // namespace
+
+std::string end_of_rail(const Topology& topology, int rank, int nic) {
+  const Nic& end = topology.rank(rank).nics.at(nic);
+  return end.interface + " (" + end.address + ") of host " + topology.rank(rank).host_name;
+}
+
+RailListeners::RailListeners(const RankInfo& mine) {
+  const std::vector<int> nics = rail_candidates(mine, {}).nics;
+  if (nics.size() < 2) return;
+  for (int nic : nics) {
+    SocketAddress at(mine.nics[nic].address, 0);
+    const int descriptor = socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) continue;
+    descriptors_.push_back(descriptor);
+    close_on_fork::add(descriptor);
+    if (bind(descriptor, at.get(), at.length) == 0 && listen(descriptor, SOMAXCONN) == 0) {
+      ports_[nic] = SocketAddress::port_of(descriptor);
+    }
+  }
+}
+
+void RailListeners::close() {
+  for (int descriptor : std::exchange(descriptors_, {})) {
+    if (mark_.inherited()) continue;  // a child of fork() has closed its own
+    close_on_fork::remove(descriptor);
+    ::close(descriptor);
+  }
+}
+
+std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
+                                    const std::vector<Member>& members, const Deadline& deadline,
+                                    RailWatch& watch) {
+  std::deque<Probe> waiting = probes_of(topology, rank, members);
+  std::vector<Probe> under_way;
+  std::vector<FailedRail> failed;
+  std::map<int, int> failures;  // by own NIC
+  auto conclude = [&](Probe& probe) {
+    const FailedRail& rail = probe.rail();
+    if (!probe.failed()) {
+      watch.add(probe.release(), rail.peer,
+                end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
+                    end_of_rail(topology, rail.peer, rail.peer_nic));
+      return;
+    }
+    if (++failures[rail.nic] > kMaxFailures + 1) return;
+    failed.push_back(rail);
+    if (failures[rail.nic] <= kMaxFailures) return;
+    failed.back().peer = failed.back().peer_nic = FailedRail::kAnyPeer;
+  };
+  while (!waiting.empty() || !under_way.empty()) {
+    while (!waiting.empty() && under_way.size() < kMaxConcurrent) {
+      Probe next = std::move(waiting.front());
+      waiting.pop_front();
+      if (failures[next.rail().nic] > kMaxFailures) continue;
+      if (next.begin(std::min<std::chrono::nanoseconds>(kBound, deadline.left() / 4))) {
+        conclude(next);
+      } else {
+        under_way.push_back(std::move(next));
+      }
+    }
+    if (under_way.empty()) continue;
+    for (Probe& probe : next_finished(under_way)) conclude(probe);
+  }
+  return failed;
+}
+
+void FailedRail::pack(Packer& packer) const {
+  for (int value : {rank, nic, peer, peer_nic}) {
+    packer.put(static_cast<uint64_t>(static_cast<int64_t>(value)));
+  }
+  packer.put(why);
+}
+
+FailedRail FailedRail::unpack(Unpacker& from) {
+  FailedRail failed;
+  for (int* value : {&failed.rank, &failed.nic, &failed.peer, &failed.peer_nic}) {
+    *value = static_cast<int>(static_cast<int64_t>(from.number()));
+  }
+  failed.why = from.text();
+  return failed;
+}
+
+UnreachablePair FailedRail::unreachable(const Topology& topology) const {
+  const Nic& own = topology.rank(rank).nics.at(nic);
+  if (peer == kAnyPeer) return {own.subnet, own.address, ""};
+  return {own.subnet, own.address, topology.rank(peer).nics.at(peer_nic).address};
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,77 @@
+// How a rank leaves its group.
+
+#include "base/log.h"
+#include "bootstrap/group.h"
+#include "comm/communicator.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr auto kLeaveBound = std::chrono::seconds(5);
+// A native library's call is aborted after 30 s and returns soon after.
+constexpr auto kLaunchBound = std::chrono::seconds(40);
+// The host may not have seen yet what the device has finished, and the caller's stream knows.
+constexpr auto kLastLook = std::chrono::milliseconds(100);
+
+}  // namespace
+
+void Communicator::leave() {
+  const std::shared_ptr<RunQueue>& queue = group_->queue;
+  Executor& executor = *group_->executor;
+  if (mark_.inherited()) {
+    // A forked child shares descriptors with its parent, and the parent goes on: say nothing.
+    new std::shared_ptr<RunQueue>(queue);
+    return;
+  }
+  std::lock_guard lock(leave_mutex_);
+  if (left_) return;
+  left_ = true;
+  const Deadline deadline(kLeaveBound);
+  const Status used_afterwards(Code::aborted,
+                               "the group was destroyed on rank " + std::to_string(rank()) +
+                                   " while operations were under way, or used afterwards",
+                               rank());
+  const bool busy = !wait_until_idle(Deadline(kLastLook)) && failure().ok();
+  if (busy) executor.fail(*queue, used_afterwards);
+  if (group_->health) {
+    group_->health->poll();  // tells the other ranks of a failure, if any
+    group_->health->say_goodbye(deadline);
+  }
+  Paths& paths = *queue->paths;
+  {
+    const auto held = executor.lock();
+    paths.close(queue->failure.ok());
+    if (queue->failure.ok()) queue->failure = used_afterwards;
+  }
+  const bool drained =
+      executor.drain([&] { return paths.closed() && queue->active.empty(); }, deadline);
+  const bool returned = executor.drain([&] { return !queue->launching; }, Deadline(kLaunchBound));
+  bool kept;
+  {
+    const auto held = executor.lock();
+    if (returned) {
+      std::erase_if(queue->unreleased, [](const std::shared_ptr<Run>& run) {
+        run->poll_release();
+        return !run->unreleased();
+      });
+    }
+    kept = !drained || !returned || !queue->unreleased.empty();
+    if (!kept) paths.drop_links();
+  }
+  if (kept) {
+    log(LogLevel::info,
+        "group \"" + group_->name +
+            "\" left with operations that a peer or a device never completed; their memory is kept "
+            "until the process ends",
+        rank());
+    new std::shared_ptr<RunQueue>(queue);
+  }
+  if (group_->health) {
+    executor.remove(group_->health.get());
+    group_->health->end();
+  }
+  group_->rail_listeners.reset();
+  if (returned) executor.detach(queue);  // else the thread inside the library still needs it
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,212 @@
+#include "health/health.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "base/log.h"
+
+namespace hetcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// After this time a rank whose connection ended without a goodbye counts as dead. Until then its
+// last messages may still arrive.
+constexpr auto kGrace = 500ms;
+
+}  // namespace
+
+std::string describe(const CallDescriptor& call) {
+  // A peer wrote the values: they may be anything.
+  if (call.collective > static_cast<uint16_t>(Collective::recv) || call.dtype >= kDtypes ||
+      call.op >= kReduceOps) {
+    return "an unknown operation";
+  }
+  Spec spec;
+  spec.collective = static_cast<Collective>(call.collective);
+  spec.dtype = static_cast<Dtype>(call.dtype);
+  spec.op = static_cast<ReduceOp>(call.op);
+  spec.factor = call.factor;
+  spec.root = static_cast<int>(call.root);
+  spec.count = static_cast<int64_t>(call.count);
+  char history[32];
+  std::snprintf(history, sizeof history, " (history %04llx)",
+                static_cast<unsigned long long>(call.history & 0xffff));
+  return describe(spec) + history;
+}
+
+Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
+               const std::string& address)
+    : executor_(executor),
+      queue_(std::move(queue)),
+      rank_(rank),
+      control_(
+          rank, size, address,
+          {.lost = [this](int peer) { on_lost(peer); },
+           .news =
+               [this, size](int origin, const std::string& news) {
+                 on_news(origin, News::unpack(news, origin, size));
+               },
+           .malformed = [this](int peer, const std::string& why) { on_malformed(peer, why); }},
+          [this](int descriptor) {
+            if (watching_) {
+              executor_.watch(descriptor);
+            } else {
+              early_descriptors_.push_back(descriptor);
+            }
+          },
+          [this](int descriptor) { executor_.unwatch(descriptor); }) {}
+
+void Health::begin(const std::vector<std::string>& contacts, const std::string& secret,
+                   const Deadline& deadline) {
+  control_.connect(contacts, secret, deadline);  // no other thread uses it yet
+  std::lock_guard lock(mutex_);
+  watching_ = true;
+  for (int descriptor : early_descriptors_) executor_.watch(descriptor);
+  early_descriptors_.clear();
+}
+
+void Health::fail(const Status& status) {
+  if (cause_.ok()) cause_ = status;
+}
+
+// Failing completes runs. Their listeners may take locks of their own: so never under this mutex.
+void Health::deliver() {
+  Status cause;
+  {
+    std::lock_guard lock(mutex_);
+    if (cause_.ok() || delivered_) return;
+    delivered_ = true;
+    cause = cause_;
+  }
+  executor_.fail(*queue_, cause);
+}
+
+void Health::say_goodbye(const Deadline& deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    if (said_goodbye_ || !watching_) return;
+    said_goodbye_ = true;
+    control_.flood(News{.kind = News::Kind::goodbye,
+                        .sequence = next_call_,
+                        .why = refusal_ ? refusal_->why : Status()}
+                       .pack());
+  }
+  while (!deadline.passed()) {
+    std::vector<pollfd> writable;
+    {
+      std::lock_guard lock(mutex_);
+      control_.poll();
+      for (int descriptor : control_.pending_output()) writable.push_back({descriptor, POLLOUT, 0});
+    }
+    if (writable.empty()) return;
+    // Only this thread closes the connections.
+    const auto turn = std::min<std::chrono::milliseconds>(deadline.left_ms(), interval);
+    ::poll(writable.data(), writable.size(), static_cast<int>(turn.count()));
+  }
+}
+
+void Health::end() {
+  std::lock_guard lock(mutex_);
+  watching_ = false;
+  control_.close();
+  rails_.reset();
+}
+
+void Health::poll() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!watching_ || said_goodbye_) return;
+    control_.poll();
+    flood_failure();
+    flood_refusal();
+    check_lost();
+    check_rails();
+    check_stalls();
+  }
+  deliver();
+}
+
+void Health::failed(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    fail(status);
+  }
+  deliver();
+  std::lock_guard lock(mutex_);
+  if (watching_ && !said_goodbye_) flood_failure();
+}
+
+void Health::on_lost(int peer) {
+  if (departures_.count(peer) == 0) lost_.emplace(peer, Clock::now());
+  executor_.kick();
+}
+
+void Health::on_news(int origin, const News& news) {
+  switch (news.kind) {
+    case News::Kind::failure: {
+      Status::Details details = news.why.details();
+      details.rank = origin;
+      flooded_failure_ = true;  // all ranks hear it from its origin
+      fail(Status(std::move(details)));
+      return;
+    }
+    case News::Kind::stall:
+      note_stall(news.call.sequence, origin);
+      if (news.call.sequence < next_call_) {
+        compare(origin, news.call);
+      } else if (early_calls_.size() < 4096) {
+        early_calls_.emplace(news.call.sequence, std::make_pair(origin, news.call));
+      }
+      return;
+    case News::Kind::goodbye:
+      departures_[origin] = {news.sequence, Clock::now(),
+                             news.why.ok() ? "" : news.why.details().message};
+      lost_.erase(origin);
+      return;
+    case News::Kind::refusal:
+      peer_refusals_[news.sequence] = {news.why};
+      while (peer_refusals_.size() > kRemembered) peer_refusals_.erase(peer_refusals_.begin());
+      return;
+  }
+}
+
+void Health::on_malformed(int peer, const std::string& why) {
+  fail(Status(Code::peer_failed,
+              "rank " + std::to_string(peer) +
+                  " sent a malformed record over its control connection: " + why +
+                  "; run the same hetcomm version on every rank, and see that rank's own log",
+              rank_, peer));
+}
+
+void Health::flood_failure() {
+  Status failure;
+  {
+    const auto held = executor_.lock();
+    failure = queue_->failure;
+  }
+  if (failure.ok() || flooded_failure_) return;
+  flooded_failure_ = true;
+  control_.flood(News{.kind = News::Kind::failure, .why = failure}.pack());
+  log(LogLevel::info, failure.text(), rank_);
+}
+
+void Health::check_lost() {
+  for (const auto& [peer, since] : lost_) {
+    if (Clock::now() - since < kGrace) continue;
+    fail(Status(Code::peer_failed,
+                "rank " + std::to_string(peer) +
+                    " is gone: its process ended or its host became unreachable; see its own log",
+                rank_, peer));
+    return;
+  }
+}
+
+void Health::check_rails() {
+  if (!rails_) return;
+  if (const Status failure = rails_->next_failure(); !failure.ok()) fail(failure);
+}
+
+}  // namespace hetcomm

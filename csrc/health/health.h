@@ -1,0 +1,102 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/executor.h"
+#include "health/control.h"
+#include "health/news.h"
+#include "health/rail_watch.h"
+
+namespace hetcomm {
+
+// Watches over one group. Detects ranks that died or left, calls that differ between ranks, and
+// operations that stall. Floods the first cause to all ranks, and fails this rank's operations with
+// the cause. Owned by the group and polled on the progress thread; submitting threads call
+// record().
+class Health : public Monitor {
+ public:
+  Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
+         const std::string& address);
+
+  const std::string& contact() const { return control_.contact(); }
+  // Connects to the neighbours; watching begins.
+  void begin(const std::vector<std::string>& contacts, const std::string& secret,
+             const Deadline& deadline);
+  // Watches the networks of the rails, too. Before begin().
+  void watch_rails(std::unique_ptr<RailWatch> rails) { rails_ = std::move(rails); }
+  // With this lock, record() and report_refusal() do not wait. Taken before the executor's lock.
+  using Lock = std::unique_lock<std::recursive_mutex>;
+  Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
+  // Remembers a call before it is submitted, and compares it with the calls of stalled peers.
+  void record(const CallDescriptor& call);
+  // Remembers why this rank's next call was refused. Ranks that wait in it are told the reason.
+  void report_refusal(const Status& why);
+  // Tells the other ranks that this rank leaves in good order; at most once.
+  void say_goodbye(const Deadline& deadline);
+  // Closes all connections; ends the watch.
+  void end();
+
+  void poll() override;
+  void failed(const Status& status) override;
+
+ private:
+  using PeerCall = std::pair<int, CallDescriptor>;
+  struct Departure {
+    uint64_t calls;  // collectives it took part in
+    Clock::time_point at;
+    std::string refusal;  // why its next call was refused; empty if none was
+  };
+  // Why a rank is missing in a collective.
+  struct Refusal {
+    Status why;
+    bool reported = false;
+  };
+
+  void on_lost(int peer);
+  void on_news(int origin, const News& news);
+  void on_malformed(int peer, const std::string& why);
+  void flood_failure();
+  void check_stalls();
+  void flood_stall(const Run& run);
+  void flood_refusal();
+  void check_lost();
+  void check_rails();
+  void compare(int peer, const CallDescriptor& theirs);
+  void note_stall(uint64_t sequence, int rank);
+  void fail(const Status& status);
+  void deliver();
+
+  Executor& executor_;
+  std::shared_ptr<RunQueue> queue_;
+  int rank_;
+  std::recursive_mutex mutex_;          // everything below
+  std::vector<int> early_descriptors_;  // made before begin()
+  bool watching_ = false, flooded_failure_ = false, said_goodbye_ = false;
+  Status cause_;            // the first failure noticed here
+  bool delivered_ = false;  // to the executor
+  ControlPlane control_;
+  std::unique_ptr<RailWatch> rails_;
+  std::map<int, Clock::time_point> lost_;  // connections that ended without a goodbye
+  std::map<int, Departure> departures_;
+  static constexpr size_t kRemembered = 64;
+  std::array<CallDescriptor, kRemembered> calls_{};  // by sequence
+  uint64_t next_call_ = 0;                           // sequence after the newest recorded
+  std::multimap<uint64_t, PeerCall> early_calls_;    // not made here yet, by sequence
+  uint64_t stalls_seen_ = 0;                      // sequence + 1 of the newest stall of this rank
+  Clock::time_point last_stall_news_{};           // when this rank flooded one
+  std::map<uint64_t, std::vector<int>> waiting_;  // by sequence: ranks known to wait
+  std::optional<Refusal> refusal_;                // of this rank's next call
+  std::map<uint64_t, Refusal> peer_refusals_;     // of other ranks, by sequence
+};
+
+// "all_reduce sum float32 x 1024 (history 3fa9)". Different histories of equal calls mean that
+// earlier calls differed.
+std::string describe(const CallDescriptor& call);
+
+}  // namespace hetcomm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "island/island.h"
+
+namespace hetcomm {
+
+// A record that one rank floods to all ranks over the control connections.
+struct News {
+  enum class Kind : uint64_t { failure, stall, goodbye, refusal };
+  Kind kind = Kind::failure;
+  uint64_t sequence = 0;  // goodbye: collectives this rank joined; refusal: the refused collective
+  CallDescriptor call{};  // stall: the stalled call
+  Status why;             // failure, refusal; goodbye: of the next call, ok if none was refused
+
+  // Shortens long texts in the middle, so that the record fits a frame.
+  std::string pack() const;
+  // Throws Error(invalid_argument) on bytes that no pack() in this group returns.
+  static News unpack(const std::string& bytes, int origin, int size);
+};
+
+}  // namespace hetcomm

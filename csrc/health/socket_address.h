@@ -1,0 +1,57 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace hetcomm {
+
+// An IP address and a port, as the socket calls take them. Throws Error(transport).
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  SocketAddress(const std::string& ip, uint16_t port) {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+    if (inet_pton(AF_INET, ip.c_str(), &v4->sin_addr) == 1) {
+      v4->sin_family = AF_INET;
+      v4->sin_port = htons(port);
+      length = sizeof *v4;
+    } else if (inet_pton(AF_INET6, ip.c_str(), &v6->sin6_addr) == 1) {
+      v6->sin6_family = AF_INET6;
+      v6->sin6_port = htons(port);
+      length = sizeof *v6;
+    } else {
+      throw Error(Code::transport, "expected an IP address, got \"" + ip + "\"");
+    }
+  }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+
+  // The port that the kernel gave to a bound socket.
+  static uint16_t port_of(int descriptor) {
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &length);
+    return ntohs(bound.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&bound)->sin_port
+                                            : reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port);
+  }
+};
+
+// TCP keep-alive: a connection to a host that vanishes ends within about 15 s.
+inline void enable_keep_alive(int descriptor) {
+  const int on = 1, idle = 5, every = 2, probes = 3, unacknowledged_ms = 15'000;
+  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
+             sizeof unacknowledged_ms);
+}
+
+}  // namespace hetcomm

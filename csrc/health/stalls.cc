@@ -1,0 +1,139 @@
+// How a rank that is missing in a collective is found: comparing calls, stalls and refusals.
+
+#include <algorithm>
+#include <bit>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "health/health.h"
+
+namespace hetcomm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// After this time a rank floods its call, so that calls can be compared.
+constexpr auto kStall = 1s;
+// Most ranks stall at once, and one call is enough. So lower ranks flood first, and other ranks
+// only what no rank has flooded by then.
+constexpr auto kTurn = Monitor::interval;
+// This long before an operation times out, a known reason ends it instead.
+constexpr auto kReasonMargin = 2 * Monitor::interval;
+
+bool same_call(CallDescriptor a, CallDescriptor b) {
+  a.step = b.step = 0;
+  return a == b;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+void Health::record(const CallDescriptor& call) {
+  std::lock_guard lock(mutex_);
+  calls_[call.sequence % kRemembered] = call;
+  next_call_ = call.sequence + 1;
+  refusal_.reset();
+  if (early_calls_.empty()) return;
+  auto [from, to] = early_calls_.equal_range(call.sequence);
+  for (auto told = from; told != to; ++told) compare(told->second.first, told->second.second);
+  early_calls_.erase(from, to);
+  executor_.kick();  // poll() delivers what was found
+}
+
+void Health::report_refusal(const Status& why) {
+  std::lock_guard lock(mutex_);
+  Status::Details details;
+  details.code = why.code();
+  details.message = "rank " + std::to_string(rank_) + " on " + host_name() +
+                    " is missing in collective #" + std::to_string(next_call_) +
+                    ": its call was refused there: " + why.details().message;
+  details.rank = details.peer = rank_;
+  refusal_ = Refusal{Status(details)};
+}
+
+void Health::compare(int peer, const CallDescriptor& theirs) {
+  const CallDescriptor mine = calls_[theirs.sequence % kRemembered];
+  if (mine.sequence != theirs.sequence || same_call(mine, theirs)) return;
+  fail(Status(Code::invalid_argument,
+              "ranks disagree about collective #" + std::to_string(theirs.sequence) + ": rank " +
+                  std::to_string(rank_) + " called " + describe(mine) + ", rank " +
+                  std::to_string(peer) + " called " + describe(theirs) +
+                  "; make the same calls in the same order on every rank (another "
+                  "history: an earlier call differed already)",
+              rank_, peer));
+}
+
+void Health::note_stall(uint64_t sequence, int rank) {
+  waiting_[sequence].push_back(rank);
+  while (waiting_.size() > kRemembered) waiting_.erase(waiting_.begin());
+}
+
+// The refusal goes out only while a peer waits in this call: this rank may yet make the right call.
+void Health::flood_refusal() {
+  if (!refusal_ || refusal_->reported || early_calls_.count(next_call_) == 0) return;
+  refusal_->reported = true;
+  control_.flood(
+      News{.kind = News::Kind::refusal, .sequence = next_call_, .why = refusal_->why}.pack());
+}
+
+void Health::check_stalls() {
+  std::shared_ptr<Run> oldest;
+  std::vector<std::shared_ptr<Run>> active;
+  {
+    const auto held = executor_.lock();
+    active = queue_->active;
+  }
+  for (const auto& run : active) {
+    if (run->age() < kStall) continue;
+    for (const auto& [peer, departure] : departures_) {
+      const bool message = run->lane() < 0;
+      const bool awaited =
+          message ? run->plan().spec.root == peer && Clock::now() - departure.at > kStall
+                  : departure.calls <= run->call().sequence;
+      if (!awaited) continue;
+      fail(Status(Code::peer_failed,
+                  "rank " + std::to_string(peer) + " has left the group after " +
+                      std::to_string(departure.calls) + " collectives, but this rank is in " +
+                      run->describe() + "; make the same calls on every rank" +
+                      (departure.refusal.empty() ? "" : "; " + departure.refusal),
+                  rank_, peer));
+      return;
+    }
+    if (run->lane() < 0) continue;
+    if (!oldest || run->call().sequence < oldest->call().sequence) oldest = run;
+  }
+  if (!oldest) return;
+  auto refusal = peer_refusals_.find(oldest->call().sequence);
+  if (refusal != peer_refusals_.end()) {
+    const Status& why = refusal->second.why;
+    if (!refusal->second.reported) log(LogLevel::warning, "waiting in vain? " + why.text(), rank_);
+    refusal->second.reported = true;
+    if (oldest->deadline().left() < kReasonMargin) fail(why);
+  }
+  flood_stall(*oldest);
+}
+
+void Health::flood_stall(const Run& run) {
+  const uint64_t sequence = run.call().sequence;
+  if (stalls_seen_ > sequence) return;
+  const auto turn = std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
+  const bool known = waiting_.count(sequence) > 0;
+  if (!known && (run.age() < kStall + turn || Clock::now() - last_stall_news_ < kStall)) return;
+  stalls_seen_ = sequence + 1;
+  note_stall(sequence, rank_);
+  log(LogLevel::info,
+      run.describe() + " has not completed within a second; ranks known to wait in it: " +
+          list(waiting_[sequence]),
+      rank_);
+  if (known) return;  // the calls were compared already
+  last_stall_news_ = Clock::now();
+  control_.flood(News{.kind = News::Kind::stall, .call = run.call()}.pack());
+  log(LogLevel::debug, "tells the other ranks that it waits in " + run.describe(), rank_);
+}
+
+}  // namespace hetcomm
