@@ -10,7 +10,7 @@
 
 #include "base/deadline.h"
 #include "core/binding.h"
-#include "transport/rails.h"
+#include "transport/striped/striped.h"
 #include "transport/ucx/ucx.h"
 
 namespace py = pybind11;

@@ -14,11 +14,11 @@
 #include "comm/engines.h"
 #include "comm/health.h"
 #include "comm/member.h"
-#include "comm/places.h"
 #include "comm/rail_check.h"
 #include "comm/store.h"
 #include "exec/executor.h"
 #include "plan/planner.h"
+#include "transport/link_offers.h"
 
 namespace hetcomm {
 

@@ -13,7 +13,7 @@
 #include "base/descriptor.h"
 #include "exec/numbers.h"
 #include "exec/run.h"
-#include "exec/transports.h"
+#include "transport/transports.h"
 
 namespace hetcomm {
 

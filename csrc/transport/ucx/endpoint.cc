@@ -6,7 +6,7 @@
 #include <regex>
 #include <vector>
 
-#include "transport/ucx/remote.h"
+#include "transport/ucx/endpoint_slots.h"
 
 namespace hetcomm {
 namespace {

@@ -11,9 +11,9 @@
 #include "base/fnv.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "transport/ucx/endpoint_slots.h"
 #include "transport/ucx/library.h"
 #include "transport/ucx/memory_domains.h"
-#include "transport/ucx/remote.h"
 #include "transport/ucx/settings.h"
 
 namespace hetcomm {

@@ -1,4 +1,4 @@
-#include "transport/ucx/remote.h"
+#include "transport/ucx/endpoint_slots.h"
 
 #include <algorithm>
 #include <string>

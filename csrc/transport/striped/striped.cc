@@ -1,4 +1,4 @@
-#include "transport/rails.h"
+#include "transport/striped/striped.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>

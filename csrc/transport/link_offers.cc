@@ -1,4 +1,4 @@
-#include "comm/places.h"
+#include "transport/link_offers.h"
 
 #include <algorithm>
 

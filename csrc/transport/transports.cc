@@ -1,4 +1,4 @@
-#include "exec/transports.h"
+#include "transport/transports.h"
 
 namespace hetcomm {
 

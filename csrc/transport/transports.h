@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/rails.h"
+#include "transport/striped/striped.h"
 #include "transport/transport.h"
 
 namespace hetcomm {
