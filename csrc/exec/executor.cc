@@ -13,8 +13,8 @@
 #include <random>
 #include <system_error>
 
+#include "base/eventfd.h"
 #include "exec/callbacks.h"
-#include "exec/eventfd.h"
 
 namespace hetcomm {
 namespace {

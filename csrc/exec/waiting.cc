@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "base/eventfd.h"
 #include "base/pause.h"
-#include "exec/eventfd.h"
 #include "exec/executor.h"
 
 namespace hetcomm {
