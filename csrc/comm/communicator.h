@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -171,10 +170,8 @@ class Communicator {
                            std::shared_ptr<const Profile>& profile);
   // What a rank makes for others once the topology is known.
   struct Prepared {
-    std::string island;      // by the first member of an island: what its engine needs
-    std::string ip_address;  // of links from peers that no RDMA network leads to; mostly empty
-    // Of links from peers with which it uses this NIC and others together, by index; likewise.
-    std::map<int, std::string> nic_addresses;
+    std::string island;     // by the first member of an island: what its engine needs
+    std::string addresses;  // of transports that only some links need; mostly empty
     std::vector<FailedRail> failed_rails;
 
     std::string pack() const;
@@ -185,10 +182,10 @@ class Communicator {
   void leave_out_failed_rails(const std::vector<Prepared>& prepared);
   void connect(const IslandSetup& setup, const std::vector<Prepared>& prepared,
                const Deadline& deadline);
-  // Both ends of every link come to the same place.
-  void settle_places(Agreement& agreement, std::vector<Places> all);
-  // The transport that leads to a peer, and what its connect() takes.
-  PeerAddress peer_address(int peer, const Member& member, const Prepared& prepared) const;
+  // Both ends of every link come to the same offer; see Link::offer().
+  void settle_links(Agreement& agreement, std::vector<LinkOffers> all);
+  // An end of the link between two ranks, with its addresses.
+  LinkEnd addressed_end(int rank, int peer, const Member& member, const Prepared& prepared) const;
   // What this rank publishes in the store under `key`.
   Member introduce(Store& store, const std::string& key, std::shared_ptr<const Profile>& profile);
   // Gives the ranks that are threads of one process an executor each.

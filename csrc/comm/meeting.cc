@@ -50,10 +50,11 @@ Member Communicator::introduce(Store& store, const std::string& key,
     mine.info = probe_rank();
     if (!options_.host.empty()) mine.info.host = options_.host;
     if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
-    mine.info.rails = mine.info.rails && executor_->knows_rails();
-    device_ = open_device(mine.info, executor_->transport(), options_.device);
-    mine.info.libraries["ucx"] = executor_->transport() ? executor_->transport()->version()
-                                                        : executor_->no_transport().text();
+    Transports& transports = executor_->transports();
+    mine.info.rails = transports.stripes();
+    device_ = open_device(mine.info, transports.main(), options_.device);
+    mine.info.libraries["ucx"] =
+        transports.main() ? transports.main()->version() : transports.why_none().text();
     instruction_set();  // an unusable HETCOMM_ISA is refused here rather than in the first
                         // reduction
     mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
@@ -62,10 +63,10 @@ Member Communicator::introduce(Store& store, const std::string& key,
     if (profile) mine.profile = profile->digest();
     mine.number = queue_->number.value();
     mine.wake_address = executor_->wake_address();
-    if (Transport* transport = executor_->transport()) {
+    {
       const auto held = executor_->lock();
-      mine.local_address = transport->address(true);
-      mine.network_address = transport->address(false);
+      mine.local_address = transports.addresses(/*same_host=*/true);
+      mine.network_address = transports.addresses(/*same_host=*/false);
     }
     if (size() > 1) {
       health_ = make_shared_of_process<Health>(*executor_, queue_, rank(), size(),

@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Changes whenever ranks of different builds could not work together.
-constexpr uint64_t kProtocol = 7;
+constexpr uint64_t kProtocol = 8;
 
 }  // namespace
 

@@ -6,28 +6,13 @@
 #include "base/packing.h"
 #include "comm/communicator.h"
 #include "comm/warnings.h"
+#include "exec/link_ends.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr auto kReserve = std::chrono::seconds(10);
 constexpr int kMostRounds = 20;  // in which groups that are set up at once come to terms
-
-// Whether messages between `rank` and `peer` must keep away from the RDMA ports that `rank` has: no
-// RDMA network joins them, though UCX might think so.
-bool without_rdma(const Topology& topology, int rank, int peer) {
-  const std::vector<Nic>& nics = topology.rank(rank).nics;
-  return topology.fabric_between(rank, peer) == Fabric::ethernet &&
-         std::any_of(nics.begin(), nics.end(),
-                     [](const Nic& nic) { return nic.fabric != Fabric::ethernet; });
-}
-
-bool any_without_rdma(const Topology& topology, int rank) {
-  for (int peer = 0; peer < topology.size(); ++peer) {
-    if (without_rdma(topology, rank, peer)) return true;
-  }
-  return false;
-}
 
 // When the first rank gives up: some came earlier than others to where all are now.
 Deadline first_of(const std::vector<std::string>& left) {
@@ -64,16 +49,13 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
         CostParameters(members[rank()].deterministic ? nullptr : profile));
     connect(island(), prepared, first);
     const auto held = executor_->lock();
-    return Packer()
-        .put(topology_->fingerprint())
-        .put(Places(queue_->paths->places()).pack())
-        .take();
+    return Packer().put(topology_->fingerprint()).put(queue_->paths->offers().pack()).take();
   });
-  std::vector<Places> places;
+  std::vector<LinkOffers> offers;
   for (int peer = 0; peer < size(); ++peer) {
     Unpacker from(ready[peer]);
     const bool same = from.number() == topology_->fingerprint();
-    places.push_back(Places::unpack(from.text(), size()));
+    offers.push_back(LinkOffers::unpack(from.text(), size()));
     if (same) continue;
     throw Error(Status(Code::peer_failed,
                        "rank " + std::to_string(peer) +
@@ -81,7 +63,7 @@ void Communicator::set_up(Store& store, const Deadline& deadline) {
                            "hetcomm version on every rank",
                        rank(), peer));
   }
-  settle_places(agreement, std::move(places));
+  settle_links(agreement, std::move(offers));
   executor_->attach(queue_);
   if (health_) executor_->add(health_);
   log(LogLevel::info,
@@ -99,20 +81,10 @@ std::vector<Communicator::Prepared> Communicator::prepare(const IslandSetup& set
     if (setup.ranks().size() > 1 && setup.ranks()[0] == rank()) {
       mine.island = offer.make(engine_for(topology_->rank(rank())), setup);
     }
-    Transport* transport =
-        any_without_rdma(*topology_, rank()) ? executor_->ip_transport() : nullptr;
-    if (transport != nullptr) {
+    {
+      const auto ends = link_ends(*topology_, rank());
       const auto held = executor_->lock();
-      mine.ip_address = transport->address(false);
-    }
-    for (int peer = 0; peer < size(); ++peer) {
-      for (const Rail& rail : topology_->rails(rank(), peer)) {
-        const std::string& interface = topology_->rank(rank()).nics[rail.own].interface;
-        if (mine.nic_addresses.contains(rail.own)) continue;
-        Transport* over = executor_->nic_transport(interface);
-        const auto held = executor_->lock();
-        mine.nic_addresses[rail.own] = over->address(false);
-      }
+      mine.addresses = executor_->transports().addresses(ends);
     }
     if (health_) {
       auto watch = std::make_unique<RailWatch>();
@@ -148,8 +120,14 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
   std::vector<PeerAddress> peers;
   std::vector<std::string> contacts;
   for (int peer = 0; peer < size(); ++peer) {
-    peers.push_back(peer_address(peer, setup.members[peer], prepared[peer]));
     contacts.push_back(setup.members[peer].contact);
+    PeerAddress& to = peers.emplace_back();
+    to.communicator = setup.members[peer].number;
+    if (peer == rank()) continue;
+    const LinkEnd here = addressed_end(rank(), peer, setup.members[rank()], prepared[rank()]);
+    const LinkEnd there = addressed_end(peer, rank(), setup.members[peer], prepared[peer]);
+    const auto held = executor_->lock();
+    to.route = executor_->transports().route(here, there);
   }
   // What the members have to say in the end must still reach the others in time.
   const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
@@ -165,12 +143,12 @@ void Communicator::connect(const IslandSetup& setup, const std::vector<Prepared>
   {
     const auto held = executor_->lock();
     queue_->paths = std::make_unique<Paths>(rank(), std::move(peers), std::move(island), device_,
-                                            executor_->no_transport());
+                                            executor_->transports().why_none());
   }
   if (health_) health_->begin(contacts, setup.members[0].secret, bound);
 }
 
-void Communicator::settle_places(Agreement& agreement, std::vector<Places> all) {
+void Communicator::settle_links(Agreement& agreement, std::vector<LinkOffers> all) {
   for (int round = 0; !agree(all); ++round) {
     if (round == kMostRounds) {
       throw Error(Code::transport,
@@ -178,56 +156,36 @@ void Communicator::settle_places(Agreement& agreement, std::vector<Places> all) 
                       "\": other groups of the same ranks are being set up all the "
                       "time; make them one after the other");
     }
-    const auto said = agreement.stage("places " + std::to_string(round), [&] {
+    const auto said = agreement.stage("links " + std::to_string(round), [&] {
       const auto held = executor_->lock();
       for (int peer = 0; peer < size(); ++peer) {
-        const auto next = next_places(all, rank(), peer, options_.name, round);
-        if (next) queue_->paths->move(peer, *next);
+        if (!differ(all, rank(), peer)) continue;
+        queue_->paths->counter(peer, all[peer][rank()], spread_of(options_.name, round));
       }
-      return Places(queue_->paths->places()).pack();
+      return queue_->paths->offers().pack();
     });
-    for (int peer = 0; peer < size(); ++peer) all[peer] = Places::unpack(said[peer], size());
+    for (int peer = 0; peer < size(); ++peer) all[peer] = LinkOffers::unpack(said[peer], size());
   }
 }
 
-PeerAddress Communicator::peer_address(int peer, const Member& member,
-                                       const Prepared& prepared) const {
-  const std::vector<Rail> rails = topology_->rails(rank(), peer);
-  if (!rails.empty()) {
-    Transports::Nics nics;
-    std::vector<std::string> addresses;
-    for (const Rail& rail : rails) {
-      nics.emplace_back(topology_->rank(rank()).nics[rail.own].interface, rail.bandwidth);
-      addresses.push_back(prepared.nic_addresses.at(rail.peer));
-    }
-    return {executor_->rails(nics), rails_address(addresses), member.number};
-  }
-  Transport* transport =
-      without_rdma(*topology_, rank(), peer) ? executor_->ip_transport() : executor_->transport();
-  const bool same = topology_->same_host(rank(), peer);
-  std::string address = same ? member.local_address : member.network_address;
-  if (without_rdma(*topology_, peer, rank())) address = prepared.ip_address;
-  return {transport, std::move(address), member.number};
+LinkEnd Communicator::addressed_end(int rank, int peer, const Member& member,
+                                    const Prepared& prepared) const {
+  LinkEnd end = link_end(*topology_, rank, peer);
+  end.add_addresses(end.same_host ? member.local_address : member.network_address);
+  end.add_addresses(prepared.addresses);
+  return end;
 }
 
 std::string Communicator::Prepared::pack() const {
   Packer packer;
-  packer.put(island).put(ip_address).put(static_cast<uint64_t>(nic_addresses.size()));
-  for (const auto& [nic, address] : nic_addresses) {
-    packer.put(static_cast<uint64_t>(nic)).put(address);
-  }
-  packer.put(uint64_t{failed_rails.size()});
+  packer.put(island).put(addresses).put(uint64_t{failed_rails.size()});
   for (const FailedRail& failed : failed_rails) failed.pack(packer);
   return packer.take();
 }
 
 Communicator::Prepared Communicator::Prepared::unpack(const std::string& bytes) {
   Unpacker from(bytes);
-  Prepared prepared{from.text(), from.text(), {}, {}};
-  for (uint64_t left = from.number(); left > 0; --left) {
-    const int nic = static_cast<int>(from.number());
-    prepared.nic_addresses[nic] = from.text();
-  }
+  Prepared prepared{from.text(), from.text(), {}};
   for (uint64_t left = from.number(); left > 0; --left) {
     prepared.failed_rails.push_back(FailedRail::unpack(from));
   }

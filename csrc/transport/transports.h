@@ -1,54 +1,73 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "transport/striped/striped.h"
-#include "transport/transport.h"
+#include "base/status.h"
+#include "transport/registry.h"
 
 namespace hetcomm {
 
-// How a process makes the transports that only some peers need; each may be missing.
-struct MakeTransports {
-  // Over IP alone: to peers that no RDMA network leads to.
-  std::function<std::unique_ptr<Transport>()> over_ip;
-  // Over this interface alone, and over IP: for NICs that are used together.
-  std::function<std::unique_ptr<Transport>(const std::string& interface)> over;
+// How to reach a peer.
+struct Route {
+  Transport* transport = nullptr;  // null if this rank has none
+  std::string address;             // of the peer, for connect(); empty if no transport leads there
+  std::string why_none;            // then
 };
 
-// The transports of one process. Owned by the executor and used under its lock; what makes a
-// transport throws Error.
+// The transports of one executor, each made at first use. Owned by the executor and used under its
+// lock.
 class Transports {
  public:
-  // `main` may be null; then there are no others either. `watch` is told the event descriptor of
-  // each, once it is there.
-  Transports(std::unique_ptr<Transport> main, MakeTransports make, std::function<void(int)> watch);
+  explicit Transports(Status why_none) : why_none_(std::move(why_none)) {}
+  // Offers transports of these kinds, and makes those that serve most links. A kind that cannot be
+  // made is left out with a log entry. Throws Error if none can be made.
+  explicit Transports(const std::vector<std::string>& kinds,
+                      std::vector<NetworkDevice> devices = {});
   ~Transports();
+  Transports(const Transports&) = delete;
 
-  Transport* main() const { return main_.get(); }
-  // Made at the first call; without a way to make it, the main one.
-  Transport* over_ip();
-  bool knows_rails() const { return main_ && make_.over; }
-  // Over one NIC, by its interface; and over several together, see make_rails(). Made at the first
-  // call for each.
-  Transport* over(const std::string& interface);
-  using Nics = std::vector<std::pair<std::string, int64_t>>;  // interfaces and their bandwidths
-  Transport* rails(const Nics& nics, uint64_t mark);
+  // Reports the event descriptor of each transport that is polled, now and later.
+  void watch_by(std::function<void(int)> watch);
+
+  // These need no lock. The first transport, null if there is none, and why.
+  Transport* main() const { return main_; }
+  const Status& why_none() const { return why_none_; }
+  const std::vector<NetworkDevice>& devices() const { return devices_; }
+  bool stripes() const;  // links can use several NICs together
+
+  // Made at the first call; throws Error.
+  Transport& get(const TransportId& id);
+  // One that another transport polls.
+  Transport& part(const TransportId& id);
+
+  // Packed addresses, for LinkEnd::add_addresses() at the peers: of the transports of most links,
+  // and of those that the links with these ends need besides.
+  std::string addresses(bool same_host) const;
+  std::string addresses(const std::vector<LinkEnd>& ends);
+  // The cheapest transport to the peer that both ends offer. Throws Error if it cannot be made.
+  Route route(const LinkEnd& here, const LinkEnd& there);
 
   bool progress();
   bool prepare_to_sleep();  // see Transport
 
  private:
-  std::unique_ptr<Transport> main_;
-  MakeTransports make_;
+  struct Made {
+    TransportId id;
+    std::unique_ptr<Transport> transport;
+  };
+
+  Transport* main_ = nullptr;
+  Status why_none_;
+  std::vector<const TransportKind*> kinds_;
+  std::vector<NetworkDevice> devices_;
   std::function<void(int)> watch_;
-  std::unique_ptr<Transport> over_ip_;                      // null unless some peer needs it
-  std::map<std::string, std::unique_ptr<Transport>> over_;  // moved forward by rails_
-  std::map<Nics, std::unique_ptr<Transport>> rails_;
+  std::list<Made> made_;            // parts before the transports that combine them
+  std::vector<Transport*> polled_;  // of made_
 };
 
 }  // namespace hetcomm

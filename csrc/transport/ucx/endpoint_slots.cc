@@ -8,65 +8,65 @@
 namespace hetcomm {
 namespace {
 
-constexpr int kMostGone = 16;
+constexpr int kMostClosed = 16;
 
 }  // namespace
 
-std::shared_ptr<Endpoint> Remote::add(int peer_rank) {
-  auto gone = [](const auto& waiting) {
-    const auto endpoint = waiting.second.lock();
+std::shared_ptr<Endpoint> EndpointSlots::add(int peer_rank) {
+  auto closed = [](const auto& unopened) {
+    const auto endpoint = unopened.second.lock();
     return endpoint == nullptr || endpoint->closed();
   };
-  // Else each would have to be filled. Not at once: the other end may not know yet that they are.
-  if (std::count_if(waiting_.begin(), waiting_.end(), gone) > kMostGone) {
-    std::erase_if(waiting_, gone);
+  // Reuses slots, of which each costs an endpoint. Not at once: the other end may still hold them.
+  if (std::count_if(unopened_.begin(), unopened_.end(), closed) > kMostClosed) {
+    std::erase_if(unopened_, closed);
   }
-  return add(peer_rank, waiting_.empty() ? made_ : waiting_.rbegin()->first + 1);
+  return add(peer_rank, unopened_.empty() ? created_ : unopened_.rbegin()->first + 1);
 }
 
-std::shared_ptr<Endpoint> Remote::add(int peer_rank, uint64_t place) {
-  place = std::max(place, made_);
-  while (waiting_.contains(place)) ++place;
-  auto endpoint = std::make_shared<Endpoint>(worker_, *this, place, peer_rank);
-  waiting_[place] = endpoint;
-  given_ = std::max(given_, place + 1);
+std::shared_ptr<Endpoint> EndpointSlots::add(int peer_rank, uint64_t slot) {
+  slot = std::max(slot, created_);
+  while (unopened_.contains(slot)) ++slot;
+  auto endpoint = std::make_shared<Endpoint>(worker_, *this, slot, peer_rank);
+  unopened_[slot] = endpoint;
+  handed_out_ = std::max(handed_out_, slot + 1);
   return endpoint;
 }
 
-std::shared_ptr<Endpoint> Remote::move(std::shared_ptr<Endpoint> endpoint, uint64_t place) {
-  if (endpoint->place() == place) return endpoint;
+std::shared_ptr<Endpoint> EndpointSlots::move(std::shared_ptr<Endpoint> endpoint, uint64_t slot) {
+  if (endpoint->slot() == slot) return endpoint;
   endpoint->close(false);
-  return add(endpoint->peer(), place);
+  return add(endpoint->peer(), slot);
 }
 
-void Remote::make_up_to(uint64_t place) {
-  for (; made_ <= place; ++made_) {
-    const auto found = waiting_.extract(made_);
+void EndpointSlots::create_up_to(uint64_t slot) {
+  for (; created_ <= slot; ++created_) {
+    const auto found = unopened_.extract(created_);
     auto endpoint = found ? found.mapped().lock() : nullptr;
-    const bool gone = endpoint == nullptr || endpoint->closed();
-    if (gone) endpoint = std::make_shared<Endpoint>(worker_, *this, made_, -1);
+    const bool closed = endpoint == nullptr || endpoint->closed();
+    if (closed) endpoint = std::make_shared<Endpoint>(worker_, *this, created_, -1);
     worker_.endpoints.push_back(endpoint);
-    endpoint->make(address_);
-    if (gone) endpoint->close(false);
+    endpoint->create(address_);
+    if (closed) endpoint->close(false);
   }
 }
 
-void Remote::hear(const Notice& notice) {
-  if (notice.place >= given_) {
-    log(LogLevel::warning, "a peer speaks of link " + std::to_string(notice.place) +
-                               " where this rank knows of " + std::to_string(given_) +
+void EndpointSlots::on_notice(const Notice& notice) {
+  if (notice.slot >= handed_out_) {
+    log(LogLevel::warning, "a peer's message names link " + std::to_string(notice.slot) +
+                               "; expected one of " + std::to_string(handed_out_) +
                                "; run the same hetcomm version on every rank");
     return;
   }
-  make_up_to(notice.place);
+  create_up_to(notice.slot);
   for (const auto& endpoint : worker_.endpoints) {
-    if (endpoint->is_at(*this, notice.place)) endpoint->hear(notice);
+    if (endpoint->is_in(*this, notice.slot)) endpoint->on_notice(notice);
   }
 }
 
-void Remote::detach() {
-  for (auto& [place, waiting] : waiting_) {
-    if (const auto endpoint = waiting.lock()) endpoint->detach();
+void EndpointSlots::detach() {
+  for (auto& [slot, unopened] : unopened_) {
+    if (const auto endpoint = unopened.lock()) endpoint->detach();
   }
 }
 

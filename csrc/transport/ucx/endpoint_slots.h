@@ -10,34 +10,33 @@
 
 namespace hetcomm {
 
-// Another transport, and the endpoints here for it. UCX pairs the n-th that one worker makes for
-// another with the n-th of that one for it, and so does its TCP with connections: what either side
-// does to its own, or not any more, reaches the other. So both make them in the order of their
-// places, and both make them: one tells the other. A place whose link has gone is filled with an
-// endpoint that is closed as soon as the other end is there. Owned by the transport.
-class Remote {
+// The endpoints to one other transport. UCX matches endpoints between two workers by creation
+// order, so every link has a slot, and both ends create endpoints in the order of slots. A slot
+// without a link gets an endpoint that closes once connected. See README.md. Owned by the
+// transport.
+class EndpointSlots {
  public:
-  Remote(UcxWorker& worker, std::vector<uint64_t> address)
+  EndpointSlots(UcxWorker& worker, std::vector<uint64_t> address)
       : worker_(worker), address_(std::move(address)) {}
 
-  // An endpoint in the place after all that are in use.
+  // An endpoint in the slot after the last one in use.
   std::shared_ptr<Endpoint> add(int peer_rank);
-  // The same in another place, or in the next one that is free; that may be another endpoint.
-  std::shared_ptr<Endpoint> move(std::shared_ptr<Endpoint> endpoint, uint64_t place);
-  void make_up_to(uint64_t place);
-  // From the other end of one of them; if it was not made, it is.
-  void hear(const Notice& notice);
-  // The worker is about to be destroyed.
+  // An endpoint of the same link in `slot`, or in the next free one after it.
+  std::shared_ptr<Endpoint> move(std::shared_ptr<Endpoint> endpoint, uint64_t slot);
+  void create_up_to(uint64_t slot);
+  // From the other end of a slot. Creates the endpoint if that is still to be done.
+  void on_notice(const Notice& notice);
+  // Before the worker is destroyed.
   void detach();
 
  private:
-  std::shared_ptr<Endpoint> add(int peer_rank, uint64_t place);
+  std::shared_ptr<Endpoint> add(int peer_rank, uint64_t slot);
 
   UcxWorker& worker_;
   const std::vector<uint64_t> address_;
-  std::map<uint64_t, std::weak_ptr<Endpoint>> waiting_;  // by place
-  uint64_t made_ = 0;                                    // the first place not made
-  uint64_t given_ = 0;                                   // after all that anyone ever had
+  std::map<uint64_t, std::weak_ptr<Endpoint>> unopened_;  // by slot
+  uint64_t created_ = 0;                                  // slots below have an endpoint in UCX
+  uint64_t handed_out_ = 0;                               // slots below have had a link
 };
 
 }  // namespace hetcomm
