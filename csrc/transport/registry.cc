@@ -1,6 +1,7 @@
 #include "transport/registry.h"
 
 #include "base/packing.h"
+#include "transport/loopback/loopback.h"
 #include "transport/striped/striped.h"
 #include "transport/ucx/ucx.h"
 
@@ -8,6 +9,7 @@ namespace hetcomm {
 
 const std::vector<const TransportKind*>& transport_kinds() {
   static const std::vector<const TransportKind*> all = {
+      &loopback_transport(),
       &striped_transport(),
       &ucx_transport(),
   };
