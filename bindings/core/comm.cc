@@ -13,7 +13,7 @@
 #include "core/binding.h"
 #include "core/buffer.h"
 #include "core/waiting.h"
-#include "transport/ucx/ucx.h"
+#include "transport/transports.h"
 
 namespace py = pybind11;
 
@@ -173,13 +173,14 @@ void bind(py::module_& module) {
       .def("take", &Numbers::take)
       .def("give_back", &Numbers::give_back, py::arg("number"));
   py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
-      .def(py::init([] {
-             auto process = make_ucx_transport({});
-             return make_shared_of_process<Executor>(std::move(process), Status());
+      .def(py::init([](const std::vector<std::string>& transports) {
+             return make_shared_of_process<Executor>(std::make_unique<Transports>(transports));
            }),
+           py::arg("transports") = std::vector<std::string>{"ucx"},
            "An executor of its own, for ranks that are threads of one process.")
       .def_static("without_transport", [](const std::string& why) {
-        return make_shared_of_process<Executor>(nullptr, Status(Code::vendor, why));
+        return make_shared_of_process<Executor>(
+            std::make_unique<Transports>(Status(Code::vendor, why)));
       });
   py::class_<Work>(module, "Work")
       .def("done", &Work::done)

@@ -1,26 +1,37 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "bootstrap/device_facts.h"
 #include "core/binding.h"
 #include "device/vendor.h"
 #include "topology/machine.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
-#include "transport/ucx/ucx.h"
+#include "transport/transports.h"
 
 namespace py = pybind11;
 
 namespace hetcomm {
 namespace {
 
-// Null where there is none, which a communicator will say.
-std::unique_ptr<Transport> make_transport() {
+// Those of a process. Without any, a communicator reports why.
+std::unique_ptr<Transports> make_transports() {
   try {
-    return make_ucx_transport({});
-  } catch (const Error&) {
-    return nullptr;
+    return std::make_unique<Transports>(default_transports());
+  } catch (const Error& error) {
+    return std::make_unique<Transports>(error.status());
   }
+}
+
+RankInfo probe_process() {
+  RankInfo info = probe_rank();
+  const std::vector<std::string> kinds = default_transports();
+  info.rails = std::any_of(kinds.begin(), kinds.end(), [](const std::string& kind) {
+    return transport_kind(kind).parts != nullptr;
+  });
+  return info;
 }
 
 void bind(py::module_& module) {
@@ -67,14 +78,14 @@ void bind(py::module_& module) {
   module.def("contact_address", &contact_address, py::arg("info"),
              "The address at which the other ranks best reach this one for small things.");
   module.def("host_identity", &host_identity, "Identity of this memory system.");
-  module.def("probe_rank", &probe_rank, "The facts of this process, without libraries.");
+  module.def("probe_rank", &probe_process, "The facts of this process, without libraries.");
   module.def(
       "probe_device",
       [](RankInfo info) {
         try {
-          std::unique_ptr<Transport> transport;
-          if (find_vendor(info.vendor) != nullptr) transport = make_transport();
-          open_device(info, transport.get());
+          std::unique_ptr<Transports> transports;
+          if (find_vendor(info.vendor) != nullptr) transports = make_transports();
+          open_device(info, transports ? transports->main() : nullptr);
         } catch (const Error& error) {
           info.libraries["runtime"] = error.status().text();
         }

@@ -1,16 +1,16 @@
-#include "transport/transport.h"
-
 #include <poll.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "base/deadline.h"
 #include "core/binding.h"
-#include "transport/rails.h"
+#include "transport/striped/striped.h"
+#include "transport/transports.h"
 #include "transport/ucx/ucx.h"
 
 namespace py = pybind11;
@@ -25,18 +25,21 @@ struct BoundRequest {
 };
 using SharedRequest = std::shared_ptr<BoundRequest>;
 
-// A transport and the requests it has not completed yet, which must outlive Python's interest.
+// A transport and its pending requests, which Python may have dropped.
 struct BoundTransport {
   std::vector<SharedRequest> pending;
-  std::unique_ptr<Transport> transport;          // destroyed before the requests
-  std::vector<std::unique_ptr<Transport>> over;  // of rails; destroyed first
+  Transports transports;  // destroyed before the requests
+  Transport* const transport;
+
+  explicit BoundTransport(const TransportId& id)
+      : transports(Status()), transport(&transports.get(id)) {}
 
   SharedRequest keep(py::buffer_info buffer) {
     pending.push_back(std::make_shared<BoundRequest>(BoundRequest{{}, std::move(buffer)}));
     return pending.back();
   }
   bool progress() {
-    bool moved = transport->progress();
+    bool moved = transports.progress();
     std::erase_if(pending, [](const SharedRequest& each) { return each->request.done; });
     return moved;
   }
@@ -94,9 +97,14 @@ void bind(py::module_& module) {
       .def(
           "close", [](BoundLink& self, bool flush) { self.link->close(flush); },
           py::arg("flush") = true)
-      .def_property_readonly("places", [](const BoundLink& self) { return self.link->places(); })
-      .def("move",
-           [](BoundLink& self, const std::vector<uint64_t>& places) { self.link->move(places); })
+      .def_property_readonly("offer",
+                             [](const BoundLink& self) { return py::bytes(self.link->offer()); })
+      .def(
+          "counter",
+          [](BoundLink& self, const std::string& theirs, uint64_t spread) {
+            self.link->counter(theirs, spread);
+          },
+          py::arg("theirs"), py::arg("spread") = 0)
       .def("open", [](BoundLink& self) { self.link->open(); })
       .def_property_readonly("closed", [](const BoundLink& self) { return self.link->closed(); })
       .def("describe", [](const BoundLink& self) { return self.link->describe(); });
@@ -151,28 +159,28 @@ void bind(py::module_& module) {
            "seconds.");
 
   module.def(
-      "make_ucx_transport",
-      [](const std::vector<std::string>& interfaces, bool rdma) {
-        auto bound = std::make_shared<BoundTransport>();
-        bound->transport = make_ucx_transport(interfaces, rdma);
-        return bound;
-      },
-      py::arg("interfaces") = std::vector<std::string>(), py::arg("rdma") = true);
-  module.def(
-      "make_rails",
-      [](const std::vector<std::string>& interfaces, const std::vector<int64_t>& bandwidths,
-         uint64_t mark) {
-        auto bound = std::make_shared<BoundTransport>();
-        std::vector<RailTransport> rails;
-        for (size_t i = 0; i < interfaces.size(); ++i) {
-          bound->over.push_back(make_ucx_transport({interfaces[i]}, /*rdma=*/false));
-          rails.push_back({bound->over.back().get(), bandwidths.at(i)});
+      "make_transport",
+      [](const std::string& kind, const std::vector<std::string>& interfaces, bool rdma,
+         const std::vector<int64_t>& bandwidths) {
+        TransportId id{.kind = kind, .interfaces = interfaces, .rdma = rdma};
+        for (size_t i = 0; i < bandwidths.size(); ++i) {
+          id.stripes.push_back({interfaces.at(i), bandwidths[i]});
         }
-        bound->transport = make_rails(std::move(rails), mark);
-        return bound;
+        if (!bandwidths.empty()) id.interfaces.clear();
+        return std::make_shared<BoundTransport>(id);
       },
-      py::arg("interfaces"), py::arg("bandwidths"), py::arg("mark"),
-      "Several interfaces used together, each in proportion to its bandwidth in bytes per second.");
+      py::arg("kind"), py::arg("interfaces") = std::vector<std::string>(), py::arg("rdma") = true,
+      py::arg("bandwidths") = std::vector<int64_t>(),
+      "A transport of a registered kind over these interfaces, or all. bandwidths: of a striped "
+      "one, bytes per second of each interface.");
+  module.def(
+      "transport_kinds",
+      [] {
+        std::map<std::string, std::vector<MemoryKind>> kinds;
+        for (const TransportKind* kind : transport_kinds()) kinds[kind->name] = kind->memory;
+        return kinds;
+      },
+      "The registered kinds, and the kinds of memory that they can send.");
   module.def("divide", &divide, py::arg("bytes"), py::arg("bandwidths"),
              "The bytes of a message that each of several NICs carries.");
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or why there is none.");

@@ -45,9 +45,10 @@ class Unpacker {
     at_ += length;
     return bytes_.substr(at_ - length, length);
   }
+  bool ended() const { return at_ == bytes_.size(); }
   // Throws likewise when there is more.
   void end() const {
-    if (at_ == bytes_.size()) return;
+    if (ended()) return;
     throw Error(Code::invalid_argument, "a record from another rank: expected its end, got " +
                                             std::to_string(bytes_.size() - at_) +
                                             " more bytes; run the same hetcomm version on every "

@@ -43,23 +43,23 @@ void make_planner(Group& group, const Exchange& exchanged) {
       SelectionTable(mine.table), CostParameters(mine.deterministic ? nullptr : exchanged.profile));
 }
 
-// What every rank publishes once it is connected: the fingerprint of its topology, and the places
+// What every rank publishes once it is connected: the fingerprint of its topology, and the offers
 // of its links.
 std::string pack_result(const Group& group) {
   const auto held = group.executor->lock();
   return Packer()
       .put(group.topology->fingerprint())
-      .put(Places(group.queue->paths->places()).pack())
+      .put(group.queue->paths->offers().pack())
       .take();
 }
 
-// The places of all links, by rank. Throws Error if a rank has another topology.
-std::vector<Places> unpack_results(const Group& group, const std::vector<std::string>& results) {
-  std::vector<Places> places;
+// The offers of all links, by rank. Throws Error if a rank has another topology.
+std::vector<LinkOffers> unpack_results(const Group& group, const std::vector<std::string>& results) {
+  std::vector<LinkOffers> offers;
   for (int peer = 0; peer < group.size; ++peer) {
     Unpacker from(results[peer]);
     const bool same = from.number() == group.topology->fingerprint();
-    places.push_back(Places::unpack(from.text(), group.size));
+    offers.push_back(LinkOffers::unpack(from.text(), group.size));
     if (same) continue;
     throw Error(Status(Code::peer_failed,
                        "rank " + std::to_string(peer) +
@@ -67,7 +67,7 @@ std::vector<Places> unpack_results(const Group& group, const std::vector<std::st
                            "hetcomm version on every rank",
                        group.rank, peer));
   }
-  return places;
+  return offers;
 }
 
 void log_group(const Group& group) {
@@ -107,7 +107,7 @@ void set_up(Group& group, Store& store, const BootstrapOptions& options) {
     connect(group, island(), infos, deadline);
     return pack_result(group);
   });
-  agree_on_places(group, agreement, unpack_results(group, results));
+  agree_on_offers(group, agreement, unpack_results(group, results));
   group.executor->attach(group.queue);
   if (group.health) group.executor->add(group.health);
   log_group(group);

@@ -6,7 +6,7 @@
 #include "bootstrap/connect_info.h"
 #include "bootstrap/engines.h"
 #include "bootstrap/group.h"
-#include "transport/ucx/places.h"
+#include "transport/link_offers.h"
 
 namespace hetcomm {
 
@@ -21,7 +21,7 @@ void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos)
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,
              const Deadline& deadline);
 
-// Brings both ends of every link to the same place. `all`: by rank.
-void agree_on_places(Group& group, Agreement& agreement, std::vector<Places> all);
+// Brings both ends of every link to the same offer, see Link::offer(). `all`: by rank.
+void agree_on_offers(Group& group, Agreement& agreement, std::vector<LinkOffers> all);
 
 }  // namespace hetcomm

@@ -6,22 +6,14 @@ namespace hetcomm {
 
 std::string ConnectInfo::pack() const {
   Packer packer;
-  packer.put(island_key).put(ip_address).put(uint64_t{rail_addresses.size()});
-  for (const auto& [nic, address] : rail_addresses) {
-    packer.put(static_cast<uint64_t>(nic)).put(address);
-  }
-  packer.put(uint64_t{failed_rails.size()});
+  packer.put(island_key).put(addresses).put(uint64_t{failed_rails.size()});
   for (const FailedRail& failed : failed_rails) failed.pack(packer);
   return packer.take();
 }
 
 ConnectInfo ConnectInfo::unpack(const std::string& bytes) {
   Unpacker from(bytes);
-  ConnectInfo info{from.text(), from.text(), {}, {}};
-  for (uint64_t left = from.number(); left > 0; --left) {
-    const int nic = static_cast<int>(from.number());
-    info.rail_addresses[nic] = from.text();
-  }
+  ConnectInfo info{from.text(), from.text(), {}};
   for (uint64_t left = from.number(); left > 0; --left) {
     info.failed_rails.push_back(FailedRail::unpack(from));
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,8 +11,7 @@ namespace hetcomm {
 // connect.
 struct ConnectInfo {
   std::string island_key;  // from the first member of an island, see Engine::make_key
-  std::string ip_address;  // for links of peers that share no RDMA network with it; mostly empty
-  std::map<int, std::string> rail_addresses;  // for links over one NIC alone, by index of the NIC
+  std::string addresses;   // of transports that only some links need; mostly empty
   std::vector<FailedRail> failed_rails;
 
   std::string pack() const;

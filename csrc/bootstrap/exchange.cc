@@ -112,10 +112,11 @@ Member MemberExchange::probe() {
   mine.info = probe_rank();
   if (!options_.host.empty()) mine.info.host = options_.host;
   if (!options_.vendor.empty()) mine.info.vendor = options_.vendor;
-  mine.info.rails = mine.info.rails && executor.knows_rails();
-  group_.device = open_device(mine.info, executor.transport(), options_.device);
+  Transports& transports = executor.transports();
+  mine.info.rails = transports.stripes();
+  group_.device = open_device(mine.info, transports.main(), options_.device);
   mine.info.libraries["ucx"] =
-      executor.transport() ? executor.transport()->version() : executor.no_transport().text();
+      transports.main() ? transports.main()->version() : transports.why_none().text();
   instruction_set();  // throws on an unusable HETCOMM_ISA, before the first reduction would
   mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
   mine.deterministic = deterministic();
@@ -123,10 +124,10 @@ Member MemberExchange::probe() {
   if (profile_) mine.profile = profile_->digest();
   mine.number = group_.queue->number.value();
   mine.wake_address = executor.wake_address();
-  if (Transport* transport = executor.transport()) {
+  {
     const auto held = executor.lock();
-    mine.local_address = transport->address(true);
-    mine.network_address = transport->address(false);
+    mine.local_address = transports.addresses(/*same_host=*/true);
+    mine.network_address = transports.addresses(/*same_host=*/false);
   }
   if (group_.size > 1) {
     group_.health = make_shared_of_process<Health>(executor, group_.queue, group_.rank, group_.size,

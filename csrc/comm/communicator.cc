@@ -171,7 +171,8 @@ Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag
                 "recv from any rank: expected a rank whose buffers are host memory, got one on " +
                     group_->device->describe() + "; name the sender");
   }
-  if (group_->executor->transport() == nullptr) throw Error(group_->executor->no_transport());
+  const Transports& transports = group_->executor->transports();
+  if (transports.main() == nullptr) throw Error(transports.why_none());
   Plan unknown;
   unknown.spec = {.collective = Collective::recv, .dtype = dtype, .root = -1, .count = count};
   auto run = make_run(std::make_shared<const Plan>(std::move(unknown)), {nullptr, data},

@@ -13,8 +13,8 @@
 #include <random>
 #include <system_error>
 
+#include "base/eventfd.h"
 #include "exec/callbacks.h"
-#include "exec/eventfd.h"
 
 namespace hetcomm {
 namespace {
@@ -47,16 +47,15 @@ void add_to(int epoll, int descriptor) {
 
 }  // namespace
 
-Executor::Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make)
-    : no_transport_(std::move(no_transport)),
-      data_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
+Executor::Executor(std::unique_ptr<Transports> transports)
+    : data_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
       control_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
       wake_socket_(made(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
                         "the wake-up socket")),
       news_(made(make_eventfd(), "an eventfd")),
       kick_(made(make_eventfd(), "an eventfd")),
-      transports_(std::move(transport), std::move(make),
-                  [this](int descriptor) { add_to(data_events_, descriptor); }) {
+      transports_(std::move(transports)) {
+  transports_->watch_by([this](int descriptor) { add_to(data_events_, descriptor); });
   std::random_device random;
   wake_address_ = "hetcomm-" + std::to_string(getpid()) + "-" + std::to_string(random()) +
                   std::to_string(random());
@@ -96,21 +95,6 @@ void Executor::stop() {
 }
 
 Executor::~Executor() { stop(); }
-
-Transport* Executor::ip_transport() {
-  const auto held = lock();
-  return transports_.over_ip();
-}
-
-Transport* Executor::nic_transport(const std::string& interface) {
-  const auto held = lock();
-  return transports_.over(interface);
-}
-
-Transport* Executor::rails(const Transports::Nics& nics) {
-  const auto held = lock();
-  return transports_.rails(nics, Paths::kPart);
-}
 
 void Executor::wake(const std::string& address) const {
   socklen_t length;

@@ -13,7 +13,7 @@
 #include "base/descriptor.h"
 #include "exec/numbers.h"
 #include "exec/run.h"
-#include "exec/transports.h"
+#include "transport/transports.h"
 
 namespace hetcomm {
 
@@ -51,8 +51,7 @@ class Monitor {
 // (tests make their own).
 class Executor {
  public:
-  // `transport` may be null with the reason in `no_transport`; `make`: the others.
-  Executor(std::unique_ptr<Transport> transport, Status no_transport, MakeTransports make = {});
+  explicit Executor(std::unique_ptr<Transports> transports);
   ~Executor();
   Executor(const Executor&) = delete;
 
@@ -60,16 +59,7 @@ class Executor {
   void stop();
 
   bool inherited() const { return mark_.inherited(); }  // it belongs to the parent of this process
-  Transport* transport() { return transports_.main(); }
-  const Status& no_transport() const { return no_transport_; }
-  // The transport to peers that no RDMA network leads to. It knows no RDMA port, because UCX may
-  // take any RoCE address for one that it can reach. Made at the first call; throws Error.
-  Transport* ip_transport();
-  // Whether several NICs can be used together; the transport over one of them alone, and that over
-  // some, with their bandwidths. Made at the first call; throw Error.
-  bool knows_rails() const { return transports_.knows_rails(); }
-  Transport* nic_transport(const std::string& interface);
-  Transport* rails(const Transports::Nics& nics);
+  Transports& transports() { return *transports_; }     // used under the lock, see there
   // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
   // all the time, make way for whoever asks for it so.
   std::unique_lock<std::mutex> lock();
@@ -159,10 +149,9 @@ class Executor {
   void poll_monitors();
 
   const ProcessMark mark_;
-  Status no_transport_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
-  // Whose memory the transport may be given: UCX works on it in the context of the calling thread.
+  // Whose memory transports may be given. They use the context of the calling thread.
   std::shared_ptr<Device> reached_;
   bool messages_ = false;             // a run looked at in this round has messages in flight
   bool device_work_ = false;          // a device is at work for one
@@ -186,7 +175,7 @@ class Executor {
   const Descriptor news_;  // eventfd: a run was completed by another thread
   const Descriptor kick_;  // eventfd: for the progress thread
   std::string wake_address_;
-  Transports transports_;
+  const std::unique_ptr<Transports> transports_;
 
   std::recursive_mutex monitor_mutex_;
   std::vector<std::shared_ptr<Monitor>> monitors_;

@@ -12,29 +12,26 @@ Paths::Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> i
       links_(peers_.size()) {
   for (size_t peer = 0; peer < peers_.size(); ++peer) {
     const PeerAddress& to = peers_[peer];
-    if (static_cast<int>(peer) == rank_ || !to.transport || to.link_address.empty()) continue;
-    links_[peer] = to.transport->connect(to.link_address, static_cast<int>(peer));
+    if (static_cast<int>(peer) == rank_ || to.route.address.empty()) continue;
+    links_[peer] = to.route.transport->connect(to.route.address, static_cast<int>(peer));
   }
 }
 
-std::vector<std::vector<uint64_t>> Paths::places() const {
-  std::vector<std::vector<uint64_t>> places;
-  for (const auto& link : links_) {
-    places.push_back(link ? link->places() : std::vector<uint64_t>());
-  }
-  return places;
+LinkOffers Paths::offers() const {
+  std::vector<std::string> offers;
+  for (const auto& link : links_) offers.push_back(link ? link->offer() : "");
+  return LinkOffers(offers);
 }
 
 Link* Paths::link(int peer, Status& status) {
-  if (peers_[peer].transport == nullptr) {
+  const Route& route = peers_[peer].route;
+  if (route.transport == nullptr) {
     status = no_transport_;
     return nullptr;
   }
-  if (peers_[peer].link_address.empty()) {
+  if (route.address.empty()) {
     status = Status(Code::transport,
-                    "rank " + std::to_string(peer) +
-                        " has no UCX: its log says why; install libucx-cu13 there or set "
-                        "HETCOMM_UCX_LIBRARY",
+                    "no transport leads to rank " + std::to_string(peer) + ": " + route.why_none,
                     rank_, peer);
     return nullptr;
   }
@@ -53,15 +50,15 @@ int Paths::sender(uint64_t body) const {
   const uint64_t mask = ~(compared(true) | tag(0, kMaxRanks - 1, 0));
   const Transport* asked = nullptr;
   for (const PeerAddress& peer : peers_) {
-    if (peer.transport == nullptr || peer.transport == asked) continue;
-    asked = peer.transport;
+    if (peer.route.transport == nullptr || peer.route.transport == asked) continue;
+    asked = peer.route.transport;
     if (const auto found = asked->arrived(wanted, mask)) return sender_of(*found);
   }
   return -1;
 }
 
 bool Paths::arrived(int from, uint64_t body) const {
-  const Transport* transport = peers_[from].transport;
+  const Transport* transport = peers_[from].route.transport;
   return transport && transport->arrived(recv_tag(from, body), ~compared(true));
 }
 

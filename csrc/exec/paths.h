@@ -9,14 +9,14 @@
 #include "base/dtype.h"
 #include "exec/streams.h"
 #include "island/island.h"
-#include "transport/transport.h"
+#include "transport/link_offers.h"
+#include "transport/transports.h"
 
 namespace hetcomm {
 
 // How to reach one member of a communicator, as that member published it.
 struct PeerAddress {
-  Transport* transport;       // that leads to it; null if no libucx was found
-  std::string link_address;   // what its connect() takes, empty if the peer has none
+  Route route;
   uint32_t communicator = 0;  // the peer's own number for this communicator
 };
 
@@ -36,17 +36,17 @@ class Paths {
   using Launch = std::function<void(const std::function<void()>& call)>;
   void launch_by(Launch launch) { launch_ = std::move(launch); }
   const Launch& launch() const { return launch_; }
-  // The one on which messages from this peer arrive.
-  Transport* transport(int peer) { return peers_[peer].transport; }
+  // Messages from this peer arrive on it.
+  Transport* transport(int peer) { return peers_[peer].route.transport; }
   Streams* streams() { return streams_.get(); }  // null without a device
 
-  // A rank of which a message has arrived that no receive has taken and that is like `body` but for
-  // the hash; -1 if there is none.
+  // The sender of an unexpected message that equals `body` but for the hash; -1 if there is none.
   int sender(uint64_t body) const;
-  bool arrived(int from, uint64_t body) const;  // likewise, of this rank
-  // See Link::places(), by peer; empty where there is no link.
-  std::vector<std::vector<uint64_t>> places() const;
-  void move(int peer, const std::vector<uint64_t>& places) { links_[peer]->move(places); }
+  bool arrived(int from, uint64_t body) const;  // whether there is one from this rank
+  LinkOffers offers() const;
+  void counter(int peer, const std::string& theirs, uint64_t spread) {  // see Link::counter()
+    links_[peer]->counter(theirs, spread);
+  }
   // Whether a link was opened.
   bool opened() const { return opened_; }
   // The link to a peer, opened, or null with `status` set.
@@ -62,17 +62,15 @@ class Paths {
   bool closed() const;
   void drop_links() { links_.clear(); }  // in the end
 
-  // Tags of 64 bits: receiver's communicator 12, part of a divided message 1, sender's rank 13,
-  // kind 1, then for a collective sequence 12, message number 12, call hash 13; for send/recv user
-  // tag 32, call hash 5. A receive ignores the call hash, and whether it is a part, when it matches
-  // and compares them afterwards, so that ranks which disagree about the call find out instead of
-  // waiting for a message that never comes.
+  // Tags of 64 bits: receiver's communicator 12, kPartTag 1, sender's rank 13, kind 1, then for a
+  // collective sequence 12, message number 12, call hash 13; for send/recv user tag 32, call
+  // hash 5. A receive leaves the call hash and kPartTag out of its mask and compares them
+  // afterwards. So ranks that disagree about a call get an error instead of a wait without end.
   static constexpr int kMaxRanks = 1 << 13;
   static constexpr uint32_t kMaxCommunicators = (1 << 12) - 1;  // see kTransportTags
-  static constexpr uint64_t kPart = uint64_t{1} << 51;          // see make_rails()
   static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
   static constexpr uint64_t compared(bool message) {
-    return kPart | (message ? kMessageHash : kCollectiveHash);
+    return kPartTag | (message ? kMessageHash : kCollectiveHash);
   }
   static_assert(kDtypes <= kMessageHash + 1, "the call hash of a message is its dtype");
   uint64_t send_tag(int to, uint64_t body) const {

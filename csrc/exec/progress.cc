@@ -147,7 +147,7 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
 bool Executor::progress_transports() {
   try {
     if (reached_) reached_->enter();
-    return transports_.progress();
+    return transports_->progress();
   } catch (const std::exception& error) {
     const Status status = status_of(error);
     for (auto& queue : queues_) {

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "base/eventfd.h"
 #include "base/pause.h"
-#include "exec/eventfd.h"
 #include "exec/executor.h"
 
 namespace hetcomm {
@@ -141,7 +141,7 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
     sleeping(true);
     ++sleepers_;
     bool moved = progress_all(completed);
-    if (!moved && !transports_.prepare_to_sleep()) moved = true;
+    if (!moved && !transports_->prepare_to_sleep()) moved = true;
     // Whoever completes it looks for sleepers after that, so one of the two sees the other.
     if (awaited && awaited->done()) moved = true;
     if (moved) {
@@ -258,7 +258,7 @@ void Executor::turn(Turns& turns) {
   if (!poll_now) return;
   turns.last_poll = Clock::now();
   // Peers that close their links need an answer even while nothing goes on here.
-  if (transport()) {
+  if (transports_->main()) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       for (int turns = 0; turns < 64 && progress_transports(); ++turns) {
       }

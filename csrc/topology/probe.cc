@@ -72,8 +72,6 @@ RankInfo probe_rank() {
   info.cores = std::max(1, static_cast<int>(info.processors.size()));
   info.island = setting("HETCOMM_ISLAND", "");
   info.nics = choice.taken;
-  // Whoever tells UCX what to use has chosen.
-  info.rails = !environment_variable("UCX_NET_DEVICES") && !environment_variable("UCX_TLS");
   info.warnings = choice.warnings;
   return info;
 }

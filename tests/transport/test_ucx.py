@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from transport_conformance import TransportConformance
+from process_conformance import ProcessConformance
 from transport_peers import (
     BOUND,
     OWN_TAGS,
@@ -22,11 +22,19 @@ from hetcomm import _core
 
 
 def make() -> _core.Transport:
-    return _core.make_ucx_transport()
+    return _core.make_transport("ucx")
 
 
-class TestUcxSharedMemory(TransportConformance):
+class UcxConformance(ProcessConformance):
     make = staticmethod(make)
+
+    def test_send_waits_for_the_other_end_to_open(self, pair: Pair) -> None:
+        to_b, _to_a = self.connect(pair)
+        to_b.open()
+        assert not to_b.send(1, b"early").done
+
+
+class TestUcxSharedMemory(UcxConformance):
     same_host = True
     notices_death = False  # shared memory stays when its peer is gone
 
@@ -34,8 +42,7 @@ class TestUcxSharedMemory(TransportConformance):
         assert "shared memory" in pair.to_b.describe()
 
 
-class TestUcxTcp(TransportConformance):
-    make = staticmethod(make)
+class TestUcxTcp(UcxConformance):
     same_host = False
 
     def test_uses_no_shared_memory(self, pair) -> None:
@@ -61,7 +68,7 @@ class TestUcxTcp(TransportConformance):
 def test_without_rdma_the_environment_does_not_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_TLS", "posix,self")
     monkeypatch.setenv("UCX_NET_DEVICES", "mlx5_0:1")
-    pair = Pair(lambda: _core.make_ucx_transport(["lo"], rdma=False), False)
+    pair = Pair(lambda: _core.make_transport("ucx", ["lo"], rdma=False), False)
     into = bytearray(5)
     finish([pair.a, pair.b], [pair.b.recv(6, into), pair.to_b.send(6, b"hello")])
     assert into == b"hello"

@@ -14,7 +14,7 @@ PROGRAM = """
 import sys
 from hetcomm import _core
 try:
-    transport = _core.make_ucx_transport(sys.argv[1].split(",") if sys.argv[1] else [])
+    transport = _core.make_transport("ucx", sys.argv[1].split(",") if sys.argv[1] else [])
     print("made", transport.version)
 except _core.Error as error:
     print(type(error).__name__, error)
@@ -101,7 +101,7 @@ def test_user_settings_of_ucx_win() -> None:
 def test_environment_is_left_alone() -> None:
     program = (
         "import os; from hetcomm import _core; before = dict(os.environ);"
-        "_core.make_ucx_transport();"
+        "_core.make_transport('ucx');"
         "import ctypes; getenv = ctypes.CDLL(None).getenv; getenv.restype = ctypes.c_char_p;"
         "assert getenv(b'UCX_LOG_LEVEL') is None and getenv(b'UCX_MEM_EVENTS') is None"
     )

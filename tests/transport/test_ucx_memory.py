@@ -84,7 +84,7 @@ PROGRAM = """
 import ctypes, sys
 ctypes.CDLL(sys.argv[1])
 from hetcomm import _core
-transport = _core.make_ucx_transport()
+transport = _core.make_transport("ucx")
 for question in sys.argv[2:]:
     kind, device = question.split(":")
     print(transport.why_not_direct(_core.MemoryKind.__members__[kind], device) or "direct")
@@ -148,7 +148,7 @@ def test_only_the_kind_that_was_asked_about(tmp_path: pathlib.Path) -> None:
 
 
 def test_this_machine_says_why() -> None:
-    transport = _core.make_ucx_transport()
+    transport = _core.make_transport("ucx")
     for memory, name in ((MemoryKind.cuda, "CUDA"), (MemoryKind.rocm, "ROCm")):
         why = transport.why_not_direct(memory, "no_such_device")
         assert name in why or "no_such_device" in why

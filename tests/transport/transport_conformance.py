@@ -1,11 +1,10 @@
-"""What every transport must do. A transport's test subclasses TransportConformance and says how to
-make one; see test_ucx.py."""
+"""What every transport must do inside one process. A transport's test subclasses
+TransportConformance, or ProcessConformance, and says how to make one; see test_loopback.py."""
 
 import multiprocessing
 import os
 import random
 import select
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,21 +13,16 @@ import pytest
 from transport_peers import (
     BOUND,
     OWN_TAGS,
-    Child,
     Pair,
-    child_begin_large_send,
-    child_echo,
-    child_meet_and_wait,
-    child_send_and_leave,
     failed,
     finish,
     leave_everything_open,
     pattern,
-    run_child,
     until,
 )
 
 from hetcomm import _core
+from hetcomm._core import MemoryKind
 
 SIZES = [0, 1, 7, 8, 100, 4095, 4096, 8192, 65536, 65537, 300_000, 1 << 20, 8 << 20]
 spawn = multiprocessing.get_context("spawn")
@@ -40,35 +34,22 @@ class TransportConformance:
 
     make: Callable[[], _core.Transport]
     same_host: bool
-    notices_death = True  # without being closed
+    notices_death = True  # of a peer that did not close the link
 
     @pytest.fixture
     def pair(self) -> Iterator[Pair]:
         yield Pair(type(self).make, self.same_host)
 
-    @pytest.fixture
-    def start(self) -> Iterator[Callable[[Child], tuple]]:
-        started = []
-
-        def start(body: Child) -> tuple:
-            connection, theirs = spawn.Pipe()
-            child = spawn.Process(
-                target=run_child, args=(type(self).make, self.same_host, theirs, body)
-            )
-            child.start()
-            started.append(child)
-            transport = type(self).make()
-            link = transport.connect(connection.recv(), 1)
-            connection.send(transport.address(self.same_host))
-            return transport, link, child, connection
-
-        yield start
-        for child in started:
-            child.kill()
-            child.join(BOUND)
-
     def test_says_what_it_is(self, pair: Pair) -> None:
-        assert pair.a.name and pair.a.version and pair.to_b.describe()
+        assert pair.a.name in _core.transport_kinds()
+        assert pair.a.version and pair.to_b.describe()
+
+    def test_only_stated_kinds_of_memory_are_direct(self, pair: Pair) -> None:
+        stated = _core.transport_kinds()[pair.a.name]
+        assert MemoryKind.host in stated and pair.a.why_not_direct(MemoryKind.host) == ""
+        for memory in set(MemoryKind.__members__.values()) - set(stated):
+            for device in ("", "mlx5_0"):
+                assert pair.a.why_not_direct(memory, device) != ""
 
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("expected", [True, False], ids=["posted", "unexpected"])
@@ -171,45 +152,6 @@ class TransportConformance:
                 pair.b.connect(bad, 5)
             assert error.value.peer == 5
 
-    def test_sleeps_until_something_arrives(self, start: Callable) -> None:
-        transport, link, _, _ = start(child_echo)
-        deadline = time.monotonic() + BOUND
-        slept = 0
-        while slept == 0:  # where the answer was there first, once more
-            into = bytearray(8)
-            receive = transport.recv(12, into)
-            send = link.send(11, b"wake me!")
-            while not (receive.done and send.done):
-                assert time.monotonic() < deadline
-                if not transport.progress() and transport.prepare_to_sleep():
-                    slept += 1
-                    assert select.select([transport.event_fd], [], [], BOUND)[0], "never woken"
-            assert into == b"wake me!"
-
-    def test_another_process_echoes(self, start: Callable) -> None:
-        transport, link, child, _ = start(child_echo)
-        for number, size in enumerate(SIZES[1:]):
-            data, into = pattern(size, number), bytearray(size)
-            requests = [transport.recv(2 * number + 1, into), link.send(2 * number, data)]
-            assert transport.wait(requests, BOUND)
-            assert into == data
-        finish([transport], [link.send(0, b"")])
-        until([transport], lambda: not child.is_alive())
-        assert child.exitcode == 0
-
-    def test_close_lets_sent_data_drain(self, start: Callable) -> None:
-        transport, _, child, connection = start(child_send_and_leave)
-        until([transport], lambda: connection.poll())
-        intos = [bytearray(100_000) for _ in range(20)]
-        receives = [transport.recv(tag, into) for tag, into in enumerate(intos)]
-        finish([transport], receives)
-        for tag, receive in enumerate(receives):
-            receive.check()
-            assert intos[tag] == pattern(100_000, tag)
-        connection.send("seen")
-        until([transport], lambda: not child.is_alive())
-        assert child.exitcode == 0
-
     def test_send_after_close_is_an_error(self, pair: Pair) -> None:
         pair.to_b.close(flush=True)
         with pytest.raises(_core.AbortedError):
@@ -219,14 +161,14 @@ class TransportConformance:
         assert pair.to_b.closed
 
     def connect(self, pair: Pair, later: int = 0) -> tuple[_core.Link, _core.Link]:
-        """From a to b and back, not opened, in the same places, `later` than need be."""
+        """From a to b and back, not opened, after both ends agreed on an offer, `later` if > 0."""
         to_b = pair.a.connect(pair.b.address(self.same_host), 1, open=False)
         to_a = pair.b.connect(pair.a.address(self.same_host), 0, open=False)
         assert to_b.describe() == to_a.describe() == ""
-        while later > 0 or to_b.places != to_a.places:
-            places = [max(both) + later for both in zip(to_b.places, to_a.places, strict=True)]
-            to_b.move(places)
-            to_a.move(places)
+        while later > 0 or to_b.offer != to_a.offer:
+            theirs = to_b.offer, to_a.offer
+            to_b.counter(theirs[1], later)
+            to_a.counter(theirs[0], later)
             later = 0
         return to_b, to_a
 
@@ -280,10 +222,10 @@ class TransportConformance:
         to_b, to_a = self.connect(pair)
         to_b.open()
         send = to_b.send(1, b"early")
-        assert not send.done
+        sent = send.done
         to_b.close(flush=flush)
         until(pair.both, lambda: to_b.closed and send.done)
-        assert failed(send) != flush
+        assert failed(send) == (not flush and not sent)
         to_a.close(flush=flush)
         until(pair.both, lambda: to_a.closed)
 
@@ -310,47 +252,36 @@ class TransportConformance:
         finish([pair.a], sends)
         assert any(failed(send) for send in sends)
 
+    def test_vanished_peer_fails_the_link(self, pair: Pair) -> None:
+        long = pair.to_b.send(8, bytearray(8 << 20))
+        del pair.b, pair.to_a, pair.both
+        if self.notices_death:
+            until([pair.a], lambda: long.done and failed(pair.to_b.send(9, b"later")))
+            with pytest.raises((_core.PeerFailedError, _core.TransportError)) as error:
+                pair.to_b.send(9, b"later").check()
+            assert error.value.peer == 1
+        pair.to_b.close(flush=False)
+        until([pair.a], lambda: long.done and pair.to_b.closed)
+        assert failed(long)
+
+    def test_message_wakes_a_sleeper(self, pair: Pair) -> None:
+        into = bytearray(8)
+        receive = pair.a.recv(12, into)
+        until(pair.both, pair.a.prepare_to_sleep)
+        send = pair.to_a.send(12, b"wake me!")
+        deadline = time.monotonic() + BOUND
+        while not select.select([pair.a.event_fd], [], [], 0.01)[0]:
+            assert time.monotonic() < deadline, "never woken"
+            pair.b.progress()
+        finish(pair.both, [send, receive])
+        assert into == b"wake me!"
+
     def test_transport_may_vanish_with_everything_pending(self, pair: Pair) -> None:
         for tag in range(10):
             pair.to_b.send(tag, bytearray(1 << 20))
             pair.b.recv(100 + tag, bytearray(8))
         pair.a.progress()
         del pair.a, pair.b, pair.to_a, pair.to_b, pair.both
-
-    def test_killed_peer_fails_the_link(self, start: Callable) -> None:
-        transport, link, child, connection = start(child_meet_and_wait)
-        hello = bytearray(5)
-        finish([transport], [transport.recv(1, hello), link.send(8, b"hello back")])
-        until([transport], lambda: connection.poll())
-        sends = [link.send(9, bytearray(8 << 20)) for _ in range(3)]
-        receive = transport.recv(3, bytearray(8))
-        transport.progress()
-        os.kill(child.pid, signal.SIGKILL)
-        child.join(BOUND)
-        if self.notices_death:
-            finish([transport], sends)
-            with pytest.raises((_core.PeerFailedError, _core.TransportError)) as error:
-                link.send(9, b"later").check()
-            assert error.value.peer == 1
-        transport.cancel(receive)
-        link.close(flush=False)
-        finish([transport], [*sends, receive])
-        assert all(failed(request) for request in [*sends, receive])
-        until([transport], lambda: link.closed)
-
-    def test_killed_in_the_middle_of_a_message(self, start: Callable) -> None:
-        transport, link, child, connection = start(child_begin_large_send)
-        until([transport], lambda: connection.poll())
-        receive = transport.recv(2, bytearray(256 << 20))
-        for _ in range(50):
-            transport.progress()
-        os.kill(child.pid, signal.SIGKILL)
-        child.join(BOUND)
-        link.close(flush=False)
-        transport.cancel(receive)
-        finish([transport], [receive])
-        assert failed(receive)
-        until([transport], lambda: link.closed)
 
     def test_does_not_leak(self) -> None:
         def once() -> None:

@@ -6,17 +6,17 @@
 #include <regex>
 #include <vector>
 
-#include "transport/ucx/remote.h"
+#include "transport/ucx/endpoint_slots.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr unsigned kQueryVersion = 114;  // whose ucp_ep_query() first tells the transports
-// How much the other end may hold of messages that it has not received yet, and after how much it
-// tells that it has. Both ways at once over 1 Gbit/s, 4 messages of 32 MiB at a time, and single
-// ones of 128 MiB: with 64 MiB 96 and 61 MB/s each way, always eager 124 and 123.
+// Bytes that the other end may hold without a receive, and how often it reports receives. Both ways
+// at once over 1 Gbit/s, 4 messages of 32 MiB at a time, and single ones of 128 MiB: with 64 MiB 96
+// and 61 MB/s each way, always eager 124 and 123.
 constexpr uint64_t kWindow = 256 << 20;
-constexpr uint64_t kTold = kWindow / 8;
+constexpr uint64_t kReportEvery = kWindow / 8;
 
 std::string carrier(const std::string& transport, const std::string& device) {
   return device == "memory" ? transport + " shared memory" : transport + " over " + device;
@@ -32,25 +32,25 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void Flights::add(Flight& flight, Request& request, size_t capacity) {
-  flight = {&request, capacity, anchor_.previous, &anchor_};
-  anchor_.previous->next = &flight;
-  anchor_.previous = &flight;
+void PendingRequests::add(PendingRequest& pending, Request& request, size_t capacity) {
+  pending = {&request, capacity, anchor_.previous, &anchor_};
+  anchor_.previous->next = &pending;
+  anchor_.previous = &pending;
 }
 
-Request* Flights::land(Flight& flight) {
-  flight.previous->next = flight.next;
-  flight.next->previous = flight.previous;
-  return flight.request;
+Request* PendingRequests::remove(PendingRequest& pending) {
+  pending.previous->next = pending.next;
+  pending.next->previous = pending.previous;
+  return pending.request;
 }
 
-void Flights::abandon(const UcxLibrary& ucx, ucp_worker_h worker) {
-  for (Flight* flight = anchor_.next; flight != &anchor_; flight = flight->next) {
-    flight->request = nullptr;
+void PendingRequests::abandon(const UcxLibrary& ucx, ucp_worker_h worker) {
+  for (PendingRequest* pending = anchor_.next; pending != &anchor_; pending = pending->next) {
+    pending->request = nullptr;
   }
-  for (Flight *flight = anchor_.next, *next; flight != &anchor_; flight = next) {
-    next = flight->next;
-    ucx.ucp_request_cancel(worker, flight);  // lands a receive; leaves a send alone
+  for (PendingRequest *pending = anchor_.next, *next; pending != &anchor_; pending = next) {
+    next = pending->next;
+    ucx.ucp_request_cancel(worker, pending);  // ends a receive; leaves a send alone
   }
 }
 
@@ -82,21 +82,21 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
   return status_of(error);
 }
 
-Endpoint::Endpoint(UcxWorker& worker, Remote& remote, uint64_t place, int peer_rank)
+Endpoint::Endpoint(UcxWorker& worker, EndpointSlots& slots, uint64_t slot, int peer_rank)
     : ucx_(worker.ucx),
       worker_(worker),
-      remote_(remote),
-      place_(place),
+      slots_(slots),
+      slot_(slot),
       peer_(peer_rank),
       over_(worker.over) {}
 
 void Endpoint::open() {
-  if (stage_ == Stage::waiting) remote_.make_up_to(place_);
+  if (stage_ == Stage::unopened) slots_.create_up_to(slot_);
   if (handle_ != nullptr) return;
   throw Error(failure_.ok() ? Status(Code::aborted, "open of a closed link", -1, peer_) : failure_);
 }
 
-void Endpoint::make(const std::vector<uint64_t>& address) {
+void Endpoint::create(const std::vector<uint64_t>& address) {
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -105,8 +105,8 @@ void Endpoint::make(const std::vector<uint64_t>& address) {
   parameters.err_handler = {&Endpoint::on_error, this};
   const ucs_status_t status = ucx_.ucp_ep_create(worker_.handle, &parameters, &handle_);
   stage_ = Stage::open;
-  worker_.advances = true;
-  if (status == UCS_OK) return tell(Notice::here);
+  worker_.has_next_step = true;
+  if (status == UCS_OK) return notify(Notice::connected);
   stage_ = Stage::closed;
   handle_ = nullptr;
   failure_ = Status(Code::transport,
@@ -117,31 +117,31 @@ void Endpoint::make(const std::vector<uint64_t>& address) {
                     -1, peer_);
 }
 
-// As a message with a tag: with an active one, UCX would look for the other end by itself.
-void Endpoint::tell(Notice::Kind kind) {
-  notice_ = {kind, worker_.id, place_, taken_};
-  told_ = taken_;
-  post(kTransportTags, &notice_, sizeof notice_, MemoryKind::host, telling_);
+// A tagged message: for an active message, UCX would create an endpoint back by itself.
+void Endpoint::notify(Notice::Kind kind) {
+  notice_ = {kind, worker_.id, slot_, consumed_};
+  reported_ = consumed_;
+  post(kTransportTags, &notice_, sizeof notice_, MemoryKind::host, notice_request_);
 }
 
-void Endpoint::hear(const Notice& notice) {
-  if (notice.kind == Notice::taken) {
-    sent_and_taken_ = std::max(sent_and_taken_, notice.bytes);
+void Endpoint::on_notice(const Notice& notice) {
+  if (notice.kind == Notice::consumed) {
+    sent_and_consumed_ = std::max(sent_and_consumed_, notice.bytes);
     return;
   }
-  (notice.kind == Notice::here ? met_ : through_) = true;
-  worker_.advances = true;
+  (notice.kind == Notice::connected ? connected_ : peer_done_) = true;
+  worker_.has_next_step = true;
 }
 
 void Endpoint::take(size_t bytes) {
-  taken_ += bytes;
-  if (stage_ == Stage::open && taken_ - told_ >= kTold) worker_.advances = true;
+  consumed_ += bytes;
+  if (stage_ == Stage::open && consumed_ - reported_ >= kReportEvery) worker_.has_next_step = true;
 }
 
 // UCX's flag for a message: see settings.cc.
 uint32_t Endpoint::protocol(size_t bytes) {
   sent_ += bytes;
-  const bool eager = !worker_.chooses || sent_ - sent_and_taken_ <= kWindow;
+  const bool eager = !worker_.chooses_protocol || sent_ - sent_and_consumed_ <= kWindow;
   return eager ? 0 : UCP_OP_ATTR_FLAG_FAST_CMPL;
 }
 
@@ -149,34 +149,34 @@ void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
                     Request& request) {
   request = Request();
   if (!failure_.ok() || stage_ != Stage::open) {
-    request.status = why_not_sent();
-  } else if (met_ && held_.empty()) {
+    request.status = send_failure();
+  } else if (connected_ && queued_.empty()) {
     post(tag, data, bytes, memory, request);
   } else {
-    held_.push_back({tag, data, bytes, memory, &request});
+    queued_.push_back({tag, data, bytes, memory, &request});
     request.done = false;
   }
 }
 
-void Endpoint::release() {
-  for (const Held& held : held_) {
-    held.request->done = true;
-    post(held.tag, held.data, held.bytes, held.memory, *held.request);
+void Endpoint::post_queued() {
+  for (const QueuedSend& queued : queued_) {
+    queued.request->done = true;
+    post(queued.tag, queued.data, queued.bytes, queued.memory, *queued.request);
   }
-  held_.clear();
+  queued_.clear();
 }
 
-Status Endpoint::why_not_sent() const {
+Status Endpoint::send_failure() const {
   return failure_.ok() ? Status(Code::aborted, "send: the link was closed here", -1, peer_)
                        : failure_;
 }
 
-void Endpoint::drop_held() {
-  for (const Held& held : held_) {
-    held.request->status = why_not_sent();
-    held.request->done = true;
+void Endpoint::fail_queued() {
+  for (const QueuedSend& queued : queued_) {
+    queued.request->status = send_failure();
+    queued.request->done = true;
   }
-  held_.clear();
+  queued_.clear();
 }
 
 void Endpoint::post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
@@ -184,57 +184,57 @@ void Endpoint::post(uint64_t tag, const void* data, size_t bytes, MemoryKind mem
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  if (&request != &telling_) parameters.op_attr_mask |= protocol(bytes);
+  if (&request != &notice_request_) parameters.op_attr_mask |= protocol(bytes);
   parameters.cb.send = &Endpoint::on_sent;
   parameters.memory_type = ucx_memory_type(memory);
   parameters.user_data = this;
-  void* flight = ucx_.ucp_tag_send_nbx(handle_, data, bytes, tag, &parameters);
-  if (UCS_PTR_IS_ERR(flight)) {
-    request.status = ucx_failure(ucx_, UCS_PTR_STATUS(flight), "send" + over_, peer_);
-  } else if (flight != nullptr) {
+  void* posted = ucx_.ucp_tag_send_nbx(handle_, data, bytes, tag, &parameters);
+  if (UCS_PTR_IS_ERR(posted)) {
+    request.status = ucx_failure(ucx_, UCS_PTR_STATUS(posted), "send" + over_, peer_);
+  } else if (posted != nullptr) {
     request.done = false;
-    request.handle = flight;
+    request.handle = posted;
     ++pending_;
-    worker_.flights.add(*static_cast<Flight*>(flight), request, bytes);
+    worker_.requests.add(*static_cast<PendingRequest*>(posted), request, bytes);
   }
 }
 
-void Endpoint::on_sent(void* flight, ucs_status_t status, void* endpoint) {
+void Endpoint::on_sent(void* posted, ucs_status_t status, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
   --self->pending_;
-  if (self->stage_ > Stage::open) self->worker_.advances = true;
-  if (Request* request = Flights::land(*static_cast<Flight*>(flight))) {
+  if (self->stage_ > Stage::open) self->worker_.has_next_step = true;
+  if (Request* request = PendingRequests::remove(*static_cast<PendingRequest*>(posted))) {
     if (status != UCS_OK) {
       const bool closed_here = status == UCS_ERR_CANCELED && self->stage_ > Stage::open;
       request->status = closed_here || !self->failure_.ok()
-                            ? self->why_not_sent()
+                            ? self->send_failure()
                             : ucx_failure(self->ucx_, status, "send" + self->over_, self->peer_);
     }
     request->handle = nullptr;
     request->done = true;
-    if (request == &self->telling_) self->worker_.advances = true;
+    if (request == &self->notice_request_) self->worker_.has_next_step = true;
   }
-  self->ucx_.ucp_request_free(flight);
+  self->ucx_.ucp_request_free(posted);
 }
 
 void Endpoint::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
   auto* self = static_cast<Endpoint*>(endpoint);
-  self->worker_.advances = true;
+  self->worker_.has_next_step = true;
   self->failure_ = ucx_failure(self->ucx_, status, "link" + self->over_, self->peer_);
 }
 
 void Endpoint::close(bool flush) {
-  if (stage_ == Stage::waiting) stage_ = Stage::closed;
-  if (left_ || stage_ == Stage::closing || stage_ == Stage::closed) return;
-  worker_.advances = true;
+  if (stage_ == Stage::unopened) stage_ = Stage::closed;
+  if (released_ || stage_ == Stage::closing || stage_ == Stage::closed) return;
+  worker_.has_next_step = true;
   if (stage_ == Stage::open) stage_ = Stage::draining;
   if (flush && failure_.ok()) return advance();
-  drop_held();
-  // While they connect, UCX would take the other end for that of the next one. Nothing of the owner
-  // may be under way then.
-  const bool sends = pending_ > (telling_.done ? 0 : 1);
-  left_ = failure_.ok() && !sends && !(met_ && telling_.done);
-  if (!left_) begin_close();
+  fail_queued();
+  // An endpoint that closes while it connects would shift UCX's matching of later ones. So it stays
+  // until connected, unless sends of its owner are pending.
+  const bool sends = pending_ > (notice_request_.done ? 0 : 1);
+  released_ = failure_.ok() && !sends && !(connected_ && notice_request_.done);
+  if (!released_) begin_close();
 }
 
 void Endpoint::begin_flush() {
@@ -249,28 +249,29 @@ void Endpoint::begin_flush() {
 
 void Endpoint::on_flushed(void* flush, ucs_status_t, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
-  self->worker_.advances = true;
+  self->worker_.has_next_step = true;
   --self->pending_;
   if (self->stage_ == Stage::flushing) self->stage_ = Stage::flushed;
   self->ucx_.ucp_request_free(flush);
 }
 
 void Endpoint::advance() {
-  if (stage_ == Stage::waiting || stage_ == Stage::closing || stage_ == Stage::closed) return;
+  if (stage_ == Stage::unopened || stage_ == Stage::closing || stage_ == Stage::closed) return;
   if (!failure_.ok()) {
-    drop_held();
+    fail_queued();
     if (stage_ != Stage::open) begin_close();
     return;
   }
-  if (met_) release();
-  if (stage_ == Stage::open && telling_.done && taken_ - told_ >= kTold) tell(Notice::taken);
-  if (stage_ == Stage::draining && met_) begin_flush();
+  if (connected_) post_queued();
+  if (stage_ == Stage::open && notice_request_.done && consumed_ - reported_ >= kReportEvery)
+    notify(Notice::consumed);
+  if (stage_ == Stage::draining && connected_) begin_flush();
   if (stage_ == Stage::flushed && pending_ == 0) {  // a long send is flushed before it is received
-    tell(Notice::through);
+    notify(Notice::done);
     stage_ = Stage::parting;
-    left_ = true;
+    released_ = true;
   }
-  if (stage_ == Stage::parting && pending_ == 0 && through_) begin_close();
+  if (stage_ == Stage::parting && pending_ == 0 && peer_done_) begin_close();
 }
 
 void Endpoint::begin_close() {
@@ -289,13 +290,13 @@ void Endpoint::begin_close() {
 void Endpoint::on_closed(void* close, ucs_status_t, void* endpoint) {
   auto* self = static_cast<Endpoint*>(endpoint);
   self->stage_ = Stage::closed;
-  self->worker_.advances = true;
+  self->worker_.has_next_step = true;
   self->ucx_.ucp_request_free(close);
 }
 
 void Endpoint::detach() {
-  held_.clear();
-  const bool made = stage_ != Stage::waiting;
+  queued_.clear();
+  const bool made = stage_ != Stage::unopened;
   if (made && stage_ != Stage::closing && stage_ != Stage::closed) begin_close();
   stage_ = Stage::closed;
 }

@@ -159,7 +159,7 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
 }
 
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
-                                 const UcxLibrary& ucx, bool& chooses) {
+                                 const UcxLibrary& ucx, bool& chooses_protocol) {
   std::string devices = net_devices(interfaces, ucx);
   ucp_config_t* configuration = nullptr;
   ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &configuration);
@@ -174,10 +174,11 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
   // Only RDMA devices have a port: "mlx5_0:1".
   const bool tcp = devices.find(':') == std::string::npos;
   const bool free = tcp && !environment_variable("UCX_RNDV_THRESH");
-  chooses = free && !environment_variable("UCX_PROTO_OVERHEAD") &&
-            !environment_variable("UCX_RNDV_SEND_NBR_THRESH") &&
-            std::all_of(std::begin(kTcpOnly), std::end(kTcpOnly), take);
-  if (free && !chooses) std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
+  chooses_protocol = free && !environment_variable("UCX_PROTO_OVERHEAD") &&
+                     !environment_variable("UCX_RNDV_SEND_NBR_THRESH") &&
+                     std::all_of(std::begin(kTcpOnly), std::end(kTcpOnly), take);
+  if (free && !chooses_protocol)
+    std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
   std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
   wanted.push_back({"NET_DEVICES", devices.c_str(), !rdma});
   if (!rdma) wanted.push_back({"TLS", "tcp", true});

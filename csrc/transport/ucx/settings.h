@@ -28,9 +28,9 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
 
 // UCX's configuration for a transport on these interfaces: hetcomm's settings, except where the
 // environment has UCX_<setting>; without `rdma`, the environment does not choose transports and
-// devices either. `chooses`: whether each message can be eager or a rendezvous, see Endpoint. The
-// caller releases it.
+// devices either. `chooses_protocol`: whether each message can be eager or a rendezvous.
+// The caller releases it.
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
-                                 const UcxLibrary& ucx, bool& chooses);
+                                 const UcxLibrary& ucx, bool& chooses_protocol);
 
 }  // namespace hetcomm

@@ -1,5 +1,6 @@
 #include "transport/ucx/ucx.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -11,16 +12,16 @@
 #include "base/fnv.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/packing.h"
+#include "transport/ucx/endpoint_slots.h"
 #include "transport/ucx/library.h"
 #include "transport/ucx/memory_domains.h"
-#include "transport/ucx/remote.h"
 #include "transport/ucx/settings.h"
 
 namespace hetcomm {
 namespace {
 
-// An address as it travels: what it is, who wrote it, whose it is, and a checksum, because UCX
-// itself trusts any bytes.
+// Precedes UCX's own address, because UCX trusts any bytes.
 struct AddressHeader {
   char magic[8] = {'h', 'e', 't', 'c', '.', 'u', 'c', 'x'};
   uint64_t transport = 0;
@@ -36,16 +37,17 @@ uint64_t random_id() {
 
 class UcxLink : public Link {
  public:
-  UcxLink(Remote& remote, int peer_rank) : remote_(remote), endpoint_(remote.add(peer_rank)) {}
+  UcxLink(EndpointSlots& slots, int peer_rank) : slots_(slots), endpoint_(slots.add(peer_rank)) {}
   ~UcxLink() override { endpoint_->close(false); }
 
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
             Request& request) override {
     endpoint_->send(tag, data, bytes, memory, request);
   }
-  std::vector<uint64_t> places() const override { return {endpoint_->place()}; }
-  void move(const std::vector<uint64_t>& places) override {
-    endpoint_ = remote_.move(endpoint_, places.front());
+  std::string offer() const override { return Packer().put(endpoint_->slot()).take(); }
+  void counter(const std::string& theirs, uint64_t spread) override {
+    const uint64_t slot = Unpacker(theirs).number();
+    endpoint_ = slots_.move(endpoint_, std::max(endpoint_->slot(), slot) + spread);
   }
   void open() override { endpoint_->open(); }
   void take(size_t bytes) override { endpoint_->take(bytes); }
@@ -54,7 +56,7 @@ class UcxLink : public Link {
   std::string describe() const override { return endpoint_->describe(); }
 
  private:
-  Remote& remote_;
+  EndpointSlots& slots_;
   std::shared_ptr<Endpoint> endpoint_;
 };
 
@@ -80,34 +82,35 @@ class UcxTransport : public Transport {
   bool prepare_to_sleep() override;
 
  private:
-  static void on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
+  static void on_received(void* posted, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* transport);
-  void complete(const Flight& flight, ucs_status_t status, const ucp_tag_recv_info_t& info) const;
+  void complete(const PendingRequest& pending, ucs_status_t status,
+                const ucp_tag_recv_info_t& info) const;
 
   void listen() {
     recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
   }
-  void hear();
+  void handle_notices();
   void advance();
 
   const UcxLibrary& ucx_;
   ucp_context_h context_ = nullptr;
   UcxWorker worker_;
   int event_fd_ = -1;
-  const Flight* posting_ = nullptr;     // a receive that UCX may complete while it is being posted
-  std::map<uint64_t, Remote> remotes_;  // by their ids
-  Notice notice_;                       // that comes next
+  const PendingRequest* immediate_ = nullptr;  // a receive that UCX may complete within the post
+  std::map<uint64_t, EndpointSlots> slots_;    // by id of the other transport
+  Notice notice_;                              // received next
   Request listening_;
   struct EarlyNotice {
     Notice notice;
     Clock::time_point at = Clock::now();
   };
-  std::deque<EarlyNotice> early_;  // of transports that no link leads to yet
+  std::deque<EarlyNotice> early_;  // from transports without a link from here
   bool warned_of_early_ = false;
 };
 
-// Notices of transports that no link leads to: links are made before anybody opens one, so these
-// are of a set-up that failed here and not there. The newest are kept for a while nevertheless.
+// Bounds of notices from transports without a link from here: their set-up failed here and not
+// there, since links are made before any is opened. The newest are kept in case a link follows.
 constexpr size_t kMostEarly = 1024;
 constexpr auto kEarlyBound = std::chrono::minutes(10);
 
@@ -119,8 +122,8 @@ void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
                                 "; check UCX_* variables and HETCOMM_LOG_LEVEL=debug");
 }
 
-// UCX has one thread in a process, which a child of fork() lacks, and whose poll set the child
-// would share with its parent. Throws Error(transport).
+// UCX has one thread in a process. A child of fork() lacks this thread and shares its poll set with
+// the parent. Throws Error(transport).
 const UcxLibrary& ucx_library_of_process() {
   static const ProcessMark first_use;
   if (!first_use.inherited()) return ucx_library();
@@ -132,11 +135,12 @@ const UcxLibrary& ucx_library_of_process() {
 UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
     : ucx_(ucx_library_of_process()),
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
-  ucp_config_t* configuration = read_configuration(interfaces, rdma, ucx_, worker_.chooses);
+  ucp_config_t* configuration =
+      read_configuration(interfaces, rdma, ucx_, worker_.chooses_protocol);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  parameters.request_size = sizeof(Flight);
+  parameters.request_size = sizeof(PendingRequest);
   ucs_status_t status = ucx_.ucp_init_version(1, 12, &parameters, configuration, &context_);
   ucx_.ucp_config_release(configuration);
   require(ucx_, status, "ucp_init");
@@ -156,8 +160,8 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
 }
 
 UcxTransport::~UcxTransport() {
-  worker_.flights.abandon(ucx_, worker_.handle);
-  for (auto& [id, remote] : remotes_) remote.detach();
+  worker_.requests.abandon(ucx_, worker_.handle);
+  for (auto& [id, slots] : slots_) slots.detach();
   for (const auto& endpoint : worker_.endpoints) endpoint->detach();
   // Bounded: what a peer has not confirmed by then is UCX's to throw away.
   for (int i = 0; i < 1000 && ucx_.ucp_worker_progress(worker_.handle) > 0; ++i) {
@@ -206,10 +210,10 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
   // A copy, aligned as UCX expects it.
   std::vector<uint64_t> aligned((header.bytes + 7) / 8);
   std::memcpy(aligned.data(), bytes, header.bytes);
-  Remote& remote =
-      remotes_.try_emplace(header.transport, worker_, std::move(aligned)).first->second;
-  auto link = std::make_unique<UcxLink>(remote, peer_rank);
-  hear();
+  EndpointSlots& slots =
+      slots_.try_emplace(header.transport, worker_, std::move(aligned)).first->second;
+  auto link = std::make_unique<UcxLink>(slots, peer_rank);
+  handle_notices();
   return link;
 }
 
@@ -224,35 +228,36 @@ void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, M
   parameters.cb.recv = &UcxTransport::on_received;
   parameters.memory_type = ucx_memory_type(memory);
   parameters.user_data = this;
-  Flight posted{&request, bytes};
-  posting_ = &posted;
-  void* flight = ucx_.ucp_tag_recv_nbx(worker_.handle, data, bytes, tag, mask, &parameters);
-  posting_ = nullptr;
-  if (UCS_PTR_IS_ERR(flight)) {
-    complete(posted, UCS_PTR_STATUS(flight), {});
+  PendingRequest immediate{&request, bytes};
+  immediate_ = &immediate;
+  void* posted = ucx_.ucp_tag_recv_nbx(worker_.handle, data, bytes, tag, mask, &parameters);
+  immediate_ = nullptr;
+  if (UCS_PTR_IS_ERR(posted)) {
+    complete(immediate, UCS_PTR_STATUS(posted), {});
   } else if (request.done) {
-    ucx_.ucp_request_free(flight);
+    ucx_.ucp_request_free(posted);
   } else {
-    request.handle = flight;
-    worker_.flights.add(*static_cast<Flight*>(flight), request, bytes);
+    request.handle = posted;
+    worker_.requests.add(*static_cast<PendingRequest*>(posted), request, bytes);
   }
 }
 
-void UcxTransport::complete(const Flight& flight, ucs_status_t status,
+void UcxTransport::complete(const PendingRequest& pending, ucs_status_t status,
                             const ucp_tag_recv_info_t& info) const {
-  Request& request = *flight.request;
+  Request& request = *pending.request;
   if (status == UCS_OK) {
     request.bytes = info.length;
     request.tag = info.sender_tag;
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
     request.tag = info.sender_tag;
-    request.status = Status(
-        Code::invalid_argument,
-        "receive: expected a message of at most " + std::to_string(flight.capacity) +
-            " bytes; got a longer one" +
-            (info.length > flight.capacity ? " of " + std::to_string(info.length) + " bytes" : "") +
-            "; both ranks must agree on the size");
-  } else if (status == UCS_ERR_CANCELED && flight.cancelled) {
+    request.status =
+        Status(Code::invalid_argument,
+               "receive: expected a message of at most " + std::to_string(pending.capacity) +
+                   " bytes; got a longer one" +
+                   (info.length > pending.capacity ? " of " + std::to_string(info.length) + " bytes"
+                                                   : "") +
+                   "; both ranks must agree on the size");
+  } else if (status == UCS_ERR_CANCELED && pending.cancelled) {
     request.status = Status(Code::aborted, "receive: cancelled here");
   } else {
     request.status = ucx_failure(ucx_, status, "receive");
@@ -261,13 +266,13 @@ void UcxTransport::complete(const Flight& flight, ucs_status_t status,
   request.done = true;
 }
 
-void UcxTransport::on_received(void* flight, ucs_status_t status, const ucp_tag_recv_info_t* info,
+void UcxTransport::on_received(void* posted, ucs_status_t status, const ucp_tag_recv_info_t* info,
                                void* transport) {
   auto* self = static_cast<UcxTransport*>(transport);
-  if (self->posting_ != nullptr) return self->complete(*self->posting_, status, *info);
-  auto& landed = *static_cast<Flight*>(flight);
-  if (Flights::land(landed) != nullptr) self->complete(landed, status, *info);
-  self->ucx_.ucp_request_free(flight);
+  if (self->immediate_ != nullptr) return self->complete(*self->immediate_, status, *info);
+  auto& ended = *static_cast<PendingRequest*>(posted);
+  if (PendingRequests::remove(ended) != nullptr) self->complete(ended, status, *info);
+  self->ucx_.ucp_request_free(posted);
 }
 
 std::optional<uint64_t> UcxTransport::arrived(uint64_t tag, uint64_t mask) const {
@@ -278,30 +283,30 @@ std::optional<uint64_t> UcxTransport::arrived(uint64_t tag, uint64_t mask) const
 
 void UcxTransport::cancel(Request& request) {
   if (request.done) return;
-  static_cast<Flight*>(request.handle)->cancelled = true;
+  static_cast<PendingRequest*>(request.handle)->cancelled = true;
   ucx_.ucp_request_cancel(worker_.handle, request.handle);
 }
 
 bool UcxTransport::progress() {
   bool moved = ucx_.ucp_worker_progress(worker_.handle) > 0;
-  if (listening_.done) hear();
-  if (worker_.advances) advance();
+  if (listening_.done) handle_notices();
+  if (worker_.has_next_step) advance();
   return moved;
 }
 
-void UcxTransport::hear() {
+void UcxTransport::handle_notices() {
   if (listening_.done) {
     if (!listening_.status.ok()) {
-      log(LogLevel::warning, "what a peer said of a link was lost: " + listening_.status.text());
+      log(LogLevel::warning, "a peer's message about a link was lost: " + listening_.status.text());
     } else if (listening_.bytes == sizeof notice_) {
       early_.push_back({notice_});
     }
     listen();
   }
   std::erase_if(early_, [this](const EarlyNotice& early) {
-    const auto remote = remotes_.find(early.notice.transport);
-    if (remote == remotes_.end()) return false;
-    remote->second.hear(early.notice);
+    const auto slots = slots_.find(early.notice.transport);
+    if (slots == slots_.end()) return false;
+    slots->second.on_notice(early.notice);
     return true;
   });
   const auto oldest = Clock::now() - kEarlyBound;
@@ -317,13 +322,13 @@ void UcxTransport::hear() {
 }
 
 void UcxTransport::advance() {
-  worker_.advances = false;
+  worker_.has_next_step = false;
   for (const auto& endpoint : worker_.endpoints) endpoint->advance();
   std::erase_if(worker_.endpoints, [](const auto& endpoint) { return endpoint->finished(); });
 }
 
 bool UcxTransport::prepare_to_sleep() {
-  if (worker_.advances || listening_.done) return false;
+  if (worker_.has_next_step || listening_.done) return false;
   ucs_status_t status = ucx_.ucp_worker_arm(worker_.handle);
   if (status != UCS_OK && status != UCS_ERR_BUSY) {
     log(LogLevel::error, std::string("cannot sleep on UCX: ") + ucx_.ucs_status_string(status));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 namespace hetcomm {
 
@@ -15,11 +15,18 @@ namespace hetcomm {
 // `interfaces`: the network interfaces it may use, best first (RDMA device names such as "mlx5_0"
 // or "mlx5_0:1", or interface names such as "eth0"); empty takes all but loopback and container
 // bridges. Without `rdma`, links are over TCP on these interfaces, whatever UCX_TLS and
-// UCX_NET_DEVICES say: UCX takes some RDMA addresses for reachable that are not. A link that
-// outlives its transport is closed; requests still pending when the transport is destroyed stay so
-// and are not touched again.
+// UCX_NET_DEVICES say. A link that outlives its transport is closed. Requests that are pending when
+// the transport is destroyed stay pending, and are not touched again.
 std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces,
                                               bool rdma = true);
+
+// The row of the registry. Without interfaces in its id, a transport uses the NICs of Transports:
+// RDMA ports and all interfaces, or without RDMA plain Ethernet, else any interface with an
+// address.
+const TransportKind& ucx_transport();
+
+// Whether UCX's own variables choose devices or transports.
+bool user_chooses_ucx_devices();
 
 // "1.22.0 (path)", or why there is none. Never throws.
 std::string ucx_version();

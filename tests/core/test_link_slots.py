@@ -1,5 +1,5 @@
-"""Groups of the same ranks, one beside and after another: each has links of its own, whatever
-becomes of the others and whoever uses which first."""
+"""Groups of the same ranks, one beside and after another. Each has links of its own, in any order
+of use, leaving and failing."""
 
 import os
 import threading
@@ -12,13 +12,13 @@ from communicators import BOUND, agree, play
 from hetcomm import _core
 from hetcomm._core import Communicator, Dtype
 
-LARGE = 1_000_000  # elements: by rendezvous, which needs the receiver's end of the link as well
+LARGE = 1_000_000  # elements: a rendezvous, which needs the receiver's end of the link too
 HOSTS = "xy"
 
 
 @pytest.fixture(scope="module")
 def executors() -> list[_core.Executor]:
-    """Of this module alone: others may have links between them already."""
+    """Of this module alone, without links of other modules."""
     return [_core.Executor() for _ in HOSTS]
 
 
@@ -68,7 +68,7 @@ def test_groups_used_in_different_orders(executors: list[_core.Executor], leaves
     agree(play(HOSTS, program, executors=executors))
 
 
-def test_after_a_group_that_one_side_alone_has_used(executors: list[_core.Executor]) -> None:
+def test_group_after_one_that_only_one_rank_used(executors: list[_core.Executor]) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(failed: Communicator) -> None:
@@ -87,8 +87,8 @@ def test_after_a_group_that_one_side_alone_has_used(executors: list[_core.Execut
     agree(play(HOSTS, program, executors=executors))
 
 
-def test_groups_that_are_set_up_at_once(executors: list[_core.Executor]) -> None:
-    """In no common order, over and over: links of both ends still belong together."""
+def test_groups_set_up_at_the_same_time(executors: list[_core.Executor]) -> None:
+    """In no common order, repeatedly: the two ends of each link still match."""
     many = 4
     stores: list[_core.Store] = []
     everyone = threading.Barrier(2)
@@ -122,8 +122,8 @@ def test_groups_that_are_set_up_at_once(executors: list[_core.Executor]) -> None
         agree(play(HOSTS, program, executors=executors))
 
 
-def test_places_of_groups_that_are_gone_are_taken_again(executors: list[_core.Executor]) -> None:
-    """Else all of them would be connected for the first group that uses the link."""
+def test_slots_of_closed_groups_are_reused(executors: list[_core.Executor]) -> None:
+    """Otherwise the first group that uses the link would connect all of them."""
     stores = [_core.LocalStore() for _ in range(100)]
 
     def program(communicator: Communicator) -> None:

@@ -1,4 +1,4 @@
-"""Several NICs used together: conformance, how messages are divided, and what belongs to none."""
+"""The striped transport: conformance, how messages are divided, and messages of unexpected size."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transport_conformance import TransportConformance
+from process_conformance import ProcessConformance
 from transport_peers import Child, Pair, child_meet_and_wait, finish, pattern, until
 
 from hetcomm import _core
@@ -22,19 +22,19 @@ bandwidths = st.lists(st.integers(1, 10**14), min_size=1, max_size=5).map(
 
 
 def make() -> _core.Transport:
-    return _core.make_rails(["lo", "lo"], RATES, MARK)
+    return _core.make_transport("striped", ["lo", "lo"], bandwidths=RATES)
 
 
 def make_too_fast_to_divide() -> _core.Transport:
-    return _core.make_rails(["lo", "lo"], [10**15] * 2, MARK)
+    return _core.make_transport("striped", ["lo", "lo"], bandwidths=[10**15] * 2)
 
 
-class TestWhole(TransportConformance):
+class TestWhole(ProcessConformance):
     make = staticmethod(make_too_fast_to_divide)
     same_host = False
 
 
-class TestDivided(TransportConformance):
+class TestDivided(ProcessConformance):
     make = staticmethod(make)
     same_host = False
 

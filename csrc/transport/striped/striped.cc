@@ -1,4 +1,4 @@
-#include "transport/rails.h"
+#include "transport/striped/striped.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -16,44 +16,44 @@
 namespace hetcomm {
 namespace {
 
-// What dividing a message must save. Each part more costs both ends calls and looks: messages of 32
-// KiB over two links whose rate did not matter took 46 us divided and 18 us whole, on two cores.
+// Dividing a message must save this time, because each part costs both ends calls and polls.
+// Messages of 32 KiB over two unlimited links took 46 us divided and 18 us whole, on two cores.
 // With 1 and 2 Gbit/s that is a message of 38 KB, with two of 10 Gbit/s one of 125 KB.
-constexpr int64_t kWorthMicroseconds = 50;
+constexpr int64_t kLeastSavedMicroseconds = 50;
 // Parts begin at multiples of a page.
 constexpr size_t kAlignment = 4096;
-// Every so many turns, or after so long, rails other than the first are looked at for peers that
-// connect or leave, and this often in a row after the last message that was divided, because its
-// end may still be in UCX.
-constexpr uint32_t kIdleTurns = 64, kBusyTurns = 1024;
-constexpr auto kIdleTime = std::chrono::milliseconds(100);
+// Idle stripes beyond the first are polled every so many turns, or after this time, for peers that
+// connect or leave. After a divided message they are polled so many times in a row, because its end
+// may still be in flight.
+constexpr uint32_t kPollEvery = 64, kPollsAfterTraffic = 1024;
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
 using Links = std::vector<std::unique_ptr<Link>>;
 
-// A message that was divided, under way.
+// A divided message in flight.
 struct Divided {
   Request* whole = nullptr;
   std::vector<Request> parts;
-  std::vector<size_t> sizes;     // of them
-  std::shared_ptr<Links> links;  // of a send; else a receive
+  std::vector<size_t> sizes;     // of the parts
+  std::shared_ptr<Links> links;  // of a send; null for a receive
   uint64_t tag = 0;              // of the parts of a receive
-  bool given_up = false;
+  bool cancelled = false;
 
   bool done() const {
     return std::all_of(parts.begin(), parts.end(), [](const Request& part) { return part.done; });
   }
 };
 
-// What the links of one transport share with it.
+// Shared by a transport and its links.
 struct Shared {
-  std::list<Divided> divided;  // whose requests stay where they are
+  std::list<Divided> divided;  // at fixed addresses, which the parts' requests need
   std::vector<std::weak_ptr<Links>> closing;
-  uint32_t busy_turns = kBusyTurns;  // to look at all rails
+  uint32_t polls_due = kPollsAfterTraffic;  // of all stripes
 
   Divided& begin(Request& whole, const std::vector<size_t>& sizes) {
     whole = Request();
     whole.done = false;
-    busy_turns = kBusyTurns;
+    polls_due = kPollsAfterTraffic;
     Divided& made = divided.emplace_back();
     made.whole = &whole;
     made.sizes = sizes;
@@ -62,15 +62,13 @@ struct Shared {
   }
 };
 
-class RailsLink : public Link {
+class StripedLink : public Link {
  public:
-  RailsLink(std::shared_ptr<Shared> shared, Links links, std::vector<int64_t> bandwidths,
-            uint64_t mark)
+  StripedLink(std::shared_ptr<Shared> shared, Links links, std::vector<int64_t> bandwidths)
       : shared_(std::move(shared)),
         links_(std::make_shared<Links>(std::move(links))),
-        bandwidths_(std::move(bandwidths)),
-        mark_(mark) {}
-  ~RailsLink() override { close(false); }
+        bandwidths_(std::move(bandwidths)) {}
+  ~StripedLink() override { close(false); }
 
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
             Request& request) override {
@@ -79,22 +77,23 @@ class RailsLink : public Link {
     Divided& divided = shared_->begin(request, sizes);
     divided.links = links_;
     const auto* from = static_cast<const std::byte*>(data);
-    for (size_t rail = 0; rail < sizes.size(); from += sizes[rail], ++rail) {
-      (*links_)[rail]->send(tag | mark_, from, sizes[rail], memory, divided.parts[rail]);
+    for (size_t stripe = 0; stripe < sizes.size(); from += sizes[stripe], ++stripe) {
+      (*links_)[stripe]->send(tag | kPartTag, from, sizes[stripe], memory, divided.parts[stripe]);
     }
   }
 
   void take(size_t bytes) override {
     const std::vector<size_t> sizes = divide(bytes, bandwidths_);
-    for (size_t rail = 0; rail < sizes.size(); ++rail) (*links_)[rail]->take(sizes[rail]);
+    for (size_t stripe = 0; stripe < sizes.size(); ++stripe) (*links_)[stripe]->take(sizes[stripe]);
   }
-  std::vector<uint64_t> places() const override {
-    std::vector<uint64_t> places;
-    for (auto& link : *links_) places.push_back(link->places().front());
-    return places;
+  std::string offer() const override {
+    Packer packer;
+    for (auto& link : *links_) packer.put(link->offer());
+    return packer.take();
   }
-  void move(const std::vector<uint64_t>& places) override {
-    for (size_t rail = 0; rail < places.size(); ++rail) (*links_)[rail]->move({places[rail]});
+  void counter(const std::string& theirs, uint64_t spread) override {
+    Unpacker from(theirs);
+    for (auto& link : *links_) link->counter(from.text(), spread);
   }
   void open() override {
     for (auto& link : *links_) link->open();
@@ -116,28 +115,27 @@ class RailsLink : public Link {
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<Links> links_;
   std::vector<int64_t> bandwidths_;
-  uint64_t mark_;
 };
 
-class Rails : public Transport {
+class Striped : public Transport {
  public:
-  Rails(std::vector<RailTransport> rails, uint64_t mark) : mark_(mark) {
+  explicit Striped(const std::vector<StripeTransport>& stripes) {
     events_ = epoll_create1(EPOLL_CLOEXEC);
-    for (const RailTransport& rail : rails) {
-      transports_.push_back(rail.transport);
-      bandwidths_.push_back(rail.bandwidth);
+    for (const StripeTransport& stripe : stripes) {
+      transports_.push_back(stripe.transport);
+      bandwidths_.push_back(stripe.bandwidth);
       epoll_event event{};
       event.events = EPOLLIN;
-      if (epoll_ctl(events_, EPOLL_CTL_ADD, rail.transport->event_fd(), &event) != 0) {
+      if (epoll_ctl(events_, EPOLL_CTL_ADD, stripe.transport->event_fd(), &event) != 0) {
         const std::string why = std::strerror(errno);
         ::close(events_);
         throw Error(Code::transport, "epoll_ctl: " + why + "; raise the descriptor limit");
       }
     }
   }
-  ~Rails() override { ::close(events_); }
+  ~Striped() override { ::close(events_); }
 
-  std::string name() const override { return first().name(); }
+  std::string name() const override { return "striped"; }
   std::string version() const override { return first().version(); }
   std::string why_not_direct(const MemorySample& sample,
                              const std::string& rdma_device) const override {
@@ -146,13 +144,13 @@ class Rails : public Transport {
   std::string address(bool same_host) const override {
     std::vector<std::string> addresses;
     for (Transport* transport : transports_) addresses.push_back(transport->address(same_host));
-    return rails_address(addresses);
+    return pack_addresses(addresses);
   }
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
             Request& request) override;
   std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override {
-    return first().arrived(tag, mask);  // every message has a part there
+    return first().arrived(tag, mask);  // every message has a part here
   }
   void cancel(Request& request) override;
   bool progress() override;
@@ -161,28 +159,27 @@ class Rails : public Transport {
 
  private:
   Transport& first() const { return *transports_.front(); }
-  // Gives up what is under way and cannot end well any more.
-  void look_after(Divided& divided);
-  void give_up(Divided& divided);
+  // Cancels the message once one of its parts has failed.
+  void cancel_hopeless(Divided& divided);
+  void cancel_parts(Divided& divided);
   void complete(const Divided& divided) const;
   bool collect();
-  // What a receive got instead may be a whole message: then nothing may come for the other parts.
+  // False: the receive matched a whole message, so no other parts come.
   bool is_part(const Divided& divided, const Request& part) const {
-    return divided.links || (part.tag & mark_) != 0;
+    return divided.links || (part.tag & kPartTag) != 0;
   }
-  // Or a part of a message of another size or call.
+  // False: also a part of a message of another size or call.
   static bool is_expected(const Divided& divided, size_t part);
 
   std::vector<Transport*> transports_;
   std::vector<int64_t> bandwidths_;
-  const uint64_t mark_;
   int events_ = -1;
   uint32_t turns_ = 0;
-  Clock::time_point last_of_all_;  // when all rails were looked at
+  Clock::time_point last_full_poll_;  // of all stripes
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-std::unique_ptr<Link> Rails::connect(const std::string& address, int peer_rank) {
+std::unique_ptr<Link> Striped::connect(const std::string& address, int peer_rank) {
   Links links;
   try {
     Unpacker from(address);
@@ -196,36 +193,37 @@ std::unique_ptr<Link> Rails::connect(const std::string& address, int peer_rank) 
     throw Error(
         Status(Code::transport, "link address: " + std::string(error.what()), -1, peer_rank));
   }
-  return std::make_unique<RailsLink>(shared_, std::move(links), bandwidths_, mark_);
+  return std::make_unique<StripedLink>(shared_, std::move(links), bandwidths_);
 }
 
-void Rails::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-                 Request& request) {
+void Striped::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
+                   Request& request) {
   std::vector<size_t> sizes = divide(bytes, bandwidths_);
   if (sizes.size() == 1) return first().recv(tag, mask, data, bytes, memory, request);
   Divided& divided = shared_->begin(request, sizes);
-  divided.tag = tag | mark_;
+  divided.tag = tag | kPartTag;
   auto* into = static_cast<std::byte*>(data);
-  for (size_t rail = 0; rail < sizes.size(); into += sizes[rail], ++rail) {
-    transports_[rail]->recv(divided.tag, mask, into, sizes[rail], memory, divided.parts[rail]);
+  for (size_t stripe = 0; stripe < sizes.size(); into += sizes[stripe], ++stripe) {
+    transports_[stripe]->recv(divided.tag, mask, into, sizes[stripe], memory,
+                              divided.parts[stripe]);
   }
 }
 
-void Rails::cancel(Request& request) {
+void Striped::cancel(Request& request) {
   for (Divided& divided : shared_->divided) {
-    if (divided.whole == &request) return give_up(divided);
+    if (divided.whole == &request) return cancel_parts(divided);
   }
   first().cancel(request);
 }
 
-bool Rails::is_expected(const Divided& divided, size_t part) {
+bool Striped::is_expected(const Divided& divided, size_t part) {
   const Request& request = divided.parts[part];
   if (!request.status.ok()) return false;
   return divided.links || (request.tag == divided.tag && request.bytes == divided.sizes[part]);
 }
 
-void Rails::give_up(Divided& divided) {
-  if (std::exchange(divided.given_up, true)) return;
+void Striped::cancel_parts(Divided& divided) {
+  if (std::exchange(divided.cancelled, true)) return;
   for (size_t part = 0; part < divided.parts.size(); ++part) {
     if (divided.links) {
       (*divided.links)[part]->close(false);
@@ -236,34 +234,34 @@ void Rails::give_up(Divided& divided) {
   if (divided.links) shared_->closing.push_back(divided.links);
 }
 
-void Rails::look_after(Divided& divided) {
+void Striped::cancel_hopeless(Divided& divided) {
   for (const Request& part : divided.parts) {
     if (!part.done) continue;
-    // Where a part is too long, the others are on their way, and their sender waits for them.
+    // Of a too long part, the other parts still arrive, and the sender waits for their receives.
     const bool failed = !part.status.ok() && part.status.code() != Code::invalid_argument;
-    if (failed || !is_part(divided, part)) return give_up(divided);
+    if (failed || !is_part(divided, part)) return cancel_parts(divided);
   }
 }
 
-void Rails::complete(const Divided& divided) const {
+void Striped::complete(const Divided& divided) const {
   Request& whole = *divided.whole;
-  const Request* cause = nullptr;  // what went wrong, rather than what was given up for it
+  const Request* cause = nullptr;  // the first failure, rather than parts cancelled for it
   for (size_t part = 0; part < divided.parts.size(); ++part) {
     if (is_expected(divided, part)) continue;
-    const bool given_up = cause && cause->status.code() == Code::aborted;
-    if (cause == nullptr || given_up) cause = &divided.parts[part];
+    const bool consequence = cause && cause->status.code() == Code::aborted;
+    if (cause == nullptr || consequence) cause = &divided.parts[part];
   }
   const size_t bytes = std::accumulate(divided.sizes.begin(), divided.sizes.end(), size_t{0});
   if (cause == nullptr) {
     whole.bytes = bytes;
-    whole.tag = divided.tag & ~mark_;
+    whole.tag = divided.tag & ~kPartTag;
   } else if (!cause->status.ok() && cause->status.code() != Code::invalid_argument) {
     whole.status = cause->status;
   } else if (cause->status.ok() && cause->tag != divided.tag) {
     whole.bytes = cause->bytes;
     whole.tag = cause->tag;
   } else {
-    whole.tag = cause->tag & ~mark_;
+    whole.tag = cause->tag & ~kPartTag;
     whole.status = Status(Code::invalid_argument,
                           "receive: expected a message of " + std::to_string(bytes) +
                               " bytes; got one of another size; both ranks must agree on the size");
@@ -271,11 +269,11 @@ void Rails::complete(const Divided& divided) const {
   whole.done = true;
 }
 
-bool Rails::collect() {
+bool Striped::collect() {
   bool moved = false;
   auto& all = shared_->divided;
   for (auto divided = all.begin(); divided != all.end();) {
-    look_after(*divided);
+    cancel_hopeless(*divided);
     if (!divided->done()) {
       ++divided;
       continue;
@@ -292,27 +290,27 @@ bool Rails::collect() {
   return moved;
 }
 
-bool Rails::progress() {
-  uint32_t& busy = shared_->busy_turns;
-  if (!shared_->divided.empty() || !shared_->closing.empty()) busy = kBusyTurns;
+bool Striped::progress() {
+  uint32_t& busy = shared_->polls_due;
+  if (!shared_->divided.empty() || !shared_->closing.empty()) busy = kPollsAfterTraffic;
   const auto now = Clock::now();
-  const bool all = busy > 0 || ++turns_ % kIdleTurns == 0 || now - last_of_all_ > kIdleTime;
-  if (all) last_of_all_ = now;
+  const bool all = busy > 0 || ++turns_ % kPollEvery == 0 || now - last_full_poll_ > kPollInterval;
+  if (all) last_full_poll_ = now;
   if (busy > 0) --busy;
   bool moved = first().progress();
-  for (size_t rail = 1; all && rail < transports_.size(); ++rail) {
-    if (!transports_[rail]->progress()) continue;
+  for (size_t stripe = 1; all && stripe < transports_.size(); ++stripe) {
+    if (!transports_[stripe]->progress()) continue;
     moved = true;
-    busy = std::max(busy, 1U);  // there may be more
+    busy = std::max(busy, 1U);  // more may follow
   }
   if (!shared_->divided.empty() || !shared_->closing.empty()) moved |= collect();
   return moved;
 }
 
-bool Rails::prepare_to_sleep() {
+bool Striped::prepare_to_sleep() {
   bool ready = true;
   for (Transport* transport : transports_) ready &= transport->prepare_to_sleep();
-  if (!ready) shared_->busy_turns = std::max(shared_->busy_turns, 1U);  // see what there is
+  if (!ready) shared_->polls_due = std::max(shared_->polls_due, 1U);  // poll all stripes next
   return ready;
 }
 
@@ -323,8 +321,8 @@ std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths)
   const Wide sum = std::accumulate(bandwidths.begin(), bandwidths.end(), Wide{0});
   const Wide rest = sum - bandwidths[0];
   // Saved are bytes / first - bytes / sum seconds.
-  const bool pays =
-      rest > 0 && Wide(bytes) * rest * 1'000'000 >= Wide(kWorthMicroseconds) * bandwidths[0] * sum;
+  const bool pays = rest > 0 && Wide(bytes) * rest * 1'000'000 >=
+                                    Wide(kLeastSavedMicroseconds) * bandwidths[0] * sum;
   if (!pays || bytes < bandwidths.size() * kAlignment) return {bytes};
   std::vector<size_t> sizes;
   size_t begin = 0;
@@ -339,14 +337,8 @@ std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths)
   return sizes;
 }
 
-std::unique_ptr<Transport> make_rails(std::vector<RailTransport> rails, uint64_t mark) {
-  return std::make_unique<Rails>(std::move(rails), mark);
-}
-
-std::string rails_address(const std::vector<std::string>& addresses) {
-  Packer packer;
-  for (const std::string& address : addresses) packer.put(address);
-  return packer.take();
+std::unique_ptr<Transport> make_striped_transport(std::vector<StripeTransport> stripes) {
+  return std::make_unique<Striped>(stripes);
 }
 
 }  // namespace hetcomm

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/registry.h"
+
+namespace hetcomm {
+
+// How to reach a peer.
+struct Route {
+  Transport* transport = nullptr;  // null if this rank has none
+  std::string address;             // of the peer, for connect(); empty if no transport leads there
+  std::string why_none;            // then
+};
+
+// The transports of one executor, each made at first use. Owned by the executor and used under its
+// lock.
+class Transports {
+ public:
+  explicit Transports(Status why_none) : why_none_(std::move(why_none)) {}
+  // Offers transports of these kinds, and makes those that serve most links. A kind that cannot be
+  // made is left out with a log entry. Throws Error if none can be made.
+  explicit Transports(const std::vector<std::string>& kinds,
+                      std::vector<NetworkDevice> devices = {});
+  ~Transports();
+  Transports(const Transports&) = delete;
+
+  // Reports the event descriptor of each transport that is polled, now and later.
+  void watch_by(std::function<void(int)> watch);
+
+  // These need no lock. The first transport, null if there is none, and why.
+  Transport* main() const { return main_; }
+  const Status& why_none() const { return why_none_; }
+  const std::vector<NetworkDevice>& devices() const { return devices_; }
+  bool stripes() const;  // links can use several NICs together
+
+  // Made at the first call; throws Error.
+  Transport& get(const TransportId& id);
+  // One that another transport polls.
+  Transport& part(const TransportId& id);
+
+  // Packed addresses, for LinkEnd::add_addresses() at the peers: of the transports of most links,
+  // and of those that the links with these ends need besides.
+  std::string addresses(bool same_host) const;
+  std::string addresses(const std::vector<LinkEnd>& ends);
+  // The cheapest transport to the peer that both ends offer. Throws Error if it cannot be made.
+  Route route(const LinkEnd& here, const LinkEnd& there);
+
+  bool progress();
+  bool prepare_to_sleep();  // see Transport
+
+ private:
+  struct Made {
+    TransportId id;
+    std::unique_ptr<Transport> transport;
+  };
+
+  Transport* main_ = nullptr;
+  Status why_none_;
+  std::vector<const TransportKind*> kinds_;
+  std::vector<NetworkDevice> devices_;
+  std::function<void(int)> watch_;
+  std::list<Made> made_;            // parts before the transports that combine them
+  std::vector<Transport*> polled_;  // of made_
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,81 @@
+// What the registry knows of UCX.
+
+#include <filesystem>
+
+#include "base/config.h"
+#include "transport/transports.h"
+#include "transport/ucx/ucx.h"
+
+namespace hetcomm {
+namespace {
+
+// RDMA devices that exist here (recorded or emulated facts may name others), then interfaces.
+std::vector<std::string> all_devices(const std::vector<NetworkDevice>& nics) {
+  std::vector<std::string> devices, interfaces;
+  for (const NetworkDevice& nic : nics) {
+    if (nic.name != nic.interface &&
+        std::filesystem::exists("/sys/class/infiniband/" +
+                                nic.name.substr(0, nic.name.find(':')))) {
+      devices.push_back(nic.name);
+    }
+    if (!nic.interface.empty()) interfaces.push_back(nic.interface);
+  }
+  devices.insert(devices.end(), interfaces.begin(), interfaces.end());
+  return devices;
+}
+
+std::vector<std::string> ip_interfaces(const std::vector<NetworkDevice>& nics) {
+  std::vector<std::string> plain, others;
+  for (const NetworkDevice& nic : nics) {
+    if (nic.interface.empty() || nic.address.empty()) continue;
+    (nic.plain_ethernet ? plain : others).push_back(nic.interface);
+  }
+  if (plain.empty() && others.empty()) {
+    throw Error(Code::transport,
+                "expected an interface with an IP address, because not all ranks share an RDMA "
+                "network with this one; got none; give one an address, or name one in "
+                "HETCOMM_SOCKET_IFNAME");
+  }
+  return plain.empty() ? others : plain;
+}
+
+bool viable(const LinkEnd&, const LinkEnd&) { return true; }
+
+LinkCost cost(const LinkEnd& here) {
+  if (here.same_host) return {.latency = 1'000, .bandwidth = 10'000'000'000};
+  return {.latency = 30'000,
+          .bandwidth = here.stripes.empty() ? 125'000'000 : here.stripes[0].bandwidth};
+}
+
+// UCX takes some RDMA addresses for reachable that are not. So links without an RDMA network go
+// over a transport that knows no RDMA port.
+TransportId id(const LinkEnd& end) { return {.kind = "ucx", .rdma = !end.avoids_rdma}; }
+
+std::unique_ptr<Transport> make(const TransportId& id, Transports& transports) {
+  if (!id.interfaces.empty()) return make_ucx_transport(id.interfaces, id.rdma);
+  if (!id.rdma) return make_ucx_transport(ip_interfaces(transports.devices()), false);
+  return make_ucx_transport(all_devices(transports.devices()));
+}
+
+}  // namespace
+
+bool user_chooses_ucx_devices() {
+  return environment_variable("UCX_NET_DEVICES") || environment_variable("UCX_TLS");
+}
+
+const TransportKind& ucx_transport() {
+  static const TransportKind kind = {
+      .name = "ucx",
+      .memory = {MemoryKind::host, MemoryKind::cuda, MemoryKind::rocm},
+      .by_default = [] { return true; },
+      .viable = viable,
+      .cost = cost,
+      .id = id,
+      .parts = nullptr,
+      .make = make,
+      .remedy = "install libucx-cu13 there or set HETCOMM_UCX_LIBRARY",
+  };
+  return kind;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,54 @@
+"""Which transport a link uses: the cheapest that both ranks have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from communicators import agree, play
+
+from hetcomm import _core
+from hetcomm._core import Communicator, Dtype
+
+
+def exchange(communicator: Communicator) -> list[str]:
+    """Sums over all ranks; returns what carries the links of this rank."""
+    size, rank = communicator.size, communicator.rank
+    data = np.full(100_000, rank + 1, np.int64)
+    spec = _core.Spec(_core.Collective.all_reduce, Dtype.int64, count=data.size, in_place=True)
+    communicator.submit(spec, data, will_wait=True).wait()
+    assert (data == size * (size + 1) // 2).all()
+    paths = [communicator.path_to(peer) for peer in range(size) if peer != rank]
+    return [path for path in paths if path != "not connected yet"]
+
+
+def carriers(kinds: list[list[str]]) -> set[str]:
+    executors = [_core.Executor(of_rank) for of_rank in kinds]
+    hosts = "abcdefghijklmnop"[: len(kinds)]
+    return set().union(*agree(play(hosts, exchange, executors=executors)))
+
+
+def test_many_ranks_over_loopback() -> None:
+    assert carriers([["loopback"]] * 12) == {"loopback"}
+
+
+@pytest.mark.parametrize("kinds", [["loopback", "ucx"], ["ucx", "loopback"]])
+def test_cheapest_common_transport_is_used(kinds: list[str]) -> None:
+    assert carriers([kinds, kinds]) == {"loopback"}
+
+
+def test_order_of_names_does_not_decide() -> None:
+    assert carriers([["ucx", "loopback"], ["loopback", "ucx"]]) == {"loopback"}
+
+
+def test_only_common_transports_are_used() -> None:
+    (carrier,) = carriers([["ucx", "loopback"], ["ucx"]])
+    assert carrier.startswith("tcp over ")
+
+
+def test_ranks_without_a_common_transport_get_an_error() -> None:
+    executors = [_core.Executor(["loopback"]), _core.Executor(["ucx"])]
+    for result in play("ab", exchange, executors=executors):
+        assert isinstance(result, _core.TransportError)
+    message = str(result)
+    assert "expected a transport that both ranks have; got ucx here and loopback there" in message
+    assert "HETCOMM_UCX_LIBRARY" in message
