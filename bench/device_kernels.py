@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
 TARGET = 0.8  # of the copy's rate, for quantise and dequantise-and-add
 PATIENCE = 60.0  # seconds for one batch
@@ -81,20 +82,9 @@ class Gpu:
         """Bytes per second of the best of five batches."""
         enqueue()
         self.wait()
-        begin = time.perf_counter()
-        for _ in range(3):
-            enqueue()
-        self.wait()
-        once = (time.perf_counter() - begin) / 3
+        once = seconds_of(enqueue, 3, self.wait) / 3
         calls = max(3, min(500, int(seconds / once)))
-        best = float("inf")
-        for _ in range(5):
-            begin = time.perf_counter()
-            for _ in range(calls):
-                enqueue()
-            self.wait()
-            best = min(best, (time.perf_counter() - begin) / calls)
-        return moved / best
+        return moved * calls / min(seconds_of(enqueue, calls, self.wait) for _ in range(5))
 
 
 def random_elements(dtype: str, count: int) -> np.ndarray:

@@ -18,8 +18,6 @@ import os
 import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 SIZES = (8, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -90,12 +89,6 @@ class Buffers:
             dist.all_to_all_single(self.output, self.input)
 
 
-def timed(body: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    body()
-    return time.perf_counter() - begin
-
-
 def measure(island: _core.ShmIsland, buffers: Buffers, size: int, gloo: bool) -> Row:
     """Blocks long enough to be timed; the number of calls in one depends on the size alone."""
     calls = max(1, min(200, (1 << 18) // (size + 1000)))
@@ -104,11 +97,9 @@ def measure(island: _core.ShmIsland, buffers: Buffers, size: int, gloo: bool) ->
     engine_blocks, gloo_blocks, copies = [], [], []
     for _ in range(BLOCKS):
         engine_blocks.append(island.repeat(0, buffers.call, calls) / calls)
-        copies.append(timed(lambda: np.copyto(target, source)))
+        copies.append(seconds_of(lambda: np.copyto(target, source)))
         if gloo:
-            gloo_blocks.append(
-                timed(lambda: [buffers.gloo() for _ in range(gloo_calls)]) / gloo_calls
-            )
+            gloo_blocks.append(seconds_of(buffers.gloo, gloo_calls) / gloo_calls)
     return Row(
         kind=buffers.kind,
         bytes=size,

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 import peers
 from studies import pages, provenance, report, running, stored, verdicts
@@ -144,11 +143,7 @@ def conduct(name: str, study: Study, plan: Plan, words: list[str]) -> stored.Res
     return stored.Result(name, command, facts, failures, found, bars, outcomes)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    """So that what was started is ended too."""
-    raise SystemExit(128 + number)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)
+    # SystemExit also ends the started jobs.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.tree import Tree
 
 from hetcomm import _core, topo, topo_page
+from hetcomm.bench.case import KINDS
 from hetcomm.emulate import ClusterError, cluster
 from hetcomm.explain_plan import Explanation, Leg, describe, explanation
 
-ONE_RANK_BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 # What an unshaped port is taken for where nothing says how fast it is.
 UNSHAPED_BYTES_PER_SECOND = 1_250_000_000
 
@@ -93,9 +93,11 @@ def spec_of(
         raise _core.InvalidArgumentError(f'{what}: expected one of {known}; got "{name}"')
 
     element = member(_core.Dtype, dtype, "--dtype")
-    unit = element.size * (ranks if collective in ONE_RANK_BLOCKS else 1)
+    which = member(_core.Collective, collective, "collective")
+    kind = KINDS.get(collective)
+    unit = element.size * (ranks if kind is not None and kind.many else 1)
     return _core.Spec(
-        member(_core.Collective, collective, "collective"),
+        which,
         element,
         member(_core.ReduceOp, op, "--op"),
         factor=0.5 if op == "premul_sum" else 1,  # of any factor the plan is the same
@@ -255,8 +257,7 @@ def explain(
             raise _core.InvalidArgumentError(f"--rank: expected 0 to {len(chosen) - 1}, got {each}")
     size = _core.parse_bytes(bytes)
     spec = spec_of(collective, size, len(chosen), dtype, op, root)
-    table = os.environ.get("HETCOMM_SELECT", "")
-    found = explanation(chosen, spec, shown, table, _core.deterministic(), speeds)
+    found = explanation(chosen, spec, shown, speeds)
     if json:
         typer.echo(dumps(describe(found), indent=2))
     else:

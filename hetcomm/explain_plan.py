@@ -2,14 +2,13 @@
 ranks do by the chosen one.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hetcomm import _core
-
-REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
+from hetcomm.bench.case import KINDS
 
 
 @dataclass(frozen=True)
@@ -53,20 +52,23 @@ class Explanation:
     scratch: dict[int, int]
 
 
+def planner_of(topology: _core.Topology, profile: _core.Profile | None = None) -> _core.Planner:
+    """The planner of a communicator in this environment. profile: HETCOMM_PROFILE if None."""
+    selection = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
+    if _core.deterministic():
+        return _core.Planner(topology.without_speeds(), selection)
+    speeds = _core.CostParameters(profile or _core.Profile.setting())
+    return _core.Planner(topology, selection, speeds)
+
+
 def explanation(
     topology: _core.Topology,
     spec: _core.Spec,
     ranks: Iterable[int],
-    table: str = "",
-    deterministic: bool = False,
     profile: _core.Profile | None = None,
 ) -> Explanation:
     """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
-    parameters, selection = _core.CostParameters(profile), _core.SelectionTable(table)
-    if deterministic:
-        planner = _core.Planner(topology.without_speeds(), selection)
-    else:
-        planner = _core.Planner(topology, selection, parameters)
+    parameters, planner = _core.CostParameters(profile), planner_of(topology, profile)
     choice = planner.choose(spec)
     candidates = []
     for candidate in choice.candidates:
@@ -127,12 +129,13 @@ def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
 def describe(found: Explanation) -> dict[str, Any]:
     """The same facts for programs; times in ns."""
     spec = found.spec
+    kind = KINDS[spec.collective.name]
     return {
         "spec": {
             "collective": spec.collective.name,
             "dtype": spec.dtype.name,
-            "op": spec.op.name if spec.collective.name in REDUCING else None,
-            "root": spec.root if spec.collective.name in ROOTED else None,
+            "op": spec.op.name if kind.reduces else None,
+            "root": spec.root if kind.rooted else None,
             "count": spec.count,
         },
         "islands": found.topology.islands,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.collectives import TAGS, check_tag
+from hetcomm.arguments import TAGS, check_tag
 from hetcomm.work import Work
 
 # Added to tags, so that no message of an array is taken for one of an object.

@@ -60,11 +60,10 @@ def main() -> None:
         if done.returncode != 0:
             report.failure(f"case {case}: {done.stdout[-1500:]}")
     report.fact("cases", CASES)
-    folder = arguments.folder / "rates"
-    try:
-        (given,) = ranks.launch([Rank(True)], folder, arguments.bound / 2, arguments.emulated)
-    except RuntimeError as error:
-        return report.failure(f"copies: {error}")
+    found = ranks.try_launch(report, "copies", [Rank(True)], arguments, 1 / 2)
+    if found is None:
+        return
+    (given,) = found
     for name, rate in given["rates"].items():
         report.figure(f"copy {name}", rate, "B/s", bytes=size)
     report.figure("copy of one byte, in a batch of 100", given["small"], "s")

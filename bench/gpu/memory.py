@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
 PATIENCE = 60.0  # seconds for what a device has been given
 
@@ -58,10 +59,11 @@ class Home:
     def copy_rate(self, pairs: list[tuple[int, int]], size: int, times: int) -> float:
         """Bytes per second and direction when each (target, source) is copied on its stream."""
         assert self.device is not None
+        copy, streams = self.device.copy, self.streams
+
+        def copies() -> None:
+            for stream, (target, source) in zip(streams, pairs, strict=False):
+                copy(target, source, size, stream)
+
         self.wait()
-        begin = time.perf_counter()
-        for _ in range(times):
-            for stream, (target, source) in zip(self.streams, pairs, strict=False):
-                self.device.copy(target, source, size, stream)
-        self.wait()
-        return times * size / (time.perf_counter() - begin)
+        return times * size / seconds_of(copies, times, self.wait)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from report import Report
 
 from hetcomm import _core
 
@@ -122,6 +126,25 @@ def launch(ranks: Sequence[Rank], folder: Path, bound: float, emulated: bool) ->
             texts.append(f"rank {index} {state}:\n{written[-1500:]}")
         raise RuntimeError("\n".join(texts))
     return [json.loads((folder / f"rank{index}.json").read_text()) for index in range(len(ranks))]
+
+
+def try_launch(
+    report: Report,
+    case: str,
+    ranks: Sequence[Rank],
+    options: argparse.Namespace,
+    share: float = 1.0,
+) -> list[Any] | None:
+    """What each rank of a case gave; None if the case failed, as the report then says.
+
+    share: of the time that this part may take.
+    """
+    folder = options.folder / re.sub(r"\W+", "-", case)
+    try:
+        return launch(ranks, folder, share * options.bound, options.emulated)
+    except RuntimeError as error:
+        report.failure(f"{case}: {error}")
+        return None
 
 
 class FolderStore(_core.Store):

@@ -9,9 +9,7 @@ memory; the figures are medians over the rounds.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import ranks
@@ -20,6 +18,7 @@ from ranks import FolderStore, Rank, view
 from report import Report, parser
 
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
+from hetcomm.timing import seconds_of
 
 TARGET = 0.85  # of the slowest of copies and wire
 CHUNK = 1 << 20  # as large as the pieces in which messages are staged
@@ -54,9 +53,7 @@ class Member:
     def timed(self, work: Callable[[], None]) -> float:
         """Seconds, from when both ranks are there."""
         self.wire.submit(Spec(Collective.barrier, Dtype.uint8), b"").wait()
-        begin = time.perf_counter()
-        work()
-        return time.perf_counter() - begin
+        return seconds_of(work)
 
     def move(
         self, communicator: Communicator, source: int, target: int, froms: set[int], chunk: int
@@ -193,18 +190,8 @@ def main() -> None:
     if ranks.is_rank():
         return rank_main(size, times, rounds)
     report = Report(arguments.folder)
-    folder: Path = arguments.folder
     for case, members in CASES.items():
-        try:
-            given = ranks.launch(
-                members,
-                folder / case.replace(" ", "-").replace(",", ""),
-                arguments.bound / len(CASES),
-                arguments.emulated,
-            )
-        except RuntimeError as error:
-            report.failure(f"{case}: {error}")
-        else:
+        if given := ranks.try_launch(report, case, members, arguments, 1 / len(CASES)):
             judge(report, case, given, size, not arguments.emulated)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import time
 
+from hetcomm.timing import seconds_of
 from studies.model import Layout, Outcome, Plan, Special, Verdict, median_of
 from studies.running import environment
 
@@ -22,12 +22,7 @@ def empty_call() -> float:
 
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     tensor = torch.zeros(2)
-    seconds = []
-    for _ in range(TURNS):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            dist.all_reduce(tensor)
-        seconds.append((time.perf_counter() - start) / CALLS)
+    seconds = [seconds_of(lambda: dist.all_reduce(tensor), CALLS) / CALLS for _ in range(TURNS)]
     dist.destroy_process_group()
     return statistics.median(seconds)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
-import time
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 from studies.model import K, Layout, M, Outcome, Plan, Special, Verdict, median_of
 
 BOUND, SECONDS, TURNS = 60.0, 0.02, 7
@@ -26,10 +27,7 @@ def copies(barrier: Barrier, sizes: tuple[int, ...], answer: Connection) -> None
         turns = []
         for _ in range(TURNS):
             barrier.wait(BOUND)
-            start = time.perf_counter()
-            for _ in range(calls):
-                np.copyto(target, source)
-            turns.append((time.perf_counter() - start) / calls)
+            turns.append(seconds_of(partial(np.copyto, target, source), calls) / calls)
         found.append(statistics.median(turns))
     answer.send(found)
 

@@ -28,6 +28,11 @@ class Layout:
     vendors: tuple[str, ...] = ("cpu",)
     copy_rate: str = "unlimited"
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Layout:
+        """The inverse of asdict(), from JSON."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+
     @property
     def hosts(self) -> list[int]:
         """The ranks of each."""

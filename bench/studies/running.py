@@ -14,6 +14,7 @@ from typing import Any
 
 import peers
 
+from hetcomm.bench.launch import end
 from hetcomm.emulate import run as run_emulated
 from studies import provenance, tuned
 from studies.model import Layout, Outcome, Plan, Run
@@ -120,36 +121,31 @@ def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:
         except subprocess.TimeoutExpired:
             return f"it took more than {BOUND:g} s"
         finally:
-            _end(process)
+            end([process], GRACE)
         errors.seek(0)
         lines = errors.read().strip().splitlines()
     return "" if status == 0 else f"status {status}: {' / '.join(lines[-3:])}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def on_cluster(layout: Layout, module: str, *words: str) -> dict[str, Any]:
+    """Runs `module RESULT WORDS...` on every rank of an emulated cluster. Returns what it leaves in
+    RESULT, and the "congestion" control of the hosts."""
+    cluster = layout.cluster()
+    assert cluster is not None
+    with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-P", "-m", module, str(result), *words]
+        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
+        if not done.ok:
+            raise RuntimeError(f"{module} {' '.join(words)} on {layout.ranks}: {done.verdict()}")
+        return {**json.loads(result.read_text()), "congestion": done.congestion}
 
 
 def link(layout: Layout) -> dict[str, Any] | None:
-    """What link.py measures, and the congestion control of the hosts; None on one host."""
-    cluster = layout.cluster()
-    if cluster is None:
+    """What link.py measures; None on one host."""
+    if layout.cluster() is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="hetcomm-link-") as folder:
-        result = Path(folder) / "link.json"
-        rates = [rate or 0 for rate in layout.rates_by_host[0]]
-        command = [sys.executable, "-P", "-m", "studies.link", str(result), *map(str, rates)]
-        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
-        if not done.ok:
-            raise RuntimeError(f"plain TCP over {layout.describe()}: {done.verdict()}")
-        found: dict[str, Any] = json.loads(result.read_text())
-    return {**found, "congestion": done.congestion}
+    return on_cluster(layout, "studies.link", *(str(rate or 0) for rate in layout.rates_by_host[0]))
 
 
 def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -44,26 +44,15 @@ def spec_of(layout: Layout, largest: int) -> dict[str, Any]:
 
 
 def main(spec: Path, result: Path) -> int:
-    from hetcomm import Error
-    from hetcomm.bench import BenchError, launch
-    from hetcomm.emulate import ClusterError
     from hetcomm.tune.command import Result, settings_of
+    from studies.job import measure
 
     told = json.loads(spec.read_text())
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()}
-    layout = Layout(**fields)
     settings, page = settings_of(",".join(map(str, told["sizes"])), SECONDS), Result()
-    cluster = layout.cluster()
-    try:
-        if cluster is not None:
-            launch.on_cluster(settings, cluster, page.tell)
-        else:
-            launch.on_this_host(settings, layout.hosts[0], page.tell)
-    except (BenchError, ClusterError, Error) as error:
-        print(error, file=sys.stderr)
-        return 1
-    result.write_text(page.profile)
-    return 0
+    status = measure(settings, Layout.of(told["layout"]), page)
+    if status == 0:
+        result.write_text(page.profile)
+    return status
 
 
 if __name__ == "__main__":

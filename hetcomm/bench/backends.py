@@ -23,6 +23,23 @@ def _nothing() -> None:
     pass
 
 
+def ping_pong(
+    rank: int, size: int, send: Callable[[int], object], receive: Callable[[int], object]
+) -> Callable[[], object]:
+    """A call of the case "ping_pong". send, receive: move one message to or from a rank."""
+    other = size - 1 - rank
+
+    def first() -> None:
+        send(other)
+        receive(other)
+
+    def last() -> None:
+        receive(other)
+        send(other)
+
+    return first if rank == 0 else last if other == 0 else _nothing
+
+
 @dataclass(frozen=True)
 class Operation:
     """A case made ready. load: takes the input where `call` finds it; call: does it once; finish:

@@ -28,6 +28,11 @@ class Kind:
     # Where results may be written over the input: never, always, or as the user likes.
     places: tuple[bool, ...] = (False,)
 
+    @property
+    def many(self) -> bool:
+        """Whether the largest buffer has a block for each rank."""
+        return self.many_inputs or self.many_outputs
+
 
 def _all(n: int) -> float:
     return 1.0
@@ -87,8 +92,7 @@ class Case:
     @property
     def bytes(self) -> int:
         """Of the collective's largest buffer."""
-        many = self.kind.many_inputs or self.kind.many_outputs
-        return self.count * (self.ranks if many else 1) * ELEMENTS[self.dtype].size
+        return self.count * (self.ranks if self.kind.many else 1) * ELEMENTS[self.dtype].size
 
     def blocks(self, rank: int) -> tuple[int, int]:
         """Of the input and the output of a rank."""
@@ -154,8 +158,7 @@ def case_of(
         raise _core.InvalidArgumentError(f"--sizes: expected at least 1 byte, got {size}")
     if kind.reduces:
         OPS[op].check(dtype)
-    many = kind.many_inputs or kind.many_outputs
-    unit = ELEMENTS[dtype].size * (ranks if many else 1)
+    unit = ELEMENTS[dtype].size * (ranks if kind.many else 1)
     return Case(
         collective,
         dtype,

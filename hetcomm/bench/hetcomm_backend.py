@@ -9,13 +9,14 @@ from typing import Any
 
 from hetcomm import _core
 from hetcomm.bench import spans
-from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
 from hetcomm.bench.legs import one_clock
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.communicator import Communicator
 from hetcomm.demo.machine import version
+from hetcomm.explain_plan import planner_of
 
 SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # of calls, and how many there are
 
@@ -63,7 +64,8 @@ class HetcommBackend(Backend):
         if name == "send_recv":
             return Operation(partial(self._exchange, source, target))
         if name == "ping_pong":
-            return Operation(self._ping_pong(source, target))
+            send, receive = partial(comm.send, source), partial(comm.recv, target)
+            return Operation(ping_pong(rank, comm.size, send, receive))
         return Operation(comm.barrier)
 
     def _exchange(self, source: Any, target: Any) -> None:
@@ -71,20 +73,6 @@ class HetcommBackend(Backend):
         coming = comm.recv(target, (comm.rank - 1) % comm.size, async_op=True)
         comm.send(source, (comm.rank + 1) % comm.size)
         coming.wait()
-
-    def _ping_pong(self, source: Any, target: Any) -> Any:
-        comm = self._comm
-        other = comm.size - 1 - comm.rank
-
-        def first() -> None:
-            comm.send(source, other)
-            comm.recv(target, other)
-
-        def last() -> None:
-            comm.recv(target, other)
-            comm.send(source, other)
-
-        return first if comm.rank == 0 else last if other == 0 else _absent
 
     def barrier(self) -> None:
         self._comm.barrier()
@@ -143,12 +131,7 @@ def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
         count=case.count,
         in_place=case.in_place,
     )
-    table = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
-    if _core.deterministic():
-        planner = _core.Planner(topology.without_speeds(), table)
-    else:
-        planner = _core.Planner(topology, table, _core.CostParameters(_core.Profile.setting()))
-    plans: list[_core.Plan] = planner.plan_all(spec)
+    plans: list[_core.Plan] = planner_of(topology).plan_all(spec)
     return plans
 
 
@@ -170,10 +153,6 @@ def _messages(case: Case, topology: _core.Topology, rank: int) -> _core.Plan:
     spec = _core.Spec(directions.send, dtype, count=case.count)
     members = next(island for island in topology.islands if rank in island)
     return _core.Plan(spec, rank, case.ranks, members=members, steps=steps)
-
-
-def _absent() -> None:
-    """What a rank does in the messages of others."""
 
 
 def _typed(dtype: str, kept: Array) -> Any:

@@ -83,8 +83,22 @@ def _folder(settings: Settings, tell: Tell) -> Iterator[Folder]:
         yield Folder(Path(path), settings, tell)
 
 
+def start(settings: Settings, where: Cluster | int, tell: Tell) -> None:
+    """Runs the ranks of an emulated cluster, or so many ranks on this host.
+
+    Raises BenchError or InvalidArgumentError with what the first failing rank says, and
+    ClusterError for a cluster that cannot be emulated.
+    """
+    if isinstance(where, Cluster):
+        on_cluster(settings, where, tell)
+    elif uses_mpi(settings):
+        by_mpiexec(settings, where, tell)
+    else:
+        on_this_host(settings, where, tell)
+
+
 def on_this_host(settings: Settings, ranks: int, tell: Tell) -> None:
-    """A process for each rank; raises what the first that fails says."""
+    """Starts a process for each rank."""
     server = TcpStoreServer()
     try:
         with _folder(settings, tell) as folder:
@@ -121,7 +135,7 @@ def uses_mpi(settings: Settings) -> bool:
 
 
 def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
-    """The same through the mpiexec that is beside this Python, or else in the PATH."""
+    """Uses the mpiexec beside this Python, else one in the PATH."""
     with _folder(settings, tell) as folder:
         command = [find_mpiexec(), "-n", str(ranks), *folder.command()]
         environment = {"OMP_NUM_THREADS": "1", **OF_MPIEXEC, **os.environ}
@@ -147,7 +161,7 @@ def _run(
                 )  # fmt: skip
         _wait(folder, processes, logs, timeout)
     finally:
-        _end(processes)
+        end(processes)
 
 
 def _wait(
@@ -176,20 +190,21 @@ def _wait(
             raise folder.failure(f"{who} ended with status {code}", [logs[index]])
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def end(processes: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
+    """Terminates processes, and kills those that still run after `grace` seconds."""
     for process in processes:
         if process.poll() is None:
             process.terminate()
     for process in processes:
         try:
-            process.wait(GRACE)
+            process.wait(grace)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:
-    """On emulated hosts, by mpiexec if a backend needs it. Raises ClusterError."""
+    """Uses mpiexec on the emulated hosts if a backend needs it."""
     with _folder(settings, tell) as folder:
         command = folder.command()
         if uses_mpi(settings):

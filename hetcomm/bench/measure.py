@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
 from statistics import median
 from typing import Any
 
@@ -28,6 +27,7 @@ from hetcomm.bench.legs import look
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.row import Row
 from hetcomm.bench.values import ELEMENTS, Array
+from hetcomm.timing import seconds_of
 
 SHORTEST_SAMPLE = 100e-6  # seconds; reading the clock is then less than a thousandth
 MOST_CALLS, MOST_SAMPLES = 4096, 1000
@@ -229,14 +229,7 @@ class _Measured:
         return found
 
     def _run(self, calls: int) -> float:
-        """Seconds that so many calls take here."""
-        call, finish = self._operation.call, self._operation.finish
-        start = time.perf_counter()
-        for _ in repeat(None, calls):
-            call()
-        if finish is not None:
-            finish()
-        return time.perf_counter() - start
+        return seconds_of(self._operation.call, calls, self._operation.finish)
 
     def _check(self) -> None:
         self._operation.read()

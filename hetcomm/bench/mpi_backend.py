@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
@@ -67,22 +67,9 @@ class MpiBackend(Backend):
             after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
             return Operation(partial(comm.Sendrecv, source, after, 0, target, before, 0))
         if name == "ping_pong":
-            return Operation(self._ping_pong(source, target))
+            send, receive = partial(comm.Send, source), partial(comm.Recv, target)
+            return Operation(ping_pong(comm.rank, comm.size, send, receive))
         return Operation(comm.Barrier)
-
-    def _ping_pong(self, source: Any, target: Any) -> Any:
-        comm = self._comm
-        other = comm.size - 1 - comm.rank
-
-        def first() -> None:
-            comm.Send(source, other)
-            comm.Recv(target, other)
-
-        def last() -> None:
-            comm.Recv(target, other)
-            comm.Send(source, other)
-
-        return first if comm.rank == 0 else last if other == 0 else _absent
 
     def _datatype(self, case: Case) -> Any:
         element, MPI = ELEMENTS[case.dtype], self._MPI
@@ -107,10 +94,6 @@ class MpiBackend(Backend):
 
     def close(self) -> None:
         self._comm.Free()
-
-
-def _absent() -> None:
-    """What a rank does in the messages of others."""
 
 
 def _library(MPI: Any) -> str:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hetcomm import _core
-from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.meeting import Meeting
@@ -92,7 +92,9 @@ class TorchBackend(Backend):
         if name == "send_recv":
             return partial(self._exchange, source, target)
         if name == "ping_pong":
-            return self._ping_pong(source, target)
+            send = partial(dist.send, source, group=group)
+            receive = partial(dist.recv, target, group=group)
+            return ping_pong(dist.get_rank(), case.ranks, send, receive)
         return partial(dist.barrier, group)
 
     def _exchange(self, source: Any, target: Any) -> None:
@@ -104,20 +106,6 @@ class TorchBackend(Backend):
         for work in dist.batch_isend_irecv(both):
             work.wait()
 
-    def _ping_pong(self, source: Any, target: Any) -> Any:
-        rank, group = dist.get_rank(), self._group
-        other = dist.get_world_size() - 1 - rank
-
-        def first() -> None:
-            dist.send(source, other, group)
-            dist.recv(target, other, group)
-
-        def last() -> None:
-            dist.recv(target, other, group)
-            dist.send(source, other, group)
-
-        return first if rank == 0 else last if other == 0 else _absent
-
     def _tensor(self, case: Case, kept: Array) -> Any:
         return _typed(case, kept).to(self._device)
 
@@ -127,10 +115,6 @@ class TorchBackend(Backend):
     def close(self) -> None:
         if dist.is_initialized():  # all groups go with the first of several
             dist.destroy_process_group()
-
-
-def _absent() -> None:
-    """What a rank does in the messages of others."""
 
 
 def _copy_first(target: Any, source: Any, call: Any) -> None:

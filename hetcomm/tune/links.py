@@ -8,9 +8,7 @@ one host as of the other exchange blocks, two and two, all at once, which fills 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from itertools import repeat
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from hetcomm.bench.measure import Effort, measure
 from hetcomm.bench.meeting import Meeting
 from hetcomm.communicator import Communicator
 from hetcomm.rendezvous import PrefixStore
+from hetcomm.timing import seconds_of
 from hetcomm.tune.profile import Measured
 
 MOST_ROUNDS = 7  # of pairs: each host has then met seven others
@@ -77,7 +76,9 @@ def measure_links(
     sizes: Sequence[int],
     effort: Effort,
 ) -> None:
-    """Of one round; name: that no other round has."""
+    """Measures the pairs of one round, all at once. name: is unique to the round."""
+    if not pairs:
+        return
     hosts = measured.topology.hosts
     twos = [list(zip(hosts[a], hosts[b], strict=False)) for a, b in pairs]
     everybody = [sorted(hosts[a] + hosts[b]) for a, b in pairs]
@@ -118,11 +119,7 @@ def _bulk(meeting: Meeting, part: Meeting | None) -> tuple[list[float], int]:
             comm = Communicator(store, part.rank, part.size, timeout=part.timeout, name="bulk")
 
     def take(calls: int) -> float:
-        start = time.perf_counter()
-        if comm is not None:
-            for _ in repeat(None, calls):
-                comm.all_gather(source, target)
-        return time.perf_counter() - start
+        return 0.0 if comm is None else seconds_of(lambda: comm.all_gather(source, target), calls)
 
     meeting.together(open_it)
     first = max(meeting.together(lambda: take(1)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -27,6 +26,7 @@ from hetcomm.bench.memory import check_memory
 from hetcomm.bench.rank import Tell, main
 from hetcomm.bench.settings import Settings
 from hetcomm.communicator import Communicator
+from hetcomm.timing import seconds_of
 from hetcomm.tune.links import (
     MOST_ROUNDS,
     accustomed,
@@ -126,11 +126,7 @@ def _islands(
 def _memory() -> float:
     """Bytes per second that are read and written in a copy here, while all others copy too."""
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
-    seconds = []
-    for _ in range(COPIES):
-        start = time.perf_counter()
-        np.copyto(target, source)
-        seconds.append(time.perf_counter() - start)
+    seconds = (seconds_of(lambda: np.copyto(target, source)) for _ in range(COPIES))
     return 2 * COPIED / median(seconds)
 
 
@@ -138,10 +134,7 @@ def _step() -> float:
     """Seconds of a call whose plan is one small copy."""
     with Communicator(_core.LocalStore(), 0, 1, name="alone") as alone:
         source, target = np.ones(2, np.float32), np.zeros(2, np.float32)
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            alone.all_reduce(source, target)
-        return (time.perf_counter() - start) / CALLS
+        return seconds_of(lambda: alone.all_reduce(source, target), CALLS) / CALLS
 
 
 if __name__ == "__main__":
