@@ -18,13 +18,11 @@ import statistics
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
-import hetcomm
 from hetcomm import _core
+from hetcomm.emulate import vendors
 
 VARIANTS = {"non-blocking": "0", "blocking": "1"}
-LIBRARIES = ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY")
 
 
 def measure(vendor: str, members: int, calls: int, floats: int) -> list[float]:
@@ -66,8 +64,7 @@ def main() -> None:
         return
     environment = dict(os.environ)
     if options.vendor == "emulated":
-        emulated = Path(hetcomm.__file__).parent / "libhetcomm_emulated_nvidia.so"
-        environment |= dict.fromkeys(LIBRARIES, str(emulated))
+        environment |= dict.fromkeys(vendors.VARIABLES["nvidia"], str(vendors.library("nvidia")))
     rows: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
     for _ in range(options.rounds):
         for name, value in VARIANTS.items():

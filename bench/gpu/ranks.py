@@ -20,6 +20,7 @@ from typing import Any
 from report import Report
 
 from hetcomm import _core
+from hetcomm.emulate import vendors
 
 GRACE = 10.0  # seconds that the others have to end once a rank failed
 
@@ -58,8 +59,7 @@ class Rank:
         if self.island:
             found["HETCOMM_ISLAND"] = self.island
         if emulated:
-            library = Path(_core.__file__).with_name("libhetcomm_emulated_nvidia.so")
-            found |= dict.fromkeys(("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY"), str(library))
+            found |= dict.fromkeys(vendors.VARIABLES["nvidia"], str(vendors.library("nvidia")))
         return found
 
 

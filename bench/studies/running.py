@@ -14,8 +14,8 @@ from typing import Any
 
 import peers
 
-from hetcomm.bench.launch import end
 from hetcomm.emulate import run as run_emulated
+from hetcomm.processes import end
 from studies import provenance, tuned
 from studies.model import Layout, Outcome, Plan, Run
 

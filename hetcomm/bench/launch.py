@@ -23,6 +23,7 @@ from hetcomm.bench.rank import STORE, Tell
 from hetcomm.bench.settings import Settings
 from hetcomm.emulate import Cluster
 from hetcomm.emulate import run as run_emulated
+from hetcomm.processes import end
 
 LOOK_EVERY, GRACE, LAST_LINES = 0.2, 15.0, 12
 # MPICH's mpiexec else looks for ssh and for the address of this host's name, Open MPI's refuses
@@ -161,7 +162,7 @@ def _run(
                 )  # fmt: skip
         _wait(folder, processes, logs, timeout)
     finally:
-        end(processes)
+        end(processes, GRACE)
 
 
 def _wait(
@@ -188,19 +189,6 @@ def _wait(
         if code:
             who = f"rank {index}" if len(codes) > 1 else "mpiexec"
             raise folder.failure(f"{who} ended with status {code}", [logs[index]])
-
-
-def end(processes: Sequence[subprocess.Popen[bytes]], grace: float = GRACE) -> None:
-    """Terminates processes, and kills those that still run after `grace` seconds."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    for process in processes:
-        try:
-            process.wait(grace)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:

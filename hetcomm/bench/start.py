@@ -19,7 +19,6 @@ from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings
 from hetcomm.emulate import ClusterError, load
-from hetcomm.emulate.cluster import parse_order
 
 # Options of every measuring command.
 Ranks = Annotated[
@@ -104,9 +103,7 @@ class Start:
             raise typer.Exit(status) from None
 
     def _on_cluster(self, settings: Settings, file: Path, page: Page) -> None:
-        described = load(file)
-        if self.order is not None:
-            described = dataclasses.replace(described, order=parse_order(self.order))
+        described = load(file, self.order)
         settings.cases(described.ranks)
         launch.start(settings, described, page.tell)
 

@@ -21,7 +21,6 @@ from hetcomm.demo.report import render, write_json
 from hetcomm.demo.training import Comparison, Training, read_training
 from hetcomm.demo.vendors import STEPS, first_steps, summary, with_vendors
 from hetcomm.emulate import Cluster, ClusterError, load
-from hetcomm.emulate.cluster import parse_order
 
 HERE = Path(__file__).parent
 LAYOUTS = ("ddp", "pipeline")
@@ -83,9 +82,7 @@ def demo(
     """
     console = Console()
     try:
-        cluster = load(cluster_file)
-        if order is not None:
-            cluster = dataclasses.replace(cluster, order=parse_order(order))
+        cluster = load(cluster_file, order)
         check_even(cluster, cluster_file)
         make_folder(output)
         with tempfile.TemporaryDirectory(prefix=".runs-", dir=output) as folder:
