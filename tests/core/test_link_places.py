@@ -51,7 +51,9 @@ def another(
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_groups_used_in_different_orders(executors: list[_core.Executor], leaves: int) -> None:
+def test_groups_may_be_used_in_different_orders(
+    executors: list[_core.Executor], leaves: int
+) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(first: Communicator) -> None:
@@ -68,7 +70,7 @@ def test_groups_used_in_different_orders(executors: list[_core.Executor], leaves
     agree(play(HOSTS, program, executors=executors))
 
 
-def test_after_a_group_that_one_side_alone_has_used(executors: list[_core.Executor]) -> None:
+def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executor]) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(failed: Communicator) -> None:
@@ -87,7 +89,7 @@ def test_after_a_group_that_one_side_alone_has_used(executors: list[_core.Execut
     agree(play(HOSTS, program, executors=executors))
 
 
-def test_groups_that_are_set_up_at_once(executors: list[_core.Executor]) -> None:
+def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> None:
     """In no common order, over and over: links of both ends still belong together."""
     many = 4
     stores: list[_core.Store] = []
@@ -122,7 +124,7 @@ def test_groups_that_are_set_up_at_once(executors: list[_core.Executor]) -> None
         agree(play(HOSTS, program, executors=executors))
 
 
-def test_places_of_groups_that_are_gone_are_taken_again(executors: list[_core.Executor]) -> None:
+def test_places_of_closed_groups_are_reused(executors: list[_core.Executor]) -> None:
     """Else all of them would be connected for the first group that uses the link."""
     stores = [_core.LocalStore() for _ in range(100)]
 
