@@ -104,7 +104,7 @@ def _detect() -> tuple[str, int]:
     """
     import torch
 
-    on_device = torch.cuda.is_available() and _served() != {"cpu"}
+    on_device = torch.cuda.is_available() and _served_devices() != {"cpu"}
     found = ("amd" if torch.version.hip else "nvidia") if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device:
@@ -145,7 +145,7 @@ def _check_options(given: Any, timeout: Any) -> None:
         )
 
 
-def _served() -> set[str]:
+def _served_devices() -> set[str]:
     """The types of the devices whose tensors the new group gives to hetcomm; empty if unknown."""
     return {device for device, backend in _backends().items() if backend == "hetcomm"}
 

@@ -30,7 +30,7 @@ def _result(work: Work, async_op: bool) -> Any:
 
 
 class Collectives:
-    """What the ranks of a communicator do together; see Communicator. Parameters may be given by
+    """Collectives and messages of a communicator; see Communicator. Parameters may be given by
     position."""
 
     _core: _core.Communicator
@@ -52,7 +52,7 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Every rank gets the reduction of all arrays, of one shape; `out` may be `array`."""
+        """Every rank gets the reduction of all arrays. Shapes are equal; `out` may be `array`."""
         if out is None:
             out = self._new_output(array, arrays.shape)
         return self._collective(
@@ -70,7 +70,7 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The root, 0 if None, gets the reduction of all arrays, which have one shape; the others
+        """The root, 0 if None, gets the reduction of all arrays, of one shape. Other ranks get
         None. A whole number in place of `out` is the root: reduce(x, 2)."""
         out, root = self._root_output(array, out, root, arrays.shape)
         return self._collective(
@@ -85,7 +85,7 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Every rank's array becomes that of the root; all have one shape."""
+        """Copies the root's array to every rank's array, of the same shape."""
         return self._collective(
             self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout
         )
@@ -133,13 +133,13 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The r-th of n equal parts of each array, along the first axis, goes to rank r, which gets
-        them in the order of ranks: array.shape.
+        """The r-th of n equal parts of each array, along the first axis, goes to rank r. Rank r
+        gets its parts in the order of ranks: array.shape.
 
-        With split sizes, which all ranks give or none, the parts are unequal: the r-th has
-        input_split_sizes[r] rows of the array, and what comes from rank r output_split_sizes[r] of
-        the result, (sum(output_split_sizes), *array.shape[1:]). A side without is even. Each part
-        must have the length that its receiver expects.
+        Split sizes make the parts unequal; all ranks give them, or none. Part r of the array has
+        input_split_sizes[r] rows, and the part from rank r output_split_sizes[r]. The result is
+        (sum(output_split_sizes), *array.shape[1:]). A side without split sizes is even. Sender and
+        receiver of a part must give the same length.
         """
         if input_split_sizes is not None or output_split_sizes is not None:
             with self._reporting_refusal():
@@ -166,8 +166,8 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """The root, 0 if None, gets all arrays, of one shape: (n, *array.shape); the others None. A
-        whole number in place of `out` is the root: gather(x, 2)."""
+        """The root, 0 if None, gets all arrays, of one shape: (n, *array.shape). Other ranks get
+        None. A whole number in place of `out` is the root: gather(x, 2)."""
         out, root = self._root_output(array, out, root, self._stacked_shape)
         return self._collective(
             self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout
@@ -182,9 +182,9 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Every rank gets its part of the array of the root, 0 if None, which is (n, *out.shape);
-        the others give None. `out` may be left away on the root only, which alone knows the shape.
-        A whole number in place of `out` is the root: scatter(x, 2), scatter(None, 2, out)."""
+        """Every rank gets its part of the array of the root, 0 if None: (n, *out.shape). Other
+        ranks give None. Only the root may leave out `out`, because it knows the shape. A whole
+        number in place of `out` is the root: scatter(x, 2), scatter(None, 2, out)."""
         with self._reporting_refusal():
             out, root = out_and_root(out, root)
         given = array if self.rank == root else None
@@ -201,7 +201,7 @@ class Collectives:
         )
 
     def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Any:
-        """Returns when all ranks have come to it, whatever streams still have to do."""
+        """Returns when all ranks have called it. Pending work of streams does not count."""
         return self._collective(self, _BARRIER, None, None, "sum", 1.0, 0, None, async_op, timeout)
 
     # Messages: in order for each pair of ranks and tag, from 0 to 65535.
@@ -216,7 +216,7 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Returns `array`, which may be used again. Large arrays wait for the receiver."""
+        """Returns `array` when it may be reused. Large arrays wait for the receiver."""
         check_tag(tag)
         return self._message(_core.Collective.send, array, to, tag, stream, async_op, timeout)
 
@@ -230,8 +230,8 @@ class Collectives:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Returns `out`, with the elements of a message as long as it. source: a rank, or None for
-        whoever sends first (host memory only)."""
+        """Returns `out`, filled by a message of the same length. source: a rank, or None for the
+        first sender (host memory only)."""
         if source is not None and source < 0:
             raise _core.InvalidArgumentError(
                 f"recv: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
@@ -328,13 +328,13 @@ class Collectives:
             return self._collective(
                 self, collective, array, out, op, factor, root, stream, async_op, timeout
             )
-        given, result, store = self._packed(array, out)
+        given, result, write_back = self._packed(array, out)
         order, dlpack = self._streams(result if given is None else given, stream)
         work = _core.start_collective(
             self._core, _core.Collective(collective), given, result, chosen, factor, root,
             not async_op, timeout, order, dlpack, splits,
         )  # fmt: skip
-        return _result(Work(work, out, order, store), async_op)
+        return _result(Work(work, out, order, write_back), async_op)
 
     def _message(
         self,
@@ -347,27 +347,26 @@ class Collectives:
         timeout: float | None,
     ) -> Any:
         receives = direction == _core.Collective.recv
-        memory, store = array, None
+        memory, write_back = array, None
         if not self._on_device and receives:
-            _, memory, store = strided.packed(None, array)
+            _, memory, write_back = strided.packed(None, array)
         elif not self._on_device:
             memory, _, _ = strided.packed(array, None)
         order, dlpack = self._streams(memory, stream)
         work = _core.start_message(
             self._core, direction, memory, peer, tag, not async_op, timeout, order, dlpack
         )
-        return _result(Work(work, array, order, store), async_op)
+        return _result(Work(work, array, order, write_back), async_op)
 
-    def _packed(self, array: Array, out: Array) -> tuple[Array, Array, strided.Store | None]:
-        """Those of a device stay as they are: their library would copy them in its own streams."""
+    def _packed(self, array: Array, out: Array) -> tuple[Array, Array, strided.WriteBack | None]:
+        """Leaves device arrays as they are: their library would copy them in its own streams."""
         if self._on_device or (strided.is_packed(array) and strided.is_packed(out)):
             return array, out, None
         with self._reporting_refusal():
             return strided.packed(array, out)
 
     def _streams(self, array: Array, stream: Any) -> tuple[int | None, int | None]:
-        """The stream of the call, and how DLPack names it; neither in host memory, nor
-        without an array."""
+        """The stream of the call and its DLPack name; None for host memory or without an array."""
         if not self._on_device or array is None:
             return None, None
         pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)

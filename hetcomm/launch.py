@@ -47,7 +47,7 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         launcher tells. One process alone gets rank 0 of 1.
 
     Raises:
-        InvalidArgumentError: a variable is missing or wrong, or mpi4py cannot be asked.
+        InvalidArgumentError: a variable is missing or wrong, or mpi4py cannot be sent.
         TransportError: no address of rank 0 can be reached from all ranks.
     """
     given = os.environ if environment is None else environment
@@ -59,7 +59,7 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         return _variables(Job(0, 1, "127.0.0.1", port), local)
     local = _place(given)
     if not job.address:
-        job = Job(job.rank, job.size, *_meeting(world_of_mpi(job)))
+        job = Job(job.rank, job.size, *_reachable_address(world_of_mpi(job)))
     return _variables(job, local)
 
 
@@ -132,19 +132,19 @@ def tasks_on(counts: str, node: str) -> str:
     return each[int(node)] if node.isdecimal() and int(node) < len(each) else ""
 
 
-def _meeting(world: Any) -> tuple[str, int]:
+def _reachable_address(world: Any) -> tuple[str, int]:
     """An address of the first rank's that all ranks reach, and a port that is free there."""
     with ExitStack() as closing:
-        asked = None
+        sent = None
         if world.Get_rank() == 0:
             listener, port = held_port()
             token = secrets.token_bytes(16)
             closing.enter_context(_answering(listener, token))
             names = [nic.address for nic in _core.probe_rank().nics if nic.address]
-            asked = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port, token)
-        names, port, token = world.bcast(asked)
-        everybodys = world.allgather([_reaches(name, port, token) for name in names])
-    for name, answers in zip(names, zip(*everybodys, strict=True), strict=True):
+            sent = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port, token)
+        names, port, token = world.bcast(sent)
+        reached = world.allgather([_reaches(name, port, token) for name in names])
+    for name, answers in zip(names, zip(*reached, strict=True), strict=True):
         if all(answers):
             return name, port
     raise _core.TransportError(

@@ -41,7 +41,7 @@ class Job:
 def job_of(environment: Mapping[str, str]) -> Job | None:
     """What the launcher says; None if there is none. Raises InvalidArgumentError."""
     for names in _LAUNCHERS:
-        if names[1] in environment and _tells(names[0], environment):
+        if names[1] in environment and _is_of_launcher(names[0], environment):
             break
     else:
         return None
@@ -64,7 +64,7 @@ def job_of(environment: Mapping[str, str]) -> Job | None:
     return Job(rank, size)
 
 
-def _tells(name: str, environment: Mapping[str, str]) -> bool:
+def _is_of_launcher(name: str, environment: Mapping[str, str]) -> bool:
     """Whether the variable is the launcher's, and not another's around it."""
     # In a script of sbatch there are Slurm's variables, but only srun makes a step of a job.
     step = "SLURM_STEP_ID" in environment

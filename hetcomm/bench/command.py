@@ -36,8 +36,8 @@ def bench(
     backend: Annotated[
         list[str] | None,
         typer.Option(
-            help="hetcomm (its array API), mpi (by mpi4py), torch:NAME, or gloo, nccl ... for "
-            "torch's of that name; repeatable, and then measured in turn."
+            help="hetcomm (array API), mpi (by mpi4py), torch:NAME, or gloo, nccl ... of torch; "
+            "repeatable: backends then take turns."
         ),
     ] = None,
     sizes: Annotated[
@@ -46,51 +46,53 @@ def bench(
             help="Bytes of the largest buffer: from:to, from:to:factor, or a list 8,4k,1M."
         ),
     ] = "8:64M",
-    dtype: Annotated[list[str] | None, typer.Option(help="Of the elements; repeatable.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="Dtype of the elements; repeatable.")
+    ] = None,
     op: Annotated[
         list[str] | None, typer.Option(help="sum, product, min, max, avg, band ...; repeatable.")
     ] = None,
-    root: Annotated[int, typer.Option(help="Rank, for collectives that have one.")] = 0,
+    root: Annotated[int, typer.Option(help="Root rank, for rooted collectives.")] = 0,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Results are written over the input.")
+        bool, typer.Option("--in-place", help="Results overwrite the input.")
     ] = False,
     out_of_place: Annotated[
         bool,
         typer.Option(
             "--out-of-place",
-            help="They are not. Both may be given; without any, all_reduce is in place, the rest "
-            "is not.",
+            help="Results have their own buffer. Both may be given; by default only all_reduce is "
+            "in place.",
         ),
     ] = False,
     pause: Annotated[
         float,
-        typer.Option(help="Seconds that each rank sleeps before each timed call, such as 0.001."),
+        typer.Option(help="Seconds of sleep before each timed call, such as 0.001."),
     ] = 0.0,
     work: Annotated[
         float,
-        typer.Option(help="Seconds that each rank works on other memory before each timed call."),
+        typer.Option(help="Seconds of work on other memory before each timed call."),
     ] = 0.0,
     warmup: Annotated[int, typer.Option(min=0, help="Untimed calls before each size.")] = 5,
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Timed calls per size, instead of --seconds.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Of timed calls, per size and backend.")
+        float, typer.Option(min=0.001, help="Seconds of timed calls, per size and backend.")
     ] = 0.3,
-    turns: Annotated[int, typer.Option(min=1, help="Of each backend, per size.")] = 7,
-    check: Annotated[bool, typer.Option(help="Compare results of random data.")] = True,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each backend, per size.")] = 7,
+    check: Annotated[bool, typer.Option(help="Check results of random data.")] = True,
     legs: Annotated[
         bool,
         typer.Option(
-            "--legs", help="Also: time by leg, who waits for whom, bytes over the bridge."
+            "--legs", help="Also show time by leg, waits for each rank, bytes over the bridge."
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random data.")] = 0,
     ranks: Ranks = None,
     cluster: ClusterFile = None,
     order: Order = None,
     device: Annotated[
-        str, typer.Option(help="cpu, cuda ...: whose memory torch's backends use.")
+        str, typer.Option(help="cpu, cuda ...: the device of torch's backends.")
     ] = "",
     output: Annotated[
         list[Path] | None, typer.Option(help="FILE.json, FILE.csv or FILE.png; repeatable.")
@@ -102,8 +104,8 @@ def bench(
     """Measure collectives and messages of one or more backends, side by side, and check them.
 
     As the command of a job (torchrun --no-python, mpiexec, srun, hetcomm emulate) it measures
-    among its ranks; else it starts ranks on this host, or an emulated cluster. Exits with 0 if all
-    went well, 1 if a rank failed or a result was wrong, 2 for what cannot be measured.
+    the job's ranks. Otherwise it starts ranks on this host, or on an emulated cluster. Exits with 0
+    for success, 1 if a rank failed or a result was wrong, 2 if the request cannot be measured.
     """
     settings = Settings(
         distinct(collectives or ["all_reduce"]),

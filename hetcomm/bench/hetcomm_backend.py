@@ -18,11 +18,11 @@ from hetcomm.communicator import Communicator
 from hetcomm.demo.machine import version
 from hetcomm.explain_plan import planner_of
 
-SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # of calls, and how many there are
+SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # bounds on time and number of calls
 
 
 class HetcommBackend(Backend):
-    """Calls as a user writes them. What each should cost is what `hetcomm explain` says."""
+    """Calls as a user writes them. Predictions are those of `hetcomm explain`."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip())
@@ -86,13 +86,13 @@ class HetcommBackend(Backend):
         scratch = max(plan.scratch_count for plan in plans) * ELEMENTS[case.dtype].size
         return {**seconds, "bridge_bytes": cost.bridge_bytes, "scratch_bytes": scratch}
 
-    def inside(
+    def trace_legs(
         self, case: Case, operation: Operation, seconds: float
     ) -> tuple[dict[str, float], dict[str, float]] | None:
-        """Of the call that is the median of a few, by the rank that took longest."""
+        """Of the median of a few calls, by the time of the slowest rank."""
         meeting, comm = self._meeting, self._comm
         if case.collective == "ping_pong":
-            return None  # not one call of all ranks
+            return None  # not a call of all ranks
         began = time.perf_counter_ns()
         meeting.gather(None)
         mine = []
@@ -102,7 +102,7 @@ class HetcommBackend(Backend):
                 operation.call()
             mine.append(spans.measured(traces, comm.rank, comm.topology))
         told = meeting.gather([began, mine])
-        together = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in told])
+        share_clock = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in told])
         calls = [
             [
                 spans.Call(start, end, [spans.Step(*step) for step in steps])
@@ -111,7 +111,7 @@ class HetcommBackend(Backend):
             for one in zip(*(of_rank[1] for of_rank in told), strict=True)
         ]
         calls.sort(key=lambda one: max(call.end - call.start for call in one))
-        legs = spans.legs_of(calls[len(calls) // 2], comm.rank, together)
+        legs = spans.legs_of(calls[len(calls) // 2], comm.rank, share_clock)
         planned = spans.predicted(plans_of(case, comm.topology), comm.topology)
         return legs, spans.legs_of(planned, comm.rank)
 
@@ -120,7 +120,7 @@ class HetcommBackend(Backend):
 
 
 def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
-    """What each rank does in one call; of ping_pong, one way."""
+    """The plans of all ranks for one call; for ping_pong, of one direction."""
     if case.collective in ("send_recv", "ping_pong"):
         return [_messages(case, topology, rank) for rank in range(case.ranks)]
     spec = _core.Spec(
@@ -136,7 +136,7 @@ def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
 
 
 def _messages(case: Case, topology: _core.Topology, rank: int) -> _core.Plan:
-    """The message that a rank sends and the one that it receives, as one plan."""
+    """The message that a rank sends and the message that it receives, as one plan."""
     last, directions = case.ranks - 1, _core.Collective
     if case.collective == "send_recv":
         peers = [(directions.send, (rank + 1) % case.ranks)]
@@ -156,7 +156,7 @@ def _messages(case: Case, topology: _core.Topology, rank: int) -> _core.Plan:
 
 
 def _typed(dtype: str, kept: Array) -> Any:
-    """NumPy's array, or torch's over the same memory where NumPy has no such dtype."""
+    """The NumPy array, or a torch tensor over its memory if NumPy lacks the dtype."""
     if ELEMENTS[dtype].decode is None:
         return kept
     try:

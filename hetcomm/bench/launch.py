@@ -1,4 +1,4 @@
-"""Starts ranks where no launcher has: on this host, by mpiexec, or on an emulated cluster."""
+"""Starts ranks without a launcher: on this host, by mpiexec, or on an emulated cluster."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from hetcomm.emulate import run as run_emulated
 from hetcomm.processes import end
 
 LOOK_EVERY, GRACE, LAST_LINES = 0.2, 15.0, 12
-# MPICH's mpiexec else looks for ssh and for the address of this host's name, Open MPI's refuses
-# more ranks than cores.
+# Without these, MPICH's mpiexec looks for ssh and for the address of this host's name, and Open
+# MPI's refuses more ranks than cores.
 OF_MPIEXEC = {
     "HYDRA_LAUNCHER": "fork",
     "HYDRA_IFACE": "lo",
@@ -37,7 +37,7 @@ OF_MPIEXEC = {
 
 
 class Folder:
-    """What the command and the ranks it started share; see rank.py."""
+    """The folder that the command shares with its ranks; see rank.py."""
 
     def __init__(self, path: Path, settings: Settings, tell: Tell) -> None:
         self.path, self._tell, self._read = path, tell, 0
@@ -50,7 +50,7 @@ class Folder:
         return [sys.executable, "-P", "-m", self._program, str(self.path)]
 
     def pass_on(self) -> None:
-        """The events since the last time."""
+        """Passes on the events since the last call."""
         with (self.path / "events.jsonl").open() as events:
             events.seek(self._read)
             for line in iter(events.readline, ""):
@@ -61,7 +61,7 @@ class Folder:
                 self._tell(json.loads(line))
 
     def failure(self, otherwise: str, logs: list[Path]) -> Exception:
-        """What the rank said that failed first; where none did, the last lines of its log."""
+        """The error of the first failed rank; without one, the last lines of the logs."""
         told: list[dict[str, Any]] = [
             json.loads(file.read_text()) for file in self.path.glob("error-*.json")
         ]
@@ -168,8 +168,8 @@ def _run(
 def _wait(
     folder: Folder, processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float
 ) -> None:
-    """Until all have ended, GRACE seconds after the first has failed so that each can say why, or
-    nothing has happened for longer than ranks wait for each other."""
+    """Waits until all ranks have ended. After a failure other ranks have GRACE seconds to report
+    their errors. Ranks without events for twice their timeout count as stuck."""
     failed: float | None = None
     while True:
         codes = [process.poll() for process in processes]
@@ -178,7 +178,7 @@ def _wait(
         if any(codes) and failed is None:
             failed = now
         for index, code in enumerate(codes):
-            if code is not None and code < 0 and len(codes) > 1:  # it cannot say why
+            if code is not None and code < 0 and len(codes) > 1:  # it has left no error
                 raise BenchError(f"rank {index} was ended by signal {-code}")
         if all(code is not None for code in codes) or (failed and now > failed + GRACE):
             break

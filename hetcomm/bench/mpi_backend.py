@@ -1,4 +1,4 @@
-"""The MPI that mpi4py loads, by its calls for buffers."""
+"""The MPI that mpi4py loads, by its buffer calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
 
 
 class MpiBackend(Backend):
-    """On a communicator of its own with all ranks."""
+    """Runs on its own communicator of all ranks."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         try:

@@ -22,11 +22,9 @@ from hetcomm.emulate import ClusterError, load
 
 # Options of every measuring command.
 Ranks = Annotated[
-    int | None, typer.Option(help="To start on this host (default: a rank per core).")
+    int | None, typer.Option(help="Ranks to start on this host (default: one per core).")
 ]
-ClusterFile = Annotated[
-    Path | None, typer.Option(help="Start the ranks of this emulated cluster instead.")
-]
+ClusterFile = Annotated[Path | None, typer.Option(help="Start the ranks of this emulated cluster.")]
 Order = Annotated[
     str | None,
     typer.Option(help="With --cluster: block, interleaved, random:SEED or host,host,..."),
@@ -97,9 +95,9 @@ class Start:
             work(settings, meeting, page.tell if meeting.rank == 0 else lambda event: None)
         except (_core.Error, BenchError) as error:
             status = rank.status_of(error)
-            if meeting.rank == 0 or not meeting.told:
+            if meeting.rank == 0 or not meeting.failure_shared:
                 print(f"hetcomm {self.command}: {error}", file=sys.stderr, flush=True)
-            meeting.leave() if meeting.told else meeting.abandon(status)
+            meeting.leave() if meeting.failure_shared else meeting.abandon(status)
             raise typer.Exit(status) from None
 
     def _on_cluster(self, settings: Settings, file: Path, page: Page) -> None:

@@ -1,4 +1,4 @@
-"""Any backend of torch.distributed, by the functions that a user calls."""
+"""Any backend of torch.distributed, by its public functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
 
 
 class TorchBackend(Backend):
-    """A process group. Tensors in host memory are NumPy's arrays, on a device copies."""
+    """A process group. Host tensors share the memory of NumPy arrays, device tensors are copies."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         super().__init__(name, f"{which} of torch {torch.__version__}")
@@ -33,7 +33,7 @@ class TorchBackend(Backend):
                 "or choose one of these"
             )
         self._device = _device(name, which, device)
-        # With an accelerator, a backend that has both would serve the host's tensors through it.
+        # With an accelerator, a backend for both would copy host tensors through it.
         beside = self._device.type == "cpu" and torch.accelerator.is_available()
         backend = f"cpu:{which}" if beside else which
         if not dist.is_initialized():
@@ -48,7 +48,7 @@ class TorchBackend(Backend):
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         source, target = self._tensor(case, given), self._tensor(case, got)
-        if case.in_place:  # on a device these are copies, and so still apart
+        if case.in_place:  # device copies are still separate
             source = target
             if case.collective == "all_gather":
                 source = target[dist.get_rank() * case.count :][: case.count]
@@ -68,7 +68,7 @@ class TorchBackend(Backend):
         here = dist.get_rank() == root
         op = getattr(dist.ReduceOp, _OPS[case.op]) if case.op else None
         if name in ("all_reduce", "reduce"):
-            # Of a reduce, torch's backends may write over every rank's tensor.
+            # A reduce of torch may overwrite every rank's tensor.
             written = target if target.numel() or not source.numel() else torch.empty_like(source)
             if name == "all_reduce":
                 call = partial(dist.all_reduce, written, op, group)
@@ -113,12 +113,12 @@ class TorchBackend(Backend):
         dist.barrier(self._group)
 
     def close(self) -> None:
-        if dist.is_initialized():  # all groups go with the first of several
+        if dist.is_initialized():  # the first backend to close destroys all groups
             dist.destroy_process_group()
 
 
 def _copy_first(target: Any, source: Any, call: Any) -> None:
-    """Out of place: torch.distributed has no such form, and its users copy."""
+    """Out of place: torch.distributed lacks this form, so its users copy."""
     target.copy_(source)
     call()
 
@@ -130,7 +130,7 @@ def _typed(case: Case, kept: Array) -> Any:
 
 
 def _device(name: str, which: str, wanted: str) -> Any:
-    """The user's choice, else the host if the backend serves it, else the accelerator."""
+    """The user's choice, else the host if the backend serves host memory, else the accelerator."""
     served = dist.Backend.backend_capability.get(which, ["cpu"])
     chosen = wanted or ("cpu" if "cpu" in served else served[0])
     if chosen not in served:
@@ -150,7 +150,7 @@ def _device(name: str, which: str, wanted: str) -> Any:
 
 
 def _store(meeting: Meeting) -> Any:
-    """A store of torch's that rank 0 serves at a port which the others hear of."""
+    """A torch store. Rank 0 serves it and announces the port."""
     timeout = timedelta(seconds=meeting.timeout)
     if meeting.rank == 0:
         store = dist.TCPStore("127.0.0.1", 0, meeting.size, True, timeout, wait_for_workers=False)

@@ -41,7 +41,7 @@ def settings_of(sizes: str, seconds: float = SECONDS, timeout: float = 60.0) -> 
 
 
 class Result(Page):
-    """Keeps the profile that the ranks tell in the end."""
+    """Also keeps the profile, which comes last."""
 
     profile = ""
 
@@ -51,14 +51,12 @@ class Result(Page):
 
 
 def tune(
-    output: Annotated[Path, typer.Argument(help="Where the profile goes.")] = Path(
-        "hetcomm.profile"
-    ),
+    output: Annotated[Path, typer.Argument(help="The file to write.")] = Path("hetcomm.profile"),
     sizes: Annotated[
-        str, typer.Option(help="At which to measure: from:to:factor, or a list 64,4k,1M.")
+        str, typer.Option(help="Sizes to measure: from:to:factor, or a list 64,4k,1M.")
     ] = LADDER,
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Of timed calls, per collective and size.")
+        float, typer.Option(min=0.001, help="Seconds of timed calls, per collective and size.")
     ] = SECONDS,
     ranks: Ranks = None,
     cluster: ClusterFile = None,
@@ -66,12 +64,12 @@ def tune(
     progress: Progress = True,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Measure islands and links, and write a profile that makes predictions hold.
+    """Measure islands and links, and write a profile for predictions.
 
-    As the command of a job (torchrun --no-python, mpiexec, srun, hetcomm emulate) it measures its
-    ranks; else it starts ranks on this host, or an emulated cluster. Set HETCOMM_PROFILE to the
-    file on every rank of a job, and plans are chosen by it. Exits with 0 if all went well, 1 if a
-    rank failed, 2 for what cannot be measured.
+    As the command of a job (torchrun --no-python, mpiexec, srun, hetcomm emulate) it measures the
+    job's ranks. Otherwise it starts ranks on this host, or on an emulated cluster. With
+    HETCOMM_PROFILE set to the file on every rank, a job chooses plans by the profile. Exits with 0
+    for success, 1 if a rank failed, 2 if the request cannot be measured.
     """
     settings = settings_of(sizes, seconds, timeout)
     if len(settings.sizes) < 2:

@@ -132,7 +132,7 @@ class World:
 
 
 def test_more_ranks_than_the_listen_queue_can_meet() -> None:
-    address, port = launch._meeting(World(3000))
+    address, port = launch._reachable_address(World(3000))
     assert address == "127.0.0.1"
     # As a store listens, which allows for connections that are still closing.
     socket.create_server(("", port)).close()
