@@ -1,12 +1,12 @@
-"""What one collective of a native island costs the host: blocking communicator or not, in one run.
+"""Host time of a native collective, with blocking and non-blocking communicators, in one run.
 
     python bench/ccl_calls.py                     # on the emulated vendor
-    python bench/ccl_calls.py --vendor nvidia     # on whatever NCCL and GPU there are
+    python bench/ccl_calls.py --vendor nvidia     # on the installed NCCL and GPU
 
-The time from start() until the call is in the stream, and until it is done. Members are threads of
-one process with a device each; the emulated vendor moves bytes between them over sockets, so what
-is left of the whole time is not hetcomm's. Variants take turns, in processes of their own, because
-libraries read the environment once.
+Times from start() until the call is in the stream, and until it is done. Members are threads of one
+process with a device each. The emulated vendor moves bytes over sockets, so the rest of the time is
+not hetcomm's. Variants take turns in separate processes, because libraries read the environment
+once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VARIANTS = {"non-blocking": "0", "blocking": "1"}
 
 
 def measure(vendor: str, members: int, calls: int, floats: int) -> list[float]:
-    """Microseconds until the call is in the stream, and until it is done; member 0's."""
+    """Microseconds of member 0 until the call is in the stream, and until it is done."""
     unique_id = _core.make_ccl_id(vendor)
     found: list[tuple[float, float]] = [(0.0, 0.0)] * members
 

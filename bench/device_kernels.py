@@ -1,4 +1,4 @@
-"""How fast the device kernels are beside a copy of device memory in the same run.
+"""Rates of the device kernels beside a copy of device memory in the same run.
 
     python bench/device_kernels.py --output bench/results/device_kernels.json
 
@@ -39,7 +39,7 @@ def nothing(count: int) -> None:
 
 
 class Case(NamedTuple):
-    """One kernel: how it is called with so many elements, on the device and on the host."""
+    """One kernel. Its functions take a number of elements."""
 
     name: str
     dtype: str  # of what it reads
@@ -62,7 +62,7 @@ class Gpu:
         self.buffers = [self.device.allocate(bytes_each) for _ in range(4)]
 
     def wait(self) -> None:
-        """Until all work on the stream is over, within bounds."""
+        """Waits for all work on the stream, within bounds."""
         self.device.record(self.event, self.stream)
         end = time.monotonic() + PATIENCE
         while not self.device.passed(self.event):

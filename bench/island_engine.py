@@ -3,10 +3,9 @@
     python bench/island_engine.py --members 2 --json bench/results/island_engine.json
 
 Every member is a process. For each collective and size the engine and gloo take turns, block by
-block, so that both meet the same disturbances; the table gives the best and the median block of
-each. The floor is one memcpy of the buffer by every member at once: what touching the bytes once
-costs (not told for small buffers, where it would be the time of the call from Python). Sizes are
-those of whole buffers, in bytes.
+block, so both meet the same disturbances. The table shows the best and the median block of each.
+The floor is one memcpy of the buffer by every member at once. Small buffers have no floor: it would
+be the time of the Python call. Sizes are those of whole buffers, in bytes.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Buffers:
 
 
 def measure(island: _core.ShmIsland, buffers: Buffers, size: int, gloo: bool) -> Row:
-    """Blocks long enough to be timed; the number of calls in one depends on the size alone."""
+    """Times blocks of calls. The calls of a block depend on the size only."""
     calls = max(1, min(200, (1 << 18) // (size + 1000)))
     gloo_calls = max(1, calls // 20)
     source, target = np.ones(max(1, size), np.uint8), np.ones(max(1, size), np.uint8)
@@ -120,7 +119,7 @@ def run_member(
     store: str,
     out: Connection,
 ) -> None:
-    """names: where member 0 tells each other member what it has made, and hears of it."""
+    """names: pipes by which member 0 sends the segment's name to other members."""
     torch.set_num_threads(1)
     if member == 0:
         name = _core.create_shm_segment(members, 4, 0)

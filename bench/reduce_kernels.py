@@ -1,4 +1,4 @@
-"""How fast the CPU reduction kernels are beside a copy and numpy.add of the same bytes.
+"""Rates of the CPU reduction kernels beside a copy and numpy.add of the same bytes.
 
     python bench/reduce_kernels.py --output bench/results/reduce_kernels.json
 
@@ -76,7 +76,7 @@ def measure(seconds: float) -> list[dict[str, object]]:
 
 
 def measure_in(instruction_set: str, seconds: float) -> list[dict[str, object]]:
-    """The rows of one instruction set, from a process of its own; none where unsupported."""
+    """The rows of one instruction set, from a separate process; none if unsupported."""
     result = subprocess.run(
         [sys.executable, "-P", __file__, "--inside", "--seconds", str(seconds)],
         env={**os.environ, "HETCOMM_ISA": instruction_set},

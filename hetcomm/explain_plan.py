@@ -1,6 +1,4 @@
-"""What `hetcomm explain` says of a plan: the candidates, what each is predicted to cost, and what
-ranks do by the chosen one.
-"""
+"""The content of `hetcomm explain`: candidates, predicted costs and the chosen plan."""
 
 import os
 from collections.abc import Iterable
@@ -13,7 +11,7 @@ from hetcomm.bench.case import KINDS
 
 @dataclass(frozen=True)
 class Candidate:
-    """One algorithm. rejected: why it does not apply, else empty; times in predicted ns."""
+    """One algorithm. rejected: the reason, empty if it applies. Times in predicted ns."""
 
     algorithm: str
     summary: str
@@ -27,7 +25,7 @@ class Candidate:
 
 @dataclass
 class Leg:
-    """The steps of one rank that do the same with different elements. start, end, busy: ns."""
+    """Steps of one rank with the same action on different elements. start, end, busy: ns."""
 
     what: str
     moves: str  # "output -> scratch"
@@ -40,8 +38,8 @@ class Leg:
 
 @dataclass(frozen=True)
 class Explanation:
-    """legs, scratch: by rank; only those that were asked for. scratch: bytes of its own that the
-    plan needs, pinned ones included."""
+    """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the
+    plan."""
 
     topology: _core.Topology
     spec: _core.Spec
@@ -90,8 +88,8 @@ def explanation(
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
-    """Steps of one kind, with one peer, between the same buffers become one leg; in order of
-    their first step."""
+    """Folds steps of one kind, with one peer, between the same buffers into one leg. Legs are in
+    the order of their first steps."""
     legs: dict[tuple[str, str], Leg] = {}
     for step, (start, end) in zip(plan.steps, spans, strict=True):
         what, moves, elements = _outline(plan, step)
@@ -105,7 +103,7 @@ def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
 
 
 def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
-    """What a step does, between which buffers, and how many elements it moves."""
+    """Action, buffers and number of elements of a step."""
 
     def spaces(ranges: Iterable[_core.Range]) -> str:
         return " + ".join(dict.fromkeys(each.space.name for each in ranges))

@@ -1,4 +1,4 @@
-"""A rank's buffers on the device or in host memory, and how fast its copy engines are."""
+"""A rank's buffers in device or host memory, and the rates of its copy engines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from hetcomm import _core
 from hetcomm.timing import seconds_of
 
-PATIENCE = 60.0  # seconds for what a device has been given
+PATIENCE = 60.0  # seconds for the work of a device
 
 
-class Home:
-    """Where one rank's buffers live: device 0 of NVIDIA, or host memory."""
+class Buffers:
+    """The buffers of one rank, on NVIDIA device 0 or in host memory."""
 
     def __init__(self, on_gpu: bool) -> None:
         self.device = _core.Device.open("nvidia", 0) if on_gpu else None
@@ -32,7 +32,7 @@ class Home:
         return array.ctypes.data
 
     def wait(self) -> None:
-        """Until all that the streams were given is over."""
+        """Waits for all work of the streams."""
         assert self.device is not None
         for stream, event in zip(self.streams, self.events, strict=True):
             self.device.record(event, stream)

@@ -96,7 +96,7 @@ def judge(report: Report, case: str, given: dict, emulated: bool) -> None:
 
 @contextmanager
 def multi_process_service(folder: Path) -> Iterator[None]:
-    """NVIDIA's service that lets processes use the GPU at the same time; a daemon of our own."""
+    """Runs NVIDIA's service for concurrent processes on one GPU, as our own daemon."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         raise Skipped("nvidia-cuda-mps-control is not installed")
@@ -105,7 +105,7 @@ def multi_process_service(folder: Path) -> Iterator[None]:
     os.environ |= pipes
     daemon = subprocess.Popen([control, "-f"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(1)  # nothing tells that it is ready; ranks that come too early fail, no more
+        time.sleep(1)  # it reports no readiness; early ranks would fail
         if daemon.poll() is not None:
             raise Skipped(f"nvidia-cuda-mps-control ended with {daemon.returncode}")
         yield

@@ -1,4 +1,4 @@
-"""Whether a collective of device memory and matrix products on the GPU go on at the same time.
+"""Overlap of a collective on device memory with matrix products on the GPU.
 
 A GPU's and a CPU's rank; the GPU's rank starts an all_reduce and then computes on its current
 stream.

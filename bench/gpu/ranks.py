@@ -1,4 +1,4 @@
-"""Ranks of a benchmark as processes of its own program, all on this machine and on its one GPU."""
+"""Ranks of a benchmark as processes of its own program, on this machine and its one GPU."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from report import Report
 from hetcomm import _core
 from hetcomm.emulate import vendors
 
-GRACE = 10.0  # seconds that the others have to end once a rank failed
+GRACE = 10.0  # seconds for other ranks to end after a failure
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a rank's buffers live, which host it takes itself to be on, and its island."""
+    """The memory, pretended host and island of a rank."""
 
     on_gpu: bool
     host: str = "a"
@@ -85,10 +85,10 @@ def give(result: Any) -> None:
 
 
 def launch(ranks: Sequence[Rank], folder: Path, bound: float, emulated: bool) -> list[Any]:
-    """Runs this very program, with its arguments, as all ranks; what each gave.
+    """Runs this program, with its arguments, as all ranks. Returns each rank's result.
 
-    Raises RuntimeError with the ends of their logs if one fails or takes too long; those that are
-    stuck write their stacks.
+    Raises RuntimeError with the ends of the logs if a rank fails or takes too long. Stuck ranks
+    write their stacks.
     """
     folder.mkdir(parents=True)
     processes = []
@@ -135,7 +135,7 @@ def try_launch(
     options: argparse.Namespace,
     share: float = 1.0,
 ) -> list[Any] | None:
-    """What each rank of a case gave; None if the case failed, as the report then says.
+    """The results of a case by rank; None after a failure, which goes into the report.
 
     share: of the time that this part may take.
     """
@@ -148,7 +148,7 @@ def try_launch(
 
 
 class FolderStore(_core.Store):
-    """Where ranks of one machine meet without torch."""
+    """A store for ranks of one machine, without torch."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

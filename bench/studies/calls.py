@@ -1,4 +1,4 @@
-"""What a call into torch.distributed costs that does nothing, and one through hetcomm beside it."""
+"""The cost of an empty torch.distributed call, beside one through hetcomm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABOVE = 4e-6  # seconds that hetcomm may add
 
 
 def empty_call() -> float:
-    """Seconds of an all_reduce of 8 bytes through torch's backend that has no communication."""
+    """Seconds of an all_reduce of 8 bytes through torch's fake backend, without communication."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore

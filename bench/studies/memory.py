@@ -1,4 +1,4 @@
-"""What memory allows: an all_reduce beside copies of as many bytes, by every rank at once."""
+"""The limit of memory: an all_reduce beside copies of as many bytes by every rank at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copies(barrier: Barrier, sizes: tuple[int, ...], answer: Connection) -> None
 
 
 def seconds_of_copies(processes: int, sizes: tuple[int, ...]) -> dict[int, float]:
-    """By size; of the process that took longest."""
+    """Seconds of a copy by size, of the slowest process."""
     context = multiprocessing.get_context("spawn")
     barrier, ends, started = context.Barrier(processes), [], []
     try:

@@ -1,4 +1,4 @@
-"""A step of DDP over a link, where computing takes about as long as communicating.
+"""A step of DDP over a link, with about equal times for computing and communicating.
 
 Backward sleeps, so that ranks need no core for it; each layer's gradients are communicated while
 the layers before it sleep. As a rank of an emulated cluster: overlap.py RESULT BACKEND STEPS.
@@ -59,7 +59,7 @@ def rank_main(result: Path, backend: str, steps: int) -> None:
     whole = LAYERS * LAYER_BYTES / LINK_BYTES_PER_SECOND / LAYERS
 
     def seconds_of(step: Callable[[], None]) -> float:
-        """Of the slowest rank."""
+        """Seconds of the slowest rank."""
         dist.barrier()
         start = time.perf_counter()
         step()
@@ -81,7 +81,7 @@ def rank_main(result: Path, backend: str, steps: int) -> None:
         ):  # fmt: skip
             pause = each
             taken = seconds_of(action)
-            if number >= 2:  # buckets are laid out anew after the first step
+            if number >= 2:  # DDP rebuilds its buckets after the first step
                 found[name].append(taken)
     if dist.get_rank() == 0:
         result.write_text(json.dumps({k: statistics.median(v) for k, v in found.items()}))

@@ -1,4 +1,4 @@
-"""Runs the jobs of a study, one after another, and what plain TCP reaches before and after."""
+"""Runs the jobs of a study one after another, with plain TCP before and after."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from studies import provenance, tuned
 from studies.model import Layout, Outcome, Plan, Run
 
 HERE = Path(__file__).resolve().parent
-BOUND, GRACE = 180.0, 30.0  # seconds of a job, and for it to end what it has started
+BOUND, GRACE = 180.0, 30.0  # seconds of a job, and for it to end its children
 QUICK_SECONDS, QUICK_LARGEST = 0.03, 1 << 20
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """In which children find these modules, and the hetcomm beside them."""
+    """The environment of children: they find these modules, and the hetcomm of this tree."""
     paths = f"{HERE.parent}{os.pathsep}{peers.ROOT}"
     return {**os.environ, "PYTHONPATH": paths, **(more or {})}
 
@@ -37,7 +37,7 @@ def sizes_of(run: Run, plan: Plan) -> tuple[int, ...]:
 
 
 def measure(run: Run, plan: Plan, say: Callable[[str], None]) -> list[Outcome]:
-    """A job for each opponent that is there. A job that fails is told of and ends nothing else."""
+    """Runs a job for each installed opponent. A failing job is recorded and ends nothing else."""
     opponents = [each for each in run.opponents if each not in peers.NAMES or each in plan.peers]
     outcomes = []
     predicting = profile(run, plan, say)
@@ -60,8 +60,8 @@ def backends_of(run: Run, opponent: str) -> tuple[str, ...]:
 
 
 def profile(run: Run, plan: Plan, say: Callable[[str], None]) -> dict[str, str]:
-    """The variable by which hetcomm predicts, of a profile that is made unless there is a fresh
-    one. Of accelerators nothing is measured."""
+    """HETCOMM_PROFILE for hetcomm's predictions. Makes the profile unless it is fresh. Empty for
+    accelerators, which tune does not measure."""
     layout, largest = run.layout, max(sizes_of(run, plan))
     if layout.vendors != ("cpu",):
         return {}
@@ -111,7 +111,7 @@ def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
 
 
 def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Why it failed; "" if it did not."""
+    """Runs a command. Returns the reason of its failure, "" after success."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
@@ -128,8 +128,8 @@ def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def on_cluster(layout: Layout, module: str, *words: str) -> dict[str, Any]:
-    """Runs `module RESULT WORDS...` on every rank of an emulated cluster. Returns what it leaves in
-    RESULT, and the "congestion" control of the hosts."""
+    """Runs `module RESULT WORDS...` on every rank of an emulated cluster. Returns the JSON in
+    RESULT, with the "congestion" control of the hosts."""
     cluster = layout.cluster()
     assert cluster is not None
     with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
@@ -149,7 +149,7 @@ def link(layout: Layout) -> dict[str, Any] | None:
 
 
 def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The faster of the two: a limit that other work has lowered is none."""
+    """The faster rates: other work may have lowered one measurement."""
     if before is None or after is None:
         return None
     rates = zip(before["bytes_per_second"], after["bytes_per_second"], strict=True)

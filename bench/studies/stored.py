@@ -1,4 +1,4 @@
-"""The results that bench/results keeps, as pictures and pages use them."""
+"""The results in bench/results, for pictures and pages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOLDER = Path(__file__).resolve().parents[1] / "results"
 
 
 class ResultError(Exception):
-    """What is wrong with a stored result, and the remedy."""
+    """A faulty stored result, with the remedy."""
 
 
 @dataclass
 class Result:
-    """A study as measured once. facts: from what it comes, see provenance.py, and its "seconds"."""
+    """One measurement of a study. facts: its origin, see provenance.py, and its "seconds"."""
 
     study: str
     command: str
@@ -33,7 +33,7 @@ class Result:
 
     @property
     def stamp(self) -> str:
-        """By which a picture says of which result it is."""
+        """The name of this result in its picture."""
         return f"{self.study} {self.facts['time']} {self.facts['commit']}"
 
     def of(self, *kinds: str, where: str | None = None) -> list[Verdict]:
@@ -45,7 +45,7 @@ class Result:
         ]
 
     def write(self, folder: Path) -> None:
-        """One line for each verdict and job: a file of a few lines shows what changed."""
+        """Writes one line for each verdict and job, which keeps diffs short."""
         told = {
             "study": self.study,
             "command": self.command,
@@ -60,7 +60,7 @@ class Result:
 
 
 def load(name: str, folder: Path = FOLDER) -> Result:
-    """Raises ResultError where there is none, or one that says not from what it comes."""
+    """Raises ResultError for a missing result, or one without its origin."""
     file = folder / f"{name}.json"
     try:
         told = json.loads(file.read_text())
@@ -96,12 +96,12 @@ def time_text(seconds: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """With the digits that a reader needs: 1.004, 1.25, 12.5, 126."""
+    """With significant digits only: 1.004, 1.25, 12.5, 126."""
     return f"{ratio:.{digits_of(ratio)}f}"
 
 
 def digits_of(ratio: float) -> int:
-    """Behind the point."""
+    """Digits behind the point."""
     if ratio >= 10:
         return 0 if ratio >= 100 else 1
     return 3 if 0.9 < ratio < 1.1 else 2
@@ -119,7 +119,7 @@ def _nested(value: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """JSON has no NaN, and no more digits than mean something."""
+    """For JSON: None for NaN, and significant digits only."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

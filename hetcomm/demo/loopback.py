@@ -97,7 +97,7 @@ def _first_failure(codes: Sequence[int | None]) -> int | None:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A signal inside takes effect at the end, when the rank that was started is known."""
+    """Delays signals to the end of the block, when the new process is known."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in numbers}
@@ -112,7 +112,7 @@ def _signals_wait() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM leaves the block by an exception, so that no rank outlives this process."""
+    """Turns SIGTERM into SystemExit, so no rank outlives this process."""
 
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:

@@ -1,4 +1,4 @@
-"""What a cluster is: hosts, their NICs and ranks, and which rank lives where."""
+"""The description of a cluster: hosts, their NICs, and the placement of ranks."""
 
 import random
 import re
@@ -91,7 +91,7 @@ def subnet(nic: int) -> str:
 
 
 def load(path: str | Path, order: str | None = None) -> Cluster:
-    """The cluster of a TOML file. order: of ranks, instead of the file's, as on a command line.
+    """Reads the cluster of a TOML file. order: of ranks, instead of the file's.
 
     Raises ClusterError naming the file and the key.
     """
