@@ -203,7 +203,7 @@ def _loaded(name: str, data: bytearray, size: int, source: int, error: Exception
 
 def _refusal(name: str, rank: int, text: bytearray) -> Exception:
     refused: Exception = _core.InvalidArgumentError(
-        f"{name}: expected what can be pickled; rank {rank} has none: {text.decode()}; pass plain "
+        f"{name}: expected a value that can be pickled on rank {rank}: {text.decode()}; pass plain "
         "data on that rank"
     )
     return refused

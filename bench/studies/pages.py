@@ -53,7 +53,7 @@ def strays(text: str, section: str = "") -> list[str]:
     if section:
         _, found, text = text.partition(f"{section}\n")
         if not found:
-            raise ResultError(f"expected a section {section!r}, there is none")
+            raise ResultError(f"expected a section {section!r}, found none")
         text = re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0]
     text = QUOTED.sub("", BLOCK.sub("", text))
     return [found.group() for found in FIGURE.finditer(text)]

@@ -14,16 +14,7 @@ from hetcomm.bench.gap import Gap
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings, distinct, parse_sizes
-from hetcomm.bench.start import (
-    ClusterFile,
-    Order,
-    Progress,
-    Ranks,
-    Start,
-    Timeout,
-    check_folder,
-    console,
-)
+from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout, check_folder
 from hetcomm.bench.table import FORMATS, json_text, show, write
 
 _KINDS = "; ".join(f"{name}: {kind.summary}" for name, kind in KINDS.items())
@@ -146,7 +137,7 @@ def finish(page: Page, files: list[Path], json: bool) -> None:
     if json:
         typer.echo(json_text(page.facts, page.rows), nl=False)
     else:
-        show(console(), page.facts, page.rows)
+        show(page.facts, page.rows)
     for file in files:
         write(file, page.facts, page.rows)
         if not json:

@@ -38,35 +38,25 @@ class HetcommBackend(Backend):
         )
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
-        comm, rank, root = self._comm, self._comm.rank, case.root
+        comm, kind, here = self._comm, case.kind, self._comm.rank == case.root
         source, target = _typed(case.dtype, given), _typed(case.dtype, got)
-        mine = target if case.in_place else source
         name = case.collective
-        if name == "broadcast":
-            return Operation(partial(comm.broadcast, target, root))
-        if name in ("all_reduce", "reduce_scatter"):
-            return Operation(partial(getattr(comm, name), mine, target, case.op))
-        if name in ("all_gather", "all_to_all"):
-            if case.in_place:
-                raise _core.InvalidArgumentError("its output is apart from its input")
-            return Operation(partial(getattr(comm, name), source, target))
-        if name == "reduce":
-            if case.in_place:
-                raise _core.InvalidArgumentError("its output is apart from its input")
-            out = target if rank == root else None
-            return Operation(partial(comm.reduce, source, out, root, case.op))
-        if name == "gather":
-            out = target if rank == root else None
-            return Operation(partial(comm.gather, source, out, root))
-        if name == "scatter":
-            held = source if rank == root else None
-            return Operation(partial(comm.scatter, held, target, root))
         if name == "send_recv":
             return Operation(partial(self._exchange, source, target))
         if name == "ping_pong":
             send, receive = partial(comm.send, source), partial(comm.recv, target)
-            return Operation(ping_pong(rank, comm.size, send, receive))
-        return Operation(comm.barrier)
+            return Operation(ping_pong(comm.rank, comm.size, send, receive))
+        if name == "barrier":
+            return Operation(comm.barrier)
+        if case.in_place and name in ("all_gather", "reduce"):
+            raise _core.InvalidArgumentError("its output must be separate from its input")
+        # The methods of a communicator have these parameters in this order.
+        array = target if case.in_place else source
+        arguments = [None if kind.rooted_input and not here else array]
+        if name != "broadcast":
+            arguments.append(None if kind.rooted_output and not here else target)
+        arguments += [case.root] * kind.rooted + [case.op] * kind.reduces
+        return Operation(partial(getattr(comm, name), *arguments))
 
     def _exchange(self, source: Any, target: Any) -> None:
         comm = self._comm

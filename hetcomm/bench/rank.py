@@ -101,7 +101,7 @@ def _open_meeting(environment: Mapping[str, str], timeout: float) -> Meeting:
         return Meeting(store, rank, size, timeout, "127.0.0.1")
     found = Meeting.of_job(environment, timeout)
     if found is None:
-        raise BenchError("expected to be started as a rank of a job, which this is not")
+        raise BenchError("expected a launcher's variables, found none; run hetcomm bench")
     return found
 
 

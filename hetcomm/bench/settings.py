@@ -39,7 +39,7 @@ class Settings:
         """
         if ranks < 2:
             raise _core.InvalidArgumentError(
-                f"expected at least 2 ranks, got {ranks}; there is nothing to measure in one"
+                f"expected at least 2 ranks, got {ranks}; start more ranks"
             )
         found = (
             case_of(collective, size, ranks, dtype=dtype, op=op, root=self.root, in_place=in_place)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from hetcomm import _core, rendezvous
 from hetcomm.bench import launch, rank
@@ -110,10 +109,5 @@ def check_folder(what: str, file: Path) -> None:
     """Raises InvalidArgumentError if the file's folder does not exist."""
     if not file.absolute().parent.is_dir():
         raise _core.InvalidArgumentError(
-            f"{what}expected a folder {file.absolute().parent}, there is none; make it"
+            f"{what}expected an existing folder, got {file.absolute().parent}; create it"
         )
-
-
-def console() -> Console:
-    """Standard output. A file has no width, and must not lose a column."""
-    return Console(width=None if sys.stdout.isatty() else 140)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -151,7 +152,13 @@ def header(facts: dict[str, Any]) -> str:
     )
 
 
-def show(console: Console, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+def output() -> Console:
+    """Standard output. A file has no width, and must not lose a column."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
+def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    console = output()
     console.print(Text(header(facts)), soft_wrap=True)
     machine = facts["machine"]
     if machine["load"] > machine["cores"] / 2:

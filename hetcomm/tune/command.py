@@ -11,16 +11,7 @@ from hetcomm import _core
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings, parse_sizes
-from hetcomm.bench.start import (
-    ClusterFile,
-    Order,
-    Progress,
-    Ranks,
-    Start,
-    Timeout,
-    check_folder,
-    console,
-)
+from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout, check_folder
 from hetcomm.tune.measure import COLLECTIVES, run
 from hetcomm.tune.table import show
 
@@ -82,5 +73,5 @@ def tune(
     start.run(settings, page, run)
     if start.reports:
         output.write_text(page.profile)
-        show(console(), _core.Profile(page.profile))
+        show(_core.Profile(page.profile))
         typer.echo(f"Written: {output}; use it with HETCOMM_PROFILE={output.absolute()}")

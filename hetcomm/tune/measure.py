@@ -76,8 +76,8 @@ def sizes_for(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     if found[-1] >= found[0] + smallest:
         return found
     raise _core.InvalidArgumentError(
-        f"--sizes: expected two from {smallest} bytes, which {ranks} ranks need, that differ by as "
-        f"much, got {', '.join(map(str, sizes))}; add a larger one"
+        f"--sizes: expected two sizes of at least {smallest} bytes for {ranks} ranks, at least "
+        f"{smallest} bytes apart; got {', '.join(map(str, sizes))}; add a larger one"
     )
 
 
@@ -86,8 +86,8 @@ def _topology(meeting: Meeting) -> _core.Topology:
     with Communicator(store, meeting.rank, meeting.size, timeout=timeout, name="tune") as world:
         if any(rank.memory != _core.Memory.host for rank in world.topology.ranks):
             raise _core.InvalidArgumentError(
-                "hetcomm tune measures ranks in host memory, got some on devices; what native "
-                "libraries do is not measured: unset HETCOMM_VENDOR"
+                "expected ranks in host memory, got ranks on devices; tune does not measure native "
+                "libraries: unset HETCOMM_VENDOR"
             )
         return world.topology
 

@@ -104,12 +104,15 @@ def test_an_error_is_one_line() -> None:
         (["all_to_all", "--in-place"], "--in-place: all_to_all has no such form"),
         (["--ranks", "1"], "at least 2 ranks, got 1"),
         (["--output", "result.txt"], "--output: expected a name with .json, .csv, .png"),
-        (["--output", "/no/such/folder/r.json"], "there is none; make it"),
+        (
+            ["--output", "/no/such/folder/r.json"],
+            "expected an existing folder, got /no/such/folder",
+        ),
         (["--order", "block"], "--order needs --cluster"),
         (["--cluster", "c.toml"], "one of --ranks and --cluster, got both"),
         # What only the ranks find out.
         (["--backend", "torch:glu"], "this torch has no glu, only"),
-        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output is apart"),
+        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output must be separate"),
         (["--sizes", "1024G"], "--sizes: 2 ranks of a host need .* but .* available"),
         (["--device", "cuda"], "host memory, got cuda"),
     ],

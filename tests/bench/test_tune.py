@@ -114,9 +114,9 @@ def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (("--sizes", "64"), "--sizes: expected at least 2"),
-        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected two from 8 bytes"),
-        (("--sizes", "100,104", "--ranks", "2"), "--sizes: expected two from 8 bytes"),
-        (("missing/my.profile",), "expected a folder"),
+        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected two sizes of at least 8 bytes"),
+        (("--sizes", "100,104", "--ranks", "2"), "--sizes: expected two sizes of at least 8 bytes"),
+        (("missing/my.profile",), "expected an existing folder"),
         (("--ranks", "1"), "expected at least 2 ranks, got 1"),
         (("--ranks", "2", "--cluster", "some.toml"), "expected one of --ranks and --cluster"),
     ],
