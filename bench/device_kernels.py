@@ -43,12 +43,12 @@ class Case(NamedTuple):
 
     name: str
     dtype: str  # of what it reads
-    prepare: Callable[[int], None]  # enqueues what must come before
     moved: Callable[[int], int]  # bytes read and written
     device: Callable[[int], None]
     host: Callable[[int], np.ndarray]
-    result: int  # where the device leaves what the host returns
-    held_to_target: bool
+    result: int  # the device's buffer of the result
+    prepare: Callable[[int], None] = nothing  # enqueues the calls before it
+    held_to_target: bool = False
 
 
 class Gpu:
@@ -113,14 +113,12 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"sum of 2, {dtype}",
             dtype,
-            nothing,
             lambda count: 3 * size * count,
             lambda count: kernels.reduce(
                 kind, _core.ReduceOp.sum, result, [first, second], count, stream
             ),
             host,
             result,
-            False,
         )
 
     def conversion(source: str, to: str) -> Case:
@@ -134,12 +132,10 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"cast {source} to {to}",
             source,
-            nothing,
             lambda count: (a.size + b.size) * count,
             lambda count: kernels.cast(b, result, a, first, count, stream),
             host,
             result,
-            False,
         )
 
     def quantiser(dtype: str, how: _core.Quantisation) -> Case:
@@ -153,12 +149,11 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"quantise {dtype}, {how.bits} bits, group {how.group}",
             dtype,
-            nothing,
             lambda count: size * count + how.encoded_bytes(count),
             lambda count: kernels.quantise(kind, how, block, first, count, stream),
             host,
             block,
-            True,
+            held_to_target=True,
         )
 
     def adder(dtype: str, how: _core.Quantisation) -> Case:
@@ -175,12 +170,12 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"dequantise and add {dtype}, {how.bits} bits, group {how.group}",
             dtype,
-            lambda count: kernels.quantise(kind, how, block, first, count, stream),
             lambda count: 2 * size * count + how.encoded_bytes(count),
             lambda count: kernels.dequantise(kind, how, result, first, [block], count, stream),
             host,
             result,
-            True,
+            lambda count: kernels.quantise(kind, how, block, first, count, stream),
+            held_to_target=True,
         )
 
     for dtype in elements:

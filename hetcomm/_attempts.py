@@ -45,15 +45,15 @@ def _read(store: Any, key: str) -> str:
 
 def _lead(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
     name = secrets.token_hex(8)
-    words, missing, told = [""] * size, list(range(1, size)), ""
+    words, missing, published = [""] * size, list(range(1, size)), ""
     end = time.monotonic() + timeout
     try:
         while missing:
             for each in missing:
                 words[each] = _read(store, f"word/{each}")
-            if (text := ",".join([name, *words[1:]])) != told:
+            if (text := ",".join([name, *words[1:]])) != published:
                 store.set("words", text)
-                told = text
+                published = text
             missing = _unheard(store, name, missing)
             _pause_until(end, missing, group, size, timeout)
     except _core.TimeoutError as error:

@@ -111,7 +111,7 @@ class Communicator(Collectives, Objects):
         try:
             return cls(store, rank, size, timeout=timeout, device=device)
         except _core.Error:
-            rendezvous.let_others_read()
+            rendezvous.wait_for_readers()
             raise
 
     @classmethod

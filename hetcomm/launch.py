@@ -29,7 +29,7 @@ _PLACES = (
 )
 # An MPI finds its mpiexec by these. mpiexec accepts MPI_Init from one process per rank.
 _OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
-_TRY = 2.0  # seconds for a host to answer
+_ANSWER_SECONDS = 2.0  # seconds for a host to answer
 EXIT_NOT_FOUND = 127  # as of a shell
 
 
@@ -164,7 +164,7 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
             except OSError:  # shut down below
                 return
             with connection, suppress(OSError):
-                connection.settimeout(_TRY)
+                connection.settimeout(_ANSWER_SECONDS)
                 connection.sendall(token)
                 connection.recv(1)  # the rank closes first, so that the port is free at once
 
@@ -180,6 +180,9 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
 
 def _reaches(address: str, port: int, token: bytes) -> bool:
     """Whether rank 0 itself answers there: 127.0.0.1 is another machine on each host."""
-    with suppress(OSError), socket.create_connection((address, port), _TRY) as connection:
+    with (
+        suppress(OSError),
+        socket.create_connection((address, port), _ANSWER_SECONDS) as connection,
+    ):
         return connection.recv(len(token)) == token
     return False

@@ -190,7 +190,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
     return PrefixStore(_reach([address], job.port, timeout), prefix)
 
 
-def let_others_read() -> None:
+def wait_for_readers() -> None:
     """Called after a failed set-up. Waits until other ranks have read the reason and left."""
     for server in _servers.values():
         server.wait_until_left(1, 5.0)

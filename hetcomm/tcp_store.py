@@ -18,10 +18,10 @@ from hetcomm import _core
 # A request: operation, lengths of key and value, bound in seconds, key, value. An answer: sign,
 # length, value.
 _REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
-_SET, _GET, _FOUND, _LATE, _REFUSED = b"s", b"g", b"+", b"-", b"!"
+_SET, _GET, _FOUND, _EXPIRED, _REFUSED = b"s", b"g", b"+", b"-", b"!"
 _LONGEST = 64 << 20  # bytes of a value; longer ones come from strangers
 _RETRY = 0.05  # seconds between attempts to connect
-_AGAIN = 2.0  # seconds of reconnecting to a server reached before
+_RECONNECT = 2.0  # seconds of reconnecting to a server reached before
 
 
 class TcpStore(_core.Store):
@@ -68,20 +68,22 @@ class TcpStore(_core.Store):
             time.sleep(_RETRY)
 
     def set(self, key: str, value: bytes) -> None:
-        self._ask(_SET, key, value, 60.0)
+        self._request(_SET, key, value, 60.0)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
         """Waits for the key; raises hetcomm.TimeoutError."""
         bound = timeout.total_seconds()
-        sign, value = self._ask(_GET, key, b"", bound)
-        if sign == _LATE:
+        sign, value = self._request(_GET, key, b"", bound)
+        if sign == _EXPIRED:
             raise _core.TimeoutError(f"nobody has set {key} within {_core.format_seconds(bound)}")
         return value
 
-    def _ask(self, operation: bytes, key: str, value: bytes, bound: float) -> tuple[bytes, bytes]:
+    def _request(
+        self, operation: bytes, key: str, value: bytes, bound: float
+    ) -> tuple[bytes, bytes]:
         name = key.encode()
         connection = getattr(self._own, "connection", None) or self._connect(
-            min(self.timeout, _AGAIN)
+            min(self.timeout, _RECONNECT)
         )
         self._own.connection = None  # an unread answer would be taken for the next one
         connection.settimeout(min(bound + 10.0, 1e9))
@@ -226,7 +228,7 @@ class _Handler(socketserver.BaseRequestHandler):
         values = self.server.values
         with self.server.changed:
             if not self.server.changed.wait_for(lambda: key in values, min(bound, 1e6)):
-                return _LATE, b""
+                return _EXPIRED, b""
             return _FOUND, values[key]
 
 

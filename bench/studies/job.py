@@ -26,15 +26,15 @@ def measure(settings: Settings, layout: Layout, page: Page) -> int:
 def main(spec: Path, result: Path) -> int:
     # SystemExit also ends the started ranks.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    told = json.loads(spec.read_text())
-    layout, mode = Layout.of(told["layout"]), Mode(**told["mode"])
+    fields = json.loads(spec.read_text())
+    layout, mode = Layout.of(fields["layout"]), Mode(**fields["mode"])
     legs, gap = len(layout.hosts) > 1, Gap(work=mode.work)
     settings = Settings(
-        tuple(told["collectives"]),
-        tuple(told["backends"]),
-        tuple(told["sizes"]),
+        tuple(fields["collectives"]),
+        tuple(fields["backends"]),
+        tuple(fields["sizes"]),
         places=(mode.in_place,),
-        effort=Effort(told["seconds"], told["calls"], legs=legs, gap=gap),
+        effort=Effort(fields["seconds"], fields["calls"], legs=legs, gap=gap),
     )
     page = Page()
     try:

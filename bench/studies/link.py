@@ -113,8 +113,8 @@ def main(result: Path, rates: list[int]) -> None:
     with connect(host, 0) as connection:
         round_trip = round_trip_of(connection, host == 0)
     if host == 0:
-        told = {"bytes_per_second": found, "round_trip": round_trip}
-        result.write_text(json.dumps(told))
+        content = {"bytes_per_second": found, "round_trip": round_trip}
+        result.write_text(json.dumps(content))
 
 
 if __name__ == "__main__":

@@ -46,12 +46,12 @@ def seconds_of_copies(processes: int, sizes: tuple[int, ...]) -> dict[int, float
         for end in ends:
             if not end.poll(BOUND):
                 raise RuntimeError(f"copies of {processes} processes took more than {BOUND:g} s")
-        told = [end.recv() for end in ends]
+        answers = [end.recv() for end in ends]
     finally:
         for process in started:
             process.terminate()
             process.join()
-    return {size: max(each[index] for each in told) for index, size in enumerate(sizes)}
+    return {size: max(each[index] for each in answers) for index, size in enumerate(sizes)}
 
 
 def study(plan: Plan, outcomes: list[Outcome]) -> Special:

@@ -94,9 +94,9 @@ def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
         "calls": None if plan.quick else run.calls,
     }
     with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
-        told, result = Path(folder) / "spec.json", Path(folder) / "result.json"
-        told.write_text(json.dumps(spec))
-        command = [python, "-P", "-m", "studies.job", str(told), str(result)]
+        spec_file, result = Path(folder) / "spec.json", Path(folder) / "result.json"
+        spec_file.write_text(json.dumps(spec))
+        command = [python, "-P", "-m", "studies.job", str(spec_file), str(result)]
         why = supervised(command, environment(more))
         found = json.loads(result.read_text()) if result.exists() else {"facts": {}, "rows": []}
     return Outcome(

@@ -46,7 +46,7 @@ class Result:
 
     def write(self, folder: Path) -> None:
         """Writes one line for each verdict and job, which keeps diffs short."""
-        told = {
+        content = {
             "study": self.study,
             "command": self.command,
             **self.facts,
@@ -55,7 +55,7 @@ class Result:
             "bars": _plain(self.bars),
             "jobs": [_plain(asdict(each)) for each in self.outcomes],
         }
-        lines = [f"{json.dumps(key)}: {_nested(value)}" for key, value in told.items()]
+        lines = [f"{json.dumps(key)}: {_nested(value)}" for key, value in content.items()]
         (folder / f"{self.study}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
@@ -63,9 +63,9 @@ def load(name: str, folder: Path = FOLDER) -> Result:
     """Raises ResultError for a missing result, or one without its origin."""
     file = folder / f"{name}.json"
     try:
-        told = json.loads(file.read_text())
-        lists = {key: told.pop(key) for key in ("failures", "verdicts", "bars", "jobs")}
-        study, command = told.pop("study"), told.pop("command")
+        facts = json.loads(file.read_text())
+        lists = {key: facts.pop(key) for key in ("failures", "verdicts", "bars", "jobs")}
+        study, command = facts.pop("study"), facts.pop("command")
         verdicts = [Verdict(**_with_nan(each)) for each in lists["verdicts"]]
         outcomes = [Outcome(**each) for each in lists["jobs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -73,10 +73,10 @@ def load(name: str, folder: Path = FOLDER) -> Result:
             f"expected a result in {file.name}, got {type(error).__name__}: {error}; measure it: "
             f"python bench/study.py {name}"
         ) from None
-    missing = [key for key in ("commit", "time", "machine", "recorded") if key not in told]
+    missing = [key for key in ("commit", "time", "machine", "recorded") if key not in facts]
     if missing:
         raise ResultError(f"{file.name} lacks {', '.join(missing)}; measure it again: {command}")
-    return Result(study, command, told, lists["failures"], verdicts, lists["bars"], outcomes)
+    return Result(study, command, facts, lists["failures"], verdicts, lists["bars"], outcomes)
 
 
 def in_words(where: str) -> str:

@@ -47,9 +47,9 @@ def main(spec: Path, result: Path) -> int:
     from hetcomm.tune.command import Result, settings_of
     from studies.job import measure
 
-    told = json.loads(spec.read_text())
-    settings, page = settings_of(",".join(map(str, told["sizes"])), SECONDS), Result()
-    status = measure(settings, Layout.of(told["layout"]), page)
+    fields = json.loads(spec.read_text())
+    settings, page = settings_of(",".join(map(str, fields["sizes"])), SECONDS), Result()
+    status = measure(settings, Layout.of(fields["layout"]), page)
     if status == 0:
         result.write_text(page.profile)
     return status

@@ -24,8 +24,8 @@ def of_run(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
     for kind in ("mpi", "gloo"):  # cases without target are shown too
         own = [target for target in run.targets if target.kind == kind]
         if all(target.sizes for target in own):
-            told = {size for target in own for size in target.sizes}
-            rest = tuple(sorted({row["bytes"] for each in outcomes for row in each.rows} - told))
+            covered = {size for target in own for size in target.sizes}
+            rest = tuple(sorted({row["bytes"] for each in outcomes for row in each.rows} - covered))
             if rest:
                 ours = own[0].ours if own else run.ours
                 found += _of_target(run, Target(kind, math.nan, rest, ours=ours), outcomes)
@@ -144,20 +144,20 @@ def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Measured divided by predicted time, over all cases of the array API but isolated ones: no
     plan knows the caches, or how long ranks have waited."""
     back_to_back = [each for each in outcomes if "isolated" not in each.mode]
-    told = [
+    found = [
         (row["median"], row["predicted"]["total"], case)
         for row, case in _ours(back_to_back)
         if row["predicted"] and row["predicted"]["total"] > 0
     ]
-    if not told:
+    if not found:
         return []
-    errors = [abs(measured / predicted - 1) for measured, predicted, _ in told]
-    measured, predicted, case = max(told, key=lambda each: abs(each[0] / each[1] - 1))
+    errors = [abs(measured / predicted - 1) for measured, predicted, _ in found]
+    measured, predicted, case = max(found, key=lambda each: abs(each[0] / each[1] - 1))
     middle, worst, nan = median(errors), max(errors), math.nan
     name = "of the prediction"
     return [
         Verdict(
-            "prediction", "", f"error of {len(told)} predictions, median", nan, name, nan, middle,
+            "prediction", "", f"error of {len(found)} predictions, median", nan, name, nan, middle,
             f"<= {MEDIAN_ERROR}", middle <= MEDIAN_ERROR,
         ),
         Verdict(
@@ -169,13 +169,13 @@ def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
 
 def of_scratch(outcomes: Sequence[Outcome]) -> list[Verdict]:
     """The largest scratch memory of a rank, by its plans."""
-    told = [
+    found = [
         (row["predicted"]["scratch_bytes"], case) for row, case in _ours(outcomes)
         if row["predicted"] and "scratch_bytes" in row["predicted"]
     ]  # fmt: skip
-    if not told:
+    if not found:
         return []
-    most, case = max(told)
+    most, case = max(found)
     what = f"scratch memory of a rank, most ({case}): {_core.format_bytes(int(most))}"
     nan, ratio = math.nan, most / MOST_SCRATCH
     return [Verdict("scratch", "", what, nan, "64 MiB", nan, ratio, "<= 1", ratio <= 1)]

@@ -17,19 +17,6 @@ from hetcomm.bench.row import Row
 from hetcomm.bench.settings import Settings
 
 __all__ = [
-    "KINDS",
-    "Backend",
-    "BenchError",
-    "Case",
-    "Effort",
-    "Gap",
-    "Meeting",
-    "Operation",
-    "Page",
-    "Row",
-    "Settings",
-    "case_of",
-    "launch",
-    "measure",
-    "open_backends",
-]
+    "KINDS", "Backend", "BenchError", "Case", "Effort", "Gap", "Meeting", "Operation", "Page",
+    "Row", "Settings", "case_of", "launch", "measure", "open_backends",
+]  # fmt: skip

@@ -91,14 +91,14 @@ class HetcommBackend(Backend):
             with comm.trace() as traces:
                 operation.call()
             mine.append(spans.measured(traces, comm.rank, comm.topology))
-        told = meeting.gather([began, mine])
-        share_clock = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in told])
+        by_rank = meeting.gather([began, mine])
+        share_clock = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in by_rank])
         calls = [
             [
                 spans.Call(start, end, [spans.Step(*step) for step in steps])
                 for start, end, steps in one
             ]
-            for one in zip(*(of_rank[1] for of_rank in told), strict=True)
+            for one in zip(*(of_rank[1] for of_rank in by_rank), strict=True)
         ]
         calls.sort(key=lambda one: max(call.end - call.start for call in one))
         legs = spans.legs_of(calls[len(calls) // 2], comm.rank, share_clock)

@@ -62,11 +62,11 @@ class Folder:
 
     def failure(self, otherwise: str, logs: list[Path]) -> Exception:
         """The error of the first failed rank; without one, the last lines of the logs."""
-        told: list[dict[str, Any]] = [
+        errors: list[dict[str, Any]] = [
             json.loads(file.read_text()) for file in self.path.glob("error-*.json")
         ]
-        if told:
-            first = min(told, key=lambda each: each["time"])
+        if errors:
+            first = min(errors, key=lambda each: each["time"])
             error: Exception = (
                 _core.InvalidArgumentError(first["error"])
                 if first["status"] == 2

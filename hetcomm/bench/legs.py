@@ -90,8 +90,8 @@ def measure_legs(
         operation.finish()
     end()
     sent = sent_bytes() - before
-    told = [began, arrivals, sent, _core.probe_rank().host]
-    everything = meeting.gather(told)
+    mine = [began, arrivals, sent, _core.probe_rank().host]
+    everything = meeting.gather(mine)
     sent = max(of_rank[2] for of_rank in everything)
     hosts = {of_rank[3] for of_rank in everything}
     waits, last = _waits([of_rank[:2] for of_rank in everything])

@@ -43,7 +43,7 @@ class Meeting:
         if self._world() is not None:
             self._world().Barrier()  # while MPI ends, no Python thread serves the store
         elif self.rank == 0:
-            rendezvous.let_others_read()
+            rendezvous.wait_for_readers()
 
     def abandon(self, status: int) -> None:
         """Called after a failure that other ranks may not know. Under MPI, ends all ranks: MPI
@@ -71,14 +71,17 @@ class Meeting:
         all ranks raise that error, unless they time out first."""
         number, self._number = self._number, self._number + 1
         try:
-            told: dict[str, Any] = {"value": action()}
+            outcome: dict[str, Any] = {"value": action()}
         except Exception as error:
-            told = {"error": str(error), "invalid": isinstance(error, _core.InvalidArgumentError)}
+            outcome = {
+                "error": str(error),
+                "invalid": isinstance(error, _core.InvalidArgumentError),
+            }
             with suppress(_core.Error):  # other ranks may be stuck inside the action
-                self._exchange(number, told, PATIENCE)
+                self._exchange(number, outcome, PATIENCE)
                 self.failure_shared = True
             raise
-        everything = self._exchange(number, told, self.timeout)
+        everything = self._exchange(number, outcome, self.timeout)
         for rank, each in enumerate(everything):
             if "error" in each:
                 self.failure_shared = True

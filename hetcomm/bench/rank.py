@@ -85,8 +85,8 @@ def main(folder: Path, work: Work = run) -> int:
             work(settings, meeting, tell)
     except (_core.Error, BenchError) as error:
         status = status_of(error)
-        told = {"error": str(error), "status": status, "time": time.monotonic()}
-        (folder / f"error-{os.getpid()}.json").write_text(json.dumps(told))
+        failure = {"error": str(error), "status": status, "time": time.monotonic()}
+        (folder / f"error-{os.getpid()}.json").write_text(json.dumps(failure))
         if meeting is not None:
             meeting.leave() if meeting.failure_shared else meeting.abandon(status)
         return status

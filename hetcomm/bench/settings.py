@@ -56,10 +56,10 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        told = json.loads(text)
-        told = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
-        effort = told["effort"] | {"gap": Gap(**told["effort"]["gap"])}
-        return cls(**(told | {"effort": Effort(**effort)}))
+        fields = json.loads(text)
+        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+        effort = fields["effort"] | {"gap": Gap(**fields["effort"]["gap"])}
+        return cls(**(fields | {"effort": Effort(**effort)}))
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -158,8 +158,8 @@ def _store(meeting: Meeting) -> Any:
         addresses = [meeting.address] if meeting.address else [*nics, "127.0.0.1"]
         meeting.part("torch").set("addresses", f"{store.port} {' '.join(addresses)}".encode())
         return store
-    told = bytes(meeting.part("torch").get("addresses", timeout)).decode()
-    port, *addresses = told.split()
+    published = bytes(meeting.part("torch").get("addresses", timeout)).decode()
+    port, *addresses = published.split()
     for address in addresses:
         try:
             socket.create_connection((address, int(port)), 5.0).close()

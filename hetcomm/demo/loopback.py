@@ -68,9 +68,9 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
 
 
 def _environment(job: Job, rank: int, sysfs: str) -> dict[str, str]:
-    told = job.environment_of(rank)
-    host = told.pop("HETCOMM_EMULATED_HOST")
-    return told | {
+    variables = job.environment_of(rank)
+    host = variables.pop("HETCOMM_EMULATED_HOST")
+    return variables | {
         "HETCOMM_HOST_ID": host,
         "HETCOMM_SYSFS_ROOT": sysfs,
         "MASTER_ADDR": "127.0.0.1",
