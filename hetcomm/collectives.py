@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any
 
 from hetcomm import _core, arrays, strided
@@ -185,8 +186,7 @@ class Collectives:
         """Every rank gets its part of the array of the root, 0 if None: (n, *out.shape). Other
         ranks give None. Only the root may leave out `out`, because it knows the shape. A whole
         number in place of `out` is the root: scatter(x, 2), scatter(None, 2, out)."""
-        with self._reporting_refusal():
-            out, root = out_and_root(out, root)
+        out, root = self._out_and_root(out, root)
         given = array if self.rank == root else None
         if out is None and given is not None:
             out = self._new_output(given, lambda array: arrays.shape(array)[1:])
@@ -285,11 +285,19 @@ class Collectives:
 
     def _root_output(self, array: Array, out: Any, root: Any, shape_of: ShapeOf) -> tuple[Any, int]:
         """`out`, None on all ranks but the root, and the root."""
-        with self._reporting_refusal():
-            out, root = out_and_root(out, root)
+        out, root = self._out_and_root(out, root)
         if self.rank != root:
             return None, root
         return self._new_output(array, shape_of) if out is None else out, root
+
+    def _out_and_root(self, out: Any, root: Any) -> tuple[Array, int]:
+        if type(root) is int and not isinstance(out, Number):
+            return out, root  # the usual call, with few checks
+        try:
+            return out_and_root(out, root)
+        except _core.InvalidArgumentError as error:
+            self._core.refused(str(error))
+            raise
 
     def _stacked_shape(self, array: Array) -> tuple[int, ...]:
         return (self.size, *arrays.shape(array))
