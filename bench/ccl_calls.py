@@ -1,12 +1,12 @@
-"""What one collective of a native island costs the host: blocking communicator or not, in one run.
+"""Host time of a native collective, with blocking and non-blocking communicators, in one run.
 
     python bench/ccl_calls.py                     # on the emulated vendor
-    python bench/ccl_calls.py --vendor nvidia     # on whatever NCCL and GPU there are
+    python bench/ccl_calls.py --vendor nvidia     # on the installed NCCL and GPU
 
-The time from start() until the call is in the stream, and until it is done. Members are threads of
-one process with a device each; the emulated vendor moves bytes between them over sockets, so what
-is left of the whole time is not hetcomm's. Variants take turns, in processes of their own, because
-libraries read the environment once.
+Times from start() until the call is in the stream, and until it is done. Members are threads of one
+process with a device each. The emulated vendor moves bytes over sockets, so the rest of the time is
+not hetcomm's. Variants take turns in separate processes, because libraries read the environment
+once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ import statistics
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
-import hetcomm
 from hetcomm import _core
+from hetcomm.emulate import vendors
 
 VARIANTS = {"non-blocking": "0", "blocking": "1"}
-LIBRARIES = ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY")
 
 
 def measure(vendor: str, members: int, calls: int, floats: int) -> list[float]:
-    """Microseconds until the call is in the stream, and until it is done; member 0's."""
+    """Microseconds of member 0 until the call is in the stream, and until it is done."""
     unique_id = _core.make_ccl_id(vendor)
     found: list[tuple[float, float]] = [(0.0, 0.0)] * members
 
@@ -66,8 +64,7 @@ def main() -> None:
         return
     environment = dict(os.environ)
     if options.vendor == "emulated":
-        emulated = Path(hetcomm.__file__).parent / "libhetcomm_emulated_nvidia.so"
-        environment |= dict.fromkeys(LIBRARIES, str(emulated))
+        environment |= dict.fromkeys(vendors.VARIABLES["nvidia"], str(vendors.library("nvidia")))
     rows: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
     for _ in range(options.rounds):
         for name, value in VARIANTS.items():

@@ -1,4 +1,4 @@
-"""How fast the device kernels are beside a copy of device memory in the same run.
+"""Rates of the device kernels beside a copy of device memory in the same run.
 
     python bench/device_kernels.py --output bench/results/device_kernels.json
 
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
 TARGET = 0.8  # of the copy's rate, for quantise and dequantise-and-add
 PATIENCE = 60.0  # seconds for one batch
@@ -38,16 +39,16 @@ def nothing(count: int) -> None:
 
 
 class Case(NamedTuple):
-    """One kernel: how it is called with so many elements, on the device and on the host."""
+    """One kernel. Its functions take a number of elements."""
 
     name: str
     dtype: str  # of what it reads
-    prepare: Callable[[int], None]  # enqueues what must come before
     moved: Callable[[int], int]  # bytes read and written
     device: Callable[[int], None]
     host: Callable[[int], np.ndarray]
-    result: int  # where the device leaves what the host returns
-    held_to_target: bool
+    result: int  # the device's buffer of the result
+    prepare: Callable[[int], None] = nothing  # enqueues the calls before it
+    held_to_target: bool = False
 
 
 class Gpu:
@@ -61,7 +62,7 @@ class Gpu:
         self.buffers = [self.device.allocate(bytes_each) for _ in range(4)]
 
     def wait(self) -> None:
-        """Until all work on the stream is over, within bounds."""
+        """Waits for all work on the stream, within bounds."""
         self.device.record(self.event, self.stream)
         end = time.monotonic() + PATIENCE
         while not self.device.passed(self.event):
@@ -81,20 +82,9 @@ class Gpu:
         """Bytes per second of the best of five batches."""
         enqueue()
         self.wait()
-        begin = time.perf_counter()
-        for _ in range(3):
-            enqueue()
-        self.wait()
-        once = (time.perf_counter() - begin) / 3
+        once = seconds_of(enqueue, 3, self.wait) / 3
         calls = max(3, min(500, int(seconds / once)))
-        best = float("inf")
-        for _ in range(5):
-            begin = time.perf_counter()
-            for _ in range(calls):
-                enqueue()
-            self.wait()
-            best = min(best, (time.perf_counter() - begin) / calls)
-        return moved / best
+        return moved * calls / min(seconds_of(enqueue, calls, self.wait) for _ in range(5))
 
 
 def random_elements(dtype: str, count: int) -> np.ndarray:
@@ -123,14 +113,12 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"sum of 2, {dtype}",
             dtype,
-            nothing,
             lambda count: 3 * size * count,
             lambda count: kernels.reduce(
                 kind, _core.ReduceOp.sum, result, [first, second], count, stream
             ),
             host,
             result,
-            False,
         )
 
     def conversion(source: str, to: str) -> Case:
@@ -144,12 +132,10 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"cast {source} to {to}",
             source,
-            nothing,
             lambda count: (a.size + b.size) * count,
             lambda count: kernels.cast(b, result, a, first, count, stream),
             host,
             result,
-            False,
         )
 
     def quantiser(dtype: str, how: _core.Quantisation) -> Case:
@@ -163,12 +149,11 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"quantise {dtype}, {how.bits} bits, group {how.group}",
             dtype,
-            nothing,
             lambda count: size * count + how.encoded_bytes(count),
             lambda count: kernels.quantise(kind, how, block, first, count, stream),
             host,
             block,
-            True,
+            held_to_target=True,
         )
 
     def adder(dtype: str, how: _core.Quantisation) -> Case:
@@ -185,12 +170,12 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         return Case(
             f"dequantise and add {dtype}, {how.bits} bits, group {how.group}",
             dtype,
-            lambda count: kernels.quantise(kind, how, block, first, count, stream),
             lambda count: 2 * size * count + how.encoded_bytes(count),
             lambda count: kernels.dequantise(kind, how, result, first, [block], count, stream),
             host,
             result,
-            True,
+            lambda count: kernels.quantise(kind, how, block, first, count, stream),
+            held_to_target=True,
         )
 
     for dtype in elements:

@@ -3,10 +3,9 @@
     python bench/island_engine.py --members 2 --json bench/results/island_engine.json
 
 Every member is a process. For each collective and size the engine and gloo take turns, block by
-block, so that both meet the same disturbances; the table gives the best and the median block of
-each. The floor is one memcpy of the buffer by every member at once: what touching the bytes once
-costs (not told for small buffers, where it would be the time of the call from Python). Sizes are
-those of whole buffers, in bytes.
+block, so both meet the same disturbances. The table shows the best and the median block of each.
+The floor is one memcpy of the buffer by every member at once. Small buffers have no floor: it would
+be the time of the Python call. Sizes are those of whole buffers, in bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import os
 import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +26,7 @@ import torch
 import torch.distributed as dist
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 SIZES = (8, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -94,25 +92,17 @@ class Buffers:
             dist.all_to_all_single(self.output, self.input)
 
 
-def timed(body: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    body()
-    return time.perf_counter() - begin
-
-
 def measure(island: _core.ShmIsland, buffers: Buffers, size: int, gloo: bool) -> Row:
-    """Blocks long enough to be timed; the number of calls in one depends on the size alone."""
+    """Times blocks of calls. The calls of a block depend on the size only."""
     calls = max(1, min(200, (1 << 18) // (size + 1000)))
     gloo_calls = max(1, calls // 20)
     source, target = np.ones(max(1, size), np.uint8), np.ones(max(1, size), np.uint8)
     engine_blocks, gloo_blocks, copies = [], [], []
     for _ in range(BLOCKS):
         engine_blocks.append(island.repeat(0, buffers.call, calls) / calls)
-        copies.append(timed(lambda: np.copyto(target, source)))
+        copies.append(seconds_of(lambda: np.copyto(target, source)))
         if gloo:
-            gloo_blocks.append(
-                timed(lambda: [buffers.gloo() for _ in range(gloo_calls)]) / gloo_calls
-            )
+            gloo_blocks.append(seconds_of(buffers.gloo, gloo_calls) / gloo_calls)
     return Row(
         kind=buffers.kind,
         bytes=size,
@@ -133,7 +123,7 @@ def run_member(
     store: str,
     out: Connection,
 ) -> None:
-    """names: where member 0 tells each other member what it has made, and hears of it."""
+    """names: pipes by which member 0 sends the segment's name to other members."""
     torch.set_num_threads(1)
     if member == 0:
         name = _core.create_shm_segment(members, 4, 0)

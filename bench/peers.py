@@ -23,11 +23,11 @@ _READY = ".ready"
 
 
 class PeerError(Exception):
-    """What keeps a peer from being there, and the remedy."""
+    """A peer is missing or cannot be installed. Names the remedy."""
 
 
 def python_of(name: str, folder: Path = FOLDER) -> str:
-    """The interpreter of a peer that is there. Raises PeerError for another."""
+    """The interpreter of an installed peer. Raises PeerError."""
     _known(name)
     if not (folder / name / _READY).exists():
         raise PeerError(
@@ -38,7 +38,7 @@ def python_of(name: str, folder: Path = FOLDER) -> str:
 
 
 def make(name: str, folder: Path = FOLDER) -> str:
-    """The interpreter of a peer, which is installed first where it is not there yet."""
+    """The interpreter of a peer. Installs the peer first if necessary."""
     _known(name)
     place = folder / name
     if not (place / _READY).exists():
@@ -62,7 +62,7 @@ def make(name: str, folder: Path = FOLDER) -> str:
 
 
 def settings(name: str, ranks: int, hosts: int) -> dict[str, str]:
-    """The environment in which a peer is at its best."""
+    """The best environment of a peer."""
     if name != "openmpi":
         return {}
     root = {}
@@ -74,7 +74,7 @@ def settings(name: str, ranks: int, hosts: int) -> dict[str, str]:
         **root,
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "self,sm" if hosts == 1 else "self,sm,tcp",
-        # Ranks that poll and never yield stop those that share their core.
+        # A polling rank that never yields blocks the ranks on its core.
         "OMPI_MCA_mpi_yield_when_idle": "1" if ranks > cores else "0",
     }
 

@@ -1,4 +1,4 @@
-"""How fast the CPU reduction kernels are beside a copy and numpy.add of the same bytes.
+"""Rates of the CPU reduction kernels beside a copy and numpy.add of the same bytes.
 
     python bench/reduce_kernels.py --output bench/results/reduce_kernels.json
 
@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
 DTYPES = {
     "float32": np.float32,
@@ -37,15 +39,11 @@ SOURCES = (2, 3, 4, 8)
 
 def best_rate(moved: int, seconds: float, call: Callable[..., object], *arguments: object) -> float:
     """Bytes per second of the fastest call within `seconds`, three calls at least."""
-    best = float("inf")
-    calls = 0
+    taken: list[float] = []
     end = time.perf_counter() + seconds
-    while calls < 3 or time.perf_counter() < end:
-        begin = time.perf_counter()
-        call(*arguments)
-        best = min(best, time.perf_counter() - begin)
-        calls += 1
-    return moved / best
+    while len(taken) < 3 or time.perf_counter() < end:
+        taken.append(seconds_of(partial(call, *arguments)))
+    return moved / min(taken)
 
 
 def measure(seconds: float) -> list[dict[str, object]]:
@@ -78,7 +76,7 @@ def measure(seconds: float) -> list[dict[str, object]]:
 
 
 def measure_in(instruction_set: str, seconds: float) -> list[dict[str, object]]:
-    """The rows of one instruction set, from a process of its own; none where unsupported."""
+    """The rows of one instruction set, from a separate process; none if unsupported."""
     result = subprocess.run(
         [sys.executable, "-P", __file__, "--inside", "--seconds", str(seconds)],
         env={**os.environ, "HETCOMM_ISA": instruction_set},

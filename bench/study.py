@@ -1,13 +1,13 @@
-"""Studies that measure hetcomm beside its peers: each command repeats one from scratch.
+"""Studies of hetcomm beside its peers. Each command repeats one from scratch.
 
     python bench/study.py island-latency      # or another, or several, or all; --list names them
     python bench/study.py all --quick         # a try: small sizes, short runs
     python bench/study.py docs                # pages and pictures again, from the stored results
     python bench/study.py docs --check        # whether they say what the stored results say
 
-Peers are installed first, each in an environment of its own (see peers.py). A study prints its
-table and writes its figures, with the commit, the machine and the settings, into bench/results, and
-then makes pages and pictures anew. A try, or one without all peers, writes into build/studies.
+A study first installs its peers, each in its own environment (see peers.py). It prints its table
+and writes its figures into bench/results, with commit, machine and settings. Then it makes new
+pages and pictures. Quick runs, and runs without all peers, write into build/studies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 import peers
 from studies import pages, provenance, report, running, stored, verdicts
@@ -86,7 +85,7 @@ def main(words: list[str]) -> int:
 
 
 def listing() -> None:
-    """With what each took when it was last measured."""
+    """Lists the studies, with the seconds of their last measurement."""
     for name, study in STUDIES.items():
         try:
             took = f"{stored.load(name).facts['seconds']:4.0f} s"
@@ -109,7 +108,7 @@ def of_docs(check: bool) -> int:
 
 
 def conduct(name: str, study: Study, plan: Plan, words: list[str]) -> stored.Result:
-    """Runs the jobs of a study, and says what they come to. A job that fails ends nothing else."""
+    """Runs the jobs of a study and judges them. A failing job ends nothing else."""
     facts = provenance.of_this_run(words, plan.peers)
     share = facts["machine"]["busy"]
     if share > provenance.MUCH:
@@ -144,11 +143,7 @@ def conduct(name: str, study: Study, plan: Plan, words: list[str]) -> stored.Res
     return stored.Result(name, command, facts, failures, found, bars, outcomes)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    """So that what was started is ended too."""
-    raise SystemExit(128 + number)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)
+    # SystemExit also ends the started jobs.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

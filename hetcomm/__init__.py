@@ -1,8 +1,7 @@
 """hetcomm: one communicator for unlike hardware.
 
-Importing it registers the backend, so that
-``torch.distributed.init_process_group(backend="hetcomm")`` works. Nothing heavy is loaded before
-it is used.
+The import registers the backend for
+``torch.distributed.init_process_group(backend="hetcomm")``. It loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ERRORS = (
     "PeerFailedError",
 )
 
-# Where the other names are, loaded at first use.
+# The modules of the other names, loaded at first use.
 _HOMES = {
     **dict.fromkeys(_ERRORS, "hetcomm._core"),
     "Store": "hetcomm._core",
@@ -42,7 +41,7 @@ _HOMES = {
     "ProcessGroupHetcomm": "hetcomm.backend",
 }
 
-# Without what needs torch, for `from hetcomm import *` where there is none.
+# Without names that need torch, so `from hetcomm import *` works without torch.
 __all__ = ["__version__", *(name for name in _HOMES if name != "ProcessGroupHetcomm")]
 
 if "torch" in sys.modules or not _autoload.installed():

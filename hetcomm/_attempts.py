@@ -1,8 +1,8 @@
-"""A store that holds nothing of earlier attempts.
+"""A store without keys of earlier attempts.
 
-torchrun keeps one store for all attempts of a job that it restarts (unless
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), and ranks cannot tell from their environment which attempt
-it is: agents count those of their own node. So what a rank reads may stem from one that has died.
+torchrun keeps one store for all attempts of a restarted job, unless
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. The environment does not number the attempts of a job: agents
+count those of their own node. So a rank may read a key of a dead rank.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from typing import Any
 
 import hetcomm._core as _core
 
-_PAUSE = 0.005  # seconds between two looks into the store
+_PAUSE = 0.005  # seconds between two reads of the store
 _COMPLETE = "complete"
 
 
 def fresh(store: Any, rank: int, size: int, timeout: float, group: str) -> Any:
-    """The store of a group, or under torchrun a part of it that no earlier attempt has touched.
+    """The store of a group; under torchrun a part of it without keys of earlier attempts.
 
-    Rank 0 names the part. It tells the name together with what each rank has just said, so a rank
-    that finds its own word there knows that the name is of this attempt. Then it tells that all
-    have found it, or who has not: without this those that have would go on and wait for rank 0.
+    Rank 0 names the part. It publishes the name with a fresh random word of each rank. A rank that
+    finds its own word there knows that the name belongs to this attempt. Then rank 0 publishes that
+    all ranks have the name, or which rank is missing. Otherwise the ranks with the name would wait
+    for rank 0.
 
     Raises:
         hetcomm.TimeoutError: a rank did not come within `timeout` seconds.
@@ -38,21 +39,21 @@ def fresh(store: Any, rank: int, size: int, timeout: float, group: str) -> Any:
 
 
 def _read(store: Any, key: str) -> str:
-    """Empty if nobody has written it."""
+    """The value of a key; empty without one."""
     return store.get(key).decode() if store.check([key]) else ""
 
 
 def _lead(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
     name = secrets.token_hex(8)
-    words, missing, told = [""] * size, list(range(1, size)), ""
+    words, missing, published = [""] * size, list(range(1, size)), ""
     end = time.monotonic() + timeout
     try:
         while missing:
             for each in missing:
                 words[each] = _read(store, f"word/{each}")
-            if (text := ",".join([name, *words[1:]])) != told:
+            if (text := ",".join([name, *words[1:]])) != published:
                 store.set("words", text)
-                told = text
+                published = text
             missing = _unheard(store, name, missing)
             _pause_until(end, missing, group, size, timeout)
     except _core.TimeoutError as error:
@@ -77,8 +78,8 @@ def _follow(store: Any, rank: int, size: int, timeout: float, group: str) -> str
         _pause_until(end, [0], group, size, timeout)
     store.set(f"heard/{name}/{rank}", "")
     while not (outcome := _read(store, f"outcome/{name}")):
-        late = time.monotonic() > end  # then it is others that did not come
-        missing = _unheard(store, name, range(1, size)) if late else []
+        expired = time.monotonic() > end  # rank 0 waits for missing ranks
+        missing = _unheard(store, name, range(1, size)) if expired else []
         _pause_until(end, missing or [0], group, size, timeout)
     if outcome != _COMPLETE:
         raise _core.TimeoutError(outcome)

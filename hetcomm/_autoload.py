@@ -1,4 +1,4 @@
-"""Makes the backend's name known to torch. Cheap, and harmless if hetcomm is broken."""
+"""Registers the backend's name with torch. Cheap, and harmless if hetcomm is broken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def installed() -> bool:
 def register() -> None:
     """Registers "hetcomm" with torch.distributed; the native part loads at first use.
 
-    torch calls this while it is being imported, so nothing here may raise.
+    torch calls this during its own import, so it must not raise.
     """
     try:
         if importlib.util.find_spec("torch") is None:
@@ -30,7 +30,7 @@ def register() -> None:
         if not dist.is_available() or "hetcomm" in dist.Backend.backend_list:
             return
         devices = ["cpu", "cuda"]
-        # A device type that an extension has added. One added later is to be named by the user:
+        # The device type of an extension. For one added later, the user writes
         # init_process_group("cpu:hetcomm,<type>:hetcomm").
         added = torch._C._get_privateuse1_backend_name()
         if added != "privateuseone":
@@ -42,11 +42,11 @@ def register() -> None:
 
 
 def default_devices(served: list[str]) -> list[str]:
-    """The types of the devices for which HETCOMM_DEFAULT makes hetcomm the backend of programs that
-    name none: "cpu,cuda", for instance.
+    """The device types of HETCOMM_DEFAULT, such as "cpu,cuda". For these hetcomm is the backend of
+    programs that name none.
 
     Raises:
-        ValueError: it names a type that hetcomm does not serve.
+        ValueError: hetcomm does not serve one of the types.
     """
     given = os.environ.get("HETCOMM_DEFAULT", "")
     named = [name.strip() for name in given.split(",")] if given else []
@@ -63,7 +63,7 @@ def _set_default(backends: dict[str, str], served: list[str]) -> None:
         named = default_devices(served)
     except ValueError as error:
         print(f"hetcomm: {error}", file=sys.stderr)
-        named = served  # so that a group of none by name asks hetcomm, which raises this
+        named = served  # a group without a named backend then asks hetcomm, which raises this
     backends.update(dict.fromkeys(named, "hetcomm"))
 
 

@@ -1,4 +1,4 @@
-"""What array libraries differ in, without loading any."""
+"""Differences between array libraries. Loads none of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = Any  # with the buffer protocol, such as NumPy's, or with DLPack
 
 
 def _library(array: Array) -> Any:
-    for kind in type(array).__mro__:  # the array may be of a class of the user's
+    for kind in type(array).__mro__:  # the class may be the user's
         found = sys.modules.get(kind.__module__.partition(".")[0])
         if hasattr(found, "empty"):
             return found
@@ -19,7 +19,7 @@ def _library(array: Array) -> Any:
 
 
 def shape(array: Array) -> tuple[int, ...]:
-    """Raises InvalidArgumentError for what has none."""
+    """Raises InvalidArgumentError for an object without shape."""
     if not hasattr(array, "shape"):
         raise _no_array(array)
     return tuple(array.shape)
@@ -33,7 +33,7 @@ def _no_array(given: object) -> Exception:
 
 
 def empty(array: Array, shape: tuple[int, ...]) -> Array:
-    """Like `array`, of another shape, with any contents."""
+    """A new array like `array`, of another shape. Its contents are arbitrary."""
     library = _library(array)
     if not hasattr(library, "empty"):
         raise _no_array(array)
@@ -43,7 +43,7 @@ def empty(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def current_stream(array: Array) -> Any:
-    """Of the array's library; the default stream if it has none."""
+    """The current stream of the array's library; without streams, the default stream."""
     library = _library(array)
     cuda: Any = getattr(library, "cuda", None)
     if hasattr(cuda, "get_current_stream"):
@@ -54,7 +54,7 @@ def current_stream(array: Array) -> Any:
 
 
 def pointer(stream: Any) -> int:
-    """Of a stream of CuPy or torch, or of none but its number."""
+    """The number of a stream of CuPy or torch, or of a number itself."""
     for name in ("ptr", "cuda_stream"):
         if hasattr(stream, name):
             return int(getattr(stream, name))

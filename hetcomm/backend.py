@@ -1,4 +1,4 @@
-"""The torch.distributed backend: what init_process_group(backend="hetcomm") calls."""
+"""The torch.distributed backend behind init_process_group(backend="hetcomm")."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def create(options: Any, backend_options: Any) -> Any:
 
     Args:
         options: torch's DistributedBackendOptions (store, rank, size, timeout, name of the group).
-        backend_options: pg_options of the caller: none, or those of another group of hetcomm, which
-            say nothing that the caller's timeout does not.
+        backend_options: pg_options of the caller: None, or those of another hetcomm group. The
+            caller's timeout replaces theirs.
 
     Raises:
-        hetcomm.InvalidArgumentError: the options are of another backend, or HETCOMM_DEFAULT names
-            no device.
-        hetcomm.VendorError: hetcomm was installed without torch, or against another torch.
-        hetcomm.Error: a rank cannot take part; on every rank.
+        hetcomm.InvalidArgumentError: the options are another backend's, or HETCOMM_DEFAULT is
+            wrong.
+        hetcomm.VendorError: hetcomm was built without torch, or for another torch.
+        hetcomm.Error: a rank cannot join. Every rank raises it.
     """
     native = _torch_module()
     _check_default()
@@ -57,11 +57,10 @@ def _check_default() -> None:
 
 
 def place(device: Any) -> tuple[str, int]:
-    """The vendor of a torch.device, and its index among the vendor's, -1 if it names none; of None
-    what _detect() finds.
+    """The vendor and index of a torch.device; -1 without an index. None asks _detect().
 
     Raises:
-        hetcomm.InvalidArgumentError: it is no device, or of a type that hetcomm does not know.
+        hetcomm.InvalidArgumentError: the device is invalid, or of an unknown type.
     """
     import torch
 
@@ -85,7 +84,7 @@ def place(device: Any) -> tuple[str, int]:
 
 
 def _check_version(built_for: str) -> None:
-    """Torch's classes differ from one minor version to the next."""
+    """Requires the minor version of the build, because torch's classes differ between them."""
     import torch
 
     if torch.__version__.split(".")[:2] != built_for.split(".")[:2]:
@@ -96,15 +95,14 @@ def _check_version(built_for: str) -> None:
 
 
 def _detect() -> tuple[str, int]:
-    """The vendor and index of the device whose memory this process works on.
+    """The vendor and index of this process's device.
 
-    HETCOMM_VENDOR goes first, then "cpu:hetcomm", then what torch is built for and sees. The index
-    is -1, which leaves the choice to HETCOMM_DEVICE and LOCAL_RANK, unless the caller chose another
-    than the first.
+    HETCOMM_VENDOR decides, then "cpu:hetcomm", then the GPUs that torch sees. Index -1 leaves the
+    choice to HETCOMM_DEVICE and LOCAL_RANK. It is another if the caller chose a later device.
     """
     import torch
 
-    on_device = torch.cuda.is_available() and _served() != {"cpu"}
+    on_device = torch.cuda.is_available() and _served_devices() != {"cpu"}
     found = ("amd" if torch.version.hip else "nvidia") if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device:
@@ -113,20 +111,20 @@ def _detect() -> tuple[str, int]:
 
 
 def _current() -> int:
-    """The index of the device on which torch works in this process, as _detect() has it."""
+    """The index of torch's current device, as _detect() returns it."""
     import torch
     from torch.distributed import distributed_c10d as dist
 
     if not torch.cuda.is_available() or os.environ.get("HETCOMM_DEVICE"):
         return -1
     bound = dist._get_default_group().bound_device_id if dist.is_initialized() else None
-    if bound is not None:  # the device_id with which the default group was made
+    if bound is not None:  # device_id of the default group
         return int(bound.index)
     return torch.cuda.current_device() or -1
 
 
 def _check_options(given: Any, timeout: Any) -> None:
-    """Refuses options of another backend, unless such a one serves the group as well."""
+    """Rejects options of another backend, unless another backend serves the group too."""
     if given is None:
         return
     of = getattr(given, "backend", None)
@@ -145,17 +143,17 @@ def _check_options(given: Any, timeout: Any) -> None:
         )
 
 
-def _served() -> set[str]:
-    """The types of the devices whose tensors the new group gives to hetcomm; empty if unknown."""
+def _served_devices() -> set[str]:
+    """The device types that the new group gives to hetcomm; empty if unknown."""
     return {device for device, backend in _backends().items() if backend == "hetcomm"}
 
 
 def _backends() -> dict[str, str]:
     """The new group's backends by type of device; empty if unknown.
 
-    torch calls create() once for all types that hetcomm serves and does not say which they are, so
-    this looks where torch's own function has them. Should a later torch keep them elsewhere, a
-    group of CPU tensors is what it is without this: correct, through the GPU.
+    torch calls create() once for all types of hetcomm, without their names. So this reads them from
+    the frame of torch's own function. If a later torch keeps them elsewhere, a group for CPU
+    tensors still works, through the GPU.
     """
     from torch.distributed.distributed_c10d import BackendConfig
 
@@ -169,15 +167,15 @@ def _backends() -> dict[str, str]:
 
 
 def register_buffer(tensor: Any, group: Any = None) -> None:
-    """Tells a group's native library of memory that collectives will use again and again.
+    """Registers memory of repeated collectives with a group's native library.
 
-    All ranks of an island register theirs, while none of them is in a collective. The library may
-    then do without copies. Registrations end with the group; the memory must live until then, or
-    until deregister_buffer().
+    All ranks of an island register their buffers, outside of collectives. The library may then
+    avoid copies. A registration ends with the group or deregister_buffer(). The memory must live as
+    long.
 
     Args:
         tensor: contiguous, on the group's device.
-        group: a process group of hetcomm; the default group without it.
+        group: a process group of hetcomm; None is the default group.
 
     Raises:
         hetcomm.InvalidArgumentError: the ranks' engine knows no registered buffers, or the memory
@@ -188,15 +186,17 @@ def register_buffer(tensor: Any, group: Any = None) -> None:
 
 
 def deregister_buffer(tensor: Any, group: Any = None) -> None:
-    """Takes back register_buffer() of the same memory."""
+    """Ends register_buffer() of the same memory."""
     _torch_module().deregister_buffer(_backend_of(group, tensor.device), tensor)
 
 
 @contextmanager
 def trace(group: Any = None, device: str = "cpu") -> Iterator[list[_core.Trace]]:
-    """Records when the steps of every operation inside start and end, of a process group of hetcomm
-    (the default one without it) that serves this type of device. The list is filled at the end,
-    with a Trace of each operation that is over by then, in the order of their calls."""
+    """Records start and end of the steps of every operation inside.
+
+    group: a process group of hetcomm; None is the default group. device: a type of its devices. At
+    the end the list gets a Trace of each completed operation, in the order of calls.
+    """
     import torch
 
     backend = _backend_of(group, torch.device(device))
@@ -209,7 +209,7 @@ def trace(group: Any = None, device: str = "cpu") -> Iterator[list[_core.Trace]]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ProcessGroupHetcomm":  # needs torch, which nothing else here loads before its use
+    if name == "ProcessGroupHetcomm":  # loads torch
         return _torch_module().ProcessGroupHetcomm
     raise AttributeError(f"module 'hetcomm.backend' has no attribute {name!r}")
 
@@ -241,5 +241,5 @@ def _backend_of(group: Any, device: Any) -> Any:
     return chosen._get_backend(device)
 
 
-# Before torch takes down what the callbacks of futures may use.
+# Runs before torch destroys objects that callbacks of futures may use.
 atexit.register(_core.shut_down)

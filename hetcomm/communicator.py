@@ -17,24 +17,24 @@ from hetcomm.shared import shared_empty
 
 
 class Communicator(Collectives, Objects):
-    """A group of ranks and everything they do together.
+    """A group of ranks with its collectives and messages.
 
-    All ranks make the same calls in the same order, with arrays of the same dtype. Arrays are used
-    in place if C-contiguous; others of NumPy and torch in host memory are copied, and results are
-    copied back. `out` is made if it is None, and returned. reduce(x, 2), gather(x, 2) and
-    scatter(x, 2, out) name the root by position. With async_op=True a call returns a
-    Work, whose wait() returns what the call would have. `timeout`, in seconds, is the
-    communicator's if None. Every call may raise hetcomm.Error: InvalidArgumentError for wrong
-    arguments, PeerFailedError naming a rank that is gone, TimeoutError, AbortedError.
+    All ranks make the same calls in the same order, with arrays of the same dtype. C-contiguous
+    arrays are used in place. Other host arrays of NumPy and torch are copied, and results are
+    copied back. A call returns `out`, a new array if None. reduce(x, 2), gather(x, 2) and
+    scatter(x, 2, out) name the root by position. With async_op=True a call returns a Work, whose
+    wait() returns the result. `timeout` is in seconds; None is the communicator's. Every call may
+    raise hetcomm.Error: InvalidArgumentError for wrong arguments, PeerFailedError with the failed
+    rank, TimeoutError, AbortedError.
 
     Numbers are reduced as the README says; complex ones by "sum" and "avg" only. `op` is "sum",
     "product", "min", "max", "band", "bor", "bxor", "avg", or "premul_sum", the sum of what each
     rank gives, times `factor`; or mpi4py's MPI.SUM, PROD, MIN, MAX, BAND, BOR, BXOR, and of
     booleans LAND, LOR, LXOR.
 
-    A communicator on a device takes arrays of that device. Calls are then in the order of `stream`
-    (a number, or a stream of CuPy or torch; the current one of the array's library if None) and
-    the host goes on at once. Thread-safe, but the order of calls is the user's matter.
+    A communicator on a device takes arrays of that device. Calls then follow the order of `stream`:
+    a number, or a stream of CuPy or torch; None is the current stream of the array's library. The
+    host continues at once. Thread-safe; the user decides the order of calls.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Communicator(Collectives, Objects):
         """Joins; blocks until all ranks have come.
 
         Args:
-            store: where the ranks meet: anything derived from hetcomm.Store, kept for split().
-            timeout: seconds for the set-up, and for operations that have none of their own.
-            device: whose memory arrays are in: "cpu", "nvidia", "amd", with ":1" the second
-                one; HETCOMM_VENDOR if empty, else "cpu".
+            store: where the ranks meet, derived from hetcomm.Store. split() uses it too.
+            timeout: seconds for the set-up, and for operations without their own.
+            device: of the arrays: "cpu", "nvidia" or "amd"; "amd:1" is the second one. "" is
+                HETCOMM_VENDOR, else "cpu".
         """
         vendor, _, index = device.partition(":")
         if not re.fullmatch(r"|cpu|(nvidia|amd)(:\d+)?", device):
@@ -69,9 +69,9 @@ class Communicator(Collectives, Objects):
         self.rank: int = rank
         self.size: int = size
         self._on_device = self._core.topology.rank(rank).memory == _core.Memory.device
-        # The first argument is what it calls _start() of, for all but synchronous calls on hosts.
+        # Its first argument serves all but synchronous host calls, by _start().
         self._collective = _core.collective_call(self._core)
-        self.barrier()  # the store's server may end once nobody reads it any more
+        self.barrier()  # afterwards the store's server may end
 
     @classmethod
     def from_env(
@@ -81,14 +81,14 @@ class Communicator(Collectives, Objects):
         timeout: float = 1800.0,
         device: str = "",
     ) -> Self:
-        """Of all processes that a launcher has started: torchrun, srun, mpiexec, or anything that
-        sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; of this process alone if none has.
+        """Joins all processes of a launcher: torchrun, srun, mpiexec, or any that sets RANK,
+        WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without a launcher, this process is alone.
 
         Args:
             environment: this process's if None.
 
         Raises:
-            InvalidArgumentError: the environment says too little, or contradicts itself.
+            InvalidArgumentError: the environment is incomplete or contradictory.
         """
         if environment is None:
             environment = os.environ
@@ -96,43 +96,42 @@ class Communicator(Collectives, Objects):
         if job is None:
             return cls(_core.LocalStore(), 0, 1, timeout=timeout, device=device)
         store = rendezvous.open_store(job, environment, timeout)
-        return cls._served(store, job.rank, job.size, timeout, device)
+        return cls._join(store, job.rank, job.size, timeout, device)
 
     @classmethod
     def from_mpi(cls, comm: Any, *, timeout: float = 1800.0, device: str = "") -> Self:
-        """Of the processes of an mpi4py communicator, in its order."""
+        """Joins the processes of an mpi4py communicator, in its order."""
         store = rendezvous.store_of_mpi(comm, timeout)
-        return cls._served(store, comm.Get_rank(), comm.Get_size(), timeout, device)
+        return cls._join(store, comm.Get_rank(), comm.Get_size(), timeout, device)
 
     @classmethod
-    def _served(cls, store: _core.Store, rank: int, size: int, timeout: float, device: str) -> Self:
-        """Whose store is perhaps served by this process, which may end if this fails."""
+    def _join(cls, store: _core.Store, rank: int, size: int, timeout: float, device: str) -> Self:
+        """Joins by a store that this process may serve. After a failure other ranks read it
+        first."""
         try:
             return cls(store, rank, size, timeout=timeout, device=device)
         except _core.Error:
-            rendezvous.let_others_read()
+            rendezvous.wait_for_readers()
             raise
 
     @classmethod
     def from_store(
         cls, store: Any, rank: int, size: int, *, timeout: float = 1800.0, device: str = ""
     ) -> Self:
-        """Of ranks that reach one store: hetcomm.TcpStore, torch's TCPStore and its kin, or one's
-        own that is derived from hetcomm.Store. Each group needs keys of its own: see
-        hetcomm.PrefixStore.
-        """
+        """Joins ranks that reach one store: hetcomm.TcpStore, a store of torch, or a class derived
+        from hetcomm.Store. Each group needs its own keys: see hetcomm.PrefixStore."""
         if not isinstance(store, _core.Store):
             store = rendezvous.TorchStore(store)
         return cls(store, rank, size, timeout=timeout, device=device)
 
     def split(self, color: int | None, key: int = 0) -> Self | None:
-        """One new communicator for each color, of the ranks that give it, ordered by `key`, then by
-        rank. Called by all ranks; those that give None get None."""
-        self._core.check_process()  # before the store, whose connection a child of fork() shares
+        """Makes a communicator for each color, of its ranks ordered by `key`, then by rank. All
+        ranks call it. Ranks with color None get None."""
+        self._core.check_process()  # a child of fork() shares the store's connection
         mine = "none" if color is None else f"{operator.index(color)} {operator.index(key)}"
         number, self._splits = self._splits, self._splits + 1
         self._store.set(f"split/{number}/{self.rank}", mine.encode())
-        self.barrier()  # which tells of a rank that is gone, as the store does not
+        self.barrier()  # reports a dead rank, which the store does not
         chosen = []
         for rank in range(self.size):
             value = self._store.get(f"split/{number}/{rank}", rendezvous.seconds(self._timeout))
@@ -140,11 +139,11 @@ class Communicator(Collectives, Objects):
                 theirs, at = map(int, value.split())
                 chosen.append((theirs, at, rank))
         made = None if color is None else self._group_of(chosen, color, number)
-        self.barrier()  # nobody ends the store's server while others still read it
+        self.barrier()  # keeps the store's server until all ranks have read
         return made
 
     def _group_of(self, chosen: list[tuple[int, int, int]], color: int, number: int) -> Self:
-        """The group of a color, of (color, key, rank) of all."""
+        """The group of a color. chosen: (color, key, rank) of all ranks."""
         ranks = [rank for theirs, _, rank in sorted(chosen) if theirs == color]
         store = rendezvous.PrefixStore(self._store, f"split/{number}/color/{color}/")
         name = f"{self._name}/{number}:{color}"
@@ -158,7 +157,7 @@ class Communicator(Collectives, Objects):
         )
 
     def _single(self) -> Self:
-        """A group of this rank alone."""
+        """A group with this rank only."""
         if self._alone is None:
             self._alone = type(self)(
                 _core.LocalStore(), 0, 1, name=f"{self._name}/{self.rank}", timeout=self._timeout,
@@ -167,11 +166,11 @@ class Communicator(Collectives, Objects):
         return self._alone
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-        """An array that the ranks of this host read in place, see hetcomm.shared_empty().
+        """An array that ranks of this host read in place; see hetcomm.shared_empty().
 
         Raises:
             InvalidArgumentError: the communicator is on a device, or as shared_empty() says.
-            VendorError: there is not so much memory.
+            VendorError: memory is exhausted.
         """
         if self._on_device:
             raise _core.InvalidArgumentError(
@@ -182,18 +181,18 @@ class Communicator(Collectives, Objects):
 
     @property
     def topology(self) -> _core.Topology:
-        """Hosts, islands and links as all ranks agreed on them."""
+        """The hosts, islands and links on which all ranks agreed."""
         return self._core.topology
 
     def path_to(self, peer: int) -> str:
-        """What carries messages to another rank, in words."""
+        """Describes the transport to another rank."""
         return str(self._core.path_to(peer))
 
     @contextmanager
     def trace(self) -> Iterator[list[_core.Trace]]:
-        """Records when the steps of every operation inside start and end; costs them little. The
-        list is filled at the end, with a Trace of each operation that is over by then, in the order
-        of their calls. An operation's own: see Work.spans()."""
+        """Records start and end of the steps of every operation inside, at little cost. At the end
+        the list gets a Trace of each completed operation, in the order of calls. Work.spans() has
+        the steps of one operation."""
         traces: list[_core.Trace] = []
         self._core.begin_trace()
         try:
@@ -202,11 +201,11 @@ class Communicator(Collectives, Objects):
             traces += self._core.end_trace()
 
     def abort(self, reason: str = "abort() was called") -> None:
-        """Ends every operation on every rank with AbortedError; never blocks for long."""
+        """Fails every operation on every rank with AbortedError. Never blocks for long."""
         self._core.abort(reason)
 
     def close(self) -> None:
-        """Leaves the group; what was sent is delivered. Later calls fail."""
+        """Leaves the group, after sent data is delivered. Later calls fail."""
         if self._alone is not None:
             self._alone.close()
         self._core.leave()
@@ -220,7 +219,7 @@ class Communicator(Collectives, Objects):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leaves; after an exception the others are told of it, whatever they wait for."""
+        """Leaves the group. After an exception, aborts it, so no other rank waits in vain."""
         in_order = isinstance(error, _core.Error | GeneratorExit) or (
             isinstance(error, SystemExit) and error.code in (None, 0)
         )

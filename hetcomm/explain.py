@@ -1,7 +1,7 @@
-"""`hetcomm explain`: the plan of a collective, why it was chosen, and what it is predicted to cost.
+"""`hetcomm explain`: the plan of a collective, the reason for its choice, and its predicted cost.
 
-The topology is that of the job where torchrun's variables are set, of a cluster file or of islands
-given on the command line, else this machine with one rank per core.
+The topology is that of a cluster file or of --islands, else of the job if torchrun's variables are
+set, else this machine with one rank per core.
 """
 
 import os
@@ -18,16 +18,16 @@ from rich.table import Table
 from rich.tree import Tree
 
 from hetcomm import _core, topo, topo_page
+from hetcomm.bench.case import KINDS
 from hetcomm.emulate import ClusterError, cluster
 from hetcomm.explain_plan import Explanation, Leg, describe, explanation
 
-ONE_RANK_BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-# What an unshaped port is taken for where nothing says how fast it is.
+# The assumed rate of an unshaped port.
 UNSHAPED_BYTES_PER_SECOND = 1_250_000_000
 
 
 def topology_of(described: cluster.Cluster) -> _core.Topology:
-    """What the ranks of an emulated cluster would find, one core for each."""
+    """The topology that ranks of an emulated cluster would find, with one core each."""
 
     def nic_of(place: int, index: int, nic: cluster.Nic) -> _core.Nic:
         ethernet = nic.fabric == "ethernet"
@@ -93,12 +93,14 @@ def spec_of(
         raise _core.InvalidArgumentError(f'{what}: expected one of {known}; got "{name}"')
 
     element = member(_core.Dtype, dtype, "--dtype")
-    unit = element.size * (ranks if collective in ONE_RANK_BLOCKS else 1)
+    which = member(_core.Collective, collective, "collective")
+    kind = KINDS.get(collective)
+    unit = element.size * (ranks if kind is not None and kind.many else 1)
     return _core.Spec(
-        member(_core.Collective, collective, "collective"),
+        which,
         element,
         member(_core.ReduceOp, op, "--op"),
-        factor=0.5 if op == "premul_sum" else 1,  # of any factor the plan is the same
+        factor=0.5 if op == "premul_sum" else 1,  # the plan is the same for every factor
         root=root,
         count=0 if collective == "barrier" else -(-size // unit),
     )
@@ -127,7 +129,7 @@ def render(found: Explanation) -> RenderableType:
 
 
 def _table(title: str, first: str, numbers: Iterable[str]) -> Table:
-    """Narrow enough for 80 columns: only words are folded, never a number or a name."""
+    """A table for 80 columns. It folds words, never a number or a name."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(first, no_wrap=True)
     for column in numbers:
@@ -150,7 +152,7 @@ def _candidate_table(found: Explanation) -> Table:
 
 
 def _reasons(found: Explanation) -> Tree:
-    """What each candidate does, or why it does not apply."""
+    """A summary of each candidate, or the reason of its rejection."""
     tree = Tree("Algorithms")
     for candidate in found.candidates:
         rejected = f"rejected: {candidate.rejected}" if candidate.rejected else ""
@@ -185,7 +187,7 @@ def _load(file: Path) -> _core.Profile:
 
 
 def _with_cores(topology: _core.Topology, profile: _core.Profile | None) -> _core.Topology:
-    """A cluster that does not say how many processors it has has those of the profile's hosts."""
+    """Gives ranks of a described cluster the processors of the profile's hosts."""
     if profile is None:
         return topology
     cores = {host.name: host.cores for host in profile.hosts}
@@ -203,7 +205,7 @@ def _chosen_topology(
     timeout: float,
     profile: _core.Profile | None,
 ) -> _core.Topology | None:
-    """None on the ranks of a job that leave the printing to rank 0."""
+    """The topology to explain; None on ranks of a job that do not print."""
     try:
         if file is not None:
             return _with_cores(topology_of(cluster.load(file)), profile)
@@ -221,24 +223,26 @@ def _chosen_topology(
 
 def explain(
     collective: Annotated[str, typer.Argument(help="all_reduce, broadcast, all_gather, ...")],
-    bytes: Annotated[str, typer.Option(help="Of the largest buffer: 4096, 256k, 16M, 1G.")] = "16M",
-    dtype: Annotated[str, typer.Option(help="Of the elements.")] = "float32",
+    bytes: Annotated[str, typer.Option(help="Largest buffer: 4096, 256k, 16M, 1G.")] = "16M",
+    dtype: Annotated[str, typer.Option(help="Dtype of the elements.")] = "float32",
     op: Annotated[str, typer.Option(help="sum, product, average, premul_sum, min ...")] = "sum",
-    root: Annotated[int, typer.Option(help="Rank, for collectives that have one.")] = 0,
-    rank: Annotated[list[int] | None, typer.Option(help="Whose plan to show; repeatable.")] = None,
+    root: Annotated[int, typer.Option(help="Root rank.")] = 0,
+    rank: Annotated[list[int] | None, typer.Option(help="Rank to show; repeatable.")] = None,
     topology: Annotated[Path | None, typer.Option(help="A cluster file, as for emulate.")] = None,
     islands: Annotated[str | None, typer.Option(help='Ranks per island, such as "2+2".')] = None,
-    bandwidth: Annotated[str, typer.Option(help="Of each host, with --islands.")] = "1gbit",
+    bandwidth: Annotated[
+        str, typer.Option(help="Bandwidth of each host, with --islands.")
+    ] = "1gbit",
     order: Annotated[
         str | None, typer.Option(help="block, interleaved or random:SEED, with --islands.")
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option(help="Of hetcomm tune, instead of what HETCOMM_PROFILE says.")
+        Path | None, typer.Option(help="Profile of hetcomm tune, instead of HETCOMM_PROFILE.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for other ranks.")] = 60.0,
 ) -> None:
-    """Show the plan of a collective, why it was chosen, and its predicted time."""
+    """Show the plan of a collective, the reason for its choice, and its predicted time."""
     if topology is not None and islands is not None:
         raise _core.InvalidArgumentError(
             "expected one of --topology and --islands, got both; leave one out"
@@ -255,8 +259,7 @@ def explain(
             raise _core.InvalidArgumentError(f"--rank: expected 0 to {len(chosen) - 1}, got {each}")
     size = _core.parse_bytes(bytes)
     spec = spec_of(collective, size, len(chosen), dtype, op, root)
-    table = os.environ.get("HETCOMM_SELECT", "")
-    found = explanation(chosen, spec, shown, table, _core.deterministic(), speeds)
+    found = explanation(chosen, spec, shown, speeds)
     if json:
         typer.echo(dumps(describe(found), indent=2))
     else:

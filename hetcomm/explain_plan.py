@@ -1,20 +1,17 @@
-"""What `hetcomm explain` says of a plan: the candidates, what each is predicted to cost, and what
-ranks do by the chosen one.
-"""
+"""The content of `hetcomm explain`: candidates, predicted costs and the chosen plan."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hetcomm import _core
-
-REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
+from hetcomm.bench.case import KINDS
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One algorithm. rejected: why it does not apply, else empty; times in predicted ns."""
+    """One algorithm. rejected: the reason, empty if it applies. Times in predicted ns."""
 
     algorithm: str
     summary: str
@@ -28,7 +25,7 @@ class Candidate:
 
 @dataclass
 class Leg:
-    """The steps of one rank that do the same with different elements. start, end, busy: ns."""
+    """Steps of one rank with the same action on different elements. start, end, busy: ns."""
 
     what: str
     moves: str  # "output -> scratch"
@@ -41,8 +38,8 @@ class Leg:
 
 @dataclass(frozen=True)
 class Explanation:
-    """legs, scratch: by rank; only those that were asked for. scratch: bytes of its own that the
-    plan needs, pinned ones included."""
+    """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the
+    plan."""
 
     topology: _core.Topology
     spec: _core.Spec
@@ -53,20 +50,23 @@ class Explanation:
     scratch: dict[int, int]
 
 
+def planner_of(topology: _core.Topology, profile: _core.Profile | None = None) -> _core.Planner:
+    """The planner of a communicator in this environment. profile: HETCOMM_PROFILE if None."""
+    selection = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
+    if _core.deterministic():
+        return _core.Planner(topology.without_speeds(), selection)
+    speeds = _core.CostParameters(profile or _core.Profile.setting())
+    return _core.Planner(topology, selection, speeds)
+
+
 def explanation(
     topology: _core.Topology,
     spec: _core.Spec,
     ranks: Iterable[int],
-    table: str = "",
-    deterministic: bool = False,
     profile: _core.Profile | None = None,
 ) -> Explanation:
     """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
-    parameters, selection = _core.CostParameters(profile), _core.SelectionTable(table)
-    if deterministic:
-        planner = _core.Planner(topology.without_speeds(), selection)
-    else:
-        planner = _core.Planner(topology, selection, parameters)
+    parameters, planner = _core.CostParameters(profile), planner_of(topology, profile)
     choice = planner.choose(spec)
     candidates = []
     for candidate in choice.candidates:
@@ -85,8 +85,8 @@ def explanation(
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
-    """Steps of one kind, with one peer, between the same buffers become one leg; in order of
-    their first step."""
+    """Folds steps of one kind, with one peer, between the same buffers into one leg. Legs are in
+    the order of their first steps."""
     legs: dict[tuple[str, str], Leg] = {}
     for step, (start, end) in zip(plan.steps, spans, strict=True):
         what, moves, elements = _outline(plan, step)
@@ -100,7 +100,7 @@ def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
 
 
 def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
-    """What a step does, between which buffers, and how many elements it moves."""
+    """Action, buffers and number of elements of a step."""
 
     def spaces(ranges: Iterable[_core.Range]) -> str:
         return " + ".join(dict.fromkeys(each.space.name for each in ranges))
@@ -124,12 +124,13 @@ def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
 def describe(found: Explanation) -> dict[str, Any]:
     """The same facts for programs; times in ns."""
     spec = found.spec
+    kind = KINDS[spec.collective.name]
     return {
         "spec": {
             "collective": spec.collective.name,
             "dtype": spec.dtype.name,
-            "op": spec.op.name if spec.collective.name in REDUCING else None,
-            "root": spec.root if spec.collective.name in ROOTED else None,
+            "op": spec.op.name if kind.reduces else None,
+            "root": spec.root if kind.rooted else None,
             "count": spec.count,
         },
         "islands": found.topology.islands,

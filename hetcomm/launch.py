@@ -1,4 +1,4 @@
-"""The variables with which torch's programs start, from what srun or mpiexec tell a rank."""
+"""torch's environment variables, from those of srun and mpiexec."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from hetcomm import _core
 from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.rendezvous import Job, held_port, job_of, world_of_mpi
 
-# How launchers name a rank's place on its host, and the number of ranks there.
+# Local rank and number of local ranks, by launcher.
 _PLACES = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH's, Intel's
     ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
-# Through these an MPI finds its mpiexec, which takes MPI_Init from one process of a rank.
+# An MPI finds its mpiexec by these. mpiexec accepts MPI_Init from one process per rank.
 _OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
-_TRY = 2.0  # seconds that a host has to answer
+_ANSWER_SECONDS = 2.0  # seconds for a host to answer
 EXIT_NOT_FOUND = 127  # as of a shell
 
 
 def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What torch's `env://` and trainers read, under torchrun, srun, mpiexec or no launcher.
+    """The variables of torch's `env://`, under torchrun, srun, mpiexec or no launcher.
 
-    For instance `os.environ.update(hetcomm.torch_env())` before `init_process_group`. Under mpiexec
-    without MASTER_ADDR and MASTER_PORT, all ranks have to call it: mpi4py tells where they meet.
+    Call `os.environ.update(hetcomm.torch_env())` before `init_process_group`. Under mpiexec without
+    MASTER_ADDR and MASTER_PORT, all ranks must call it: they agree on an address by mpi4py.
 
     Args:
-        environment: what the launcher has set; that of the process unless given.
+        environment: of the launcher; the process's if None.
 
     Returns:
-        RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; LOCAL_RANK and LOCAL_WORLD_SIZE where the
-        launcher tells. One process alone gets rank 0 of 1.
+        RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; also LOCAL_RANK and LOCAL_WORLD_SIZE if the
+        launcher sets them. A process without launcher is rank 0 of 1.
 
     Raises:
-        InvalidArgumentError: a variable is missing or wrong, or mpi4py cannot be asked.
-        TransportError: no address of rank 0 can be reached from all ranks.
+        InvalidArgumentError: a variable is missing or wrong, or mpi4py does not work.
+        TransportError: some rank reaches no address of rank 0.
     """
     given = os.environ if environment is None else environment
     job = job_of(given)
@@ -59,13 +59,13 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         return _variables(Job(0, 1, "127.0.0.1", port), local)
     local = _place(given)
     if not job.address:
-        job = Job(job.rank, job.size, *_meeting(world_of_mpi(job)))
+        job = Job(job.rank, job.size, *_reachable_address(world_of_mpi(job)))
     return _variables(job, local)
 
 
 def launch(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="What this rank runs.")
+        list[str], typer.Argument(metavar="-- COMMAND...", help="The command of this rank.")
     ],
 ) -> None:
     """Run a torch program under srun or mpiexec: sets RANK, WORLD_SIZE, MASTER_ADDR and so on.
@@ -89,7 +89,7 @@ def launch(
 
 
 def _run_beside_mpi(command: list[str], environment: dict[str, str]) -> int:
-    """As a child: MPICH's mpiexec kills a job whose ranks replace themselves after MPI_Init."""
+    """Runs a child: MPICH's mpiexec kills a job if a rank calls exec after MPI_Init."""
     clean = {name: environment[name] for name in environment if not name.startswith(_OF_MPIEXEC)}
     child = subprocess.Popen(command, env=clean, preexec_fn=die_with_parent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
@@ -98,7 +98,7 @@ def _run_beside_mpi(command: list[str], environment: dict[str, str]) -> int:
     if code == 0:
         return 0
     sys.stdout.flush()
-    # Without MPI_Finalize, which would wait for the others: mpiexec ends them.
+    # MPI_Finalize would wait for other ranks. Without it, mpiexec ends them.
     os._exit(code if code > 0 else 128 - code)
 
 
@@ -113,7 +113,7 @@ def _variables(job: Job, local: dict[str, str]) -> dict[str, str]:
 
 
 def _place(environment: Mapping[str, str]) -> dict[str, str]:
-    """LOCAL_RANK and LOCAL_WORLD_SIZE, as far as the launcher tells."""
+    """LOCAL_RANK and LOCAL_WORLD_SIZE, if the launcher sets them."""
     for rank, size in _PLACES:
         if rank in environment:
             found = {"LOCAL_RANK": environment[rank]}
@@ -125,26 +125,26 @@ def _place(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def tasks_on(counts: str, node: str) -> str:
-    """Of a list as Slurm writes it, "4(x2),3" has 4 for the nodes "0" and "1"; "" if not there."""
+    """Tasks of a node in Slurm's list: "4(x2),3" has 4 for nodes "0" and "1". "" if missing."""
     each: list[str] = []
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", counts):
         each += [count] * min(int(times or 1), 100_000)
     return each[int(node)] if node.isdecimal() and int(node) < len(each) else ""
 
 
-def _meeting(world: Any) -> tuple[str, int]:
-    """An address of the first rank's that all ranks reach, and a port that is free there."""
+def _reachable_address(world: Any) -> tuple[str, int]:
+    """An address of rank 0 that all ranks reach, and a free port there."""
     with ExitStack() as closing:
-        asked = None
+        sent = None
         if world.Get_rank() == 0:
             listener, port = held_port()
             token = secrets.token_bytes(16)
             closing.enter_context(_answering(listener, token))
             names = [nic.address for nic in _core.probe_rank().nics if nic.address]
-            asked = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port, token)
-        names, port, token = world.bcast(asked)
-        everybodys = world.allgather([_reaches(name, port, token) for name in names])
-    for name, answers in zip(names, zip(*everybodys, strict=True), strict=True):
+            sent = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port, token)
+        names, port, token = world.bcast(sent)
+        reached = world.allgather([_reaches(name, port, token) for name in names])
+    for name, answers in zip(names, zip(*reached, strict=True), strict=True):
         if all(answers):
             return name, port
     raise _core.TransportError(
@@ -155,7 +155,7 @@ def _meeting(world: Any) -> tuple[str, int]:
 
 @contextmanager
 def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
-    """Sends the token to every rank at once: the queue of a listener holds only some of a job's."""
+    """Sends the token to each rank at once: a listener's queue is shorter than a large job."""
 
     def answer() -> None:
         while True:
@@ -164,7 +164,7 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
             except OSError:  # shut down below
                 return
             with connection, suppress(OSError):
-                connection.settimeout(_TRY)
+                connection.settimeout(_ANSWER_SECONDS)
                 connection.sendall(token)
                 connection.recv(1)  # the rank closes first, so that the port is free at once
 
@@ -179,7 +179,10 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
 
 
 def _reaches(address: str, port: int, token: bytes) -> bool:
-    """Whether rank 0 answers there, and no other program: 127.0.0.1 is another one on each host."""
-    with suppress(OSError), socket.create_connection((address, port), _TRY) as connection:
+    """Whether rank 0 itself answers there: 127.0.0.1 is another machine on each host."""
+    with (
+        suppress(OSError),
+        socket.create_connection((address, port), _ANSWER_SECONDS) as connection,
+    ):
         return connection.recv(len(token)) == token
     return False

@@ -1,4 +1,4 @@
-"""Objects of Python between the ranks of a communicator, as pickles."""
+"""Python objects between the ranks of a communicator, as pickles."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.collectives import TAGS, check_tag
+from hetcomm.arguments import TAGS, check_tag
 from hetcomm.work import Work
 
-# Added to tags, so that no message of an array is taken for one of an object.
+# Added to tags: messages of arrays and of objects never match.
 _SIZES, _PICKLES = TAGS, 2 * TAGS
 
 
 class Objects:
-    """What a communicator does with objects of Python, by pickles of them; see Communicator.
+    """Calls with Python objects, sent as pickles; see Communicator.
 
-    Reading a pickle can run any code. Every pickle is of a rank of the group: use these calls only
-    among ranks that you trust. They need a communicator on host memory, and every rank keeps its
-    turn: what cannot be pickled is an InvalidArgumentError on all ranks of a collective, which
-    names the rank. `timeout` is that of each of the few operations that such a call is made of.
+    Reading a pickle can run any code. Pickles come from ranks of the group: use these calls only
+    among ranks that you trust. They need a communicator on host memory. If a rank cannot pickle its
+    object, all ranks of a collective raise InvalidArgumentError with that rank. Each call makes a
+    few operations; `timeout` bounds each of them.
     """
 
     _on_device: bool
@@ -35,7 +35,7 @@ class Objects:
     _message: Any
 
     def broadcast_object(self, value: Any, root: int = 0, *, timeout: float | None = None) -> Any:
-        """The root's value, on every rank; the others' is not looked at."""
+        """Returns the root's value on every rank, and ignores the value of other ranks."""
         data = self._pickled("broadcast_object", value) if self.rank == root else _Pickled(b"")
         size = array("q", [data.size])
         self.broadcast(size, root=root, timeout=timeout)
@@ -46,8 +46,8 @@ class Objects:
         return _loaded("broadcast_object", room, size[0], root, data.error)
 
     def all_gather_object(self, value: Any, *, timeout: float | None = None) -> list[Any]:
-        """Every rank's value, in the order of ranks. Each rank sends as many bytes as the largest
-        value has."""
+        """Returns every rank's value, in the order of ranks. Each rank sends as many bytes as the
+        largest value has."""
         found = self._gathered("all_gather_object", value, None, timeout)
         assert found is not None
         return found
@@ -55,15 +55,15 @@ class Objects:
     def gather_object(
         self, value: Any, root: int = 0, *, timeout: float | None = None
     ) -> list[Any] | None:
-        """The root gets every rank's value, in the order of ranks; the others None. Each rank sends
-        as many bytes as the largest value has."""
+        """The root gets every rank's value, in the order of ranks. Other ranks get None. Each rank
+        sends as many bytes as the largest value has."""
         return self._gathered("gather_object", value, root, timeout)
 
     def scatter_object(
         self, values: Sequence[Any] | None, root: int = 0, *, timeout: float | None = None
     ) -> Any:
-        """Rank r gets the r-th of the root's values, of which it gives one for each rank; what the
-        others give is not looked at."""
+        """Rank r gets the r-th of the root's values, one for each rank. Values of other ranks are
+        ignored."""
         name = "scatter_object"
         mine = [_Pickled(b"")] * self.size
         if self.rank == root:
@@ -79,7 +79,7 @@ class Objects:
     def all_to_all_object(
         self, values: Sequence[Any], *, timeout: float | None = None
     ) -> list[Any]:
-        """The r-th of each rank's values goes to rank r, which gets them in the order of ranks."""
+        """The r-th of each rank's values goes to rank r. Rank r gets them in the order of ranks."""
         name = "all_to_all_object"
         mine = self._each(name, values)
         sends = array("q", [one.size for one in mine])
@@ -104,7 +104,7 @@ class Objects:
     def send_object(
         self, value: Any, to: int, *, tag: int = 0, timeout: float | None = None
     ) -> None:
-        """Waits until `value` may be changed again; large ones wait for the receiver."""
+        """Returns when `value` may be changed. Large values wait for the receiver."""
         data = self._pickled("send_object", value)
         if data.error is not None:
             raise _refusal("send_object", self.rank, data.bytes) from data.error
@@ -117,7 +117,7 @@ class Objects:
     def recv_object(
         self, source: int | None = None, *, tag: int = 0, timeout: float | None = None
     ) -> Any:
-        """What `source` sends by send_object(), or whoever sends first if None."""
+        """Returns the value of send_object() on `source`; None is the first sender."""
         self._check_host("recv_object")
         check_tag(tag)
         size = array("q", [0])
@@ -144,7 +144,7 @@ class Objects:
             self.gather(row, None, root=root, timeout=timeout)
             return None
         rows = bytearray(most * self.size)
-        if root is None or refused is not None:  # all hear of the first
+        if root is None or refused is not None:  # all ranks get the first refusal
             self.all_gather(row, rows, timeout=timeout)
         else:
             self.gather(row, rows, root=root, timeout=timeout)
@@ -155,7 +155,7 @@ class Objects:
         ]
 
     def _each(self, name: str, values: Any) -> list[_Pickled]:
-        """The pickles of one value for each rank; if one cannot be, as many refusals."""
+        """The pickles of one value per rank. If one value cannot be pickled, all are refusals."""
         try:
             given = list(values)
             if len(given) != self.size:
@@ -181,12 +181,12 @@ class Objects:
 
 
 class _Pickled:
-    """A value as bytes, or why it is none."""
+    """A pickled value, or the refusal to pickle it."""
 
     def __init__(self, data: bytes, error: Exception | None = None) -> None:
         self.bytes = bytearray(data)
         self.error = error
-        # What the others are told first: negative of a refusal, which follows in words.
+        # Sent first. A negative size announces the text of a refusal.
         self.size = len(data) if error is None else -len(data)
 
     @classmethod
@@ -195,7 +195,7 @@ class _Pickled:
 
 
 def _loaded(name: str, data: bytearray, size: int, source: int, error: Exception | None) -> Any:
-    """The value of `source`; `error`: why this rank has none, if so."""
+    """The value of `source`. error: of this rank's own pickle, if any."""
     if size < 0:
         raise _refusal(name, source, data[:-size]) from error
     return pickle.loads(memoryview(data)[:size])
@@ -203,7 +203,7 @@ def _loaded(name: str, data: bytearray, size: int, source: int, error: Exception
 
 def _refusal(name: str, rank: int, text: bytearray) -> Exception:
     refused: Exception = _core.InvalidArgumentError(
-        f"{name}: expected what can be pickled; rank {rank} has none: {text.decode()}; pass plain "
+        f"{name}: expected a value that can be pickled on rank {rank}: {text.decode()}; pass plain "
         "data on that rank"
     )
     return refused

@@ -1,4 +1,4 @@
-"""How reductions are named: by hetcomm's words, or by mpi4py's operations."""
+"""Names of reductions: hetcomm's words and mpi4py's operations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _OF_MPI = {
     "SUM": "sum", "PROD": "product", "MIN": "min", "MAX": "max", "BAND": "band", "BOR": "bor",
     "BXOR": "bxor",
 }  # fmt: skip
-_LOGICAL = {"LAND": "band", "LOR": "bor", "LXOR": "bxor"}  # which booleans alone have in their bits
+_LOGICAL = {"LAND": "band", "LOR": "bor", "LXOR": "bxor"}  # bitwise only for booleans
 
 
 def name_of(op: Any, array: Any) -> str:
-    """The word for an operation on `array`: itself, or what an operation of mpi4py is here.
+    """hetcomm's word for an operation on `array`, given as this word or as mpi4py's operation.
 
     Raises:
-        InvalidArgumentError: there is no such operation, or not for the array's dtype.
+        InvalidArgumentError: the operation is unknown, or wrong for the array's dtype.
     """
     if isinstance(op, str) and op in OPERATIONS:
         return op
-    mpi = sys.modules.get("mpi4py.MPI")  # nobody has an operation of it who has not loaded it
+    mpi = sys.modules.get("mpi4py.MPI")  # its operations exist only after its import
     shown = f'"{op}"' if isinstance(op, str) else repr(op)
     if mpi is not None and isinstance(op, mpi.Op):
         shown = next(

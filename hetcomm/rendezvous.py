@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet: what launchers tell, and the stores that result from it."""
+"""Rendezvous of a job: variables of launchers, and the resulting stores."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 from hetcomm import _attempts, _core
 from hetcomm.tcp_store import TcpStore, TcpStoreServer
 
-# How launchers name rank and size, those first that may run inside others.
+# Rank and size by launcher. Launchers inside other launchers come first.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI's mpiexec
     ("PMI_RANK", "PMI_SIZE"),  # MPICH's, Intel's
     ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
 )
-# Below the usual range of outgoing connections. Under Slurm, the port follows from the job, so that
-# two on one host do not meet.
+# Below the usual range of outgoing connections. Under Slurm the port follows from the job, so jobs
+# on one host have different ports.
 PORTS = range(20_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process of a job. address, port: where the store is; "" if only MPI could tell."""
+    """One process of a job. address, port: of the store; "" if only MPI knows it."""
 
     rank: int
     size: int
@@ -39,9 +39,9 @@ class Job:
 
 
 def job_of(environment: Mapping[str, str]) -> Job | None:
-    """What the launcher says; None if there is none. Raises InvalidArgumentError."""
+    """The job of the launcher; None without a launcher. Raises InvalidArgumentError."""
     for names in _LAUNCHERS:
-        if names[1] in environment and _tells(names[0], environment):
+        if names[1] in environment and _is_of_launcher(names[0], environment):
             break
     else:
         return None
@@ -64,13 +64,13 @@ def job_of(environment: Mapping[str, str]) -> Job | None:
     return Job(rank, size)
 
 
-def _tells(name: str, environment: Mapping[str, str]) -> bool:
-    """Whether the variable is the launcher's, and not another's around it."""
-    # In a script of sbatch there are Slurm's variables, but only srun makes a step of a job.
+def _is_of_launcher(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether the variable is of this launcher, not of one around it."""
+    # A script of sbatch has Slurm's variables too, but only srun starts a step.
     step = "SLURM_STEP_ID" in environment
     if name == "SLURM_PROCID":
         return step
-    # `srun --mpi=pmi2` sets PMI's as well. Slurm's also tell where to meet.
+    # `srun --mpi=pmi2` sets PMI's too. Only Slurm's give an address.
     own = ("PMI_RANK", "SLURM_PROCID"), ("PMI_SIZE", "SLURM_NTASKS")
     return not (
         name == "PMI_RANK"
@@ -81,7 +81,7 @@ def _tells(name: str, environment: Mapping[str, str]) -> bool:
 
 
 def first_host(nodes: str) -> str:
-    """Of a list as Slurm writes it: "node[03-07,12],login" begins with node03."""
+    """The first host of Slurm's list: node03 of "node[03-07,12],login"."""
     found = re.match(r"([^,\[]*)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
     return "".join(part or "" for part in found.groups()) if found else nodes
 
@@ -106,7 +106,7 @@ def held_port() -> tuple[socket.socket, int]:
     """A listener on a port of PORTS. Raises TransportError if all are taken."""
     for port in random.sample(PORTS, len(PORTS)):
         listener = socket.socket()
-        # Without SO_REUSEADDR a connection that is closing would keep the port from its store.
+        # Without SO_REUSEADDR a closing connection would block the port of the store.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):
             listener.bind(("", port))
@@ -124,7 +124,7 @@ def seconds(bound: float) -> timedelta:
 
 
 class PrefixStore(_core.Store):
-    """A part of a store, whose keys have a prefix there."""
+    """A part of a store: its keys have a prefix."""
 
     def __init__(self, store: _core.Store, prefix: str) -> None:
         super().__init__()
@@ -161,19 +161,19 @@ class TorchStore(_core.Store):
             ) from error
 
 
-# What this process serves, by the port that was asked for; until it ends, as others may need it.
+# The servers of this process, by requested port. They run until it ends: others may need them.
 _servers: dict[int, TcpStoreServer] = {}
-_stores: dict[int, TcpStore] = {}  # that this process has reached, by port
-_groups = count()  # of groups of this process that met by what a launcher says; alike on all ranks
-_groups_of_mpi = count()  # that this process has named, as the first rank of each
+_stores: dict[int, TcpStore] = {}  # connections of this process, by port
+_groups = count()  # numbers groups that met by launcher variables; equal on all ranks
+_groups_of_mpi = count()  # numbers groups of which this process was rank 0
 
 
 def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _core.Store:
-    """Where all ranks of the job meet, in a place that no earlier call has used.
+    """A store for all ranks of the job, separate for each call.
 
     Raises:
-        TransportError: it is not there within `timeout` seconds, or its port is taken.
-        InvalidArgumentError: only MPI knows where, and mpi4py cannot tell.
+        TransportError: the store does not answer within `timeout` seconds, or its port is taken.
+        InvalidArgumentError: only MPI knows the address, and mpi4py does not work.
     """
     if not job.address:
         return store_of_mpi(world_of_mpi(job), timeout)
@@ -190,8 +190,8 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
     return PrefixStore(_reach([address], job.port, timeout), prefix)
 
 
-def let_others_read() -> None:
-    """After a set-up that failed: until the other ranks, who also have to know why, have left."""
+def wait_for_readers() -> None:
+    """Called after a failed set-up. Waits until other ranks have read the reason and left."""
     for server in _servers.values():
         server.wait_until_left(1, 5.0)
 
@@ -225,7 +225,7 @@ def _torch_store(job: Job, timeout: float) -> Any:
 
 
 def world_of_mpi(job: Job) -> Any:
-    """MPI's, which must be that of the launcher."""
+    """MPI's world communicator. It must match the launcher's rank and size."""
     remedy = "or give all ranks MASTER_ADDR and MASTER_PORT"
     try:
         from mpi4py import MPI
@@ -245,7 +245,7 @@ def world_of_mpi(job: Job) -> Any:
 
 
 def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
-    """Where the processes of an mpi4py communicator meet: its first serves a store."""
+    """A store for the processes of an mpi4py communicator. Its rank 0 serves the store."""
     if comm.Get_rank() > 0:
         addresses, port, prefix = comm.bcast(None)
         return PrefixStore(_reach(addresses, port, timeout), prefix)

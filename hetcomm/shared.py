@@ -1,4 +1,4 @@
-"""Arrays that all ranks of a host can read, so that collectives among them copy less."""
+"""Arrays that all ranks of a host can read. Collectives on them copy less."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MOST_EMPTY = 1 << 48  # elements, times any item's size below 2^63
 
 
 def shared_empty(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-    """Zeros in a shared allocation: an array of NumPy's, or of torch's if `dtype` is torch's.
+    """Zeros in a shared allocation: a NumPy array, or a tensor if `dtype` is torch's.
 
-    Ranks of one host read such arrays in place. A call takes that way if all its buffers on all
-    ranks of the host are shared allocations, or parts of them; the ranks need not use the same
-    parts. Any communicator or process group of this process can use it. The memory is given back
-    with the last reference to the array. A process that is forked shares it with its parent.
+    Ranks of one host read such arrays in place. A call does so if all its buffers on all ranks of
+    the host are shared allocations, or parts of them. Ranks may use different parts. Any
+    communicator or process group of this process can use the array. The last reference to the array
+    frees the memory. A forked process shares the memory with its parent.
 
     Raises:
-        InvalidArgumentError: a shape or a dtype that is none.
-        VendorError: there is not so much memory.
+        InvalidArgumentError: the shape or the dtype is invalid.
+        VendorError: memory is exhausted.
     """
     sizes = _sizes(shape)
     torch = sys.modules.get("torch")
@@ -60,7 +60,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
         ) from None
     if any(size < 0 for size in sizes):
         raise _core.InvalidArgumentError(f"shape: expected sizes of at least 0; got {sizes}")
-    # Of an empty array too, which needs no memory.
+    # Empty arrays need no memory, but have a bound too.
     if math.prod(sizes) == 0 and math.prod(max(size, 1) for size in sizes) > _MOST_EMPTY:
         raise _core.InvalidArgumentError(f"shape: expected smaller sizes beside 0; got {sizes}")
     return sizes

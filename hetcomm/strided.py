@@ -1,4 +1,4 @@
-"""Arrays in host memory that are not C-contiguous: they travel as copies that are."""
+"""Host arrays that are not C-contiguous travel as contiguous copies."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any
 from hetcomm import _core, arrays
 from hetcomm.arrays import Array
 
-Store = Callable[[], None]
+WriteBack = Callable[[], None]
 
 
-def packed(array: Array, out: Array) -> tuple[Array, Array, Store | None]:
-    """Both as C-contiguous memory, itself or a copy, and what stores the result in `out` after the
-    call, if that is needed. Arrays of no known library stay as they are.
+def packed(array: Array, out: Array) -> tuple[Array, Array, WriteBack | None]:
+    """Returns C-contiguous memory for both arrays, and a function that copies the result to `out`
+    after the call, if necessary. Arrays of unknown libraries stay as they are.
 
     Raises:
-        InvalidArgumentError: `out` cannot be written to.
+        InvalidArgumentError: `out` is not writable.
     """
     given = array if is_packed(array) else _copy(array)
     if out is array and given is not array:
         _check_writable(out)
-        return given, given, lambda: _store(out, given)
+        return given, given, lambda: _assign(out, given)
     if is_packed(out):
         return given, out, None
     _check_writable(out)
     result = arrays.empty(out, arrays.shape(out))
-    return given, result, lambda: _store(out, result)
+    return given, result, lambda: _assign(out, result)
 
 
 def is_packed(array: Array) -> bool:
-    """Whether it is as it travels; also of None, and of arrays of no known library."""
-    if hasattr(array, "is_contiguous"):  # torch, whose memory may also be of the negated numbers
+    """Whether an array needs no copy. True for None, and for arrays of unknown libraries."""
+    if hasattr(array, "is_contiguous"):  # torch, whose memory may hold negated numbers
         return bool(array.is_contiguous() and not array.is_conj() and not array.is_neg())
     return bool(getattr(getattr(array, "flags", None), "c_contiguous", True))
 
 
 def _copy(array: Array) -> Array:
     copied = arrays.empty(array, arrays.shape(array))
-    _store(copied, array)
+    _assign(copied, array)
     return copied
 
 
-def _store(target: Array, source: Array) -> None:
+def _assign(target: Array, source: Array) -> None:
     if hasattr(target, "copy_"):
         target.copy_(source)
     else:
@@ -57,7 +57,7 @@ def _check_writable(array: Array) -> None:
         )
     counts_elements = hasattr(array, "stride")  # torch; NumPy counts bytes
     steps = array.stride() if counts_elements else array.strides
-    last = 0 if counts_elements else array.itemsize - 1  # how far the dimensions so far reach
+    last = 0 if counts_elements else array.itemsize - 1  # the reach of the dimensions so far
     for step, size in sorted(zip(map(abs, steps), arrays.shape(array), strict=True)):
         if size <= 1:
             continue

@@ -1,4 +1,4 @@
-"""Where ranks meet without torch: a key-value store over TCP, served by one of them."""
+"""A key-value store over TCP for rendezvous without torch. One rank serves it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 from hetcomm import _core
 
-# A request is an operation, the lengths of key and value, a bound in seconds, key and value; an
-# answer is a sign and a value with its length.
+# A request: operation, lengths of key and value, bound in seconds, key, value. An answer: sign,
+# length, value.
 _REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
-_SET, _GET, _FOUND, _LATE, _REFUSED = b"s", b"g", b"+", b"-", b"!"
-_LONGEST = 64 << 20  # bytes of a value; more is not from a rank of ours
+_SET, _GET, _FOUND, _EXPIRED, _REFUSED = b"s", b"g", b"+", b"-", b"!"
+_LONGEST = 64 << 20  # bytes of a value; longer ones come from strangers
 _RETRY = 0.05  # seconds between attempts to connect
-_AGAIN = 2.0  # seconds of these attempts where the server has been reached before
+_RECONNECT = 2.0  # seconds of reconnecting to a server reached before
 
 
 class TcpStore(_core.Store):
@@ -36,7 +36,7 @@ class TcpStore(_core.Store):
         super().__init__()
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
         self.port, self.timeout = port, timeout
-        self._own = threading.local()  # a connection for each thread: a get() may take long
+        self._own = threading.local()  # one connection per thread: a get() may take long
         self._own.connection = self._connect(timeout)
 
     def _connect(self, bound: float) -> socket.socket:
@@ -51,7 +51,7 @@ class TcpStore(_core.Store):
                 except OSError as error:
                     why.append(f"{address}: {error}")
                     continue
-                # Where nobody listens yet, the kernel may give this end that very port.
+                # Without a listener the kernel may choose this very port for this end.
                 if found.getsockname() == found.getpeername():
                     found.close()
                     why.append(f"{address}: nobody listens")
@@ -68,22 +68,24 @@ class TcpStore(_core.Store):
             time.sleep(_RETRY)
 
     def set(self, key: str, value: bytes) -> None:
-        self._ask(_SET, key, value, 60.0)
+        self._request(_SET, key, value, 60.0)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
         """Waits for the key; raises hetcomm.TimeoutError."""
         bound = timeout.total_seconds()
-        sign, value = self._ask(_GET, key, b"", bound)
-        if sign == _LATE:
+        sign, value = self._request(_GET, key, b"", bound)
+        if sign == _EXPIRED:
             raise _core.TimeoutError(f"nobody has set {key} within {_core.format_seconds(bound)}")
         return value
 
-    def _ask(self, operation: bytes, key: str, value: bytes, bound: float) -> tuple[bytes, bytes]:
+    def _request(
+        self, operation: bytes, key: str, value: bytes, bound: float
+    ) -> tuple[bytes, bytes]:
         name = key.encode()
         connection = getattr(self._own, "connection", None) or self._connect(
-            min(self.timeout, _AGAIN)
+            min(self.timeout, _RECONNECT)
         )
-        self._own.connection = None  # an answer that nobody reads would be taken for the next one
+        self._own.connection = None  # an unread answer would be taken for the next one
         connection.settimeout(min(bound + 10.0, 1e9))
         request = _REQUEST.pack(operation, len(name), len(value), bound) + name + value
         try:
@@ -136,7 +138,7 @@ class TcpStoreServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def wait_until_left(self, others: int, bound: float) -> None:
-        """Until no more connections than these are open, at most `bound` seconds."""
+        """Waits until at most `others` connections are open, for at most `bound` seconds."""
         deadline = time.monotonic() + bound
         while len(self._server.connections) > others and time.monotonic() < deadline:
             time.sleep(_RETRY)
@@ -144,7 +146,7 @@ class TcpStoreServer:
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    _spare = -1  # a descriptor to give up for telling somebody that there is none left
+    _spare = -1  # a descriptor for refusing a connection when none is left
     allow_reuse_address = True
     request_queue_size = 1024
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -170,7 +172,7 @@ class _Server(socketserver.ThreadingTCPServer):
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._refuse(error)
-            time.sleep(_RETRY)  # it may be ready, and fail, again at once
+            time.sleep(_RETRY)  # the next attempt may fail at once too
             raise
 
     def _refuse(self, why: OSError) -> None:
@@ -207,7 +209,7 @@ class _Handler(socketserver.BaseRequestHandler):
                     _receive(connection, _REQUEST.size)
                 )
                 if operation not in (_SET, _GET) or max(key_length, length) > _LONGEST:
-                    return  # not one of ours
+                    return  # a stranger
                 key = _receive(connection, key_length)
                 value = _receive(connection, length)
                 sign, answer = self.put(key, value) if operation == _SET else self.find(key, bound)
@@ -226,12 +228,12 @@ class _Handler(socketserver.BaseRequestHandler):
         values = self.server.values
         with self.server.changed:
             if not self.server.changed.wait_for(lambda: key in values, min(bound, 1e6)):
-                return _LATE, b""
+                return _EXPIRED, b""
             return _FOUND, values[key]
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
-    """Raises ConnectionError when the other side is gone."""
+    """Raises ConnectionError if the peer has closed."""
     parts = []
     while length > 0:
         part = connection.recv(min(length, 1 << 20))

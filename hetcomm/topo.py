@@ -1,7 +1,7 @@
-"""`hetcomm topo`: what every rank found, how they group, which networks they use, and why.
+"""`hetcomm topo`: the facts of every rank, islands, networks, and the reasons.
 
-Run alone, it shows this machine. Run as the command of a job, by torchrun, srun or mpiexec, all
-ranks exchange their facts and rank 0 prints the whole cluster.
+Alone, it shows this machine. As the command of a job (torchrun, srun, mpiexec), all ranks exchange
+their facts, and rank 0 prints the whole cluster.
 """
 
 import os
@@ -35,7 +35,7 @@ from hetcomm.topo_paths import connect, path_table
 class Cluster:
     """The facts of all ranks, and for each host the lines of `_core.explain_nics()`.
 
-    paths: from each rank to each, where they were asked for.
+    paths: from each rank to each rank, if requested.
     """
 
     topology: _core.Topology
@@ -46,10 +46,10 @@ class Cluster:
 def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) -> Cluster | None:
     """The cluster of the job that `environment` describes; None on every rank but 0.
 
-    timeout: seconds rank 0 waits for the others, and the others for the store. paths: connects all
-    ranks, and finds out how.
-    Raises InvalidArgumentError for a broken environment, TimeoutError naming the ranks that did not
-    report, and Error with what a rank said that could not probe its machine.
+    timeout: seconds that rank 0 waits for other ranks, and other ranks for the store. paths: also
+    connects all ranks, and reports the paths.
+    Raises InvalidArgumentError for a broken environment, TimeoutError with the missing ranks, and
+    Error with the reason of a rank that cannot probe its machine.
     """
     job = job_of(environment)
     if job is None:
@@ -82,7 +82,7 @@ def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) 
 
 
 def report() -> dict[str, Any]:
-    """What this rank tells the others."""
+    """The facts that this rank publishes."""
     info = _core.probe_device(_core.probe_rank())
     return {"facts": _core.serialize(info), "explanations": _core.explain_nics()}
 
@@ -103,7 +103,7 @@ def assemble(reports: list[dict[str, Any]]) -> Cluster:
 def render(
     topology: _core.Topology, explanations: list[list[str]], paths: list[list[str]] | None = None
 ) -> RenderableType:
-    """The page for people. explanations: for each host, why its NICs were taken or left out."""
+    """The page for people. explanations: by host, the reasons for its NICs."""
     root = Tree(
         f"[bold]{count(len(topology), 'rank')}[/], {count(len(topology.islands), 'island')}, "
         f"{count(len(topology.hosts), 'host')}, fingerprint {topology.fingerprint:016x}"
@@ -134,15 +134,8 @@ def describe(
 
     def describe_nic(nic: _core.Nic) -> dict[str, Any]:
         fields = (
-            "name",
-            "interface",
-            "bandwidth",
-            "bandwidth_known",
-            "numa",
-            "address",
-            "subnet",
-            "gid",
-        )
+            "name", "interface", "bandwidth", "bandwidth_known", "numa", "address", "subnet", "gid",
+        )  # fmt: skip
         return {field: getattr(nic, field) for field in fields} | {"fabric": nic.fabric.name}
 
     def describe_rank(rank: int) -> dict[str, Any]:
@@ -213,10 +206,10 @@ def topo(
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for other ranks.")] = 60.0,
     paths: Annotated[
-        bool, typer.Option("--paths", help="Connect all ranks, and show what carries messages.")
+        bool, typer.Option("--paths", help="Connect all ranks, and show the paths of messages.")
     ] = False,
 ) -> None:
-    """Show ranks, islands, hosts and NICs, and why each NIC was taken or left out."""
+    """Show ranks, islands, hosts and NICs, with the reason for each NIC."""
     cluster = gather(os.environ, timeout, paths)
     if cluster is None:
         return

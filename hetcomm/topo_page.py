@@ -1,4 +1,4 @@
-"""What `hetcomm topo` says of islands, their networks and what connects them, for people."""
+"""Text of `hetcomm topo` on islands, their networks and links."""
 
 import re
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from hetcomm import _core
 
 @dataclass(frozen=True)
 class IslandLink:
-    """What connects two islands.
+    """The connection of two islands.
 
-    bandwidth: bytes per second and direction, None in one host. staged: at which ends messages pass
-    through host memory, since the rank's memory is a device's. nics: of each end, those that
-    messages use together, empty where one carries them.
+    bandwidth: bytes per second and direction, None in one host. staged: by end, whether messages of
+    device memory pass through host memory. nics: by end, NICs that messages use together; empty for
+    one NIC.
     """
 
     islands: tuple[int, int]
@@ -29,7 +29,7 @@ class IslandLink:
 
 
 def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
-    """The best fabric that their hosts' first ranks share, at the uplink of the weaker island."""
+    """Links over the best fabric of the hosts' first ranks, at the uplink of the weaker island."""
     islands = topology.islands
     uplinks = [sum(map(topology.uplink, members)) for members in islands]
     speakers = [
@@ -51,14 +51,14 @@ def links_between_islands(topology: _core.Topology) -> list[IslandLink]:
 
 
 def nic_names(topology: _core.Topology, a: int, b: int) -> tuple[list[str], list[str]]:
-    """Those of each end that messages between the ranks use together, or the one that remains of
-    them; none where one is enough."""
+    """By end, the NICs that messages between the ranks use together, or the remaining one of them.
+    Empty if one NIC is enough."""
     rails, ends = topology.rails(a, b), (topology.rank(a).nics, topology.rank(b).nics)
     return [ends[0][rail.own].name for rail in rails], [ends[1][rail.peer].name for rail in rails]
 
 
 def link_table(links: list[IslandLink]) -> Table:
-    """One row for all links of one kind, so that big clusters stay readable."""
+    """One row for all links of one kind, which keeps big clusters readable."""
     table = Table(title="Links between islands", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("islands")
     for column in ("fabric", "bandwidth", "staged in host memory"):
@@ -85,10 +85,10 @@ def link_table(links: list[IslandLink]) -> Table:
 
 
 def unreachable_tree(topology: _core.Topology) -> Tree:
-    """Pairs of NICs whose network does not join them. Messages take other NICs."""
+    """NICs left out because their network does not join them."""
     tree = Tree("[bold]NICs that do not reach each other[/]")
     for network, address, other in topology.unreachable:
-        if other == "" or address < other:  # the other order is there, too
+        if other == "" or address < other:  # the reverse order is listed too
             tree.add(f"{address} - {other or 'anybody'}, of network {network}")
     return tree
 
@@ -129,7 +129,7 @@ def nic_line(nic: _core.Nic) -> str:
 
 
 def is_emulated(info: _core.RankInfo) -> bool:
-    """Whether its device and native library stand for real ones, as they say themselves."""
+    """Whether the rank's device or native library reports that it is emulated."""
     return any("emulated" in text for text in (info.device, info.ccl, *info.libraries.values()))
 
 
@@ -142,7 +142,7 @@ def memory_text(info: _core.RankInfo) -> str:
 
 
 def fabrics(info: _core.RankInfo) -> list[_core.Fabric]:
-    """Those over which its memory is sent directly, in a fixed order."""
+    """Fabrics of direct messages from its device memory, in a fixed order."""
     return sorted(info.direct, key=int)
 
 

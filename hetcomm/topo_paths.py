@@ -1,4 +1,4 @@
-"""What carries messages from rank to rank, found out by sending some: `hetcomm topo --paths`."""
+"""Paths of messages between ranks, found by sending some: `hetcomm topo --paths`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from rich.table import Table
 
 from hetcomm import _core
 
-BOUND = 60.0  # seconds for a message; a path that takes longer is none
+BOUND = 60.0  # seconds for a message; a slower path is broken
 SHOWN = 8  # pairs of ranks in a row
 
 
 def connect(
     store: _core.Store, rank: int, size: int, timeout: float
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """taken() among all ranks, and `Topology.unreachable` as they found it. Raises Error."""
+    """Connects all ranks. Returns taken() and `Topology.unreachable`. Raises Error."""
     communicator = _core.Communicator(store, rank, size, timeout, "topo", vendor="cpu")
     try:
         return taken(communicator), communicator.topology.unreachable
@@ -23,8 +23,8 @@ def connect(
 
 
 def taken(communicator: _core.Communicator) -> list[str]:
-    """The path to each rank, empty for the own one, after a message both ways. Called by all ranks,
-    whose buffers are host memory."""
+    """The path to each rank, after a message both ways; empty for this rank. Called by all ranks,
+    on host memory."""
     ranks = range(communicator.size)
     others = [rank for rank in ranks if rank != communicator.rank]
     byte = _core.Dtype.uint8
@@ -36,7 +36,7 @@ def taken(communicator: _core.Communicator) -> list[str]:
 
 
 def path_table(paths: list[list[str]]) -> Table:
-    """One row for all pairs of ranks with one path."""
+    """One row per path, for all its pairs of ranks."""
     table = Table(title="Paths taken", title_justify="left")
     for column in ("path", "from rank - to rank"):
         table.add_column(column)

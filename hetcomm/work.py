@@ -10,33 +10,33 @@ from hetcomm.arrays import Array
 
 
 class Work:
-    """An operation under way. Its arrays stay alive, and must not be touched, until it is over. A
-    result array that is not C-contiguous is filled by done() or wait()."""
+    """A pending operation. It keeps its arrays alive. Do not touch the arrays until it is over.
+    done() or wait() fills a result array that is not C-contiguous."""
 
     def __init__(
         self,
         work: _core.Work,
         result: Array,
         stream: int | None,
-        store: Callable[[], None] | None = None,
+        write_back: Callable[[], None] | None = None,
     ) -> None:
-        """store: what fills the result once the operation is over."""
+        """write_back: fills the result after the operation."""
         self._work, self._result, self._stream = work, result, stream
-        self._store, self._storing = store, threading.Lock()
+        self._write_back, self._write_lock = write_back, threading.Lock()
         self._beside: Work | None = None
 
     def beside(self, other: Work) -> Work:
-        """Itself, over when `other` is too."""
+        """Returns this work, which is now over when `other` is over too."""
         self._beside = other
         return self
 
     def done(self) -> bool:
-        """Whether it is over, also by a failure, which wait() raises."""
+        """Whether the operation is over, successfully or not. wait() raises its failure."""
         if self._beside is not None and not self._beside.done():
             return False
         if not self._work.done():
             return False
-        if self._store is not None:
+        if self._write_back is not None:
             try:
                 self._work.wait()
             except _core.Error:
@@ -45,7 +45,7 @@ class Work:
         return True
 
     def source(self) -> int:
-        """Of a receive that is over: the rank that sent."""
+        """The sender of a completed receive."""
         if not self._work.done():
             raise _core.InvalidArgumentError(
                 "source: expected a receive that is over; this one is under way; wait for it first"
@@ -53,14 +53,14 @@ class Work:
         return int(self._work.source)
 
     def where(self) -> str:
-        """What it waits for at the moment: the steps under way, in words."""
+        """Describes the steps under way."""
         return str(self._work.where())
 
     def spans(self) -> list[_core.Span]:
-        """When its steps started and ended, in the order of the plan: of an operation that is over,
-        and was started within Communicator.trace().
+        """Start and end of the steps, in the order of the plan. The operation must be over, and
+        started within Communicator.trace().
 
-        Each has kind, such as "recv", peers, the ranks it needs, bytes, and start and end in ns
+        A span has kind, such as "recv", peers (the ranks it needs), bytes, and start and end in ns
         since the call.
         """
         trace = self._work.trace
@@ -73,12 +73,12 @@ class Work:
         return spans
 
     def wait(self, timeout: float | None = None) -> Array:
-        """The array with the result, once it is there.
+        """Waits for the result and returns its array.
 
         Args:
-            timeout: seconds; the operation's own if None. The operation goes on after it.
-                With arrays of a device, the stream of the call waits and the host goes on at once,
-                unless a timeout is given.
+            timeout: seconds; None is the operation's own. The operation continues after a timeout.
+                With device arrays and no timeout, the stream of the call waits, and the host
+                continues at once.
 
         Raises:
             hetcomm.Error: the operation failed; TimeoutError: it is not over yet.
@@ -93,7 +93,7 @@ class Work:
         return self._result
 
     def _fill(self) -> None:
-        with self._storing:
-            if self._store is not None:
-                self._store()
-                self._store = None
+        with self._write_lock:
+            if self._write_back is not None:
+                self._write_back()
+                self._write_back = None

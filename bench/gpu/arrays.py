@@ -55,12 +55,7 @@ def main() -> None:
         "GPU and CPU": [Rank(True, "a"), Rank(False, "b")],
     }
     for case, members in cases.items():
-        folder = arguments.folder / case.replace(" ", "-")
-        try:
-            given = ranks.launch(members, folder, arguments.bound / 2, arguments.emulated)
-        except RuntimeError as error:
-            report.failure(f"{case}: {error}")
-        else:
+        if given := ranks.try_launch(report, case, members, arguments, 1 / 2):
             report.figure(
                 f"{case}: fill, all_reduce, double, fetch", given[0]["seconds"], "s",
                 elements=COUNT,

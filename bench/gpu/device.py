@@ -1,5 +1,5 @@
-"""The device layer on the GPU: the cases of tests/core/devices.py, each in a process of its own,
-and how fast its copies are."""
+"""The device layer on the GPU: rates of copies, and the cases of tests/core/devices.py, each in its
+own process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROUNDS = 5
 
 
 def rank_main(size: int) -> None:
-    from memory import Home
+    from memory import Buffers
 
-    home = Home(True)
-    first, second = home.make(size), home.make(size)
-    pinned, other = home.make(size, pinned=True), home.make(size, pinned=True)
+    buffers = Buffers(True)
+    first, second = buffers.make(size), buffers.make(size)
+    pinned, other = buffers.make(size, pinned=True), buffers.make(size, pinned=True)
     ways = {
         "device to pinned": [(pinned, first)],
         "pinned to device": [(second, pinned)],
@@ -31,12 +31,12 @@ def rank_main(size: int) -> None:
         "device to device": [(second, first)],
     }
     for pairs in ways.values():
-        home.copy_rate(pairs, size, 1)
+        buffers.copy_rate(pairs, size, 1)
     found = {
-        name: statistics.median(home.copy_rate(pairs, size, 8) for _ in range(ROUNDS))
+        name: statistics.median(buffers.copy_rate(pairs, size, 8) for _ in range(ROUNDS))
         for name, pairs in ways.items()
     }
-    small = [1 / home.copy_rate(ways["device to pinned"], 1, 100) for _ in range(ROUNDS)]
+    small = [1 / buffers.copy_rate(ways["device to pinned"], 1, 100) for _ in range(ROUNDS)]
     ranks.give({"rates": found, "small": statistics.median(small)})
 
 
@@ -60,11 +60,10 @@ def main() -> None:
         if done.returncode != 0:
             report.failure(f"case {case}: {done.stdout[-1500:]}")
     report.fact("cases", CASES)
-    folder = arguments.folder / "rates"
-    try:
-        (given,) = ranks.launch([Rank(True)], folder, arguments.bound / 2, arguments.emulated)
-    except RuntimeError as error:
-        return report.failure(f"copies: {error}")
+    found = ranks.try_launch(report, "copies", [Rank(True)], arguments, 1 / 2)
+    if found is None:
+        return
+    (given,) = found
     for name, rate in given["rates"].items():
         report.figure(f"copy {name}", rate, "B/s", bytes=size)
     report.figure("copy of one byte, in a batch of 100", given["small"], "s")

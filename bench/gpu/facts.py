@@ -1,4 +1,4 @@
-"""What machine and which versions the figures are of, and what can be used here."""
+"""Machine, versions, and the usable parts of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPU = ("name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link
 
 
 def output(*command: str) -> str:
-    """What a program prints; empty where it is not there or fails."""
+    """The output of a program; empty if it is missing or fails."""
     try:
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False

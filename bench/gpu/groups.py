@@ -1,4 +1,4 @@
-"""torch's process groups of a rank: hetcomm, the peer it is compared with, and gloo to agree."""
+"""torch's process groups of a rank: hetcomm, its peer, and gloo for agreements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BOUND = timedelta(seconds=60)
 
 
 class Groups:
-    """Made by all ranks together. `device` is where this rank's tensors live: emulated vendors take
-    CPU tensors for device memory."""
+    """Made by all ranks. device: of this rank's tensors; emulated vendors take CPU tensors for
+    device memory."""
 
     def __init__(self, emulated: bool) -> None:
         rank, size, folder = ranks.place()
@@ -29,7 +29,7 @@ class Groups:
         self.gloo = dist.new_group(backend="gloo", timeout=BOUND)
 
     def synchronize(self) -> None:
-        """Until this rank's device is idle and all ranks are here."""
+        """Waits until this rank's device is idle, then for all ranks."""
         if self.on_gpu:
             torch.cuda.synchronize()
         dist.barrier(group=self.gloo)

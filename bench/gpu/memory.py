@@ -1,4 +1,4 @@
-"""A rank's buffers on the device or in host memory, and how fast its copy engines are."""
+"""A rank's buffers in device or host memory, and the rates of its copy engines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import time
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 
-PATIENCE = 60.0  # seconds for what a device has been given
+PATIENCE = 60.0  # seconds for the work of a device
 
 
-class Home:
-    """Where one rank's buffers live: device 0 of NVIDIA, or host memory."""
+class Buffers:
+    """The buffers of one rank, on NVIDIA device 0 or in host memory."""
 
     def __init__(self, on_gpu: bool) -> None:
         self.device = _core.Device.open("nvidia", 0) if on_gpu else None
@@ -31,7 +32,7 @@ class Home:
         return array.ctypes.data
 
     def wait(self) -> None:
-        """Until all that the streams were given is over."""
+        """Waits for all work of the streams."""
         assert self.device is not None
         for stream, event in zip(self.streams, self.events, strict=True):
             self.device.record(event, stream)
@@ -58,10 +59,11 @@ class Home:
     def copy_rate(self, pairs: list[tuple[int, int]], size: int, times: int) -> float:
         """Bytes per second and direction when each (target, source) is copied on its stream."""
         assert self.device is not None
+        copy, streams = self.device.copy, self.streams
+
+        def copies() -> None:
+            for stream, (target, source) in zip(streams, pairs, strict=False):
+                copy(target, source, size, stream)
+
         self.wait()
-        begin = time.perf_counter()
-        for _ in range(times):
-            for stream, (target, source) in zip(self.streams, pairs, strict=False):
-                self.device.copy(target, source, size, stream)
-        self.wait()
-        return times * size / (time.perf_counter() - begin)
+        return times * size / seconds_of(copies, times, self.wait)

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import ranks
@@ -29,6 +30,8 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
     import torch
     import torch.distributed as dist
     from groups import BOUND, Groups
+
+    from hetcomm.timing import seconds_of
 
     groups = Groups(emulated)
     peer = groups.gloo if emulated else dist.new_group(backend="nccl", timeout=BOUND)
@@ -46,11 +49,9 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
                 raise SystemExit(f"{size} bytes: a wrong sum")
         tensor.zero_()
         groups.synchronize()
-        begin = time.perf_counter()
-        for _ in range(3):
-            dist.all_reduce(tensor, group=peer)
-        groups.finish()
-        once = groups.largest((time.perf_counter() - begin) / 3)
+        once = groups.largest(
+            seconds_of(partial(dist.all_reduce, tensor, group=peer), 3, groups.finish) / 3
+        )
         left = max(0.0, seconds - groups.largest(time.monotonic() - begin_all))
         share = left / (len(sizes) - position) / (rounds + 1) / len(both) / 2
         calls = int(max(2, min(200, share / once)))
@@ -58,19 +59,12 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
         for number in range(rounds + 1):
             order = list(both.items())[:: 1 if number % 2 else -1]
             for name, group in order:
+                call = partial(dist.all_reduce, tensor, group=group)
                 groups.synchronize()
-                begin = time.perf_counter()
-                for _ in range(calls):
-                    dist.all_reduce(tensor, group=group)
-                host = time.perf_counter() - begin
-                groups.finish()
-                batch = time.perf_counter() - begin
+                host = seconds_of(call, calls)
+                batch = host + seconds_of(groups.finish)
                 groups.synchronize()
-                begin = time.perf_counter()
-                for _ in range(calls):
-                    dist.all_reduce(tensor, group=group)
-                    groups.finish()
-                latency = time.perf_counter() - begin
+                latency = sum(seconds_of(call, finish=groups.finish) for _ in range(calls))
                 if number > 0:  # the first one warms up
                     for kind, value in (("batch", batch), ("host", host), ("latency", latency)):
                         rows[name][kind].append(value / calls)
@@ -102,7 +96,7 @@ def judge(report: Report, case: str, given: dict, emulated: bool) -> None:
 
 @contextmanager
 def multi_process_service(folder: Path) -> Iterator[None]:
-    """NVIDIA's service that lets processes use the GPU at the same time; a daemon of our own."""
+    """Runs NVIDIA's service for concurrent processes on one GPU, as our own daemon."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         raise Skipped("nvidia-cuda-mps-control is not installed")
@@ -111,7 +105,7 @@ def multi_process_service(folder: Path) -> Iterator[None]:
     os.environ |= pipes
     daemon = subprocess.Popen([control, "-f"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(1)  # nothing tells that it is ready; ranks that come too early fail, no more
+        time.sleep(1)  # it reports no readiness; early ranks would fail
         if daemon.poll() is not None:
             raise Skipped(f"nvidia-cuda-mps-control ended with {daemon.returncode}")
         yield
@@ -133,16 +127,7 @@ def main() -> None:
     report = Report(arguments.folder)
 
     def case(name: str, size: int) -> None:
-        try:
-            given = ranks.launch(
-                [Rank(True)] * size,
-                arguments.folder / name.replace(" ", "-"),
-                arguments.bound / 2,
-                arguments.emulated,
-            )
-        except RuntimeError as error:
-            report.failure(f"{name}: {error}")
-        else:
+        if given := ranks.try_launch(report, name, [Rank(True)] * size, arguments, 1 / 2):
             judge(report, name, given[0], arguments.emulated)
 
     if not arguments.mps:

@@ -1,4 +1,4 @@
-"""Whether a collective of device memory and matrix products on the GPU go on at the same time.
+"""Overlap of a collective on device memory with matrix products on the GPU.
 
 A GPU's and a CPU's rank; the GPU's rank starts an all_reduce and then computes on its current
 stream.
@@ -22,6 +22,8 @@ def rank_main(emulated: bool, smallest: bool) -> None:
     import torch.distributed as dist
     from groups import Groups
 
+    from hetcomm.timing import seconds_of
+
     groups = Groups(emulated)
     elements = (64 << 20) // 4 if not smallest else 1 << 14
     tensor = torch.zeros(elements, device=groups.device)
@@ -36,10 +38,7 @@ def rank_main(emulated: bool, smallest: bool) -> None:
 
     def timed(work: Callable[[], None]) -> float:
         groups.synchronize()
-        begin = time.perf_counter()
-        work()
-        groups.finish()
-        return time.perf_counter() - begin
+        return seconds_of(work, finish=groups.finish)
 
     calling = 0.0
 
@@ -73,12 +72,9 @@ def main() -> None:
         return rank_main(arguments.emulated, arguments.smallest)
     report = Report(arguments.folder)
     members = [Rank(True, "a"), Rank(False, "b")]
-    try:
-        given = ranks.launch(
-            members, arguments.folder / "ranks", arguments.bound, arguments.emulated
-        )
-    except RuntimeError as error:
-        return report.failure(str(error))
+    given = ranks.try_launch(report, "overlap", members, arguments)
+    if given is None:
+        return
     found = given[0]
     for name in ("communicate", "compute"):
         report.figure(f"{name} alone", found[name], "s")

@@ -1,10 +1,12 @@
-"""Ranks of a benchmark as processes of its own program, all on this machine and on its one GPU."""
+"""Ranks of a benchmark as processes of its own program, on this machine and its one GPU."""
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,14 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetcomm import _core
+from report import Report
 
-GRACE = 10.0  # seconds that the others have to end once a rank failed
+from hetcomm import _core
+from hetcomm.emulate import vendors
+
+GRACE = 10.0  # seconds for other ranks to end after a failure
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a rank's buffers live, which host it takes itself to be on, and its island."""
+    """The memory, pretended host and island of a rank."""
 
     on_gpu: bool
     host: str = "a"
@@ -54,8 +59,7 @@ class Rank:
         if self.island:
             found["HETCOMM_ISLAND"] = self.island
         if emulated:
-            library = Path(_core.__file__).with_name("libhetcomm_emulated_nvidia.so")
-            found |= dict.fromkeys(("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY"), str(library))
+            found |= dict.fromkeys(vendors.VARIABLES["nvidia"], str(vendors.library("nvidia")))
         return found
 
 
@@ -81,10 +85,10 @@ def give(result: Any) -> None:
 
 
 def launch(ranks: Sequence[Rank], folder: Path, bound: float, emulated: bool) -> list[Any]:
-    """Runs this very program, with its arguments, as all ranks; what each gave.
+    """Runs this program, with its arguments, as all ranks. Returns each rank's result.
 
-    Raises RuntimeError with the ends of their logs if one fails or takes too long; those that are
-    stuck write their stacks.
+    Raises RuntimeError with the ends of the logs if a rank fails or takes too long. Stuck ranks
+    write their stacks.
     """
     folder.mkdir(parents=True)
     processes = []
@@ -124,8 +128,27 @@ def launch(ranks: Sequence[Rank], folder: Path, bound: float, emulated: bool) ->
     return [json.loads((folder / f"rank{index}.json").read_text()) for index in range(len(ranks))]
 
 
+def try_launch(
+    report: Report,
+    case: str,
+    ranks: Sequence[Rank],
+    options: argparse.Namespace,
+    share: float = 1.0,
+) -> list[Any] | None:
+    """The results of a case by rank; None after a failure, which goes into the report.
+
+    share: of the time that this part may take.
+    """
+    folder = options.folder / re.sub(r"\W+", "-", case)
+    try:
+        return launch(ranks, folder, share * options.bound, options.emulated)
+    except RuntimeError as error:
+        report.failure(f"{case}: {error}")
+        return None
+
+
 class FolderStore(_core.Store):
-    """Where ranks of one machine meet without torch."""
+    """A store for ranks of one machine, without torch."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

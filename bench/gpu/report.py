@@ -1,4 +1,4 @@
-"""What a part of bench/gpu.sh is told, and what it reports. Standard library only."""
+"""Arguments and report of a part of bench/gpu.sh. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Skipped(Exception):
-    """This part cannot run here; the text says why."""
+    """This part cannot run here. The text is the reason."""
 
 
 class Report:
@@ -34,7 +34,7 @@ class Report:
         met: bool | None = None,
         **details: Any,
     ) -> None:
-        """One measured value; `peer` says what it is compared with, `met` whether `target` is."""
+        """One measured value, with its peer and whether it meets its target."""
         figure = {"name": name, "value": value, "unit": unit}
         if peer_value is not None:
             ratio = value / peer_value if peer_value else None
@@ -49,7 +49,7 @@ class Report:
         self.write()
 
     def failure(self, text: str) -> None:
-        """Something is wrong; the rest of the part goes on."""
+        """Records a failure. The part continues."""
         print(f"FAILED: {text}", flush=True)
         self.content["failures"].append(text)
         self.write()
@@ -61,7 +61,7 @@ class Report:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments that every part takes."""
+    """The arguments of every part."""
     parsed = argparse.ArgumentParser()
     parsed.add_argument("--folder", type=Path, required=True, help="where this part may write")
     parsed.add_argument("--bound", type=float, default=60.0, help="seconds it may take")

@@ -1,7 +1,7 @@
 """Runs all parts of bench/gpu.sh, each as a process with a bound, and writes one JSON.
 
-A part that crashes or hangs loses its own figures at most. The JSON is written anew after each
-part, so that it is there whatever happens.
+A part that crashes or hangs loses its own figures at most. Each part rewrites the JSON, so a crash
+loses nothing else.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from summary import print_summary
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-LEAST = 5.0  # seconds; a part is not begun with less
-EMULATED_PATIENCE = 4  # times the bounds: a busy machine without a GPU proves the parts as well
+LEAST = 5.0  # seconds that a part needs
+EMULATED_PATIENCE = 4  # times the bounds: an emulated run may be on a busy machine
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
 
 
 class Session:
-    """The parts so far, and what they say about those that follow."""
+    """The parts so far, and their facts for later parts."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -113,7 +113,7 @@ class Session:
         beside.rename(path)
 
     def why_not(self, part: Part, left: float) -> str:
-        """Why the part is not begun; empty if it is."""
+        """The reason to skip the part; empty to run it."""
         arguments = self.arguments
         if (arguments.only and part.name not in arguments.only) or part.name in arguments.skip:
             return "not asked for"
@@ -180,7 +180,7 @@ class Session:
 
 
 def judge(folder: Path, code: int | None, bound: float) -> dict[str, Any]:
-    """Status, reason and content of a part that is over."""
+    """Status, reason and content of a finished part."""
     result = folder / "result.json"
     content: dict[str, Any] = {"figures": [], "facts": {}, "failures": [], "skipped": ""}
     if result.exists():

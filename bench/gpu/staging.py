@@ -1,4 +1,4 @@
-"""Device memory to another rank's through pinned buffers, beside the copies and the wire alone.
+"""Messages of staged device memory, beside the copies and the wire alone.
 
 Two ranks that are islands of their own: a GPU's and a CPU's, then two on the GPU, over shared
 memory and over TCP; in the end two on the GPU without staging, where UCX can. In every round come
@@ -9,20 +9,19 @@ memory; the figures are medians over the rounds.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import ranks
-from memory import Home
+from memory import Buffers
 from ranks import FolderStore, Rank, view
 from report import Report, parser
 
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
+from hetcomm.timing import seconds_of
 
 TARGET = 0.85  # of the slowest of copies and wire
-CHUNK = 1 << 20  # as large as the pieces in which messages are staged
+CHUNK = 1 << 20  # the size of a staged part of a message
 ROUNDS = 5
 CASES = {
     "GPU and CPU, shared memory": [Rank(True, "a", "x"), Rank(False, "a", "y")],
@@ -35,13 +34,13 @@ CASES[DIRECT] = [Rank(True, "a", "x"), Rank(True, "a", "y")]
 
 
 class Member:
-    """One of the two ranks: its buffers, and a communicator over each kind of them."""
+    """One of the two ranks: buffers, and a communicator for device and one for pinned memory."""
 
     def __init__(self, size: int, times: int) -> None:
         self.rank, _, folder = ranks.place()
         self.peer, self.size, self.times = 1 - self.rank, size, times
-        self.home = Home(ranks.on_gpu())
-        make = self.home.make
+        self.buffers = Buffers(ranks.on_gpu())
+        make = self.buffers.make
         self.source, self.target = make(size), make(size)
         self.pinned_source, self.pinned_target = make(size, True), make(size, True)
         self.staged = Communicator(FolderStore(folder / "staged"), self.rank, 2, 60.0, "staged")
@@ -52,16 +51,14 @@ class Member:
             raise RuntimeError(f"expected two islands, got {self.staged.topology.islands}")
 
     def timed(self, work: Callable[[], None]) -> float:
-        """Seconds, from when both ranks are there."""
+        """Seconds from a barrier of both ranks on."""
         self.wire.submit(Spec(Collective.barrier, Dtype.uint8), b"").wait()
-        begin = time.perf_counter()
-        work()
-        return time.perf_counter() - begin
+        return seconds_of(work)
 
     def move(
         self, communicator: Communicator, source: int, target: int, froms: set[int], chunk: int
     ) -> Callable[[], None]:
-        """Whole buffers, sent by the ranks `froms`, in messages of `chunk` bytes."""
+        """Sends whole buffers from the ranks `froms`, in messages of `chunk` bytes."""
 
         def work() -> None:
             for _ in range(self.times):
@@ -87,18 +84,18 @@ class Member:
             ).wait()
 
     def check(self) -> list[str]:
-        """Messages both ways and an all_reduce bring what they must."""
+        """Checks messages both ways and an all_reduce. Returns the errors."""
         inputs = [
             np.random.default_rng(seed).integers(0, 100, self.size // 4).astype(np.float32)
             for seed in (0, 1)
         ]
-        self.home.write(self.source, inputs[self.rank])
+        self.buffers.write(self.source, inputs[self.rank])
         self.move(self.staged, self.source, self.target, {0, 1}, self.size)()
         wrong = []
-        if not np.array_equal(self.home.read(self.target, inputs[0]), inputs[self.peer]):
+        if not np.array_equal(self.buffers.read(self.target, inputs[0]), inputs[self.peer]):
             wrong.append(f"rank {self.rank}: a message brought other bytes than were sent")
         self.all_reduce()
-        if not np.array_equal(self.home.read(self.target, inputs[0]), inputs[0] + inputs[1]):
+        if not np.array_equal(self.buffers.read(self.target, inputs[0]), inputs[0] + inputs[1]):
             wrong.append(f"rank {self.rank}: all_reduce gave a wrong sum")
         return wrong
 
@@ -111,9 +108,9 @@ class Member:
         for owner in (0, 1):  # one after the other, since they may share the device
 
             def copies(mine: bool = self.rank == owner) -> None:
-                if mine and self.home.device:
+                if mine and self.buffers.device:
                     for name, pairs in {"out": [out], "in": [into], "both": [out, into]}.items():
-                        found[f"copy {name}"] = self.home.copy_rate(pairs, self.size, self.times)
+                        found[f"copy {name}"] = self.buffers.copy_rate(pairs, self.size, self.times)
 
             self.timed(copies)
         pinned = (self.pinned_source, self.pinned_target)
@@ -193,18 +190,8 @@ def main() -> None:
     if ranks.is_rank():
         return rank_main(size, times, rounds)
     report = Report(arguments.folder)
-    folder: Path = arguments.folder
     for case, members in CASES.items():
-        try:
-            given = ranks.launch(
-                members,
-                folder / case.replace(" ", "-").replace(",", ""),
-                arguments.bound / len(CASES),
-                arguments.emulated,
-            )
-        except RuntimeError as error:
-            report.failure(f"{case}: {error}")
-        else:
+        if given := ranks.try_launch(report, case, members, arguments, 1 / len(CASES)):
             judge(report, case, given, size, not arguments.emulated)
 
 

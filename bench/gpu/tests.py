@@ -1,5 +1,5 @@
-"""Runs pytest on some of the tests; what each gave is kept as it comes, so that a part that is
-ended at its bound keeps what it had."""
+"""Runs pytest on some tests. Each result is stored at once, so a part ended at its bound keeps
+results."""
 
 from __future__ import annotations
 

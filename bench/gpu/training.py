@@ -84,13 +84,8 @@ def main() -> None:
     report = Report(arguments.folder)
     wanted = alone(width, steps)
     for case, members in list(CASES.items())[: 1 if arguments.smallest else None]:
-        try:
-            given = ranks.launch(
-                members, arguments.folder / case.replace(" ", "-"), 0.45 * arguments.bound,
-                arguments.emulated,
-            )  # fmt: skip
-        except RuntimeError as error:
-            report.failure(f"{case}: {error}")
+        given = ranks.try_launch(report, case, members, arguments, 0.45)
+        if given is None:
             continue
         losses = given[0]["losses"]
         apart = max(abs(a - b) / b for a, b in zip(losses, wanted, strict=True))

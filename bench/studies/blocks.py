@@ -1,4 +1,4 @@
-"""The parts of pages that are made from stored results: tables, and README's overview."""
+"""Generated blocks of pages: tables of stored results, and README's overview."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies.model import Verdict
 from studies.stored import Result, in_words, ratio_text, time_text
 
 Results = Mapping[str, Result]
-# What a ratio is, by the kind of comparison.
+# The meaning of a ratio, by kind of comparison.
 MEANINGS = {
     "mpi": "times as fast as the better MPI",
     "mpi, mean": "times as fast as the better MPI",
@@ -43,7 +43,7 @@ def met(verdict: Verdict) -> str:
 
 
 def overview(results: Results) -> str:
-    """What each study found and how many of its targets are met; then the targets that are not."""
+    """The result and the met targets of each study, then the missed targets."""
     rows = []
     for result in results.values():
         aims = [each.met for each in result.verdicts if each.met is not None]
@@ -64,7 +64,7 @@ def _picture(study: str) -> str:
 
 
 def missed(results: Results) -> str:
-    """A row for each target that is missed, sizes next to each other in one."""
+    """A row for each missed target. Adjacent sizes share a row."""
     rows = []
     for study, result in results.items():
         for (met, kind, where, target, case), found in groupby(result.verdicts, _likeness):
@@ -95,14 +95,14 @@ def missed(results: Results) -> str:
 
 
 def _likeness(verdict: Verdict) -> tuple[bool | None, str, str, str, str]:
-    """By which verdicts share a row: all but the size."""
+    """The key of verdicts that share a row: all but the size."""
     sized = SIZED.fullmatch(verdict.what)
     case = sized[1] if sized else verdict.what
     return verdict.met, verdict.kind, verdict.where, verdict.target, case
 
 
 def sources(results: Results) -> str:
-    """From what the figures of each study come, and what is still to be measured."""
+    """The origin of each study's figures, and the unmeasured runs."""
     rows, lacking = [], []
     for result in results.values():
         facts, here = result.facts, result.facts["machine"]
@@ -135,7 +135,7 @@ def sources(results: Results) -> str:
 def beside(
     results: Results, study: str, kind: str, more: Sequence[str] = (), where: str | None = None
 ) -> str:
-    """A row for each case that has a figure of this kind; of more kinds only the ratio."""
+    """A row for each case with a figure of this kind, and the ratios of more kinds."""
     result = results[study]
     verdicts = result.of(kind, where=where)
     several = len({each.where for each in verdicts}) > 1
@@ -161,7 +161,7 @@ def beside(
 
 
 def bytes_sent(results: Results) -> str:
-    """By the host that sends most, by the size of the all_reduce, as its NICs count them."""
+    """Bytes of the host that sends most, divided by the size of the all_reduce, by its NICs."""
     rows = []
     for result in results.values():
         for each in result.of("bytes"):
@@ -172,7 +172,7 @@ def bytes_sent(results: Results) -> str:
 
 
 def single(results: Results, *which: tuple[str, str]) -> str:
-    """Each figure of these kinds of these studies on its own."""
+    """A row for each figure of these studies and kinds."""
     rows = []
     for study, kind in which:
         for each in results[study].of(kind):

@@ -1,4 +1,4 @@
-"""The shortest time in which links can carry a collective, whatever the algorithm."""
+"""The least time of a collective on its links, for any algorithm."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from studies.model import Layout
 
 
 def capacities(layout: Layout, link: dict[str, Any]) -> list[float]:
-    """Bytes per second of each host and direction: what plain TCP reached on the first host's NICs,
-    and in proportion to their nominal rates on those of the others."""
+    """Bytes per second of each host and direction: plain TCP's on the first host's NICs, in
+    proportion to the nominal rates on other hosts."""
     rates = layout.rates_by_host
     reached = [
         measured / nominal
@@ -26,7 +26,7 @@ def capacities(layout: Layout, link: dict[str, Any]) -> list[float]:
 def least_bytes(
     collective: str, size: int, hosts: Sequence[int]
 ) -> tuple[list[float], list[float], float]:
-    """What each host must send and receive at least, and all of them together. size: of the largest
+    """The least bytes that each host sends, that it receives, and the total. size: of the largest
     buffer; hosts: the ranks of each, two hosts or more; the root is on the first.
 
     A byte that other hosts need leaves its host once, and comes to each of them once; so do sums.
@@ -51,8 +51,8 @@ def least_bytes(
 def least_seconds(
     collective: str, size: int, hosts: Sequence[int], capacities: Sequence[float]
 ) -> float:
-    """The optimum of the linear program with these constraints, for hosts that may relay: what all
-    must send is shared as they like beyond what each must."""
+    """The optimum of the linear program with these constraints. Hosts may relay: they share the
+    total beyond each host's own minimum."""
     sent, received, total = least_bytes(collective, size, hosts)
     busiest = map(max, sent, received)
     alone = [bytes / capacity for bytes, capacity in zip(busiest, capacities, strict=True)]

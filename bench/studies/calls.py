@@ -1,12 +1,12 @@
-"""What a call into torch.distributed costs that does nothing, and one through hetcomm beside it."""
+"""The cost of an empty torch.distributed call, beside one through hetcomm."""
 
 from __future__ import annotations
 
 import statistics
 import subprocess
 import sys
-import time
 
+from hetcomm.timing import seconds_of
 from studies.model import Layout, Outcome, Plan, Special, Verdict, median_of
 from studies.running import environment
 
@@ -15,19 +15,14 @@ ABOVE = 4e-6  # seconds that hetcomm may add
 
 
 def empty_call() -> float:
-    """Seconds of an all_reduce of 8 bytes through torch's backend that has no communication."""
+    """Seconds of an all_reduce of 8 bytes through torch's fake backend, without communication."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     tensor = torch.zeros(2)
-    seconds = []
-    for _ in range(TURNS):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            dist.all_reduce(tensor)
-        seconds.append((time.perf_counter() - start) / CALLS)
+    seconds = [seconds_of(lambda: dist.all_reduce(tensor), CALLS) / CALLS for _ in range(TURNS)]
     dist.destroy_process_group()
     return statistics.median(seconds)
 

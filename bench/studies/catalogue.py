@@ -1,4 +1,4 @@
-"""The studies: where, what, beside whom, and what is expected of each figure."""
+"""The studies: layouts, cases, peers and targets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ LARGE = (64 * K, M, 16 * M, 64 * M)
 EVERYONE = (*MPIS, "gloo")
 GBIT = ("1gbit",)
 SMALL = tuple(8 << power for power in range(10))
-# What a training step does, beside calls in place and back to back.
+# As in a training step. The default is in place and back to back.
 MODES = (Mode(in_place=False), Mode(in_place=True, work=1e-3), Mode(in_place=False, work=1e-3))
 
 
 def faster(*pairs: tuple[int, float]) -> tuple[Target, ...]:
-    """Than the better MPI: (size, how many times)."""
+    """Targets beside the better MPI: (size, times as fast)."""
     return tuple(Target("mpi", times, (size,)) for size, times in pairs)
 
 
 def within(share: float, *sizes: int) -> Target:
-    """Of the wire bound."""
+    """A target beside the wire bound."""
     return Target("bound", share, sizes)
 
 

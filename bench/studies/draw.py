@@ -22,8 +22,8 @@ MARKERS = {"hetcomm": "o", "openmpi": "s", "mpich": "D", "gloo": "^"}
 
 
 def draw(path: Path, panels: Sequence[Panel], title: str, machine: str, stamp: str) -> None:
-    """title: a sentence; machine: what was measured where, below it; stamp: goes into the file
-    unseen, so that a picture says of which result it is."""
+    """title: a sentence. machine: its circumstances, below it. stamp: metadata that names the
+    result of the picture."""
     columns = min(COLUMNS, len(panels))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     heights = [max(len(panel.lines) for panel in row) * LINE + AROUND for row in rows]
@@ -50,7 +50,7 @@ def draw(path: Path, panels: Sequence[Panel], title: str, machine: str, stamp: s
 
 
 def stamp_of(path: Path) -> str:
-    """That of the result that a picture shows; "" if it says none, or is not there."""
+    """The stamp of a picture; "" without a stamp or picture."""
     from PIL import Image
 
     if not path.exists():
@@ -79,7 +79,7 @@ def _panel(axes: Any, panel: Panel, columns: int) -> None:
 
 
 def _line(axes: Any, place: int, line: Line) -> None:
-    """Behind the axis stand the figure of ours, and peers that the axis does not reach."""
+    """Behind the axis stand our figure, and peers beyond the axis."""
     ours = line.marks["hetcomm"]
     colour = MISSED if line.met is False else COLOURS["hetcomm"]
     beyond = []

@@ -1,4 +1,4 @@
-"""What plain TCP reaches between the first two hosts of an emulated cluster: link.py RESULT RATE...
+"""Rates of plain TCP between the first two hosts of an emulated cluster: link.py RESULT RATE...
 
 Every rank runs it; one rank of each of the two hosts measures. For each NIC (RATE in bits per
 second, 0 if it is not shaped): bytes per second of each direction while both are busy. Then the
@@ -44,7 +44,7 @@ def connect(host: int, nic: int) -> socket.socket:
 
 
 def rate_of(connection: socket.socket, total: int) -> float:
-    """Bytes per second that come in, while as many go out."""
+    """Received bytes per second, while sending as many."""
     chunk, place = bytes(CHUNK), bytearray(CHUNK)
     chunks = max(total // CHUNK, 4)
 
@@ -52,7 +52,7 @@ def rate_of(connection: socket.socket, total: int) -> float:
         for _ in range(chunks):
             connection.sendall(chunk)
 
-    meet(connection)  # else what one end has sent before the other's clock starts would be free
+    meet(connection)  # else data sent before the other end's clock starts would be free
     start = time.perf_counter()
     sender = threading.Thread(target=send)
     sender.start()
@@ -113,8 +113,8 @@ def main(result: Path, rates: list[int]) -> None:
     with connect(host, 0) as connection:
         round_trip = round_trip_of(connection, host == 0)
     if host == 0:
-        told = {"bytes_per_second": found, "round_trip": round_trip}
-        result.write_text(json.dumps(told))
+        content = {"bytes_per_second": found, "round_trip": round_trip}
+        result.write_text(json.dumps(content))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""What memory allows: an all_reduce beside copies of as many bytes, by every rank at once."""
+"""The limit of memory: an all_reduce beside copies of as many bytes by every rank at once."""
 
 from __future__ import annotations
 
 import multiprocessing
 import statistics
-import time
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.timing import seconds_of
 from studies.model import K, Layout, M, Outcome, Plan, Special, Verdict, median_of
 
 BOUND, SECONDS, TURNS = 60.0, 0.02, 7
@@ -26,16 +27,13 @@ def copies(barrier: Barrier, sizes: tuple[int, ...], answer: Connection) -> None
         turns = []
         for _ in range(TURNS):
             barrier.wait(BOUND)
-            start = time.perf_counter()
-            for _ in range(calls):
-                np.copyto(target, source)
-            turns.append((time.perf_counter() - start) / calls)
+            turns.append(seconds_of(partial(np.copyto, target, source), calls) / calls)
         found.append(statistics.median(turns))
     answer.send(found)
 
 
 def seconds_of_copies(processes: int, sizes: tuple[int, ...]) -> dict[int, float]:
-    """By size; of the process that took longest."""
+    """Seconds of a copy by size, of the slowest process."""
     context = multiprocessing.get_context("spawn")
     barrier, ends, started = context.Barrier(processes), [], []
     try:
@@ -48,12 +46,12 @@ def seconds_of_copies(processes: int, sizes: tuple[int, ...]) -> dict[int, float
         for end in ends:
             if not end.poll(BOUND):
                 raise RuntimeError(f"copies of {processes} processes took more than {BOUND:g} s")
-        told = [end.recv() for end in ends]
+        answers = [end.recv() for end in ends]
     finally:
         for process in started:
             process.terminate()
             process.join()
-    return {size: max(each[index] for each in told) for index, size in enumerate(sizes)}
+    return {size: max(each[index] for each in answers) for index, size in enumerate(sizes)}
 
 
 def study(plan: Plan, outcomes: list[Outcome]) -> Special:

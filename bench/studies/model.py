@@ -1,4 +1,4 @@
-"""What a study consists of: layouts of ranks, runs on them, and what is expected of the figures."""
+"""The parts of a study: layouts of ranks, runs on them, and targets."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ class Layout:
     vendors: tuple[str, ...] = ("cpu",)
     copy_rate: str = "unlimited"
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Layout:
+        """The inverse of asdict(), from JSON."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+
     @property
     def hosts(self) -> list[int]:
         """The ranks of each."""
@@ -41,7 +46,7 @@ class Layout:
         return [[parse_rate(rate) for rate in text.split("+")] for text in texts]
 
     def cluster(self) -> Cluster | None:
-        """None for this host."""
+        """The emulated cluster; None for this host."""
         if len(self.hosts) == 1:
             return None
         hosts = [
@@ -70,22 +75,22 @@ class Layout:
 
 @dataclass(frozen=True)
 class Mode:
-    """How calls are made. in_place: None for what is usual; work: seconds of other work that each
-    rank does before each call, as a training step does."""
+    """How calls are made. in_place: None for the default. work: seconds of other work on each rank
+    before each call, as in a training step."""
 
     in_place: bool | None = None
     work: float = 0.0
 
     def describe(self) -> str:
-        """ "out of place, isolated"; "" for calls back to back as usual."""
+        """ "out of place, isolated"; "" for the default, calls back to back."""
         words = {None: "", True: "in place", False: "out of place"}[self.in_place]
         return ", ".join(filter(None, (words, "isolated" if self.work else "")))
 
 
 @dataclass(frozen=True)
 class Target:
-    """value: what a ratio must reach, or must not exceed; see verdicts.py for the kinds. sizes,
-    collectives: which cases it is about, empty for all. ours: whose time it is about."""
+    """value: the least or greatest ratio; see verdicts.py for the kinds. sizes, collectives: of the
+    cases, empty for all. ours: the backend of our time."""
 
     kind: str
     value: float
@@ -172,12 +177,12 @@ OTHER = ("bytes", "prediction", "worst prediction", "scratch")
 KINDS = (*FASTER, *LIMITS, *OTHER)
 
 
-# Seconds by what took them, and what they come to.
+# Named seconds, and verdicts.
 Special = tuple[dict[str, float], list[Verdict]]
 
 
 def median_of(outcomes: list[Outcome], layout: Layout, size: int, backend: str) -> float | None:
-    """Seconds of an all_reduce, over all jobs that measured it."""
+    """Median seconds of an all_reduce over all its jobs."""
     found = [
         row["median"]
         for outcome in outcomes
@@ -190,7 +195,7 @@ def median_of(outcomes: list[Outcome], layout: Layout, size: int, backend: str) 
 
 @dataclass(frozen=True)
 class Plan:
-    """How hard to measure: quick leaves out what takes long; peers: those that are there."""
+    """quick: leaves out long measurements. peers: the installed ones."""
 
     quick: bool = False
     peers: tuple[str, ...] = MPIS
@@ -198,7 +203,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Study:
-    """special: what its runs cannot say; is told what they gave."""
+    """special: measures beyond the runs, given their outcomes."""
 
     summary: str
     runs: tuple[Run, ...] = ()

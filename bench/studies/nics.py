@@ -1,4 +1,4 @@
-"""Two NICs of unlike rates on each host, beside the slower of them alone."""
+"""Two NICs of different rates on each host, beside the slower NIC alone."""
 
 from __future__ import annotations
 

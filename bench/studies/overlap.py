@@ -1,7 +1,7 @@
-"""A step of DDP over a link, where computing takes about as long as communicating.
+"""A step of DDP over a link, with about equal times for computing and communicating.
 
 Backward sleeps, so that ranks need no core for it; each layer's gradients are communicated while
-the layers before it sleep. As a rank of an emulated cluster: overlap.py BACKEND RESULT STEPS.
+the layers before it sleep. As a rank of an emulated cluster: overlap.py RESULT BACKEND STEPS.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetcomm.emulate import run as run_emulated
 from studies.model import Layout, Outcome, Plan, Special, Verdict
-from studies.running import environment
+from studies.running import on_cluster
 
-LAYERS, LAYER_BYTES, BOUND = 32, 512 << 10, 150.0
+LAYERS, LAYER_BYTES = 32, 512 << 10
+PARTS = ("compute", "communication", "step")
 LINK_BYTES_PER_SECOND = 1e9 / 8
 LAYOUTS = (Layout("1+1", ("1gbit",)), Layout("2+2", ("1gbit",)))
 MOST = 1.1
 
 
-def rank_main(backend: str, result: Path, steps: int) -> None:
+def rank_main(result: Path, backend: str, steps: int) -> None:
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -60,7 +59,7 @@ def rank_main(backend: str, result: Path, steps: int) -> None:
     whole = LAYERS * LAYER_BYTES / LINK_BYTES_PER_SECOND / LAYERS
 
     def seconds_of(step: Callable[[], None]) -> float:
-        """Of the slowest rank."""
+        """Seconds of the slowest rank."""
         dist.barrier()
         start = time.perf_counter()
         step()
@@ -75,31 +74,18 @@ def rank_main(backend: str, result: Path, steps: int) -> None:
         with model.no_sync():
             model(x).backward()
 
-    found: dict[str, list[float]] = {"compute": [], "communication": [], "step": []}
+    found: dict[str, list[float]] = {part: [] for part in PARTS}
     for number in range(steps + 2):
         for name, action, each in (
             ("compute", alone, whole), ("communication", step, 0.0), ("step", step, whole)
         ):  # fmt: skip
             pause = each
             taken = seconds_of(action)
-            if number >= 2:  # buckets are laid out anew after the first step
+            if number >= 2:  # DDP rebuilds its buckets after the first step
                 found[name].append(taken)
     if dist.get_rank() == 0:
         result.write_text(json.dumps({k: statistics.median(v) for k, v in found.items()}))
     dist.destroy_process_group()
-
-
-def measure(layout: Layout, backend: str, steps: int) -> dict[str, float]:
-    cluster = layout.cluster()
-    assert cluster is not None
-    with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
-        result = Path(folder) / "result.json"
-        command = [sys.executable, "-P", "-m", "studies.overlap", backend, str(result), str(steps)]
-        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
-        if not done.ok:
-            raise RuntimeError(f"overlap through {backend}: {done.verdict()}")
-        found: dict[str, float] = json.loads(result.read_text())
-    return found
 
 
 def study(plan: Plan, outcomes: list[Outcome]) -> Special:
@@ -108,9 +94,9 @@ def study(plan: Plan, outcomes: list[Outcome]) -> Special:
     steps = 2 if plan.quick else 11
     for layout in LAYOUTS[: 1 if plan.quick else None]:
         for backend in ("hetcomm", "gloo"):
-            found = measure(layout, backend, steps)
+            found = on_cluster(layout, "studies.overlap", backend, str(steps))
             where, what = layout.describe(), f"DDP through {backend}"
-            bars |= {f"{where}, {what}: {name}": seconds for name, seconds in found.items()}
+            bars |= {f"{where}, {what}: {name}": found[name] for name in PARTS}
             longer = max(found["compute"], found["communication"])
             ratio = found["step"] / longer
             target = f"<= {MOST}" if backend == "hetcomm" else "-"
@@ -123,4 +109,4 @@ def study(plan: Plan, outcomes: list[Outcome]) -> Special:
 
 
 if __name__ == "__main__":
-    rank_main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    rank_main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

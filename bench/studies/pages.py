@@ -1,4 +1,4 @@
-"""Pages whose figures come from stored results, and the check that no other figure is in them.
+"""Pages with figures of stored results, and the check for other figures.
 
 A page has blocks between `<!-- figures: NAME -->` and `<!-- end of figures -->`, which are made
 from bench/results; outside of them no text may give a time, a ratio or a share.
@@ -37,7 +37,7 @@ def results_of(folder: Path = FOLDER) -> dict[str, Result]:
 
 
 def filled(text: str, results: Results) -> str:
-    """The page with its blocks made anew. Raises ResultError for one that there is not."""
+    """The page with new blocks. Raises ResultError for an unknown block."""
 
     def make(found: re.Match[str]) -> str:
         start, name, _, end = found.groups()
@@ -49,18 +49,18 @@ def filled(text: str, results: Results) -> str:
 
 
 def strays(text: str, section: str = "") -> list[str]:
-    """Figures that no result stands behind: those outside of blocks, code apart."""
+    """Figures without a result: those outside of blocks and code."""
     if section:
         _, found, text = text.partition(f"{section}\n")
         if not found:
-            raise ResultError(f"expected a section {section!r}, there is none")
+            raise ResultError(f"expected a section {section!r}, found none")
         text = re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0]
     text = QUOTED.sub("", BLOCK.sub("", text))
     return [found.group() for found in FIGURE.finditer(text)]
 
 
 def faults(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[str]:
-    """What of the pages and pictures is not what the results say."""
+    """Differences between pages or pictures and the results."""
     found, used = [], set()
     for page in PAGES:
         text = (root / page.path).read_text()
@@ -76,7 +76,7 @@ def faults(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[s
 
 
 def refresh(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[str]:
-    """Makes pages and pictures anew; what is still wrong, which only a writer can mend."""
+    """Writes new pages and pictures. Returns faults that need a writer."""
     for page in PAGES:
         file = root / page.path
         file.write_text(filled(file.read_text(), results))
@@ -86,7 +86,7 @@ def refresh(results: Results, root: Path = ROOT, folder: Path = FOLDER) -> list[
 
 
 def picture(result: Result, folder: Path) -> None:
-    """Draws one, unless nothing was measured beside a limit or a peer."""
+    """Draws a picture, unless no limit or peer was measured."""
     shown = panels.panels_of(result)
     if shown:
         title, machine = sentences.of(result), sentences.machine(result)
@@ -94,5 +94,5 @@ def picture(result: Result, folder: Path) -> None:
 
 
 def stamp(result: Result) -> str:
-    """What a picture shows, so that a change of the sentence or the machine makes it anew too."""
+    """A hash of the picture's content, with its sentence and machine."""
     return f"{result.stamp}: {sentences.of(result)}"

@@ -1,4 +1,4 @@
-"""What a picture shows: times divided by the limit, or by the best peer."""
+"""The content of a picture: times divided by the limit, or by the best peer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Line:
-    """marks: by whom, time by that of the reference. target: what ours must not exceed."""
+    """marks: by backend, time divided by the reference. target: our greatest ratio."""
 
     label: str
     marks: dict[str, float]
@@ -25,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """reference: what times are divided by."""
+    """reference: the divisor of times, in words."""
 
     title: str
     reference: str
@@ -33,7 +33,7 @@ class Panel:
 
 
 def panels_of(result: Result) -> list[Panel]:
-    """None where nothing was measured beside a limit or a peer."""
+    """None if no limit or peer was measured."""
     if result.study in ("start-up", "overlap"):
         panel = _start_up(result.bars) if result.study == "start-up" else _overlap(result)
         return [panel] if panel.lines else []
@@ -52,7 +52,7 @@ def panels_of(result: Result) -> list[Panel]:
 
 
 def _line(verdict: Verdict, jobs: list[Outcome]) -> Line:
-    """In every job ours is measured too, so that a peer's time is taken beside it."""
+    """Every job measures ours too, so a peer's time is divided by ours of the same job."""
     ours = _ours(verdict)
     marks: dict[str, float] = {"hetcomm": ours}
     for job in jobs:
@@ -72,7 +72,7 @@ def _ours(verdict: Verdict) -> float:
 
 
 def target_of(verdict: Verdict) -> float | None:
-    """The most that ours may take, as a share of the reference."""
+    """Our greatest ratio to the reference."""
     if verdict.met is None:
         return None
     value = float(verdict.target.split()[-1])
@@ -100,7 +100,7 @@ def _start_up(bars: dict[str, float]) -> Panel:
 
 
 def _overlap(result: Result) -> Panel:
-    """Beside computing alone, which each backend has measured for itself."""
+    """Times divided by computing alone, of the same backend."""
     lines = []
     for verdict in result.of("longer part"):
         backend = verdict.what.rpartition(" ")[2]

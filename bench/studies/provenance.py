@@ -1,4 +1,4 @@
-"""From what a figure comes: commit, machine, versions and settings of a study."""
+"""The origin of a figure: commit, machine, versions and settings of a study."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURED = ("csrc", "bindings", "hetcomm", "bench", "CMakeLists.txt", "setup.py"
 NOT_MEASURED = ("bench/results",)
 SETTINGS = ("HETCOMM_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPICH_", "OMP_", "MALLOC_", "LD_PRELOAD")
 BOUND = 30.0  # seconds that git may take
-WINDOW, MUCH = 0.5, 0.1  # seconds in which other work is looked for, and the share that disturbs
+WINDOW, MUCH = 0.5, 0.1  # seconds of observing other work, and its disturbing share
 KERNEL = {
     "transparent_hugepage": "/sys/kernel/mm/transparent_hugepage/enabled",
     "congestion_control": "/proc/sys/net/ipv4/tcp_congestion_control",
@@ -29,12 +29,12 @@ KERNEL = {
 
 
 class StaleBuildError(Exception):
-    """The library that would be measured is not that of the sources."""
+    """The library is older than its sources."""
 
 
 def of_this_run(arguments: list[str], names: tuple[str, ...]) -> dict[str, Any]:
-    """Taken before anything is measured, so that only other work keeps the machine busy. arguments:
-    of study.py; names: of the MPIs beside which it measures."""
+    """Facts of this run. Called before any measurement, so that only other work loads the machine.
+    arguments: of study.py. names: of the MPIs."""
     commit, changed = commit_of(peers.ROOT)
     return {
         "recorded": "by the study",
@@ -58,8 +58,8 @@ def machine() -> dict[str, Any]:
 
 
 def busy(seconds: float = WINDOW) -> float:
-    """The share of this process's processors that other work takes, and a hypervisor for other
-    machines. The load is that of a minute, in which a study before this one may have run."""
+    """The share of this process's processors taken by other work, or by a hypervisor for other
+    machines. The load average would include an earlier study."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
 
     def times() -> tuple[int, int]:
@@ -75,8 +75,7 @@ def busy(seconds: float = WINDOW) -> float:
 
 
 def commit_of(root: Path) -> tuple[str | None, list[str]]:
-    """The commit that is checked out, None outside of a repository, and the measured files that
-    differ from it or are not in it."""
+    """The commit, None outside of a repository, and the measured files that differ from it."""
     try:
         commit = _git(root, "rev-parse", "HEAD").strip()
         lines = _git(root, "status", "--porcelain", "--untracked-files=all", "--", *MEASURED)
@@ -94,7 +93,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def check_build(root: Path) -> None:
-    """Raises StaleBuildError where a source is newer than every library; one build makes all."""
+    """Raises StaleBuildError if a source is newer than every library. One build makes all."""
     package = root / "hetcomm"
     if not (package / "libhetcomm.so").exists():
         return  # hetcomm is installed elsewhere, with its own library
@@ -117,7 +116,7 @@ def folder_of_library() -> Path:
 
 
 def versions(names: tuple[str, ...]) -> dict[str, str | None]:
-    """Of what takes part, and of each MPI and its mpi4py."""
+    """Versions of the measured packages, and of each MPI and its mpi4py."""
     found = {"python": sys.version.split()[0], "hetcomm": version("hetcomm")}
     found |= {name: version(name) for name in ("torch", "numpy")}
     found["ucx"] = _core.ucx_version().partition(" ")[0]
@@ -149,7 +148,7 @@ def caches() -> dict[str, str]:
 
 
 def kernel_settings() -> dict[str, str]:
-    """Those that times depend on, as far as this machine has them."""
+    """Settings of this machine that affect times."""
     found = {}
     for name, path in KERNEL.items():
         try:
@@ -162,7 +161,7 @@ def kernel_settings() -> dict[str, str]:
 
 
 def without_paths(given: Any) -> Any:
-    """The same with paths from the repository on: results say nothing of where it lies."""
+    """The variables with paths relative to the repository: results name no folder of a machine."""
     if isinstance(given, Mapping):
         return {name: without_paths(each) for name, each in given.items()}
     if isinstance(given, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Runs the jobs of a study, one after another, and what plain TCP reaches before and after."""
+"""Runs the jobs of a study one after another, with plain TCP before and after."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from typing import Any
 import peers
 
 from hetcomm.emulate import run as run_emulated
+from hetcomm.processes import end
 from studies import provenance, tuned
 from studies.model import Layout, Outcome, Plan, Run
 
 HERE = Path(__file__).resolve().parent
-BOUND, GRACE = 180.0, 30.0  # seconds of a job, and for it to end what it has started
+BOUND, GRACE = 180.0, 30.0  # seconds of a job, and for it to end its children
 QUICK_SECONDS, QUICK_LARGEST = 0.03, 1 << 20
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """In which children find these modules, and the hetcomm beside them."""
+    """The environment of children: they find these modules, and the hetcomm of this tree."""
     paths = f"{HERE.parent}{os.pathsep}{peers.ROOT}"
     return {**os.environ, "PYTHONPATH": paths, **(more or {})}
 
@@ -36,7 +37,7 @@ def sizes_of(run: Run, plan: Plan) -> tuple[int, ...]:
 
 
 def measure(run: Run, plan: Plan, say: Callable[[str], None]) -> list[Outcome]:
-    """A job for each opponent that is there. A job that fails is told of and ends nothing else."""
+    """Runs a job for each installed opponent. A failing job is recorded and ends nothing else."""
     opponents = [each for each in run.opponents if each not in peers.NAMES or each in plan.peers]
     outcomes = []
     predicting = profile(run, plan, say)
@@ -59,8 +60,8 @@ def backends_of(run: Run, opponent: str) -> tuple[str, ...]:
 
 
 def profile(run: Run, plan: Plan, say: Callable[[str], None]) -> dict[str, str]:
-    """The variable by which hetcomm predicts, of a profile that is made unless there is a fresh
-    one. Of accelerators nothing is measured."""
+    """HETCOMM_PROFILE for hetcomm's predictions. Makes the profile unless it is fresh. Empty for
+    accelerators, which tune does not measure."""
     layout, largest = run.layout, max(sizes_of(run, plan))
     if layout.vendors != ("cpu",):
         return {}
@@ -93,9 +94,9 @@ def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
         "calls": None if plan.quick else run.calls,
     }
     with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
-        told, result = Path(folder) / "spec.json", Path(folder) / "result.json"
-        told.write_text(json.dumps(spec))
-        command = [python, "-P", "-m", "studies.job", str(told), str(result)]
+        spec_file, result = Path(folder) / "spec.json", Path(folder) / "result.json"
+        spec_file.write_text(json.dumps(spec))
+        command = [python, "-P", "-m", "studies.job", str(spec_file), str(result)]
         why = supervised(command, environment(more))
         found = json.loads(result.read_text()) if result.exists() else {"facts": {}, "rows": []}
     return Outcome(
@@ -110,7 +111,7 @@ def _job(run: Run, opponent: str, plan: Plan, more: dict[str, str]) -> Outcome:
 
 
 def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Why it failed; "" if it did not."""
+    """Runs a command. Returns the reason of its failure, "" after success."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
@@ -120,40 +121,35 @@ def supervised(command: Sequence[str], environment: Mapping[str, str]) -> str:
         except subprocess.TimeoutExpired:
             return f"it took more than {BOUND:g} s"
         finally:
-            _end(process)
+            end([process], GRACE)
         errors.seek(0)
         lines = errors.read().strip().splitlines()
     return "" if status == 0 else f"status {status}: {' / '.join(lines[-3:])}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def on_cluster(layout: Layout, module: str, *words: str) -> dict[str, Any]:
+    """Runs `module RESULT WORDS...` on every rank of an emulated cluster. Returns the JSON in
+    RESULT, with the "congestion" control of the hosts."""
+    cluster = layout.cluster()
+    assert cluster is not None
+    with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-P", "-m", module, str(result), *words]
+        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
+        if not done.ok:
+            raise RuntimeError(f"{module} {' '.join(words)} on {layout.ranks}: {done.verdict()}")
+        return {**json.loads(result.read_text()), "congestion": done.congestion}
 
 
 def link(layout: Layout) -> dict[str, Any] | None:
-    """What link.py measures, and the congestion control of the hosts; None on one host."""
-    cluster = layout.cluster()
-    if cluster is None:
+    """What link.py measures; None on one host."""
+    if layout.cluster() is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="hetcomm-link-") as folder:
-        result = Path(folder) / "link.json"
-        rates = [rate or 0 for rate in layout.rates_by_host[0]]
-        command = [sys.executable, "-P", "-m", "studies.link", str(result), *map(str, rates)]
-        done = run_emulated(cluster, command, env=environment(), timeout=BOUND, stdout=Path(folder))
-        if not done.ok:
-            raise RuntimeError(f"plain TCP over {layout.describe()}: {done.verdict()}")
-        found: dict[str, Any] = json.loads(result.read_text())
-    return {**found, "congestion": done.congestion}
+    return on_cluster(layout, "studies.link", *(str(rate or 0) for rate in layout.rates_by_host[0]))
 
 
 def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The faster of the two: a limit that other work has lowered is none."""
+    """The faster rates: other work may have lowered one measurement."""
     if before is None or after is None:
         return None
     rates = zip(before["bytes_per_second"], after["bytes_per_second"], strict=True)

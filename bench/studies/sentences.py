@@ -1,4 +1,4 @@
-"""What each study found, in a sentence: the title of its picture, and its line in README."""
+"""The result of each study in a sentence, for its picture and README."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spread(ratios: Iterable[float]) -> str:
 
 
 def machine(result: Result) -> str:
-    """Where, with what and at which commit."""
+    """Machine, versions and commit of a result."""
     facts = result.facts
     here, versions = facts["machine"], facts["versions"]
     kernel = ".".join(here["kernel"].split(".")[:2])
@@ -39,14 +39,14 @@ def machine(result: Result) -> str:
 
 
 def congestion_control(results: Iterable[Result]) -> str:
-    """Of the links: "TCP with bbr"; empty without links."""
+    """The links' "TCP with bbr"; empty without links."""
     links = [each.link for result in results for each in result.outcomes if each.link]
     found = sorted({link["congestion"] for link in links if "congestion" in link})
     return f"TCP with {' and '.join(found)}" if found else ""
 
 
 def commit(result: Result) -> str:
-    """ "commit 1234567"; with what else was there, or how it is known."""
+    """ "commit 1234567", with changed files or its source."""
     facts = result.facts
     words = f"commit {facts['commit'][:7]}" if facts["commit"] else "no commit"
     if facts.get("changed"):
@@ -55,7 +55,7 @@ def commit(result: Result) -> str:
 
 
 def _shares(verdicts: Iterable[Verdict]) -> list[float]:
-    """Time by that of the better MPI."""
+    """Our time divided by the better MPI's."""
     return [1 / each.ratio for each in verdicts]
 
 

@@ -64,7 +64,7 @@ def rank_main(what: str, folder: Path) -> None:
 
 
 def measure(what: str) -> tuple[float, float]:
-    """Of the rank that took longest: from exec to the end, and after the imports."""
+    """Seconds of the slowest rank: from exec to the end, and after the imports."""
     with tempfile.TemporaryDirectory(prefix="hetcomm-study-") as path:
         folder = Path(path)
         program = ["-P", "-m", "studies.startup", what, path]
@@ -103,7 +103,7 @@ def measure(what: str) -> tuple[float, float]:
 
 
 def study(plan: Plan, outcomes: list[Outcome]) -> Special:
-    """Alternating, so that all meet the same disturbances; the first turn fills caches."""
+    """Backends alternate, so all meet the same disturbances. The first turn fills caches."""
     names = ("hetcomm", *plan.peers, "torch:hetcomm", "torch:gloo")
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for turn in range(2 if plan.quick else 8):

@@ -1,4 +1,4 @@
-"""The results that bench/results keeps, as pictures and pages use them."""
+"""The results in bench/results, for pictures and pages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOLDER = Path(__file__).resolve().parents[1] / "results"
 
 
 class ResultError(Exception):
-    """What is wrong with a stored result, and the remedy."""
+    """A faulty stored result, with the remedy."""
 
 
 @dataclass
 class Result:
-    """A study as measured once. facts: from what it comes, see provenance.py, and its "seconds"."""
+    """One measurement of a study. facts: its origin, see provenance.py, and its "seconds"."""
 
     study: str
     command: str
@@ -33,7 +33,7 @@ class Result:
 
     @property
     def stamp(self) -> str:
-        """By which a picture says of which result it is."""
+        """The name of this result in its picture."""
         return f"{self.study} {self.facts['time']} {self.facts['commit']}"
 
     def of(self, *kinds: str, where: str | None = None) -> list[Verdict]:
@@ -45,8 +45,8 @@ class Result:
         ]
 
     def write(self, folder: Path) -> None:
-        """One line for each verdict and job: a file of a few lines shows what changed."""
-        told = {
+        """Writes one line for each verdict and job, which keeps diffs short."""
+        content = {
             "study": self.study,
             "command": self.command,
             **self.facts,
@@ -55,17 +55,17 @@ class Result:
             "bars": _plain(self.bars),
             "jobs": [_plain(asdict(each)) for each in self.outcomes],
         }
-        lines = [f"{json.dumps(key)}: {_nested(value)}" for key, value in told.items()]
+        lines = [f"{json.dumps(key)}: {_nested(value)}" for key, value in content.items()]
         (folder / f"{self.study}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def load(name: str, folder: Path = FOLDER) -> Result:
-    """Raises ResultError where there is none, or one that says not from what it comes."""
+    """Raises ResultError for a missing result, or one without its origin."""
     file = folder / f"{name}.json"
     try:
-        told = json.loads(file.read_text())
-        lists = {key: told.pop(key) for key in ("failures", "verdicts", "bars", "jobs")}
-        study, command = told.pop("study"), told.pop("command")
+        facts = json.loads(file.read_text())
+        lists = {key: facts.pop(key) for key in ("failures", "verdicts", "bars", "jobs")}
+        study, command = facts.pop("study"), facts.pop("command")
         verdicts = [Verdict(**_with_nan(each)) for each in lists["verdicts"]]
         outcomes = [Outcome(**each) for each in lists["jobs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -73,10 +73,10 @@ def load(name: str, folder: Path = FOLDER) -> Result:
             f"expected a result in {file.name}, got {type(error).__name__}: {error}; measure it: "
             f"python bench/study.py {name}"
         ) from None
-    missing = [key for key in ("commit", "time", "machine", "recorded") if key not in told]
+    missing = [key for key in ("commit", "time", "machine", "recorded") if key not in facts]
     if missing:
         raise ResultError(f"{file.name} lacks {', '.join(missing)}; measure it again: {command}")
-    return Result(study, command, told, lists["failures"], verdicts, lists["bars"], outcomes)
+    return Result(study, command, facts, lists["failures"], verdicts, lists["bars"], outcomes)
 
 
 def in_words(where: str) -> str:
@@ -96,12 +96,12 @@ def time_text(seconds: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """With the digits that a reader needs: 1.004, 1.25, 12.5, 126."""
+    """With significant digits only: 1.004, 1.25, 12.5, 126."""
     return f"{ratio:.{digits_of(ratio)}f}"
 
 
 def digits_of(ratio: float) -> int:
-    """Behind the point."""
+    """Digits behind the point."""
     if ratio >= 10:
         return 0 if ratio >= 100 else 1
     return 3 if 0.9 < ratio < 1.1 else 2
@@ -119,7 +119,7 @@ def _nested(value: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """JSON has no NaN, and no more digits than mean something."""
+    """For JSON: None for NaN, and significant digits only."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Profiles of layouts, by which the studies predict: tuned.py LAYOUT.json PROFILE makes one."""
+"""Profiles of layouts for predictions: tuned.py SPEC.json PROFILE makes one."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import peers
 
 from studies.model import Layout
 
-KEPT = 3600.0  # seconds; machines change, and what was built may be newer
+KEPT = 3600.0  # seconds; machines change
 SECONDS = 0.15  # of calls at each size
-FEWEST = 4  # sizes: the smallest ones are one if many ranks have a block each
+FEWEST = 4  # sizes: many ranks round the smallest ones up to one size
 LADDER = tuple(16 << power for power in range(0, 23, 2))
 
 
 def sizes_for(largest: int) -> list[int]:
-    """Of the ladder, up to the first that is no smaller."""
+    """Sizes of the ladder up to the first not below `largest`."""
     enough = next((i for i, size in enumerate(LADDER) if size >= largest), len(LADDER) - 1)
     return list(LADDER[: max(enough + 1, FEWEST)])
 
 
 def place_of(layout: Layout, largest: int) -> Path:
-    """The order of ranks makes no difference."""
+    """The file of a profile. It does not depend on the order of ranks."""
     words = re.sub(r"[^\w.+]+", "-", f"{layout.ranks} {' '.join(layout.rates)}")
     return peers.ROOT / "build" / "profiles" / f"{words}-{sizes_for(largest)[-1]}.profile"
 
@@ -44,26 +44,15 @@ def spec_of(layout: Layout, largest: int) -> dict[str, Any]:
 
 
 def main(spec: Path, result: Path) -> int:
-    from hetcomm import Error
-    from hetcomm.bench import BenchError, launch
-    from hetcomm.emulate import ClusterError
     from hetcomm.tune.command import Result, settings_of
+    from studies.job import measure
 
-    told = json.loads(spec.read_text())
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in told["layout"].items()}
-    layout = Layout(**fields)
-    settings, page = settings_of(",".join(map(str, told["sizes"])), SECONDS), Result()
-    cluster = layout.cluster()
-    try:
-        if cluster is not None:
-            launch.on_cluster(settings, cluster, page.tell)
-        else:
-            launch.on_this_host(settings, layout.hosts[0], page.tell)
-    except (BenchError, ClusterError, Error) as error:
-        print(error, file=sys.stderr)
-        return 1
-    result.write_text(page.profile)
-    return 0
+    fields = json.loads(spec.read_text())
+    settings, page = settings_of(",".join(map(str, fields["sizes"])), SECONDS), Result()
+    status = measure(settings, Layout.of(fields["layout"]), page)
+    if status == 0:
+        result.write_text(page.profile)
+    return status
 
 
 if __name__ == "__main__":

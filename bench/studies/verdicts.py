@@ -1,4 +1,4 @@
-"""What the figures of a run come to, beside the targets."""
+"""Figures of a run beside the targets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def of_run(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
     found: list[Verdict] = []
     for target in run.targets:
         found += _of_target(run, target, outcomes)
-    for kind in ("mpi", "gloo"):  # what there is no target for is shown too
+    for kind in ("mpi", "gloo"):  # cases without target are shown too
         own = [target for target in run.targets if target.kind == kind]
         if all(target.sizes for target in own):
-            told = {size for target in own for size in target.sizes}
-            rest = tuple(sorted({row["bytes"] for each in outcomes for row in each.rows} - told))
+            covered = {size for target in own for size in target.sizes}
+            rest = tuple(sorted({row["bytes"] for each in outcomes for row in each.rows} - covered))
             if rest:
                 ours = own[0].ours if own else run.ours
                 found += _of_target(run, Target(kind, math.nan, rest, ours=ours), outcomes)
@@ -33,7 +33,7 @@ def of_run(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
 
 
 def _bytes_of(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """What crosses the bridge for an all_reduce of the largest size, as the NICs count it."""
+    """Bytes over the bridge for an all_reduce of the largest size, by the NICs."""
     sent: dict[str, float] = {}
     rows = [
         (row["library"] if row["backend"] != run.ours else run.ours, row)
@@ -93,7 +93,7 @@ def met_by(target: Target, ratio: float) -> bool | None:
 
 
 def pairs_of(run: Run, target: Target, outcomes: Sequence[Outcome]) -> dict[Case, Pair]:
-    """By case, the pair of one job whose ratio is the worst for hetcomm."""
+    """By case, the pair of the job with the worst ratio for hetcomm."""
     if target.kind.startswith("mpi"):
         jobs = [_pairs(each, target.ours, "mpi") for each in outcomes if each.opponent in MPIS]
         found: dict[Case, Pair] = {}
@@ -120,7 +120,7 @@ def _pairs(outcome: Outcome, ours: str, other: str) -> dict[Case, Pair]:
 
 
 def _beside_the_link(run: Run, target: Target, outcomes: Sequence[Outcome]) -> dict[Case, Pair]:
-    """Of all jobs the one in which hetcomm was at its median: the link is the same in each."""
+    """Medians over all jobs, because the link is the same in each."""
     times: dict[Case, list[float]] = {}
     links = [each.link for each in outcomes if each.link is not None]
     for outcome in outcomes:
@@ -141,23 +141,23 @@ def _beside_the_link(run: Run, target: Target, outcomes: Sequence[Outcome]) -> d
 
 
 def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """Measured by predicted, over all cases of hetcomm's array API that are not isolated: no plan
-    tells what the caches hold, and how long ranks have waited."""
+    """Measured divided by predicted time, over all cases of the array API but isolated ones: no
+    plan knows the caches, or how long ranks have waited."""
     back_to_back = [each for each in outcomes if "isolated" not in each.mode]
-    told = [
+    found = [
         (row["median"], row["predicted"]["total"], case)
         for row, case in _ours(back_to_back)
         if row["predicted"] and row["predicted"]["total"] > 0
     ]
-    if not told:
+    if not found:
         return []
-    errors = [abs(measured / predicted - 1) for measured, predicted, _ in told]
-    measured, predicted, case = max(told, key=lambda each: abs(each[0] / each[1] - 1))
+    errors = [abs(measured / predicted - 1) for measured, predicted, _ in found]
+    measured, predicted, case = max(found, key=lambda each: abs(each[0] / each[1] - 1))
     middle, worst, nan = median(errors), max(errors), math.nan
     name = "of the prediction"
     return [
         Verdict(
-            "prediction", "", f"error of {len(told)} predictions, median", nan, name, nan, middle,
+            "prediction", "", f"error of {len(found)} predictions, median", nan, name, nan, middle,
             f"<= {MEDIAN_ERROR}", middle <= MEDIAN_ERROR,
         ),
         Verdict(
@@ -168,14 +168,14 @@ def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
 
 
 def of_scratch(outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """The largest scratch memory of a rank, as its plans say it."""
-    told = [
+    """The largest scratch memory of a rank, by its plans."""
+    found = [
         (row["predicted"]["scratch_bytes"], case) for row, case in _ours(outcomes)
         if row["predicted"] and "scratch_bytes" in row["predicted"]
     ]  # fmt: skip
-    if not told:
+    if not found:
         return []
-    most, case = max(told)
+    most, case = max(found)
     what = f"scratch memory of a rank, most ({case}): {_core.format_bytes(int(most))}"
     nan, ratio = math.nan, most / MOST_SCRATCH
     return [Verdict("scratch", "", what, nan, "64 MiB", nan, ratio, "<= 1", ratio <= 1)]

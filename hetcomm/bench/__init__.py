@@ -1,8 +1,8 @@
 """`hetcomm bench`: collectives and messages of any backend, measured side by side and checked.
 
-For programs: `launch` starts the ranks of a run by its `Settings`, and a `Page` collects its rows.
-In a rank, `Meeting` is where all talk beside what is measured, `open_backends` joins them in every
-backend, and `measure` gives a `Row` for each backend and `Case`.
+For programs: `launch.start` runs the ranks of a `Settings`, and a `Page` collects their rows. In a
+rank, a `Meeting` exchanges values outside the measured backends, `open_backends` joins the ranks in
+every backend, and `measure` returns a `Row` for each backend and `Case`.
 """
 
 from hetcomm.bench import launch
@@ -17,19 +17,6 @@ from hetcomm.bench.row import Row
 from hetcomm.bench.settings import Settings
 
 __all__ = [
-    "KINDS",
-    "Backend",
-    "BenchError",
-    "Case",
-    "Effort",
-    "Gap",
-    "Meeting",
-    "Operation",
-    "Page",
-    "Row",
-    "Settings",
-    "case_of",
-    "launch",
-    "measure",
-    "open_backends",
-]
+    "KINDS", "Backend", "BenchError", "Case", "Effort", "Gap", "Meeting", "Operation", "Page",
+    "Row", "Settings", "case_of", "launch", "measure", "open_backends",
+]  # fmt: skip

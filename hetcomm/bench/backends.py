@@ -1,7 +1,6 @@
-"""What a backend is to a measurement, and the table of their families.
+"""The interface of a measured backend, and the table of backend families.
 
-A family is one class in one file; it serves whatever of its kind is installed and knows nothing of
-the others.
+A family is one class in one file. It serves every installed library of its kind.
 """
 
 from __future__ import annotations
@@ -23,10 +22,27 @@ def _nothing() -> None:
     pass
 
 
+def ping_pong(
+    rank: int, size: int, send: Callable[[int], object], receive: Callable[[int], object]
+) -> Callable[[], object]:
+    """A call of the case "ping_pong". send, receive: move one message to or from a rank."""
+    other = size - 1 - rank
+
+    def first() -> None:
+        send(other)
+        receive(other)
+
+    def last() -> None:
+        receive(other)
+        send(other)
+
+    return first if rank == 0 else last if other == 0 else _nothing
+
+
 @dataclass(frozen=True)
 class Operation:
-    """A case made ready. load: takes the input where `call` finds it; call: does it once; finish:
-    waits for what calls left under way; read: brings the result back into the output."""
+    """A prepared case. load: copies the input to where `call` reads it. call: makes one call.
+    finish: waits for pending calls. read: copies the result back into the output."""
 
     call: Callable[[], Any]
     finish: Callable[[], Any] | None = None
@@ -35,38 +51,38 @@ class Operation:
 
 
 class Backend(ABC):
-    """All ranks, joined by one backend. Made and used by all of them alike."""
+    """All ranks, joined by one library. All ranks make the same calls in the same order."""
 
     def __init__(self, name: str, library: str) -> None:
-        """name: as the user says it; library: what was found under it, with its version."""
+        """name: as given by the user. library: name and version of the library found."""
         self.name, self.library = name, library
 
     @abstractmethod
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
-        """given, got: input and output of this rank, one and the same where that is in place.
+        """given, got: input and output of this rank; the same array in place.
 
-        Raises InvalidArgumentError for what the backend does not have.
+        Raises InvalidArgumentError if the backend lacks the case.
         """
 
     @abstractmethod
     def barrier(self) -> None: ...
 
     def predicted(self, case: Case) -> dict[str, float] | None:
-        """Of a backend that can tell: seconds of "total", "island", "bridge" and "staging", and the
-        "bridge_bytes" that the host which sends most sends to others, and the "scratch_bytes" of
-        the rank that needs most."""
+        """Predicted seconds by "total", "island", "bridge" and "staging". "bridge_bytes" are those
+        of the host that sends most, "scratch_bytes" those of the rank that needs most. None if the
+        backend predicts nothing."""
         return None
 
-    def inside(
+    def trace_legs(
         self, case: Case, operation: Operation, seconds: float
     ) -> tuple[dict[str, float], dict[str, float]] | None:
-        """Of a backend that can tell: the legs of this rank in a call that takes about so many
-        seconds, as measured and as predicted; see spans.legs_of()."""
+        """The legs of this rank in a call of about `seconds`, measured and predicted, as
+        spans.legs_of() gives them. None if the backend records no steps."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the others in order."""
+        """Leaves the group in good order."""
 
     def refuse(self, case: Case, why: str) -> Exception:
         error: Exception = _core.InvalidArgumentError(
@@ -75,7 +91,7 @@ class Backend(ABC):
         return error
 
 
-# The class of each family, and the package without which there is none.
+# The class of each family, and the package it needs.
 FAMILIES = {
     "hetcomm": ("hetcomm.bench.hetcomm_backend:HetcommBackend", "numpy"),
     "mpi": ("hetcomm.bench.mpi_backend:MpiBackend", "mpi4py"),
@@ -84,9 +100,9 @@ FAMILIES = {
 
 
 def family_of(name: str) -> tuple[str, str]:
-    """ "torch:gloo" -> torch and gloo, as "gloo"; "mpi" -> mpi and "". Without opening anything.
+    """ "torch:gloo" and "gloo" -> ("torch", "gloo"); "mpi" -> ("mpi", ""). Opens nothing.
 
-    Raises InvalidArgumentError for none, or one whose package is not installed.
+    Raises InvalidArgumentError for an unknown name or a missing package.
     """
     family, colon, which = name.partition(":")
     if family not in FAMILIES and not colon:
@@ -106,8 +122,8 @@ def family_of(name: str) -> tuple[str, str]:
 
 
 def open_backends(names: Sequence[str], meeting: Meeting, device: str = "") -> list[Backend]:
-    """One after another. device: whose memory torch's backends get, "cpu" or torch's word for
-    another; "" for the first that a backend has."""
+    """Opens backends one after another. device: of torch's backends, "cpu", "cuda" ...; "" for the
+    first device type that a backend serves."""
     backends = []
     for name in names:
         family, which = family_of(name)
@@ -117,5 +133,5 @@ def open_backends(names: Sequence[str], meeting: Meeting, device: str = "") -> l
         def join(make: Any = make, name: str = name, which: str = which) -> None:
             backends.append(make(name, which, meeting, device))
 
-        meeting.together(join)
+        meeting.run_on_all(join)
     return backends

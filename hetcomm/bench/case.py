@@ -1,4 +1,4 @@
-"""What is measured: a collective or messages, of so many elements of a dtype."""
+"""A measured case: a collective or messages, with count and dtype of the elements."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hetcomm.bench.values import ELEMENTS, OPS
 
 @dataclass(frozen=True)
 class Kind:
-    """What a collective does with the blocks of its buffers, each of `Case.count` elements.
+    """How a collective uses the blocks of its buffers, each of `Case.count` elements.
 
-    A buffer of many blocks has one for each rank. rooted_input, rooted_output: only the root has
-    it. bus: what the algorithm bandwidth is multiplied by to get the bus bandwidth, for n ranks.
+    many_inputs, many_outputs: the buffer has a block for each rank. rooted_input, rooted_output:
+    only the root has the buffer. bus: bus bandwidth divided by algorithm bandwidth, for n ranks.
     """
 
     summary: str
@@ -25,8 +25,13 @@ class Kind:
     rooted_output: bool = False
     reduces: bool = False
     rooted: bool = False
-    # Where results may be written over the input: never, always, or as the user likes.
+    # Whether results may overwrite the input; the first value is the default.
     places: tuple[bool, ...] = (False,)
+
+    @property
+    def many(self) -> bool:
+        """Whether the largest buffer has a block for each rank."""
+        return self.many_inputs or self.many_outputs
 
 
 def _all(n: int) -> float:
@@ -86,12 +91,11 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Of the collective's largest buffer."""
-        many = self.kind.many_inputs or self.kind.many_outputs
-        return self.count * (self.ranks if many else 1) * ELEMENTS[self.dtype].size
+        """Bytes of the collective's largest buffer."""
+        return self.count * (self.ranks if self.kind.many else 1) * ELEMENTS[self.dtype].size
 
     def blocks(self, rank: int) -> tuple[int, int]:
-        """Of the input and the output of a rank."""
+        """Blocks of the input and of the output of a rank."""
         kind, here = self.kind, rank == self.root
         if not self.count:
             return 0, 0
@@ -100,8 +104,8 @@ class Case:
         return given, got
 
     def sources(self, rank: int, block: int) -> list[tuple[int, int]]:
-        """(rank, offset in its input) of what is combined in a block of this rank's output; empty
-        where its contents do not matter."""
+        """(rank, offset in its input) of the blocks combined in a block of this rank's output.
+        Empty if the contents do not matter."""
         n, count, name = self.ranks, self.count, self.collective
         if self.kind.reduces:
             offset = rank * count if self.kind.many_inputs else 0
@@ -132,9 +136,9 @@ def case_of(
     in_place: bool | None = None,
 ) -> Case:
     """size: bytes of the largest buffer, rounded up to whole elements and blocks. in_place: None
-    for what is usual, which is in place for all_reduce and broadcast alone.
+    for the default, which is in place for all_reduce and broadcast alone.
 
-    Raises InvalidArgumentError for what there is not.
+    Raises InvalidArgumentError for an impossible case.
     """
     kind = KINDS.get(collective)
     if kind is None:
@@ -154,8 +158,7 @@ def case_of(
         raise _core.InvalidArgumentError(f"--sizes: expected at least 1 byte, got {size}")
     if kind.reduces:
         OPS[op].check(dtype)
-    many = kind.many_inputs or kind.many_outputs
-    unit = ELEMENTS[dtype].size * (ranks if many else 1)
+    unit = ELEMENTS[dtype].size * (ranks if kind.many else 1)
     return Case(
         collective,
         dtype,

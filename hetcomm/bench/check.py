@@ -1,4 +1,4 @@
-"""Whether a result is right: against NumPy, chunk by chunk, so that little memory is needed."""
+"""Compares results with NumPy's, chunk by chunk, which needs little memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hetcomm.bench.values import CHUNK, ELEMENTS, OPS, Array, elements_of
 
 
 def fill_input(case: Case, rank: int, seed: int, given: Array) -> None:
-    """With this rank's random elements."""
+    """Fills the input with this rank's random elements."""
     for start in range(0, len(given), CHUNK):
         part = given[start : start + CHUNK]
         part[:] = elements_of(case.dtype, seed, rank, start, len(part))
 
 
 def wrong_element(case: Case, rank: int, seed: int, got: Array) -> str:
-    """What is wrong in the output of this rank, in words; "" if nothing is."""
+    """Describes the first wrong element in the output of this rank; "" without one."""
     for block in range(case.blocks(rank)[1]):
         sources = case.sources(rank, block)
         for start in range(0, case.count if sources else 0, CHUNK):
@@ -36,7 +36,7 @@ def wrong_element(case: Case, rank: int, seed: int, got: Array) -> str:
 
 
 def _compare(case: Case, inputs: list[Array], got: Array) -> tuple[int, str, str] | None:
-    """The first element that is wrong, what it should be and what it is."""
+    """Index, expected and actual value of the first wrong element."""
     element = ELEMENTS[case.dtype]
     numbers = [element.numbers(each) for each in inputs]
     if len(inputs) == 1 or not element.floating or OPS[case.op].exact:
@@ -47,7 +47,7 @@ def _compare(case: Case, inputs: list[Array], got: Array) -> tuple[int, str, str
         bad = element.numbers(got) != expected
     else:
         expected = reduce(OPS[case.op].combine, numbers)
-        # Each of the n - 1 steps, and the division of an average, may round what all came to.
+        # Each of the n - 1 steps may round the result, and so may the division of an average.
         allowed = len(inputs) * element.epsilon * np.abs(expected) + np.finfo(np.float32).tiny
         if case.op == "avg":
             expected, allowed = expected / case.ranks, allowed / case.ranks

@@ -1,5 +1,5 @@
-"""A measurement that failed, as opposed to one that was asked for wrongly."""
+"""The error of a failed measurement. A wrong request is an InvalidArgumentError."""
 
 
 class BenchError(Exception):
-    """A rank, a backend or a result that failed; the command then ends with status 1."""
+    """A rank, a backend or a result failed. The command ends with status 1."""

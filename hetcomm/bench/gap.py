@@ -1,6 +1,6 @@
-"""What a rank does between two calls: nothing, other work, or a pause.
+"""The gap between two calls: nothing, other work, or a pause.
 
-A training step computes between its collectives. Calls then start at unlike moments on the ranks,
+A training step computes between its collectives. Calls then start at different times on the ranks,
 find other data in the caches, and may have to wake a rank.
 """
 
@@ -16,13 +16,13 @@ from hetcomm.bench.legs import one_clock
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import Array
 
-WORKED_ON = 32 << 20  # bytes, more than what a core keeps near itself
+WORKED_ON = 32 << 20  # bytes, more than the caches of a core
 PIECE = 64 << 10  # elements between two looks at the clock, some 100 us at most
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Seconds of sleep or of work before each timed call, one of the two at most."""
+    """Seconds of sleep or of work before each timed call; not both."""
 
     pause: float = 0.0
     work: float = 0.0
@@ -50,14 +50,14 @@ class Gap:
 
 
 class Spender:
-    """Spends gaps, and keeps the memory that the work is on."""
+    """Spends gaps, and owns the memory of the work."""
 
     def __init__(self, gap: Gap) -> None:
         self._gap, self._at = gap, 0
         self._memory: Array = np.ones(WORKED_ON // 8 if gap.work else 0)
 
     def spend(self) -> None:
-        """Sleeps; or goes on through the memory, which other data leaves the caches for."""
+        """Sleeps, or reads and writes the memory, which evicts other data from the caches."""
         if self._gap.pause:
             time.sleep(self._gap.pause)
         end = time.perf_counter() + self._gap.work
@@ -68,9 +68,9 @@ class Spender:
 
 
 def check_clocks(meeting: Meeting) -> None:
-    """A call after a gap counts from when its last rank began, so ranks need one clock.
+    """Raises InvalidArgumentError on every rank if ranks have different clocks.
 
-    Raises InvalidArgumentError on every rank where they have several.
+    A call after a gap counts from the start of its last rank, so ranks need one clock.
     """
     began = time.perf_counter()
     meeting.gather(None)
@@ -82,8 +82,8 @@ def check_clocks(meeting: Meeting) -> None:
 
 
 def since_last_began(spans: list[list[tuple[float, float]]]) -> list[list[float]]:
-    """spans: by rank, when each of its calls began and ended. By rank, the seconds of each call
-    from the moment at which the last rank began."""
+    """By rank, the seconds of each call from the start of its last rank. spans: by rank, start and
+    end of each call."""
     last = [max(began for began, _ in call) for call in zip(*spans, strict=True)]
     return [
         [max(end - start, 0.0) for (_, end), start in zip(of_rank, last, strict=True)]

@@ -9,19 +9,20 @@ from typing import Any
 
 from hetcomm import _core
 from hetcomm.bench import spans
-from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
 from hetcomm.bench.legs import one_clock
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.communicator import Communicator
 from hetcomm.demo.machine import version
+from hetcomm.explain_plan import planner_of
 
-SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # of calls, and how many there are
+SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # bounds on time and number of calls
 
 
 class HetcommBackend(Backend):
-    """Calls as a user writes them. What each should cost is what `hetcomm explain` says."""
+    """Calls as a user writes them. Predictions are those of `hetcomm explain`."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip())
@@ -37,54 +38,31 @@ class HetcommBackend(Backend):
         )
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
-        comm, rank, root = self._comm, self._comm.rank, case.root
+        comm, kind, here = self._comm, case.kind, self._comm.rank == case.root
         source, target = _typed(case.dtype, given), _typed(case.dtype, got)
-        mine = target if case.in_place else source
         name = case.collective
-        if name == "broadcast":
-            return Operation(partial(comm.broadcast, target, root))
-        if name in ("all_reduce", "reduce_scatter"):
-            return Operation(partial(getattr(comm, name), mine, target, case.op))
-        if name in ("all_gather", "all_to_all"):
-            if case.in_place:
-                raise _core.InvalidArgumentError("its output is apart from its input")
-            return Operation(partial(getattr(comm, name), source, target))
-        if name == "reduce":
-            if case.in_place:
-                raise _core.InvalidArgumentError("its output is apart from its input")
-            out = target if rank == root else None
-            return Operation(partial(comm.reduce, source, out, root, case.op))
-        if name == "gather":
-            out = target if rank == root else None
-            return Operation(partial(comm.gather, source, out, root))
-        if name == "scatter":
-            held = source if rank == root else None
-            return Operation(partial(comm.scatter, held, target, root))
         if name == "send_recv":
             return Operation(partial(self._exchange, source, target))
         if name == "ping_pong":
-            return Operation(self._ping_pong(source, target))
-        return Operation(comm.barrier)
+            send, receive = partial(comm.send, source), partial(comm.recv, target)
+            return Operation(ping_pong(comm.rank, comm.size, send, receive))
+        if name == "barrier":
+            return Operation(comm.barrier)
+        if case.in_place and name in ("all_gather", "reduce"):
+            raise _core.InvalidArgumentError("its output must be separate from its input")
+        # The methods of a communicator have these parameters in this order.
+        array = target if case.in_place else source
+        arguments = [None if kind.rooted_input and not here else array]
+        if name != "broadcast":
+            arguments.append(None if kind.rooted_output and not here else target)
+        arguments += [case.root] * kind.rooted + [case.op] * kind.reduces
+        return Operation(partial(getattr(comm, name), *arguments))
 
     def _exchange(self, source: Any, target: Any) -> None:
         comm = self._comm
         coming = comm.recv(target, (comm.rank - 1) % comm.size, async_op=True)
         comm.send(source, (comm.rank + 1) % comm.size)
         coming.wait()
-
-    def _ping_pong(self, source: Any, target: Any) -> Any:
-        comm = self._comm
-        other = comm.size - 1 - comm.rank
-
-        def first() -> None:
-            comm.send(source, other)
-            comm.recv(target, other)
-
-        def last() -> None:
-            comm.recv(target, other)
-            comm.send(source, other)
-
-        return first if comm.rank == 0 else last if other == 0 else _absent
 
     def barrier(self) -> None:
         self._comm.barrier()
@@ -98,13 +76,13 @@ class HetcommBackend(Backend):
         scratch = max(plan.scratch_bytes for plan in plans)
         return {**seconds, "bridge_bytes": cost.bridge_bytes, "scratch_bytes": scratch}
 
-    def inside(
+    def trace_legs(
         self, case: Case, operation: Operation, seconds: float
     ) -> tuple[dict[str, float], dict[str, float]] | None:
-        """Of the call that is the median of a few, by the rank that took longest."""
+        """Of the median of a few calls, by the time of the slowest rank."""
         meeting, comm = self._meeting, self._comm
         if case.collective == "ping_pong":
-            return None  # not one call of all ranks
+            return None  # not a call of all ranks
         began = time.perf_counter_ns()
         meeting.gather(None)
         mine = []
@@ -113,17 +91,17 @@ class HetcommBackend(Backend):
             with comm.trace() as traces:
                 operation.call()
             mine.append(spans.measured(traces, comm.rank, comm.topology))
-        told = meeting.gather([began, mine])
-        together = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in told])
+        by_rank = meeting.gather([began, mine])
+        share_clock = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in by_rank])
         calls = [
             [
                 spans.Call(start, end, [spans.Step(*step) for step in steps])
                 for start, end, steps in one
             ]
-            for one in zip(*(of_rank[1] for of_rank in told), strict=True)
+            for one in zip(*(of_rank[1] for of_rank in by_rank), strict=True)
         ]
         calls.sort(key=lambda one: max(call.end - call.start for call in one))
-        legs = spans.legs_of(calls[len(calls) // 2], comm.rank, together)
+        legs = spans.legs_of(calls[len(calls) // 2], comm.rank, share_clock)
         planned = spans.predicted(plans_of(case, comm.topology), comm.topology)
         return legs, spans.legs_of(planned, comm.rank)
 
@@ -132,7 +110,7 @@ class HetcommBackend(Backend):
 
 
 def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
-    """What each rank does in one call; of ping_pong, one way."""
+    """The plans of all ranks for one call; for ping_pong, of one direction."""
     if case.collective in ("send_recv", "ping_pong"):
         return [_messages(case, topology, rank) for rank in range(case.ranks)]
     spec = _core.Spec(
@@ -143,17 +121,12 @@ def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
         count=case.count,
         in_place=case.in_place,
     )
-    table = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
-    if _core.deterministic():
-        planner = _core.Planner(topology.without_speeds(), table)
-    else:
-        planner = _core.Planner(topology, table, _core.CostParameters(_core.Profile.setting()))
-    plans: list[_core.Plan] = planner.plan_all(spec)
+    plans: list[_core.Plan] = planner_of(topology).plan_all(spec)
     return plans
 
 
 def _messages(case: Case, topology: _core.Topology, rank: int) -> _core.Plan:
-    """The message that a rank sends and the one that it receives, as one plan."""
+    """The message that a rank sends and the message that it receives, as one plan."""
     last, directions = case.ranks - 1, _core.Collective
     if case.collective == "send_recv":
         peers = [(directions.send, (rank + 1) % case.ranks)]
@@ -172,12 +145,8 @@ def _messages(case: Case, topology: _core.Topology, rank: int) -> _core.Plan:
     return _core.Plan(spec, rank, case.ranks, members=members, steps=steps)
 
 
-def _absent() -> None:
-    """What a rank does in the messages of others."""
-
-
 def _typed(dtype: str, kept: Array) -> Any:
-    """NumPy's array, or torch's over the same memory where NumPy has no such dtype."""
+    """The NumPy array, or a torch tensor over its memory if NumPy lacks the dtype."""
     if ELEMENTS[dtype].decode is None:
         return kept
     try:

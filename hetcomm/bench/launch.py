@@ -1,4 +1,4 @@
-"""Starts ranks where no launcher has: on this host, by mpiexec, or on an emulated cluster."""
+"""Starts ranks without a launcher: on this host, by mpiexec, or on an emulated cluster."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from hetcomm.bench.rank import STORE, Tell
 from hetcomm.bench.settings import Settings
 from hetcomm.emulate import Cluster
 from hetcomm.emulate import run as run_emulated
+from hetcomm.processes import end
 
 LOOK_EVERY, GRACE, LAST_LINES = 0.2, 15.0, 12
-# MPICH's mpiexec else looks for ssh and for the address of this host's name, Open MPI's refuses
-# more ranks than cores.
+# Without these, MPICH's mpiexec looks for ssh and for the address of this host's name, and Open
+# MPI's refuses more ranks than cores.
 OF_MPIEXEC = {
     "HYDRA_LAUNCHER": "fork",
     "HYDRA_IFACE": "lo",
@@ -36,7 +37,7 @@ OF_MPIEXEC = {
 
 
 class Folder:
-    """What the command and the ranks it started share; see rank.py."""
+    """The folder that the command shares with its ranks; see rank.py."""
 
     def __init__(self, path: Path, settings: Settings, tell: Tell) -> None:
         self.path, self._tell, self._read = path, tell, 0
@@ -49,7 +50,7 @@ class Folder:
         return [sys.executable, "-P", "-m", self._program, str(self.path)]
 
     def pass_on(self) -> None:
-        """The events since the last time."""
+        """Passes on the events since the last call."""
         with (self.path / "events.jsonl").open() as events:
             events.seek(self._read)
             for line in iter(events.readline, ""):
@@ -60,12 +61,12 @@ class Folder:
                 self._tell(json.loads(line))
 
     def failure(self, otherwise: str, logs: list[Path]) -> Exception:
-        """What the rank said that failed first; where none did, the last lines of its log."""
-        told: list[dict[str, Any]] = [
+        """The error of the first failed rank; without one, the last lines of the logs."""
+        errors: list[dict[str, Any]] = [
             json.loads(file.read_text()) for file in self.path.glob("error-*.json")
         ]
-        if told:
-            first = min(told, key=lambda each: each["time"])
+        if errors:
+            first = min(errors, key=lambda each: each["time"])
             error: Exception = (
                 _core.InvalidArgumentError(first["error"])
                 if first["status"] == 2
@@ -83,8 +84,22 @@ def _folder(settings: Settings, tell: Tell) -> Iterator[Folder]:
         yield Folder(Path(path), settings, tell)
 
 
+def start(settings: Settings, where: Cluster | int, tell: Tell) -> None:
+    """Runs the ranks of an emulated cluster, or so many ranks on this host.
+
+    Raises BenchError or InvalidArgumentError with what the first failing rank says, and
+    ClusterError for a cluster that cannot be emulated.
+    """
+    if isinstance(where, Cluster):
+        on_cluster(settings, where, tell)
+    elif uses_mpi(settings):
+        by_mpiexec(settings, where, tell)
+    else:
+        on_this_host(settings, where, tell)
+
+
 def on_this_host(settings: Settings, ranks: int, tell: Tell) -> None:
-    """A process for each rank; raises what the first that fails says."""
+    """Starts a process for each rank."""
     server = TcpStoreServer()
     try:
         with _folder(settings, tell) as folder:
@@ -121,7 +136,7 @@ def uses_mpi(settings: Settings) -> bool:
 
 
 def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
-    """The same through the mpiexec that is beside this Python, or else in the PATH."""
+    """Uses the mpiexec beside this Python, else one in the PATH."""
     with _folder(settings, tell) as folder:
         command = [find_mpiexec(), "-n", str(ranks), *folder.command()]
         environment = {"OMP_NUM_THREADS": "1", **OF_MPIEXEC, **os.environ}
@@ -147,14 +162,14 @@ def _run(
                 )  # fmt: skip
         _wait(folder, processes, logs, timeout)
     finally:
-        _end(processes)
+        end(processes, GRACE)
 
 
 def _wait(
     folder: Folder, processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float
 ) -> None:
-    """Until all have ended, GRACE seconds after the first has failed so that each can say why, or
-    nothing has happened for longer than ranks wait for each other."""
+    """Waits until all ranks have ended. After a failure other ranks have GRACE seconds to report
+    their errors. Ranks without events for twice their timeout count as stuck."""
     failed: float | None = None
     while True:
         codes = [process.poll() for process in processes]
@@ -163,7 +178,7 @@ def _wait(
         if any(codes) and failed is None:
             failed = now
         for index, code in enumerate(codes):
-            if code is not None and code < 0 and len(codes) > 1:  # it cannot say why
+            if code is not None and code < 0 and len(codes) > 1:  # it has left no error
                 raise BenchError(f"rank {index} was ended by signal {-code}")
         if all(code is not None for code in codes) or (failed and now > failed + GRACE):
             break
@@ -176,20 +191,8 @@ def _wait(
             raise folder.failure(f"{who} ended with status {code}", [logs[index]])
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    for process in processes:
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:
-    """On emulated hosts, by mpiexec if a backend needs it. Raises ClusterError."""
+    """Uses mpiexec on the emulated hosts if a backend needs it."""
     with _folder(settings, tell) as folder:
         command = folder.command()
         if uses_mpi(settings):

@@ -1,6 +1,6 @@
-"""Where the time of a call goes, as far as it shows from outside: for any backend.
+"""Where the time of a call goes, seen from outside, for any backend.
 
-Who came last and how long the others waited, and what went through the hosts' NICs.
+The last rank to call, the waits of other ranks, and the bytes through the hosts' NICs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hetcomm.bench.backends import Backend, Operation
 from hetcomm.bench.case import Case
 from hetcomm.bench.meeting import Meeting
 
-SECONDS, FEWEST, MOST = 0.05, 3, 32  # that calls may take, and how many there are
+SECONDS, FEWEST, MOST = 0.05, 3, 32  # bounds on time and number of calls
 
 
 @dataclass(frozen=True)
 class Legs:
-    """Of calls one after another. waits: mean seconds by rank, from its own call to the last one's;
-    last: in which share of the calls a rank came last; both None where the ranks' clocks differ.
-    bridge_bytes: that one call sends from the host that sends most; inside, expected: what
-    Backend.inside() says on each rank, as measured and as predicted."""
+    """Of consecutive calls. waits: mean seconds by rank, from its call to that of the last rank.
+    last: by rank, the share of calls in which it came last. Both are None if clocks differ.
+    bridge_bytes: of one call, from the host that sends most. inside, expected: measured and
+    predicted legs of each rank, see Backend.trace_legs()."""
 
     waits: list[float] | None
     last: list[float] | None
@@ -34,12 +34,12 @@ class Legs:
 
     @property
     def waited_for(self) -> int | None:
-        """The rank that came last most often."""
+        """The rank with the largest share of last calls."""
         return None if self.last is None else max(range(len(self.last)), key=self.last.__getitem__)
 
 
 class ShownLeg(NamedTuple):
-    """Seconds of a leg on the rank on which it was longest, and the most predicted of any."""
+    """Seconds of a leg on the rank with the longest one, and the longest prediction."""
 
     name: str
     rank: int
@@ -48,7 +48,7 @@ class ShownLeg(NamedTuple):
 
 
 def shown_legs(legs: Legs | None) -> list[ShownLeg]:
-    """The total first, waits last; a rank's waits as one, with the rank that it waited for most."""
+    """The total first, waits last. A rank's waits are one sum, with its most awaited rank."""
     if legs is None or legs.inside is None or legs.expected is None:
         return []
     shown = []
@@ -69,14 +69,14 @@ def shown_legs(legs: Legs | None) -> list[ShownLeg]:
 
 
 def waits_of(legs: dict[str, float]) -> dict[int, float]:
-    """Seconds by the rank that was waited for."""
+    """Seconds by awaited rank."""
     return {int(name[4:]): time for name, time in legs.items() if name.startswith("for ")}
 
 
-def look(
+def measure_legs(
     meeting: Meeting, backend: Backend, case: Case, operation: Operation, seconds: float
 ) -> Legs:
-    """seconds: what a call takes, about."""
+    """seconds: approximate time of a call."""
     call, end = operation.call, backend.barrier
     calls = min(max(int(SECONDS / seconds), FEWEST), MOST)
     began = time.perf_counter()
@@ -90,12 +90,12 @@ def look(
         operation.finish()
     end()
     sent = sent_bytes() - before
-    told = [began, arrivals, sent, _core.probe_rank().host]
-    everything = meeting.gather(told)
+    mine = [began, arrivals, sent, _core.probe_rank().host]
+    everything = meeting.gather(mine)
     sent = max(of_rank[2] for of_rank in everything)
     hosts = {of_rank[3] for of_rank in everything}
     waits, last = _waits([of_rank[:2] for of_rank in everything])
-    looked = meeting.gather(backend.inside(case, operation, seconds))
+    looked = meeting.gather(backend.trace_legs(case, operation, seconds))
     inside, expected = (
         [each[i] for each in looked] if None not in looked else None for i in (0, 1)
     )
@@ -105,7 +105,7 @@ def look(
 def _waits(
     ranks: list[tuple[float, list[float]]],
 ) -> tuple[list[float] | None, list[float] | None]:
-    """Of (when it began to meet the others, when each call began) of each rank."""
+    """ranks: by rank, the start of its clock check and the start of each call."""
     if not one_clock([(began, arrivals[0]) for began, arrivals in ranks]):
         return None, None
     calls = list(zip(*(arrivals for _, arrivals in ranks), strict=True))
@@ -119,13 +119,13 @@ def _waits(
 
 
 def one_clock(ranks: Sequence[tuple[float, float]]) -> bool:
-    """Of (when it began to meet the others, a moment after all had met) of each rank: all began
-    before any had met, which clocks of different machines contradict."""
+    """Whether ranks share a clock. ranks: by rank, a time before and a time after one barrier. With
+    one clock, every first time precedes every second time."""
     return max(began for began, _ in ranks) <= min(met for _, met in ranks)
 
 
 def sent_bytes() -> int:
-    """What the NICs of this host have sent so far, loopback apart."""
+    """Bytes that the NICs of this host have sent so far, without the loopback."""
     total = 0
     for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
         name, _, counters = line.partition(":")

@@ -1,7 +1,7 @@
-"""The measurement: backends in turn within one run, so that all meet the same disturbances.
+"""The measurement. Backends take turns within one run, so all meet the same disturbances.
 
-Every rank runs this alike. How many calls make a sample follows from how long a call takes, which
-the ranks agree on; a turn of a backend begins with its barrier, and none is inside what is timed.
+Every rank runs the same code. Ranks agree on the time of a call, which gives the calls of a sample.
+A turn begins with a barrier of its backend. No barrier is timed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
 from statistics import median
 from typing import Any
 
@@ -24,27 +23,28 @@ from hetcomm.bench.case import Case
 from hetcomm.bench.check import fill_input, wrong_element
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import Gap, Spender, since_last_began
-from hetcomm.bench.legs import look
+from hetcomm.bench.legs import measure_legs
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.row import Row
 from hetcomm.bench.values import ELEMENTS, Array
+from hetcomm.timing import seconds_of
 
 SHORTEST_SAMPLE = 100e-6  # seconds; reading the clock is then less than a thousandth
 MOST_CALLS, MOST_SAMPLES = 4096, 1000
-PROBES = 3  # of how long a call takes; the best counts, since a busy machine disturbs single ones
-FEWEST_TURNS, OVERTIME = 3, 2  # after so many turns and times the intended seconds it ends early
-LONG_CALL = 0.1  # seconds; of such calls few are made that are not timed
-# Seconds of calls that each begin at a barrier, which they do not notice. Else a rank that was done
-# early with one call, as those that share a NIC are in turn, would wait for the others in the next:
-# a reduce_scatter of 68 ms was seen as one of 86.
+PROBES = 3  # of the time of a call; the best counts, because a busy machine disturbs single ones
+FEWEST_TURNS, OVERTIME = 3, 2  # a case ends early after so many turns and times its seconds
+LONG_CALL = 0.1  # seconds; longer calls have few untimed ones
+# Each call longer than these seconds begins at a barrier. Otherwise a rank that is done early, as
+# ranks that share a NIC are in turn, would wait for other ranks in its next call: a reduce_scatter
+# of 68 ms appeared as one of 86.
 APART = 2e-3
 
 
 @dataclass(frozen=True)
 class Effort:
-    """seconds: of timed calls for each backend and case. iterations: so many calls instead.
-    warmup: calls that come first; turns: how often each backend has its turn, if time allows.
-    check: compares results; legs: also looks where the time goes; gap: before each timed call."""
+    """seconds: of timed calls for each backend and case. iterations: number of calls instead.
+    warmup: untimed first calls. turns: of each backend, if time allows. check: compares results.
+    legs: also measures where the time goes. gap: before each timed call."""
 
     seconds: float = 0.3
     iterations: int | None = None
@@ -57,8 +57,9 @@ class Effort:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What one backend does in each turn: `lead` calls untimed, then samples of `calls` calls; if
-    they are apart, each begins at a barrier. isolated: each is one call after a barrier and a gap.
+    """One turn of a backend: `lead` untimed calls, then samples of `calls` calls.
+
+    apart: each sample begins at a barrier. isolated: a sample is one call after barrier and gap.
     """
 
     calls: int
@@ -70,7 +71,7 @@ class Schedule:
 
 
 def schedule_of(seconds: float, effort: Effort, whole: bool = False) -> Schedule:
-    """seconds: what a call takes; whole: a turn is one sample, from barrier to end."""
+    """seconds: time of a call. whole: a turn is one sample, from barrier to end."""
     gap = effort.gap.seconds
     calls = 1 if gap else min(max(math.ceil(SHORTEST_SAMPLE / seconds), 1), MOST_CALLS)
     if effort.iterations is not None:
@@ -95,13 +96,13 @@ def measure(
     case: Case,
     effort: Effort,
     seed: int = 0,
-    goes_on: Callable[[], None] = lambda: None,
+    keep_alive: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for each backend, alike on all ranks. seed: of the random elements; goes_on: is called
-    now and then.
+    """Returns a row for each backend, equal on all ranks.
 
-    Raises InvalidArgumentError for a case that a backend does not have, BenchError for a wrong
-    result or a backend that fails.
+    seed: of the random elements. keep_alive: called now and then, as a sign of life.
+    Raises InvalidArgumentError if a backend lacks the case, BenchError for a wrong result or a
+    failing backend.
     """
     given, got = _buffers(case, meeting.rank)
     spender = Spender(effort.gap)
@@ -109,7 +110,7 @@ def measure(
     schedules = []
     for one in measured:
         schedules.append(one.begin(effort))
-        goes_on()
+        keep_alive()
     rows: list[Row | None] = [None] * len(measured)
     left = [effort.seconds * OVERTIME if effort.iterations is None else math.inf] * len(measured)
     for turn in range(max(schedule.turns for schedule in schedules)):
@@ -117,14 +118,14 @@ def measure(
             if rows[index] is not None:
                 continue
             left[index] -= one.turn(schedule)
-            goes_on()
+            keep_alive()
             if turn + 1 == schedule.turns or (turn + 1 >= FEWEST_TURNS and left[index] < 0):
                 rows[index] = one.row(schedule, effort)
     return [row for row in rows if row is not None]
 
 
 class _Measured:
-    """One backend and one case, on buffers that all backends share."""
+    """One backend and one case, on buffers shared by all backends."""
 
     def __init__(
         self,
@@ -139,38 +140,38 @@ class _Measured:
         self._meeting, self._backend, self._case, self._seed = meeting, backend, case, seed
         self._given, self._got, self._spender = given, got, spender
         self._by_rank: list[list[float]] = [[] for _ in range(meeting.size)]
-        self._together(self._prepare)
+        self._run_on_all(self._prepare)
 
     def _prepare(self) -> None:
         self._operation = self._backend.prepare(self._case, self._given, self._got)
 
     def begin(self, effort: Effort) -> Schedule:
-        """The first calls: checks one, and finds out how long one takes."""
-        self._got.view(np.uint8)[:] = 0xA5  # what no right result is, whatever was there
+        """Makes the first calls: checks one, and measures the time of one."""
+        self._got.view(np.uint8)[:] = 0xA5  # never a correct result
         if effort.check:
             fill_input(self._case, self._meeting.rank, self._seed, self._given)
         else:
-            self._given[:] = 1  # what was never written is not in memory
+            self._given[:] = 1  # unwritten pages are not in memory
         self._operation.load()
-        long = max(self._together(lambda: self._run(1))) > LONG_CALL
+        long = max(self._run_on_all(lambda: self._run(1))) > LONG_CALL
         if effort.check:
             self._check()
         if self._case.in_place and self._case.kind.reduces:
-            self._given[:] = 0  # what grows from call to call would soon be infinite
+            self._given[:] = 0  # a growing sum would soon be infinite
             self._operation.load()
-        self._together(lambda: self._run(min(effort.warmup, 1) if long else effort.warmup))
+        self._run_on_all(lambda: self._run(min(effort.warmup, 1) if long else effort.warmup))
         calls = 1
         while True:
             tries = self._samples(Schedule(calls, 1 if long else PROBES, 1, lead=0))
             taken = min(max(ranks) for ranks in zip(*tries, strict=True))
             if taken > SHORTEST_SAMPLE or calls >= MOST_CALLS:
-                # Ranks that only send run ahead: what is on its way at the start of a sample, or
-                # at its end, would be counted wrongly.
+                # Ranks that only send run ahead. Data under way at the start or end of a sample
+                # would be counted wrongly.
                 return schedule_of(taken / calls, effort, whole=self._case.kind.rooted)
             calls *= 4
 
     def turn(self, schedule: Schedule) -> float:
-        """Seconds that it took the slowest rank."""
+        """Returns the seconds of the slowest rank."""
         everything = self._samples(schedule)
         legs = schedule.calls * (2 if self._case.collective == "ping_pong" else 1)
         for of_all, mine in zip(self._by_rank, everything, strict=True):
@@ -178,13 +179,15 @@ class _Measured:
         return max(map(sum, everything))
 
     def row(self, schedule: Schedule, effort: Effort) -> Row:
-        """Once its turns are over."""
+        """Called after all turns."""
         if effort.check and not self._case.in_place:
-            self._check()  # what the last call has left, as the input is still there
+            self._check()  # the last result: the input is unchanged
         samples = [max(sample) for sample in zip(*self._by_rank, strict=True)]
         legs = None
         if effort.legs:
-            legs = look(self._meeting, self._backend, self._case, self._operation, median(samples))
+            legs = measure_legs(
+                self._meeting, self._backend, self._case, self._operation, median(samples)
+            )
         return Row(
             self._backend.name,
             self._backend.library,
@@ -200,7 +203,7 @@ class _Measured:
     def _samples(self, schedule: Schedule) -> list[list[float]]:
         """Seconds of each sample of a turn, by rank."""
         if schedule.isolated:
-            return since_last_began(self._together(lambda: self._spans(schedule.samples)))
+            return since_last_began(self._run_on_all(lambda: self._spans(schedule.samples)))
 
         def take() -> list[float]:
             self._backend.barrier()
@@ -213,11 +216,11 @@ class _Measured:
                 self._backend.barrier()
             return self._run(schedule.calls)
 
-        return self._together(take)
+        return self._run_on_all(take)
 
     def _spans(self, calls: int) -> list[tuple[float, float]]:
-        """When each of so many calls began and ended here. Ranks begin a gap together, and so
-        their calls about together."""
+        """Start and end of each call on this rank. A barrier before each gap lets ranks call at
+        about the same time."""
         found = []
         with _no_collection():
             for _ in range(calls):
@@ -229,14 +232,7 @@ class _Measured:
         return found
 
     def _run(self, calls: int) -> float:
-        """Seconds that so many calls take here."""
-        call, finish = self._operation.call, self._operation.finish
-        start = time.perf_counter()
-        for _ in repeat(None, calls):
-            call()
-        if finish is not None:
-            finish()
-        return time.perf_counter() - start
+        return seconds_of(self._operation.call, calls, self._operation.finish)
 
     def _check(self) -> None:
         self._operation.read()
@@ -249,13 +245,13 @@ class _Measured:
                     f"on rank {rank} {what}"
                 )
 
-    def _together(self, action: Callable[[], Any]) -> list[Any]:
-        """Does on all ranks what a backend may refuse or fail in; what each returned."""
+    def _run_on_all(self, action: Callable[[], Any]) -> list[Any]:
+        """Runs an action of a backend on all ranks. Returns each rank's result."""
 
         def act() -> Any:
             try:
                 return action()
-            except Exception as error:  # whatever a foreign backend raises
+            except Exception as error:  # foreign backends raise anything
                 why = (str(error).splitlines() or [""])[0]
                 if isinstance(error, _core.InvalidArgumentError):
                     raise self._backend.refuse(self._case, why) from error
@@ -264,12 +260,12 @@ class _Measured:
                     f"{type(error).__name__}: {why}"
                 ) from error
 
-        return self._meeting.together(act)
+        return self._meeting.run_on_all(act)
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without Python's collector of garbage, which would stop the rank for a moment."""
+    """Disables Python's garbage collector, which would stop the rank for a moment."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -280,8 +276,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _buffers(case: Case, rank: int) -> tuple[Array, Array]:
-    """Input and output of this rank; where that is in place, the input is the output or part of
-    it."""
+    """Input and output of this rank. In place, the input is the output or part of it."""
     given, got = (blocks * case.count for blocks in case.blocks(rank))
     if not case.in_place:
         return _aligned(case, given), _aligned(case, got)
@@ -292,7 +287,7 @@ def _buffers(case: Case, rank: int) -> tuple[Array, Array]:
 
 
 def _aligned(case: Case, count: int) -> Array:
-    """Zeros that begin where a page does, as buffers of this size usually do."""
+    """Zeros that begin at a page, as buffers of this size usually do."""
     element = ELEMENTS[case.dtype]
     page = 4096
     raw = np.zeros(count * element.size + page, np.uint8)

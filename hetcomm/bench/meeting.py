@@ -1,4 +1,4 @@
-"""Where the ranks of a job talk beside what is measured: over a store, and none of the backends."""
+"""Exchange of values between ranks over a store, outside the measured backends."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 from hetcomm import _core, rendezvous
 from hetcomm.bench.error import BenchError
 
-PATIENCE = 5.0  # seconds that a rank which has failed waits for the others to hear of it
+PATIENCE = 5.0  # seconds that a failed rank waits for other ranks to read its error
 
 
 class Meeting:
-    """All ranks make the same calls in the same order. Every wait is at most `timeout` seconds."""
+    """All ranks make the same calls in the same order. `timeout` seconds bound every wait."""
 
     def __init__(
         self, store: _core.Store, rank: int, size: int, timeout: float, address: str = ""
     ) -> None:
-        """address: of rank 0's host, if a launcher told it."""
+        """address: of rank 0's host, if a launcher gave it."""
         self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
         self.address = address
-        self.told = False  # a failure was told to all ranks
+        self.failure_shared = False  # all ranks know of a failure
         self._number = 0
 
     @classmethod
     def of_job(cls, environment: Mapping[str, str], timeout: float) -> Meeting | None:
-        """Of the job that a launcher has started; None if none has."""
+        """For the job of a launcher; None without a launcher."""
         job = rendezvous.job_of(environment)
         if job is None:
             return None
@@ -38,50 +38,53 @@ class Meeting:
         return cls(part, job.rank, job.size, timeout, job.address)
 
     def leave(self) -> None:
-        """Once all ranks have come to their end, in whatever way they know: rank 0, whose process
-        may serve the store, stays until the others have read what was last told."""
+        """Called at the end on all ranks. Rank 0 may serve the store, so it waits until other ranks
+        have read the last values."""
         if self._world() is not None:
-            self._world().Barrier()  # while MPI ends, no thread of Python's serves anything
+            self._world().Barrier()  # while MPI ends, no Python thread serves the store
         elif self.rank == 0:
-            rendezvous.let_others_read()
+            rendezvous.wait_for_readers()
 
     def abandon(self, status: int) -> None:
-        """After a failure that the others may not hear of. Where MPI would have this rank wait for
-        them forever, it ends them all."""
+        """Called after a failure that other ranks may not know. Under MPI, ends all ranks: MPI
+        would otherwise wait for them forever."""
         if self._world() is not None:
             self._world().Abort(status)
         else:
             self.leave()
 
     def _world(self) -> Any:
-        """MPI's communicator of these ranks, if they have started MPI."""
+        """MPI's world communicator, if these ranks have started MPI."""
         MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
         return MPI.COMM_WORLD if MPI is not None and MPI.COMM_WORLD.size == self.size else None
 
     def part(self, name: str) -> rendezvous.PrefixStore:
-        """A store of its own for a backend."""
+        """A separate store for a backend."""
         return rendezvous.PrefixStore(self.store, f"{name}/")
 
     def gather(self, mine: Any) -> list[Any]:
-        """What each rank gives, by rank, on all of them; anything that JSON has."""
-        return self.together(lambda: mine)
+        """Returns every rank's value on all ranks, by rank. Values are JSON."""
+        return self.run_on_all(lambda: mine)
 
-    def together(self, action: Callable[[], Any]) -> list[Any]:
-        """Runs `action` on every rank; what each returned, by rank. Raises on all ranks what failed
-        on one, unless that waits for others in vain."""
+    def run_on_all(self, action: Callable[[], Any]) -> list[Any]:
+        """Runs `action` on every rank and returns all results, by rank. If it fails on one rank,
+        all ranks raise that error, unless they time out first."""
         number, self._number = self._number, self._number + 1
         try:
-            told: dict[str, Any] = {"value": action()}
+            outcome: dict[str, Any] = {"value": action()}
         except Exception as error:
-            told = {"error": str(error), "invalid": isinstance(error, _core.InvalidArgumentError)}
-            with suppress(_core.Error):  # others may wait in vain, for what has failed here
-                self._exchange(number, told, PATIENCE)
-                self.told = True
+            outcome = {
+                "error": str(error),
+                "invalid": isinstance(error, _core.InvalidArgumentError),
+            }
+            with suppress(_core.Error):  # other ranks may be stuck inside the action
+                self._exchange(number, outcome, PATIENCE)
+                self.failure_shared = True
             raise
-        everything = self._exchange(number, told, self.timeout)
+        everything = self._exchange(number, outcome, self.timeout)
         for rank, each in enumerate(everything):
             if "error" in each:
-                self.told = True
+                self.failure_shared = True
                 said: str = each["error"]
                 if each["invalid"]:  # alike on all ranks
                     raise _core.InvalidArgumentError(said)
@@ -89,7 +92,7 @@ class Meeting:
         return [each["value"] for each in everything]
 
     def _exchange(self, number: int, mine: Any, timeout: float) -> list[Any]:
-        """What all ranks tell, by rank. Raises TimeoutError where one does not come."""
+        """Returns the values of all ranks. Raises TimeoutError if a rank is missing."""
 
         def get(key: str) -> Any:
             return json.loads(bytes(self.store.get(key, timedelta(seconds=timeout))))

@@ -1,4 +1,4 @@
-"""Whether the buffers of all ranks fit into their hosts, before any is made."""
+"""Checks that the buffers of all ranks fit into their hosts, before any is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetcomm.bench.values import ELEMENTS
 
 
 def check_memory(meeting: Meeting, cases: Iterable[Case]) -> None:
-    """Raises InvalidArgumentError where ranks of a host need more than it has available."""
+    """Raises InvalidArgumentError if the ranks of a host need more than its available memory."""
     most = max((needed(case, meeting.rank) for case in cases), default=0)
     facts = meeting.gather([_core.probe_rank().host, most, _core.available_memory()])
     for host in {fact[0] for fact in facts}:
@@ -25,7 +25,7 @@ def check_memory(meeting: Meeting, cases: Iterable[Case]) -> None:
 
 
 def needed(case: Case, rank: int) -> int:
-    """Bytes of a rank: its buffers, and as much as the largest for what a library keeps aside."""
+    """Bytes of a rank: its buffers, and a buffer's size for the library's own memory."""
     given, got = case.blocks(rank)
     blocks = max(given, got) if case.in_place else given + got
     return blocks * case.count * ELEMENTS[case.dtype].size + case.bytes

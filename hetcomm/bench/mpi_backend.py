@@ -1,4 +1,4 @@
-"""The MPI that mpi4py loads, by its calls for buffers."""
+"""The MPI that mpi4py loads, by its buffer calls."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from functools import partial
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.bench.backends import Backend, Operation
-from hetcomm.bench.case import Case
+from hetcomm.bench.backends import Backend, Operation, ping_pong
+from hetcomm.bench.case import KINDS, Case
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
 
 _OPS = {"sum": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
 _OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
+_CALLS = {"broadcast": "Bcast", "reduce_scatter": "Reduce_scatter_block"}
+_CALLS |= {name: name.replace("_", "").capitalize() for name in KINDS if name not in _CALLS}
 
 
 class MpiBackend(Backend):
-    """On a communicator of its own with all ranks."""
+    """Runs on its own communicator of all ranks."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         try:
@@ -39,50 +41,28 @@ class MpiBackend(Backend):
         self._MPI, self._comm = MPI, world.Split(0, meeting.rank)  # in the order of the job
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
-        comm, root, name = self._comm, case.root, case.collective
-        here = comm.rank == root
-        datatype = self._datatype(case)
+        comm, kind, name = self._comm, case.kind, case.collective
+        here, datatype = comm.rank == case.root, self._datatype(case)
         target = (got, datatype)
         source = self._MPI.IN_PLACE if case.in_place else (given, datatype)
-        if name == "broadcast":
-            return Operation(partial(comm.Bcast, target, root))
-        if name == "all_reduce":
-            return Operation(partial(comm.Allreduce, source, target, self._op(case)))
-        if name == "reduce":
-            if not here:
-                source = target if case.in_place else source
-            out = target if here else None
-            return Operation(partial(comm.Reduce, source, out, self._op(case), root))
-        if name == "reduce_scatter":
-            return Operation(partial(comm.Reduce_scatter_block, source, target, self._op(case)))
-        if name == "all_gather":
-            return Operation(partial(comm.Allgather, source, target))
-        if name == "all_to_all":
-            return Operation(partial(comm.Alltoall, source, target))
-        if name == "gather":
-            return Operation(partial(comm.Gather, source, target if here else None, root))
-        if name == "scatter":
-            return Operation(partial(comm.Scatter, source if here else None, target, root))
         if name == "send_recv":
             after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
             return Operation(partial(comm.Sendrecv, source, after, 0, target, before, 0))
         if name == "ping_pong":
-            return Operation(self._ping_pong(source, target))
-        return Operation(comm.Barrier)
-
-    def _ping_pong(self, source: Any, target: Any) -> Any:
-        comm = self._comm
-        other = comm.size - 1 - comm.rank
-
-        def first() -> None:
-            comm.Send(source, other)
-            comm.Recv(target, other)
-
-        def last() -> None:
-            comm.Recv(target, other)
-            comm.Send(source, other)
-
-        return first if comm.rank == 0 else last if other == 0 else _absent
+            send, receive = partial(comm.Send, source), partial(comm.Recv, target)
+            return Operation(ping_pong(comm.rank, comm.size, send, receive))
+        if name == "barrier":
+            return Operation(comm.Barrier)
+        # MPI's functions have these parameters in this order.
+        if name == "broadcast":
+            arguments: list[Any] = [target]
+        elif kind.rooted_output and not here:
+            arguments = [target if case.in_place else source, None]
+        else:
+            arguments = [source if here or not kind.rooted_input else None, target]
+        arguments += [self._op(case)] if kind.reduces else []
+        arguments += [case.root] * kind.rooted
+        return Operation(partial(getattr(comm, _CALLS[name]), *arguments))
 
     def _datatype(self, case: Case) -> Any:
         element, MPI = ELEMENTS[case.dtype], self._MPI
@@ -107,10 +87,6 @@ class MpiBackend(Backend):
 
     def close(self) -> None:
         self._comm.Free()
-
-
-def _absent() -> None:
-    """What a rank does in the messages of others."""
 
 
 def _library(MPI: Any) -> str:

@@ -13,12 +13,12 @@ from hetcomm.bench.row import Row, quantile
 from hetcomm.bench.table import header, title_of
 from hetcomm.demo.plot import CANDIDATE_COLOUR, STYLE, pyplot
 
-# The first backend's, and then those of the others in turn.
+# Of the backends, in order.
 COLOURS = (CANDIDATE_COLOUR, "#a9b1ba", "#c4622d", "#6a8f3c", "#7b5ea7", "#3a4249")
 
 
 def write_plot(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
-    """Writes a PNG: a line of two panels for each table that the command prints."""
+    """Writes a PNG: a row of two panels for each printed table."""
     groups = [(title, list(group)) for title, group in groupby(rows, title_of)]
     with pyplot.rc_context(STYLE):
         height = 1.0 + 3.4 * len(groups)
@@ -45,7 +45,7 @@ def _bandwidth(seconds: float, row: Row) -> float:
 
 
 def _draw(axes: Any, rows: list[Row], label: str, value: Callable[[float, Row], float]) -> None:
-    """Medians, in a band of the middle 80 % of the samples; dashed what was predicted."""
+    """Medians, in a band of the middle 80 % of the samples. Predictions are dashed."""
     for index, name in enumerate(dict.fromkeys(row.backend for row in rows)):
         own = [row for row in rows if row.backend == name]
         sizes = [max(row.case.bytes, 1) for row in own]

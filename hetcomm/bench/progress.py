@@ -1,9 +1,8 @@
-"""What is known so far, and a bar that shows it on a terminal."""
+"""The results so far, and a progress bar for a terminal."""
 
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -13,8 +12,8 @@ from hetcomm.bench.row import Row, row_of
 
 
 class Page:
-    """Takes the events of a run. The bar is drawn when one comes and by no thread, which would
-    disturb a rank in the same process."""
+    """Collects the events of a run. Each event draws the bar. A thread for the bar would disturb a
+    rank in the same process."""
 
     def __init__(self, shown: bool = False) -> None:
         self.facts: dict[str, Any] = {}
@@ -50,10 +49,5 @@ class Page:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._bar.stop()

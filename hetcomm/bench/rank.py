@@ -1,7 +1,7 @@
-"""What one rank does: opens the backends and measures case after case.
+"""One rank of a measurement: opens the backends and measures case after case.
 
-As a program, `python -m hetcomm.bench.rank FOLDER`, it reads settings.json there; rank 0 writes
-events.jsonl, a rank that fails error-*.json.
+As a program, `python -m hetcomm.bench.rank FOLDER`, it reads settings.json in the folder. Rank 0
+writes events.jsonl. A failing rank writes error-*.json.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hetcomm.bench.settings import Settings
 from hetcomm.demo.machine import describe_machine
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
-STORE = "HETCOMM_BENCH_STORE"  # the port at which the command serves a store for ranks it started
+STORE = "HETCOMM_BENCH_STORE"  # the port of the command's store, for started ranks
 
 Tell = Callable[[dict[str, Any]], None]
 Work = Callable[[Settings, Meeting, Tell], None]
 
 
 def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
-    """Calls `tell` with what goes on: "facts" once, "case" before and "rows" after each case, and
-    in between with nothing, as a sign of life."""
+    """Calls `tell` with events: "facts" once, "case" before and "rows" after each case. Empty
+    events in between are signs of life."""
     cases = settings.cases(meeting.size)
     check_memory(meeting, cases)
     if settings.effort.gap.seconds:
@@ -52,7 +52,7 @@ def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
 
 
 def facts(settings: Settings, meeting: Meeting, backends: list[list[str]]) -> dict[str, Any]:
-    """Under what circumstances; alike on all ranks but for what only rank 0's is shown."""
+    """Machine, hosts, backends and settings of the run. Machine facts are those of this rank."""
     hosts = meeting.gather(_core.probe_rank().host)
     places = list(dict.fromkeys(hosts))
     return {
@@ -66,7 +66,7 @@ def facts(settings: Settings, meeting: Meeting, backends: list[list[str]]) -> di
 
 
 def status_of(error: Exception) -> int:
-    """2: it was asked for wrongly, or something is missing; 1: it failed."""
+    """2 for a wrong request or a missing requirement, 1 for a failure."""
     return EXIT_INVALID if isinstance(error, _core.InvalidArgumentError) else EXIT_FAILED
 
 
@@ -74,7 +74,7 @@ def main(folder: Path, work: Work = run) -> int:
     settings = Settings.from_json((folder / "settings.json").read_text())
     meeting: Meeting | None = None
     try:
-        meeting = _meeting(os.environ, settings.timeout)
+        meeting = _open_meeting(os.environ, settings.timeout)
         with (folder / "events.jsonl").open("a") as events:
 
             def tell(event: dict[str, Any]) -> None:
@@ -85,23 +85,23 @@ def main(folder: Path, work: Work = run) -> int:
             work(settings, meeting, tell)
     except (_core.Error, BenchError) as error:
         status = status_of(error)
-        told = {"error": str(error), "status": status, "time": time.monotonic()}
-        (folder / f"error-{os.getpid()}.json").write_text(json.dumps(told))
+        failure = {"error": str(error), "status": status, "time": time.monotonic()}
+        (folder / f"error-{os.getpid()}.json").write_text(json.dumps(failure))
         if meeting is not None:
-            meeting.leave() if meeting.told else meeting.abandon(status)
+            meeting.leave() if meeting.failure_shared else meeting.abandon(status)
         return status
     return 0
 
 
-def _meeting(environment: Mapping[str, str], timeout: float) -> Meeting:
-    """Of ranks that the command has started, or has had started."""
+def _open_meeting(environment: Mapping[str, str], timeout: float) -> Meeting:
+    """The meeting of ranks started by the command or by its mpiexec."""
     if STORE in environment:
         store = TcpStore("127.0.0.1", int(environment[STORE]), timeout)
         rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         return Meeting(store, rank, size, timeout, "127.0.0.1")
     found = Meeting.of_job(environment, timeout)
     if found is None:
-        raise BenchError("expected to be started as a rank of a job, which this is not")
+        raise BenchError("expected a launcher's variables, found none; run hetcomm bench")
     return found
 
 

@@ -1,7 +1,7 @@
-"""MPI on an emulated cluster: mpiexec runs on the first host, and reaches the others by an agent.
+"""MPI on an emulated cluster: mpiexec runs on the first host, and starts an agent in place of ssh.
 
-It calls that as it would call ssh. The agent hands the command to the process that serves its
-host, over a socket in a folder which all emulated hosts see; so nothing listens on any network.
+The agent sends the command to the process that serves the host. The socket lies in a folder common
+to all emulated hosts, so nothing listens on a network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hetcomm.emulate.job import Job
 PORT = 29500
 END = "end"
 BOUND = 60.0  # seconds until a host is served
-# Of MPICH and of Open MPI; what the user sets comes first. Ranks outnumber cores here.
+# Settings of MPICH and Open MPI; the user's come first. Ranks outnumber cores here.
 OF_MPIEXEC = {
     "HYDRA_LAUNCHER": "ssh",
     "HYDRA_IFACE": "eth0",
@@ -37,7 +37,7 @@ OF_MPIEXEC = {
 
 
 def prepare(folder: Path, cluster: Cluster, mpiexec: str) -> list[str]:
-    """Writes what the hosts need; the command of each emulated rank."""
+    """Writes the files of the hosts. Returns the command of each emulated rank."""
     job = Job(cluster, (), {}, PORT, None, 0.0, None)
     environments = [job.environment_of(each) for each in range(cluster.ranks)]
     (folder / "environments.json").write_text(json.dumps(environments))
@@ -52,7 +52,7 @@ def prepare(folder: Path, cluster: Cluster, mpiexec: str) -> list[str]:
 
 
 def host(folder: Path, mpiexec: str, environment: Mapping[str, str]) -> int:
-    """What each emulated rank does: the first of a host serves it, rank 0 runs mpiexec."""
+    """An emulated rank: the first rank of each host serves the host, rank 0 runs mpiexec."""
     if environment["LOCAL_RANK"] != "0":
         return 0
     name = environment["HETCOMM_EMULATED_HOST"]
@@ -79,14 +79,14 @@ def host(folder: Path, mpiexec: str, environment: Mapping[str, str]) -> int:
 
 
 def serve(folder: Path, name: str) -> int:
-    """Runs the commands that agents bring, each in a group of processes that ends with its agent,
-    until told to end."""
+    """Runs the commands of agents until END comes. Each command is a process group, which ends with
+    its agent."""
     running: dict[socket.socket, subprocess.Popen[bytes]] = {}
     with socket.socket(socket.AF_UNIX) as server:
         path = folder / f"{name}.socket"
         server.bind(f"{path}.new")
         server.listen()
-        os.rename(f"{path}.new", path)  # it is there only once it can be reached
+        os.rename(f"{path}.new", path)  # the name appears once the socket accepts
         while True:
             server.settimeout(0.1 if running else None)
             with suppress(TimeoutError):
@@ -125,7 +125,7 @@ def _finish(connection: socket.socket, process: subprocess.Popen[bytes]) -> None
 
 
 def _connect(folder: Path, name: str, bound: float = 0.0) -> socket.socket:
-    """Within so many seconds, in which a host may have to start."""
+    """Retries for `bound` seconds, because a host may still be starting."""
     deadline = time.monotonic() + bound
     while True:
         connection = socket.socket(socket.AF_UNIX)
@@ -140,7 +140,7 @@ def _connect(folder: Path, name: str, bound: float = 0.0) -> socket.socket:
 
 
 def agent(folder: Path, words: list[str]) -> int:
-    """`agent [-options] HOST COMMAND...`, as ssh; returns what the command did."""
+    """`agent [-options] HOST COMMAND...`, as ssh. Returns the exit status of the command."""
     while words and words[0].startswith("-"):
         words = words[1:]
     with _connect(folder, words[0], BOUND) as connection:
@@ -149,7 +149,7 @@ def agent(folder: Path, words: list[str]) -> int:
 
 
 def mpi_rank(folder: Path) -> int:
-    """A rank that mpiexec has started: finds out which of the emulated ones it is."""
+    """A rank started by mpiexec: finds the emulated rank that it stands for."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -161,7 +161,7 @@ def mpi_rank(folder: Path) -> int:
         print(f"expected mpiexec to start ranks on {wanted}, it did on {hosts}", file=sys.stderr)
         return rank.EXIT_FAILED
     of_host = [each for each in environments if each["HETCOMM_EMULATED_HOST"] == here]
-    # mpiexec has given all ranks the environment of its own.
+    # mpiexec has passed its own environment to all ranks.
     os.environ.update(of_host[hosts[: world.rank].count(here)])
     return rank.main(folder)
 

@@ -1,4 +1,4 @@
-"""One line of a result: a backend, a case, and what was measured of it."""
+"""One line of a result: a backend, a case, and its measurements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hetcomm.bench.legs import Legs
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
-    """By nearest rank: the smallest sample that at least this share of them does not exceed. So of
-    fewer than 100 the 0.99 quantile is the largest."""
+    """The smallest sample that at least this share of all samples does not exceed (nearest rank).
+    With fewer than 100 samples the 0.99 quantile is the largest."""
     return sorted(samples)[max(math.ceil(share * len(samples)) - 1, 0)]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Times in seconds, of one call. A sample is the mean of `calls` calls in a row, on the rank
-    that took longest; ranks: the median of each rank's own samples.
+    """Times in seconds, of one call. samples: each the mean of `calls` consecutive calls, on the
+    slowest rank. ranks: the median of each rank's own samples.
 
-    checked: whether results were compared. predicted: see Backend; legs: where they were looked at.
+    checked: whether results were compared. predicted: see Backend. legs: None unless measured.
     """
 
     backend: str
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def algbw(self) -> float:
-        """Bytes per second: those of the largest buffer by the median time."""
+        """Bytes per second: the largest buffer divided by the median time."""
         return self.case.bytes / self.median
 
     @property
@@ -58,7 +58,7 @@ class Row:
         return self.algbw * self.case.kind.bus(self.case.ranks)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, and what follows from it."""
+        """All fields and derived figures."""
         return {
             "backend": self.backend,
             "library": self.library,

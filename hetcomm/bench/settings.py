@@ -1,4 +1,4 @@
-"""What is to be measured, as the command line says it and every rank is told."""
+"""What to measure: the command line's options, as every rank gets them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ FACTOR = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """sizes: bytes. places: in place or not; None for what is usual. device: whose memory
-    torch's backends use. timeout: seconds that any rank waits for the others. program: the module
-    that ranks run where the command starts them."""
+    """sizes: bytes. places: in place or not; None for the default. device: of torch's backends.
+    timeout: seconds that a rank waits for other ranks. program: the module of started ranks."""
 
     collectives: tuple[str, ...]
     backends: tuple[str, ...]
@@ -34,13 +33,13 @@ class Settings:
     program: str = "hetcomm.bench.rank"
 
     def cases(self, ranks: int) -> list[Case]:
-        """In the order in which they are measured; each once.
+        """All cases in the order of measurement, without repetition.
 
-        Raises InvalidArgumentError for what there is not.
+        Raises InvalidArgumentError for an impossible case.
         """
         if ranks < 2:
             raise _core.InvalidArgumentError(
-                f"expected at least 2 ranks, got {ranks}; there is nothing to measure in one"
+                f"expected at least 2 ranks, got {ranks}; start more ranks"
             )
         found = (
             case_of(collective, size, ranks, dtype=dtype, op=op, root=self.root, in_place=in_place)
@@ -57,10 +56,10 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        told = json.loads(text)
-        told = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
-        effort = told["effort"] | {"gap": Gap(**told["effort"]["gap"])}
-        return cls(**(told | {"effort": Effort(**effort)}))
+        fields = json.loads(text)
+        fields = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+        effort = fields["effort"] | {"gap": Gap(**fields["effort"]["gap"])}
+        return cls(**(fields | {"effort": Effort(**effort)}))
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -94,5 +93,5 @@ def _bytes(text: str) -> int:
 
 
 def distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """In the order given."""
+    """Without repetition, in the given order."""
     return tuple(dict.fromkeys(names))

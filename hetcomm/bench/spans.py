@@ -1,4 +1,4 @@
-"""Where the time of a call goes: from when the steps of every rank started and ended."""
+"""Where the time of a call goes, from start and end of the steps of every rank."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hetcomm import _core
 
 
 class Step(NamedTuple):
-    """leg: "island", "bridge" or "staging"; kind: "send", "recv", "island" or "local"; peers: the
-    ranks that it needs; start: when this rank was ready for it; all times in ns of one clock."""
+    """leg: "island", "bridge" or "staging". kind: "send", "recv", "island" or "local". peers: the
+    ranks it needs. start: when this rank was ready for it. Times are in ns of one clock."""
 
     leg: str
     kind: str
@@ -21,15 +21,15 @@ class Step(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What one rank did in a call, from start to end."""
+    """The steps of one rank in a call."""
 
     start: int
     end: int
     steps: list[Step]
 
 
-class _Seen(NamedTuple):
-    """A step with when the ranks that it needs were ready as well, and who of them was last."""
+class _Matched(NamedTuple):
+    """A step, the time at which all its ranks were ready, and the last of these ranks."""
 
     step: Step
     met: int
@@ -37,14 +37,14 @@ class _Seen(NamedTuple):
 
 
 def legs_of(calls: Sequence[Call], rank: int, one_clock: bool = True) -> dict[str, float]:
-    """Seconds of a rank, of what all did in one call.
+    """Seconds of one rank in one call.
 
-    "total"; by leg, how long it had a step under way for which all were ready; "for 3", how long it
-    had none of those and waited for rank 3; "between", how long it had none at all. So legs may
-    overlap, and nothing else does. Ranks whose clocks differ see no waits.
+    "total"; by leg, the time with a step under way and all its ranks ready; "for 3", the time
+    without such a step, waiting for rank 3; "between", the time without any step. Only legs may
+    overlap. Ranks without a common clock see no waits.
     """
     mine = calls[rank]
-    seen = _meetings(calls, rank) if one_clock else [_Seen(s, s.start, None) for s in mine.steps]
+    seen = _matched(calls, rank) if one_clock else [_Matched(s, s.start, None) for s in mine.steps]
     moments = {mine.start, mine.end}
     moments |= {t for each in seen for t in (each.step.start, each.met, each.step.end)}
     inside = sorted(t for t in moments if mine.start <= t <= mine.end)
@@ -52,23 +52,23 @@ def legs_of(calls: Sequence[Call], rank: int, one_clock: bool = True) -> dict[st
     for start, end in pairwise(inside):
         at_work = {s.step.leg for s in seen if s.met <= start and s.step.end >= end}
         if not at_work:
-            at_work = {_awaited(seen, start, end)}
+            at_work = {_waited_for(seen, start, end)}
         for name in at_work:
             found[name] = found.get(name, 0) + end - start
     return {name: time * 1e-9 for name, time in found.items()}
 
 
-def _awaited(seen: Iterable[_Seen], start: int, end: int) -> str:
-    """The one that came next, of those waited for all that time."""
+def _waited_for(seen: Iterable[_Matched], start: int, end: int) -> str:
+    """The first to arrive of the ranks awaited for all that time."""
     held_up = [each for each in seen if each.step.start <= start and each.met >= end]
     if not held_up:
         return "between"
     return f"for {min(held_up, key=lambda each: each.met).last}"
 
 
-def _meetings(calls: Sequence[Call], rank: int) -> list[_Seen]:
-    """The n-th send to a rank meets its n-th recv from here, the n-th step of an island that of its
-    members."""
+def _matched(calls: Sequence[Call], rank: int) -> list[_Matched]:
+    """Matches the n-th send to a rank with its n-th recv from here, and the n-th island step with
+    that of each member."""
     back = {"send": "recv", "recv": "send"}
     others: dict[tuple[str, int], list[Step]] = {}
     for peer, call in enumerate(calls):
@@ -81,16 +81,16 @@ def _meetings(calls: Sequence[Call], rank: int) -> list[_Seen]:
         for peer in step.peers:
             theirs = others.get((back.get(step.kind, step.kind), peer), [])
             other = theirs.pop() if theirs else None
-            # What was over before its receiver came has waited for nobody.
+            # A message sent before its receive was posted has not waited.
             if other is not None and other.start < step.end:
                 started.append((other.start, peer))
         met, last = max(started)
-        seen.append(_Seen(step, met, last if last != rank else None))
+        seen.append(_Matched(step, met, last if last != rank else None))
     return seen
 
 
 def measured(traces: Sequence[_core.Trace], rank: int, topology: _core.Topology) -> Call:
-    """Of the operations that made up a call."""
+    """The call that these operations made up."""
     steps = []
     for trace in traces:
         for span in trace.spans:
@@ -102,7 +102,7 @@ def measured(traces: Sequence[_core.Trace], rank: int, topology: _core.Topology)
 
 
 def predicted(plans: Sequence[_core.Plan], topology: _core.Topology) -> list[Call]:
-    """Of each rank, by the cost model; all begin at once."""
+    """The calls of all ranks by the cost model. All begin at once."""
     parameters = _core.CostParameters(_core.Profile.setting())
     calls = []
     for plan, spans in zip(plans, _core.timeline(topology, plans, parameters), strict=True):
@@ -132,7 +132,7 @@ def _kind(kind: str) -> str:
 def _leg(
     topology: _core.Topology, rank: int, kind: str, peers: Sequence[int], staging: bool
 ) -> str:
-    """Messages within an island are part of it, as are copies and reductions."""
+    """Messages, copies and reductions within an island belong to the leg "island"."""
     if kind in ("send", "recv") and topology.island_of(peers[0]) != topology.island_of(rank):
         return "bridge"
     return "staging" if staging else "island"

@@ -1,10 +1,11 @@
-"""The page for people, and the files for programs."""
+"""Results as tables for people and as files for programs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +31,7 @@ CSV_COLUMNS = (
 
 
 def title_of(row: Row) -> str:
-    """What the rows of one table have in common."""
+    """The common title of the rows of one table."""
     case = row.case
     words = [case.collective]
     words += [case.dtype] if case.count else []
@@ -43,8 +44,8 @@ def title_of(row: Row) -> str:
 
 
 def render(rows: Sequence[Row]) -> RenderableType:
-    """A table for each collective, dtype, operation and place. A backend's ratio is its median by
-    that of the first one."""
+    """A table for each collective, dtype, operation and place. ratio: a backend's median divided by
+    that of the first backend."""
     tables = []
     for title, group in groupby(rows, title_of):
         same = list(group)
@@ -85,7 +86,7 @@ def _table(title: str, rows: list[Row]) -> Table:
 
 
 def _waits_table(title: str, rows: list[Row]) -> Table:
-    """What is seen of the legs from outside."""
+    """Waits and bytes over the bridge, as seen from outside."""
     predicts = any(row.predicted for row in rows)
     names = ["waits", "mostly for", "over the bridge", *(["predicted"] if predicts else [])]
     table = _empty_table(title, names)
@@ -104,7 +105,7 @@ def _waits_table(title: str, rows: list[Row]) -> Table:
 
 
 def _legs_table(title: str, rows: list[Row]) -> Table:
-    """Each leg of the rank on which it is longest."""
+    """Each leg on the rank with the longest one."""
     table = _empty_table(title, ["leg", "on rank", "measured", "predicted", "of that"])
     table.columns[2].justify = "left"
     for row in rows:
@@ -130,13 +131,13 @@ def _rate(bytes_per_second: float) -> str:
 
 
 def _predicted(row: Row) -> tuple[str, str]:
-    """And what was measured by it: above 1, the collective is slower than its plan."""
+    """The prediction, and the median divided by it: above 1, the call is slower than its plan."""
     total = row.predicted["total"] if row.predicted else 0
     return (_core.format_seconds(total), f"{row.median / total:.2f}") if total else ("-", "-")
 
 
 def header(facts: dict[str, Any]) -> str:
-    """Who was measured and where, in a line or two."""
+    """Ranks, machine and backends, in two lines."""
     machine, hosts = facts["machine"], facts["hosts"]
     count = max(hosts) + 1
     where = f"{len(hosts)} ranks on {count} host{'s' if count > 1 else ''}"
@@ -151,7 +152,13 @@ def header(facts: dict[str, Any]) -> str:
     )
 
 
-def show(console: Console, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+def output() -> Console:
+    """Standard output. A file has no width, and must not lose a column."""
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
+def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    console = output()
     console.print(Text(header(facts)), soft_wrap=True)
     machine = facts["machine"]
     if machine["load"] > machine["cores"] / 2:
@@ -182,9 +189,9 @@ def csv_text(facts: dict[str, Any], rows: Sequence[Row]) -> str:
 
 
 def write(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
-    """In the format that the name ends with, which is one of FORMATS."""
+    """Writes the format of the suffix, one of FORMATS."""
     if path.suffix == ".png":
-        # Loading matplotlib takes half a second, which every command would pay.
+        # Importing matplotlib takes half a second: not for every command.
         from hetcomm.bench.plot import write_plot
 
         write_plot(path, facts, rows)

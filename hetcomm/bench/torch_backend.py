@@ -1,4 +1,4 @@
-"""Any backend of torch.distributed, by the functions that a user calls."""
+"""Any backend of torch.distributed, by its public functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hetcomm import _core
-from hetcomm.bench.backends import Backend, Operation
+from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.meeting import Meeting
@@ -22,7 +22,7 @@ _OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
 
 
 class TorchBackend(Backend):
-    """A process group. Tensors in host memory are NumPy's arrays, on a device copies."""
+    """A process group. Host tensors share the memory of NumPy arrays, device tensors are copies."""
 
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         super().__init__(name, f"{which} of torch {torch.__version__}")
@@ -33,7 +33,7 @@ class TorchBackend(Backend):
                 "or choose one of these"
             )
         self._device = _device(name, which, device)
-        # With an accelerator, a backend that has both would serve the host's tensors through it.
+        # With an accelerator, a backend for both would copy host tensors through it.
         beside = self._device.type == "cpu" and torch.accelerator.is_available()
         backend = f"cpu:{which}" if beside else which
         if not dist.is_initialized():
@@ -48,7 +48,7 @@ class TorchBackend(Backend):
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         source, target = self._tensor(case, given), self._tensor(case, got)
-        if case.in_place:  # on a device these are copies, and so still apart
+        if case.in_place:  # device copies are still separate
             source = target
             if case.collective == "all_gather":
                 source = target[dist.get_rank() * case.count :][: case.count]
@@ -68,7 +68,7 @@ class TorchBackend(Backend):
         here = dist.get_rank() == root
         op = getattr(dist.ReduceOp, _OPS[case.op]) if case.op else None
         if name in ("all_reduce", "reduce"):
-            # Of a reduce, torch's backends may write over every rank's tensor.
+            # A reduce of torch may overwrite every rank's tensor.
             written = target if target.numel() or not source.numel() else torch.empty_like(source)
             if name == "all_reduce":
                 call = partial(dist.all_reduce, written, op, group)
@@ -92,7 +92,9 @@ class TorchBackend(Backend):
         if name == "send_recv":
             return partial(self._exchange, source, target)
         if name == "ping_pong":
-            return self._ping_pong(source, target)
+            send = partial(dist.send, source, group=group)
+            receive = partial(dist.recv, target, group=group)
+            return ping_pong(dist.get_rank(), case.ranks, send, receive)
         return partial(dist.barrier, group)
 
     def _exchange(self, source: Any, target: Any) -> None:
@@ -104,20 +106,6 @@ class TorchBackend(Backend):
         for work in dist.batch_isend_irecv(both):
             work.wait()
 
-    def _ping_pong(self, source: Any, target: Any) -> Any:
-        rank, group = dist.get_rank(), self._group
-        other = dist.get_world_size() - 1 - rank
-
-        def first() -> None:
-            dist.send(source, other, group)
-            dist.recv(target, other, group)
-
-        def last() -> None:
-            dist.recv(target, other, group)
-            dist.send(source, other, group)
-
-        return first if rank == 0 else last if other == 0 else _absent
-
     def _tensor(self, case: Case, kept: Array) -> Any:
         return _typed(case, kept).to(self._device)
 
@@ -125,16 +113,12 @@ class TorchBackend(Backend):
         dist.barrier(self._group)
 
     def close(self) -> None:
-        if dist.is_initialized():  # all groups go with the first of several
+        if dist.is_initialized():  # the first backend to close destroys all groups
             dist.destroy_process_group()
 
 
-def _absent() -> None:
-    """What a rank does in the messages of others."""
-
-
 def _copy_first(target: Any, source: Any, call: Any) -> None:
-    """Out of place: torch.distributed has no such form, and its users copy."""
+    """Out of place: torch.distributed lacks this form, so its users copy."""
     target.copy_(source)
     call()
 
@@ -146,7 +130,7 @@ def _typed(case: Case, kept: Array) -> Any:
 
 
 def _device(name: str, which: str, wanted: str) -> Any:
-    """The user's choice, else the host if the backend serves it, else the accelerator."""
+    """The user's choice, else the host if the backend serves host memory, else the accelerator."""
     served = dist.Backend.backend_capability.get(which, ["cpu"])
     chosen = wanted or ("cpu" if "cpu" in served else served[0])
     if chosen not in served:
@@ -166,7 +150,7 @@ def _device(name: str, which: str, wanted: str) -> Any:
 
 
 def _store(meeting: Meeting) -> Any:
-    """A store of torch's that rank 0 serves at a port which the others hear of."""
+    """A torch store. Rank 0 serves it and announces the port."""
     timeout = timedelta(seconds=meeting.timeout)
     if meeting.rank == 0:
         store = dist.TCPStore("127.0.0.1", 0, meeting.size, True, timeout, wait_for_workers=False)
@@ -174,8 +158,8 @@ def _store(meeting: Meeting) -> Any:
         addresses = [meeting.address] if meeting.address else [*nics, "127.0.0.1"]
         meeting.part("torch").set("addresses", f"{store.port} {' '.join(addresses)}".encode())
         return store
-    told = bytes(meeting.part("torch").get("addresses", timeout)).decode()
-    port, *addresses = told.split()
+    published = bytes(meeting.part("torch").get("addresses", timeout)).decode()
+    port, *addresses = published.split()
     for address in addresses:
         try:
             socket.create_connection((address, int(port)), 5.0).close()

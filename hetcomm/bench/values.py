@@ -1,6 +1,6 @@
-"""Random elements of every dtype, and what reductions of them come to.
+"""Random elements of every dtype, and their reductions.
 
-Elements that NumPy has no dtype for are kept as their bits, in unsigned integers.
+Elements of dtypes that NumPy lacks are kept as bits, in unsigned integers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from hetcomm import _core
 
 Array = Any  # of NumPy
-CHUNK = 1 << 16  # elements that one generator makes, so that any part of an input can be made alone
+CHUNK = 1 << 16  # elements of one generator; so any part of an input can be made alone
 
 
 @dataclass(frozen=True)
 class Element:
-    """A dtype. kept: what NumPy keeps it as. epsilon: from 1 to the next number, 0 of integers."""
+    """A dtype. kept: its NumPy dtype. epsilon: from 1 to the next number, 0 for integers."""
 
     kept: Any
     epsilon: float = 0.0
@@ -34,7 +34,7 @@ class Element:
         return self.epsilon > 0
 
     def numbers(self, kept: Array) -> Array:
-        """What reductions of it are computed in."""
+        """The elements in the dtype of their reductions."""
         if self.decode is not None:
             return self.decode(kept)
         return kept.astype(np.float64) if self.floating else kept
@@ -45,7 +45,7 @@ def _decode_bfloat16(bits: Array) -> Array:
 
 
 def _small_floats(mantissa: int, bias: int) -> Array:
-    """All numbers of a float of 8 bits, by their bits; infinities and NaNs as if they were none."""
+    """All numbers of an 8-bit float, by their bits; infinities and NaNs as ordinary numbers."""
     codes = np.arange(256)
     exponent, fraction = (codes & 127) >> mantissa, codes & ((1 << mantissa) - 1)
     normal = (1 + fraction / (1 << mantissa)) * 2.0 ** (exponent - bias)
@@ -80,7 +80,7 @@ class Op:
     floats: bool = True
 
     def check(self, dtype: str) -> None:
-        """Raises InvalidArgumentError for a dtype that it does not have."""
+        """Raises InvalidArgumentError if the reduction lacks the dtype."""
         floating = ELEMENTS[dtype].floating
         if not (self.floats if floating else self.integers):
             kinds = "floating dtypes" if self.floats else "integers"
@@ -101,8 +101,8 @@ OPS = {
 
 
 def elements_of(dtype: str, seed: int, rank: int, start: int, count: int) -> Array:
-    """Elements [start, start + count) of the random input of a rank. Floats are in [0.5, 1.5), so
-    that no reduction of them comes near to 0 and none that is missing goes unnoticed."""
+    """Elements [start, start + count) of a rank's random input. Floats lie in [0.5, 1.5): so no
+    reduction is near 0, and a missing contribution shows."""
     first, last = start // CHUNK, -(-(start + count) // CHUNK)
     chunks = [_chunk(dtype, seed, rank, index) for index in range(first, last)]
     joined = np.concatenate(chunks) if len(chunks) != 1 else chunks[0]
@@ -120,6 +120,6 @@ def _chunk(dtype: str, seed: int, rank: int, index: int) -> Array:
         return codes[generator.integers(len(codes), size=CHUNK)]
     wide = np.float64 if element.kept is np.float64 else np.float32
     numbers = generator.random(CHUNK, wide) + wide(0.5)
-    if element.decode is not None:  # bfloat16: cut off
+    if element.decode is not None:  # bfloat16: truncated
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)
     return numbers.astype(element.kept, copy=False)

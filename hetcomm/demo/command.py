@@ -21,7 +21,6 @@ from hetcomm.demo.report import render, write_json
 from hetcomm.demo.training import Comparison, Training, read_training
 from hetcomm.demo.vendors import STEPS, first_steps, summary, with_vendors
 from hetcomm.emulate import Cluster, ClusterError, load
-from hetcomm.emulate.cluster import parse_order
 
 HERE = Path(__file__).parent
 LAYOUTS = ("ddp", "pipeline")
@@ -34,7 +33,7 @@ EXIT_FAILED, EXIT_BAD_CLUSTER = 1, 2
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs of one demo share."""
+    """The common settings of all runs of a demo."""
 
     launcher: Launcher
     cluster: Cluster
@@ -62,30 +61,28 @@ def demo(
         typer.Option(help="block, interleaved, random:SEED, or host,host,... one per rank."),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps per run.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the weights and the batches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few steps of a tiny model, whatever --steps says.")
+        bool, typer.Option("--quick", help="A few steps of a tiny model; ignores --steps.")
     ] = False,
     backend: Annotated[str, typer.Option(help="The backend to show.")] = "hetcomm",
     baseline: Annotated[str, typer.Option(help="The backend to compare it with.")] = "gloo",
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest difference of two losses that is rounding.")
+        float, typer.Option(min=0, help="Largest difference of losses by rounding.")
     ] = 1e-4,
     timeout: Annotated[float, typer.Option(min=1, help="End a run after so many seconds.")] = 300,
 ) -> None:
     """Train the same small GPT on gloo and on hetcomm in an emulated two-island cluster.
 
     Shows the topology found, runs two layouts on both backends, checks that the losses agree at
-    every step, and compares step time and bytes over the bridge. A machine that refuses to emulate
-    clusters runs the same as plain processes, without shaped links, and the demo says what is
-    missing. Exits with 0 if all went well, 1 if a run failed or the losses differ, 2 if the
-    cluster's description is wrong.
+    every step, and compares step time and bytes over the bridge. If the machine refuses to emulate
+    clusters, the demo runs plain processes without shaped links, and names the missing permission.
+    Exits with 0 for success, 1 if a run failed or the losses differ, 2 if the cluster's description
+    is wrong.
     """
     console = Console()
     try:
-        cluster = load(cluster_file)
-        if order is not None:
-            cluster = dataclasses.replace(cluster, order=parse_order(order))
+        cluster = load(cluster_file, order)
         check_even(cluster, cluster_file)
         make_folder(output)
         with tempfile.TemporaryDirectory(prefix=".runs-", dir=output) as folder:
@@ -138,7 +135,7 @@ def make_folder(output: Path) -> None:
 
 
 def introduce(console: Console, settings: Settings) -> None:
-    """What the ranks run on, and what this machine lacks for more."""
+    """Prints machine and cluster, and the missing permissions of this machine."""
     missing = settings.launcher.missing
     if missing is not None:
         console.print(
@@ -239,7 +236,7 @@ def finish(
     output: Path,
 ) -> None:
     """Shows and writes the results, then insists that the losses agree."""
-    # Loading matplotlib takes half a second, which every command of the CLI would pay.
+    # Importing matplotlib takes half a second: not for every command.
     from hetcomm.demo.plot import write_plot
 
     console.print()

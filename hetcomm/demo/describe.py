@@ -1,4 +1,4 @@
-"""What hetcomm itself says about the cluster: the topology found, and the path of each leg."""
+"""hetcomm's own description of the cluster: topology, and the path of each leg."""
 
 import sys
 from pathlib import Path

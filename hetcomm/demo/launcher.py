@@ -1,4 +1,4 @@
-"""How the demo runs a program on every rank, and says what went wrong where the program fails."""
+"""Runs the demo's programs on every rank, and explains failures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PROBE_SECONDS = 60.0
 
 
 class RunError(Exception):
-    """A run that failed: how it ended, and the last lines of the rank that ended it."""
+    """A failed run: its end, and the last lines of the failed rank."""
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,18 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from hetcomm.emulate import Cluster, Result, vendors
 from hetcomm.emulate.job import Job
 from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.emulate.launch import GRACE_SECONDS
+from hetcomm.processes import end
 from hetcomm.rendezvous import held_port
 
 LOOK_EVERY_SECONDS = 0.05
@@ -53,7 +54,7 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
                     )
             failed, timed_out = _wait(processes, started + timeout)
         finally:
-            _end(processes)
+            end(processes, TERMINATION_SECONDS)
     return Result(
         exit_codes=tuple(process.returncode for process in processes),
         hosts=tuple(cluster.hosts[place].name for place in cluster.placement),
@@ -67,9 +68,9 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
 
 
 def _environment(job: Job, rank: int, sysfs: str) -> dict[str, str]:
-    told = job.environment_of(rank)
-    host = told.pop("HETCOMM_EMULATED_HOST")
-    return told | {
+    variables = job.environment_of(rank)
+    host = variables.pop("HETCOMM_EMULATED_HOST")
+    return variables | {
         "HETCOMM_HOST_ID": host,
         "HETCOMM_SYSFS_ROOT": sysfs,
         "MASTER_ADDR": "127.0.0.1",
@@ -94,21 +95,9 @@ def _first_failure(codes: Sequence[int | None]) -> int | None:
     return next((rank for rank, code in enumerate(codes) if code), None)
 
 
-def _end(processes: list["subprocess.Popen[bytes]"]) -> None:
-    for process in processes:
-        process.terminate()
-    until = time.monotonic() + TERMINATION_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A signal inside takes effect at the end, when the rank that was started is known."""
+    """Delays signals to the end of the block, when the new process is known."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in numbers}
@@ -123,12 +112,9 @@ def _signals_wait() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM leaves the block by an exception, so that no rank outlives this process."""
+    """Turns SIGTERM into SystemExit, so no rank outlives this process."""
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         yield
     finally:

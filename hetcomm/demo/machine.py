@@ -1,4 +1,4 @@
-"""What the demo ran on, so that its numbers can be judged."""
+"""The machine behind measured figures."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ def describe_machine() -> dict[str, str | int | float | None]:
 
 
 def processor() -> str:
-    """The model name Linux gives, or the architecture where it gives none."""
+    """Linux's model name, or the architecture without one."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -29,7 +29,7 @@ def processor() -> str:
 
 
 def version(package: str) -> str | None:
-    """The installed version, or None for a package that is used without being installed."""
+    """The installed version; None for a package that is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

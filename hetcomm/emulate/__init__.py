@@ -17,13 +17,5 @@ from .launch import run
 from .result import LinkUse, Result
 
 __all__ = [
-    "Cluster",
-    "ClusterError",
-    "Host",
-    "LinkUse",
-    "Nic",
-    "RefusedError",
-    "Result",
-    "load",
-    "run",
-]
+    "Cluster", "ClusterError", "Host", "LinkUse", "Nic", "RefusedError", "Result", "load", "run",
+]  # fmt: skip

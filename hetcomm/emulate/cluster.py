@@ -1,10 +1,10 @@
-"""What a cluster is: hosts, their NICs and ranks, and which rank lives where."""
+"""The description of a cluster: hosts, their NICs, and the placement of ranks."""
 
 import random
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -90,12 +90,15 @@ def subnet(nic: int) -> str:
     return f"198.18.{nic}.0/24"
 
 
-def load(path: str | Path) -> Cluster:
-    """The cluster a TOML file describes. Raises ClusterError naming the file and the key."""
+def load(path: str | Path, order: str | None = None) -> Cluster:
+    """Reads the cluster of a TOML file. order: of ranks, instead of the file's.
+
+    Raises ClusterError naming the file and the key.
+    """
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)
-        return _cluster(document)
+        cluster = _cluster(document)
     except OSError as error:
         raise ClusterError(
             "file", "a readable file", str(error.strerror), "check the path", str(path)
@@ -106,6 +109,7 @@ def load(path: str | Path) -> Cluster:
         ) from error
     except ClusterError as error:
         raise error.within(str(path)) from None
+    return cluster if order is None else replace(cluster, order=parse_order(order))
 
 
 def parse_rate(text: Any, key: str = "rate", fastest: int = FASTEST) -> int | None:

@@ -1,15 +1,14 @@
 """The command line: `hetcomm emulate cluster.toml -- python train.py`."""
 
-import dataclasses
 import json
 import signal
+import sys
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from .cluster import load, parse_order
+from .cluster import load
 from .error import ClusterError
 from .launch import run
 from .result import Result
@@ -42,11 +41,9 @@ def emulate(
     Exits with 0 if every rank did, 1 if a rank failed, 2 if the cluster cannot be made, 124 after
     the timeout.
     """
-    signal.signal(signal.SIGTERM, _on_sigterm)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        cluster = load(cluster_file)
-        if order is not None:
-            cluster = dataclasses.replace(cluster, order=parse_order(order))
+        cluster = load(cluster_file, order)
         result = run(cluster, command, timeout=timeout, port=port)
     except ClusterError as error:
         typer.echo(f"hetcomm emulate: {error}", err=True)
@@ -65,7 +62,3 @@ def _exit_code(result: Result) -> int:
     if result.timed_out:
         return EXIT_TIMED_OUT
     return 0 if result.ok else EXIT_FAILED
-
-
-def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .error import MASKED, ClusterError, describe
 
-# Linux's own default. What a machine has set for its way to the internet, such as bbr, may share a
-# link among the connections of a collective less evenly.
+# Linux's default. A machine's setting for the internet, such as bbr, may share a link among
+# connections of a collective less evenly.
 PREFERRED = "cubic"
 CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -37,7 +37,7 @@ def choose(wanted: str | None) -> str:
 
 
 def note(wanted: str | None, used: str) -> str | None:
-    """The sentence that a run in which the machine did not permit cubic owes its user."""
+    """The note of a run if the machine did not permit cubic."""
     if wanted is not None or used == PREFERRED:
         return None
     return (

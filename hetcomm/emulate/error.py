@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 
 class ClusterError(Exception):
-    """A cluster that cannot be: names file and key, what was expected, what came, what to do."""
+    """An impossible cluster. Names file and key, the expected and the given value, and the
+    remedy."""
 
     def __init__(self, key: str, expected: str, got: str, remedy: str, file: str = "") -> None:
         super().__init__(key, expected, got, remedy, file)
@@ -26,14 +27,14 @@ class ClusterError(Exception):
 
 
 class RefusedError(ClusterError):
-    """What this machine refuses to emulate; the cluster itself is well described."""
+    """This machine refuses to emulate a valid cluster."""
 
 
 MASKED = (
     "a container that masks /proc or /sys forbids this: run it with unmasked system paths "
     "(docker: --security-opt systempaths=unconfined) or privileged"
 )
-# What a machine runs out of has its own remedy, whatever was being done.
+# Exhausted resources have their own remedies.
 _REMEDIES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the machine's limit of open files (sysctl fs.file-max)",
@@ -44,7 +45,7 @@ _REMEDIES = {
 
 @contextmanager
 def refusal(key: str, expected: str, remedy: str) -> Iterator[None]:
-    """Turns what the kernel refuses in this block into a RefusedError with the errno's name."""
+    """Turns errors of the kernel in this block into a RefusedError with the errno's name."""
     try:
         yield
     except OSError as error:

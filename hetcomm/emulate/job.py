@@ -1,4 +1,4 @@
-"""One run: the command, and what every rank of it is told by its environment."""
+"""One run: the command, and the environment of every rank."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from .cluster import Cluster, address
 # Inside a host's private tmpfs, which is gone with the host.
 PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"
 SYSFS_ROOT = f"{PRIVATE_DIRECTORY}/sys"
-# What names interfaces and ports of the machine itself means nothing in an emulated host.
+# Interfaces and ports of the machine do not exist in an emulated host.
 OF_THIS_MACHINE = {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the front process hands to the supervisor. Times in seconds."""
+    """The input of the supervisor. Times in seconds."""
 
     cluster: Cluster
     command: tuple[str, ...]
@@ -28,7 +28,7 @@ class Job:
         return [rank for rank, place in enumerate(self.cluster.placement) if place == host]
 
     def environment_of(self, rank: int) -> dict[str, str]:
-        """The caller's environment plus what torchrun would set and where the rank is."""
+        """The caller's environment, with torchrun's variables and the place of the rank."""
         place = self.cluster.placement[rank]
         host = self.cluster.hosts[place]
         neighbours = self.ranks_on(place)

@@ -1,4 +1,4 @@
-"""The front process: starts the supervisor, passes on what the ranks print, ends it in time."""
+"""The front process: starts the supervisor, passes on output of ranks, and bounds the run."""
 
 import codecs
 import logging

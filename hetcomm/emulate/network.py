@@ -40,7 +40,7 @@ class Network:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.congestion = ""  # what the hosts use, once one is attached
+        self.congestion = ""  # of the hosts, known after the first attach()
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._switch = IPRoute()
         self._bridges: list[int] = []
@@ -49,7 +49,7 @@ class Network:
                 self._bridges.append(self._add_bridge(nic))
 
     def attach(self, index: int) -> None:
-        """Wires host `index`, whose network namespace is the caller's, to the switches."""
+        """Connects host `index`, in the caller's network namespace, to the switches."""
         host = self.cluster.hosts[index]
         self.congestion = congestion.choose(self.cluster.congestion)
         with IPRoute() as side:

@@ -1,4 +1,4 @@
-"""What an emulated run comes to, and how it is shown."""
+"""The result of an emulated run, and its text."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,7 +26,7 @@ class Result:
     hosts: tuple[str, ...]  # [rank] -> host name
     links: tuple[LinkUse, ...]
     congestion: str  # the congestion control of all TCP connections
-    notes: tuple[str, ...]  # a sentence for everything that the machine did not permit
+    notes: tuple[str, ...]  # one for each optional part that the machine refused
     duration: float  # seconds from the first rank's start to the last one's end
     failed_rank: int | None  # the first rank to fail by itself
     timed_out: bool

@@ -1,1 +1,1 @@
-"""`hetcomm tune`: measures what the cost model needs to know, and keeps it in a profile."""
+"""`hetcomm tune`: measures the inputs of the cost model, and writes them into a profile."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from hetcomm import _core, rendezvous
-from hetcomm.bench.command import check_options, run_ranks
+from hetcomm import _core
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings, parse_sizes
+from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout, check_folder
 from hetcomm.tune.measure import COLLECTIVES, run
 from hetcomm.tune.table import show
 
@@ -35,7 +32,7 @@ def settings_of(sizes: str, seconds: float = SECONDS, timeout: float = 60.0) -> 
 
 
 class Result(Page):
-    """Keeps the profile that the ranks tell in the end."""
+    """Also keeps the profile, which comes last."""
 
     profile = ""
 
@@ -45,51 +42,36 @@ class Result(Page):
 
 
 def tune(
-    output: Annotated[Path, typer.Argument(help="Where the profile goes.")] = Path(
-        "hetcomm.profile"
-    ),
+    output: Annotated[Path, typer.Argument(help="The file to write.")] = Path("hetcomm.profile"),
     sizes: Annotated[
-        str, typer.Option(help="At which to measure: from:to:factor, or a list 64,4k,1M.")
+        str, typer.Option(help="Sizes to measure: from:to:factor, or a list 64,4k,1M.")
     ] = LADDER,
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Of timed calls, per collective and size.")
+        float, typer.Option(min=0.001, help="Seconds of timed calls, per collective and size.")
     ] = SECONDS,
-    ranks: Annotated[
-        int | None, typer.Option(help="To start on this host (default: a rank per core).")
-    ] = None,
-    cluster: Annotated[
-        Path | None, typer.Option(help="Start the ranks of this emulated cluster instead.")
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(help="block, interleaved, random:SEED or host,host,... with --cluster."),
-    ] = None,
-    progress: Annotated[bool, typer.Option(help="Show what is being measured.")] = True,
-    timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds that a rank waits for the others.")
-    ] = 60.0,
+    ranks: Ranks = None,
+    cluster: ClusterFile = None,
+    order: Order = None,
+    progress: Progress = True,
+    timeout: Timeout = 60.0,
 ) -> None:
-    """Measure islands and links, and write a profile that makes predictions hold.
+    """Measure islands and links, and write a profile for predictions.
 
-    As the command of a job (torchrun --no-python, mpiexec, srun, hetcomm emulate) it measures its
-    ranks; else it starts ranks on this host, or an emulated cluster. Set HETCOMM_PROFILE to the
-    file on every rank of a job, and plans are chosen by it. Exits with 0 if all went well, 1 if a
-    rank failed, 2 for what cannot be measured.
+    As the command of a job (torchrun --no-python, mpiexec, srun, hetcomm emulate) it measures the
+    job's ranks. Otherwise it starts ranks on this host, or on an emulated cluster. With
+    HETCOMM_PROFILE set to the file on every rank, a job chooses plans by the profile. Exits with 0
+    for success, 1 if a rank failed, 2 if the request cannot be measured.
     """
     settings = settings_of(sizes, seconds, timeout)
     if len(settings.sizes) < 2:
         raise _core.InvalidArgumentError(
             f'--sizes: expected at least 2, got "{sizes}"; a curve has two points'
         )
-    job = rendezvous.job_of(os.environ)
-    check_options(settings, [], job, ranks, cluster, order)
-    if not output.absolute().parent.is_dir():
-        raise _core.InvalidArgumentError(
-            f"expected a folder {output.absolute().parent}, there is none; make it"
-        )
-    page = Result(progress and (job is None or job.rank == 0))
-    run_ranks("tune", settings, page, job, ranks, cluster, order, run)
-    if job is None or job.rank == 0:
+    start = Start("tune", ranks, cluster, order)
+    check_folder("", output)
+    page = Result(progress and start.reports)
+    start.run(settings, page, run)
+    if start.reports:
         output.write_text(page.profile)
-        show(Console(width=None if sys.stdout.isatty() else 140), _core.Profile(page.profile))
+        show(_core.Profile(page.profile))
         typer.echo(f"Written: {output}; use it with HETCOMM_PROFILE={output.absolute()}")

@@ -1,15 +1,13 @@
-"""What the ranks of `hetcomm tune` measure together.
+"""The measurements of `hetcomm tune`, made by all ranks.
 
-Islands are measured all at once: where hosts are emulated ones they share processors, elsewhere
-nothing. As a program, `python -m hetcomm.tune.measure FOLDER`, it is a rank that bench/launch.py
-has started.
+All islands are measured at once: they share nothing, except the processors of emulated hosts. As a
+program, `python -m hetcomm.tune.measure FOLDER`, it is a rank started by bench/launch.py.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -27,12 +25,13 @@ from hetcomm.bench.memory import check_memory
 from hetcomm.bench.rank import Tell, main
 from hetcomm.bench.settings import Settings
 from hetcomm.communicator import Communicator
+from hetcomm.timing import seconds_of
 from hetcomm.tune.links import (
     MOST_ROUNDS,
-    accustomed,
     measure_links,
-    part_of,
     rounds_of,
+    sub_meeting,
+    with_long_warmup,
 )
 from hetcomm.tune.profile import Measured
 
@@ -41,8 +40,8 @@ COPIED, COPIES, CALLS = 16 << 20, 5, 2000
 
 
 def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
-    """Tells of each "case" that begins and, in the end, the text of the "profile"."""
-    os.environ.pop("HETCOMM_PROFILE", None)  # what was measured before decides nothing here
+    """Calls `tell` with each "case" as it begins, and at the end with the "profile"."""
+    os.environ.pop("HETCOMM_PROFILE", None)  # an earlier profile must not choose plans here
     settings = replace(settings, sizes=sizes_for(settings.sizes, meeting.size))
     check_memory(meeting, settings.cases(meeting.size))
     topology = _topology(meeting)
@@ -58,27 +57,27 @@ def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
         done += 1
 
     next_is("memory")
-    measured.memory(meeting.together(_memory), meeting.together(_step))
+    measured.memory(meeting.run_on_all(_memory), meeting.run_on_all(_step))
     if islands:
         _islands(settings, meeting, measured, next_is)
     for number, pairs in enumerate(rounds):
         next_is(f"links, round {number + 1}")
         measure_links(meeting, measured, pairs, f"round/{number}", settings.sizes, settings.effort)
-    (text, *_) = meeting.together(lambda: measured.text() if meeting.rank == 0 else None)
+    (text, *_) = meeting.run_on_all(lambda: measured.text() if meeting.rank == 0 else None)
     if meeting.rank == 0:
         tell({"profile": text})
     meeting.leave()
 
 
 def sizes_for(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
-    """At least a block for each rank, and two that differ by that: a curve has two points."""
+    """Sizes of at least a block per rank. A curve needs two that differ by as much."""
     smallest = 4 * ranks
     found = tuple(sorted({max(size, smallest) for size in sizes}))
     if found[-1] >= found[0] + smallest:
         return found
     raise _core.InvalidArgumentError(
-        f"--sizes: expected two from {smallest} bytes, which {ranks} ranks need, that differ by as "
-        f"much, got {', '.join(map(str, sizes))}; add a larger one"
+        f"--sizes: expected two sizes of at least {smallest} bytes for {ranks} ranks, at least "
+        f"{smallest} bytes apart; got {', '.join(map(str, sizes))}; add a larger one"
     )
 
 
@@ -87,8 +86,8 @@ def _topology(meeting: Meeting) -> _core.Topology:
     with Communicator(store, meeting.rank, meeting.size, timeout=timeout, name="tune") as world:
         if any(rank.memory != _core.Memory.host for rank in world.topology.ranks):
             raise _core.InvalidArgumentError(
-                "hetcomm tune measures ranks in host memory, got some on devices; what native "
-                "libraries do is not measured: unset HETCOMM_VENDOR"
+                "expected ranks in host memory, got ranks on devices; tune does not measure native "
+                "libraries: unset HETCOMM_VENDOR"
             )
         return world.topology
 
@@ -98,7 +97,7 @@ def _islands(
 ) -> None:
     topology = measured.topology
     mine = topology.islands[topology.island_of(meeting.rank)]
-    part = part_of(meeting, f"island/{mine[0]}", mine) if len(mine) > 1 else None
+    part = sub_meeting(meeting, f"island/{mine[0]}", mine) if len(mine) > 1 else None
     backend: HetcommBackend | None = None
 
     def open_island() -> None:
@@ -110,38 +109,31 @@ def _islands(
         if part is None or backend is None:
             return None
         case = case_of(name, size, part.size)
-        row = measure(part, [backend], case, accustomed(settings.effort, size))[0]
+        row = measure(part, [backend], case, with_long_warmup(settings.effort, size))[0]
         return row.case.bytes, row.median
 
-    meeting.together(open_island)
+    meeting.run_on_all(open_island)
     for name in settings.collectives:
         for size in settings.sizes:
             next_is(f"{name}, {_core.format_bytes(size)}")
-            found = meeting.together(partial(take, name, size))
+            found = meeting.run_on_all(partial(take, name, size))
             measured.collective(name, found)
     if backend is not None:
         backend.close()
 
 
 def _memory() -> float:
-    """Bytes per second that are read and written in a copy here, while all others copy too."""
+    """Bytes per second read and written by a copy, while all other ranks copy too."""
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
-    seconds = []
-    for _ in range(COPIES):
-        start = time.perf_counter()
-        np.copyto(target, source)
-        seconds.append(time.perf_counter() - start)
+    seconds = (seconds_of(lambda: np.copyto(target, source)) for _ in range(COPIES))
     return 2 * COPIED / median(seconds)
 
 
 def _step() -> float:
-    """Seconds of a call whose plan is one small copy."""
+    """Seconds of a call with a plan of one small copy."""
     with Communicator(_core.LocalStore(), 0, 1, name="alone") as alone:
         source, target = np.ones(2, np.float32), np.zeros(2, np.float32)
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            alone.all_reduce(source, target)
-        return (time.perf_counter() - start) / CALLS
+        return seconds_of(lambda: alone.all_reduce(source, target), CALLS) / CALLS
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was measured, as the text that csrc/plan/profile.h reads."""
+"""The measurements, as the text that csrc/plan/profile.h reads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hetcomm import _core
 
 HEADING = "hetcomm profile 1"
 Size = tuple[int, int, int]  # members, ranks of the host, its processors
-Points = dict[int, list[float]]  # bytes -> seconds of each who measured it
+Points = dict[int, list[float]]  # bytes -> seconds, of each measuring rank or pair
 
 
 @dataclass
 class Measured:
-    """Filled alike on all ranks. islands: seconds by what they are of and by bytes; all_reduces: by
-    ranks of two hosts and bytes."""
+    """Equal on all ranks. islands: seconds by island size, collective and bytes. all_reduces:
+    (ranks of two hosts, bytes, seconds)."""
 
     topology: _core.Topology
     islands: dict[Size, dict[str, Points]] = field(default_factory=dict)
@@ -26,14 +26,14 @@ class Measured:
     step: float = 0.0
 
     def memory(self, bandwidths: Sequence[float], steps: Sequence[float]) -> None:
-        """Of each rank: bytes per second while all are at it, and seconds of a step."""
+        """Takes by rank bytes per second while all ranks copy, and seconds of a step."""
         hosts = [self._host(self.topology.host_of(rank)) for rank in range(len(bandwidths))]
         shares = [host.ranks / min(host.ranks, host.cores) for host in hosts]
         self.memory_bandwidth = min(map(float.__mul__, bandwidths, shares))
         self.step = min(steps)
 
     def collective(self, name: str, found: Sequence[Sequence[float] | None]) -> None:
-        """found: of each rank (bytes, seconds), None where there is no island."""
+        """found: by rank (bytes, seconds), None for a rank without island."""
         for island in self.topology.islands:
             of_island = found[island[0]]
             if of_island is None:
@@ -46,8 +46,8 @@ class Measured:
     def link(
         self, ranks: Sequence[int], bandwidth: float, found: Sequence[Sequence[float]]
     ) -> None:
-        """Of all ranks of two hosts; found: (bytes, seconds) of their all_reduces. A host is as
-        fast as with the fastest that it met."""
+        """ranks: all of two hosts. found: (bytes, seconds) of their all_reduces. The fastest pair
+        of a host gives its bandwidth."""
         for host in {self.topology.host_of(rank) for rank in ranks}:
             self.bandwidths[host] = max(self.bandwidths.get(host, 0.0), bandwidth)
         self.all_reduces += [(tuple(ranks), int(size), seconds) for size, seconds in found]
@@ -57,15 +57,15 @@ class Measured:
         return _largest_message(self._plans(ranks, size)[1])
 
     def text(self) -> str:
-        """The profile. Raises InvalidArgumentError where it says too little to be one."""
+        """The profile. Raises InvalidArgumentError if measurements are missing."""
         fabrics = {self._fabric(ranks): "1=0 2=0" for ranks, _, _ in self.all_reduces}
         without = _core.Profile(self._text(fabrics), "measured")
         messages = {fabric: _curve(each) for fabric, each in self._messages(without).items()}
         return str(_core.Profile(self._text(messages), "measured"))
 
     def _messages(self, without: _core.Profile) -> dict[str, Points]:
-        """What a message takes, by fabric: what an all_reduce does beyond the islands' part of it,
-        which is predicted by a profile whose messages take only their turn at the NICs."""
+        """The time of a message, by fabric and bytes: that of an all_reduce less the part of the
+        islands. A profile whose messages cost only their time at the NICs predicts that part."""
         parameters = _core.CostParameters(without)
         messages: dict[str, Points] = {}
         for ranks, size, seconds in self.all_reduces:
@@ -119,8 +119,8 @@ def _largest_message(plans: Sequence[_core.Plan]) -> int:
 
 
 def _curve(points: Points) -> str:
-    """BYTES=NANOSECONDS, of times that do not fall: what took longer than more bytes did was
-    disturbed."""
+    """BYTES=NANOSECONDS pairs with rising times. A size slower than a larger one was disturbed, and
+    gets the larger one's time."""
     words: list[str] = []
     most = math.inf
     for size, seconds in sorted(points.items(), reverse=True):

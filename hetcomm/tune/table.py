@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from hetcomm import _core
+from hetcomm.bench.table import output
 
 
-def show(console: Console, profile: _core.Profile) -> None:
-    """Tables of its islands and messages, and a line for each host."""
+def show(profile: _core.Profile) -> None:
+    """Prints tables of islands and messages, and a line for each host."""
+    console = output()
     for members, ranks, cores, curves in profile.islands:
         title = f"Island of {members}, of {ranks} ranks on {cores} processors"
         console.print(_table(title, curves))

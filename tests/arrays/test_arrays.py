@@ -25,7 +25,7 @@ def seed() -> int:
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
-def test_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
+def test_every_collective_gives_what_numpy_gives(tmp_path: Path, hosts: str, seed: int) -> None:
     run(tmp_path, len(hosts), "collectives", seed, hosts=hosts)
 
 
@@ -47,27 +47,27 @@ def test_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
     ],
 )
 @pytest.mark.parametrize("hosts", ["aa", "abab"])
-def test_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
+def test_programs_run_on_every_layout(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
 
 
 @pytest.mark.parametrize("program", ["roots", "strides", "sendrecv", "objects"])
 @pytest.mark.parametrize("hosts", ["aa", "abb"])
-def test_everyday_program(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
+def test_everyday_programs_run(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
 
 
-def test_operations_of_mpi4py(tmp_path: Path, seed: int) -> None:
+def test_mpi4py_operations_are_accepted(tmp_path: Path, seed: int) -> None:
     pytest.importorskip("mpi4py")
     run(tmp_path, 2, "operations_of_mpi", seed)
 
 
-def test_strides_of_torch(tmp_path: Path, seed: int) -> None:
+def test_torch_strides_are_handled(tmp_path: Path, seed: int) -> None:
     pytest.importorskip("torch")
     run(tmp_path, 2, "strides_of_torch", seed)
 
 
-def test_a_result_that_one_rank_cannot_write(tmp_path: Path) -> None:
+def test_every_rank_hears_of_an_unwritable_result(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "refused_strides", 0)
     assert all("told" in one for one in printed[1:]), printed
 
@@ -80,19 +80,19 @@ def test_help_shows_no_environment(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
-def test_shared_allocations(tmp_path: Path, hosts: str, seed: int) -> None:
+def test_shared_allocations_work_in_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
     printed = run(tmp_path, len(hosts), "shares", seed, hosts=hosts)
     if "b" not in hosts:  # else nearly all passes through scratch
         assert all(int(direct) > 10 for direct in printed), printed
 
 
 @pytest.mark.needs("torch")
-def test_arrays_of_other_libraries(tmp_path: Path, seed: int) -> None:
+def test_arrays_of_other_libraries_are_accepted(tmp_path: Path, seed: int) -> None:
     run(tmp_path, 2, "libraries", seed)
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), [("aaa", "nnc"), ("abaca", "nanac")])
-def test_arrays_on_devices(tmp_path: Path, hosts: str, vendors: str, seed: int) -> None:
+def test_device_arrays_are_accepted(tmp_path: Path, hosts: str, vendors: str, seed: int) -> None:
     settings = environments(vendors)
     for rank, vendor in enumerate(vendors):
         if vendor == "c":  # nobody gives it such a device but the test
@@ -105,7 +105,7 @@ def test_torch_is_not_loaded(tmp_path: Path) -> None:
         assert printed.strip() == "[]"
 
 
-def test_an_exception_in_with(tmp_path: Path) -> None:
+def test_an_exception_in_with_aborts_the_group(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "one_leaves_with_an_error", 0, may_fail=[0])
     assert "raised lost the data" in printed[0]
     assert all("heard" in one for one in printed[1:])
@@ -115,36 +115,36 @@ def test_an_exception_in_with(tmp_path: Path) -> None:
     ("program", "word"),
     [("refused_by_one", "told 3"), ("twice", "thrice"), ("set_up_fails", "heard")],
 )
-def test_all_say(tmp_path: Path, program: str, word: str) -> None:
+def test_every_rank_reports_the_error(tmp_path: Path, program: str, word: str) -> None:
     printed = run(tmp_path, 3, program, 0)
     assert all(word in one for one in printed[1:]), printed
 
 
-def test_interrupt(tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_wait(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "interrupted", 0)
     assert "KeyboardInterrupt" in printed[0]
     assert all("AbortedError rank 0 aborted the group: KeyboardInterrupt" in p for p in printed[1:])
 
 
-def test_interrupt_while_the_operation_fails(tmp_path: Path) -> None:
+def test_an_interrupt_wins_over_a_failing_operation(tmp_path: Path) -> None:
     assert "interrupted nothing" in run(tmp_path, 2, "interrupted_while_it_fails", 0)[0]
 
 
-def test_interrupt_of_a_store(tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_store_wait(tmp_path: Path) -> None:
     assert "interrupted" in run(tmp_path, 2, "interrupted_in_a_store", 0)[0]
 
 
-def test_exit_in_with(tmp_path: Path) -> None:
+def test_exit_in_with_leaves_the_group(tmp_path: Path) -> None:
     assert "in order" in run(tmp_path, 3, "exits", 0)[2]
 
 
-def test_devices_that_are_none() -> None:
+def test_unknown_devices_are_rejected() -> None:
     for device in ("cuda:0", "cpu:3", "nvidia:", "gpu"):
         with pytest.raises(hetcomm.InvalidArgumentError, match=f'"amd:1"; got "{device}"'):
             hetcomm.Communicator.from_env({}, device=device)
 
 
-def test_a_rank_that_dies_before_a_split(tmp_path: Path) -> None:
+def test_a_rank_death_before_a_split_is_reported(tmp_path: Path) -> None:
     printed = run(tmp_path, 3, "dies_before_split", 0)
     assert all("rank 1" in printed[rank] for rank in (0, 2)), printed
 

@@ -28,7 +28,7 @@ SLURM = {
 }  # fmt: skip
 
 
-def test_what_launchers_tell() -> None:
+def test_launcher_variables_give_the_job() -> None:
     torchrun = {"RANK": "1", "WORLD_SIZE": "2"} | MASTER
     openmpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
     assert job_of({}) is None
@@ -57,7 +57,7 @@ def test_what_launchers_tell() -> None:
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}, "expected SLURM_JOB_ID"),
     ],
 )
-def test_a_broken_environment(environment: dict[str, str], words: str) -> None:
+def test_a_broken_environment_is_rejected(environment: dict[str, str], words: str) -> None:
     with pytest.raises(hetcomm.InvalidArgumentError, match=words):
         job_of(environment)
 
@@ -66,11 +66,11 @@ def test_a_broken_environment(environment: dict[str, str], words: str) -> None:
     ("nodes", "first"),
     [("a", "a"), ("a,b", "a"), ("n[1-3]", "n1"), ("n[007,9]-ib,x", "n007-ib"), ("n1,n[2-3]", "n1")],
 )
-def test_the_first_of_slurms_hosts(nodes: str, first: str) -> None:
+def test_the_first_slurm_host_is_found(nodes: str, first: str) -> None:
     assert rendezvous.first_host(nodes) == first
 
 
-def test_nobody_launched_it() -> None:
+def test_a_process_without_launcher_is_alone() -> None:
     with hetcomm.Communicator.from_env({}) as alone:
         assert (alone.rank, alone.size) == (0, 1)
         data = bytearray(b"abc")
@@ -85,7 +85,7 @@ def server() -> Iterator[hetcomm.TcpStoreServer]:
         yield found
 
 
-def test_a_value_that_comes_later(server: hetcomm.TcpStoreServer) -> None:
+def test_get_waits_for_a_later_set(server: hetcomm.TcpStoreServer) -> None:
     store = hetcomm.TcpStore("127.0.0.1", server.port)
     other = hetcomm.PrefixStore(hetcomm.TcpStore("localhost", server.port), "a/")
     large = os.urandom(3_000_000)
@@ -114,7 +114,7 @@ def test_threads_do_not_wait_for_each_other(server: hetcomm.TcpStoreServer) -> N
     assert found == [b"2"]
 
 
-def test_an_answer_that_nobody_read(server: hetcomm.TcpStoreServer) -> None:
+def test_an_interrupted_wait_leaves_no_answer_behind(server: hetcomm.TcpStoreServer) -> None:
     """A wait that an interrupt ends leaves nothing behind that the next one could take."""
 
     class Interrupt(Exception):
@@ -137,7 +137,7 @@ def test_an_answer_that_nobody_read(server: hetcomm.TcpStoreServer) -> None:
 
 
 @pytest.mark.parametrize("missing", ["set", "get", "bytes"])
-def test_a_store_that_is_none(missing: str) -> None:
+def test_an_incomplete_store_is_rejected(missing: str) -> None:
     def put(self: hetcomm.Store, key: str, value: bytes) -> None:
         pass
 
@@ -164,14 +164,14 @@ def test_a_stranger_harms_nobody(server: hetcomm.TcpStoreServer) -> None:
     store.set("a", b"b")
 
 
-def test_no_server_and_one_too_many(server: hetcomm.TcpStoreServer) -> None:
+def test_a_missing_and_a_second_server_are_errors(server: hetcomm.TcpStoreServer) -> None:
     with pytest.raises(hetcomm.TransportError, match="found no store at"):
         hetcomm.TcpStore("127.0.0.1", free_port(), timeout=0.1)
     with pytest.raises(hetcomm.TransportError, match="choose another MASTER_PORT"):
         hetcomm.TcpStoreServer(server.port)
 
 
-def test_a_server_that_ends() -> None:
+def test_a_stopped_server_is_an_error() -> None:
     server = hetcomm.TcpStoreServer()
     store = hetcomm.TcpStore("127.0.0.1", server.port)
     store.set("a", b"b")
@@ -182,7 +182,7 @@ def test_a_server_that_ends() -> None:
 
 
 @pytest.mark.needs("torch")
-def test_torchruns_own_store(tmp_path: Path) -> None:
+def test_torchruns_own_store_is_used(tmp_path: Path) -> None:
     launched(
         [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2",
          f"--master-port={free_port()}", str(PROGRAMS), "collectives", "5"],
@@ -191,7 +191,7 @@ def test_torchruns_own_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("mpiexec")
-def test_mpiexec(tmp_path: Path) -> None:
+def test_ranks_meet_under_mpiexec(tmp_path: Path) -> None:
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     command = [mpiexec, "-launcher", "fork", "-iface", "lo", "-n", "4", sys.executable]
     for program, printed in (("from_mpi", "done"), ("ends_after_split", "made")):
@@ -213,6 +213,6 @@ def launched(command: list[str], folder: Path) -> str:
     return printed
 
 
-def test_a_rank_that_never_comes(tmp_path: Path) -> None:
+def test_a_missing_rank_is_a_timeout(tmp_path: Path) -> None:
     printed = run(tmp_path, 2, "too_few", 0)
     assert all("rank 2 of 3 did not come" in one for one in printed), printed

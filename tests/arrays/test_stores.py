@@ -74,7 +74,7 @@ def assert_blames_the_store(error: hetcomm.Error) -> None:
     assert 'could not join group "lone"' in str(error) and "store" in str(error), error
 
 
-def test_a_store_that_dies() -> None:
+def test_a_dying_store_is_an_error() -> None:
     with served() as (port, process):
         store = hetcomm.TcpStore("127.0.0.1", port, timeout=1800)
         error = failing_set_up(store, hetcomm.TcpStore("127.0.0.1", port), process.kill)
@@ -82,7 +82,7 @@ def test_a_store_that_dies() -> None:
     assert "see whether rank 0 still runs" in str(error)
 
 
-def test_a_store_of_torchs_that_dies() -> None:
+def test_a_dying_torch_store_is_an_error() -> None:
     torch = pytest.importorskip("torch")
     masters = [torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)]
     store, another = (
@@ -92,7 +92,7 @@ def test_a_store_of_torchs_that_dies() -> None:
     assert_blames_the_store(failing_set_up(store, another, masters.clear))
 
 
-def test_a_store_whose_server_has_no_descriptor_left() -> None:
+def test_a_server_without_descriptors_refuses_with_a_reason() -> None:
     with served(descriptors=48) as (port, _), contextlib.ExitStack() as open_:
         first = hetcomm.TcpStore("127.0.0.1", port)
         first.set("key", b"value")

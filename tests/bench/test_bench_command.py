@@ -17,7 +17,7 @@ from hetcomm.bench.case import KINDS
 LIAR = Path(__file__).with_name("lying_backend.py")
 
 
-def test_table(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_writes_files(tmp_path: Path) -> None:
     files = [tmp_path / f"result.{suffix}" for suffix in ("json", "csv", "png")]
     outputs = [word for file in files for word in ("--output", file)]
     done = bench("--ranks", 2, *QUICK, "all_reduce", "barrier", *outputs)
@@ -37,7 +37,7 @@ def test_table(tmp_path: Path) -> None:
     assert float(rows[0]["min"]) <= float(rows[0]["median"]) <= float(rows[0]["p99"])
 
 
-def test_json_of_every_collective() -> None:
+def test_every_collective_is_measured_and_printed_as_json() -> None:
     found = measured(*KINDS, "--ranks", 2)
     assert found["ranks"] == 2 and found["hosts"] == [0, 0]
     assert found["backends"][0]["name"] == "hetcomm" and found["machine"]["cores"] >= 1
@@ -51,7 +51,7 @@ def test_json_of_every_collective() -> None:
 
 
 @pytest.mark.needs("torch")
-def test_backends_in_turn_and_places() -> None:
+def test_backends_take_turns_in_and_out_of_place() -> None:
     found = measured(
         "all_reduce", "reduce", "--ranks", 2, "--backend", "hetcomm", "--backend", "gloo",
         "--backend", "torch:hetcomm", "--out-of-place", "--dtype", "bfloat16", "--op", "max",
@@ -76,14 +76,14 @@ def test_a_wrong_result_ends_the_run() -> None:
     assert '"checked": false' in unchecked.stdout
 
 
-def test_a_rank_that_dies_ends_the_run() -> None:
+def test_a_dead_rank_ends_the_run() -> None:
     command = (COMMAND[0], "-P", str(LIAR))
     done = bench(*QUICK, "--ranks", 2, "--backend", "ends", command=command)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "hetcomm bench: rank 1 was ended by signal 9\n"
 
 
-def test_what_an_error_looks_like() -> None:
+def test_an_error_is_one_line() -> None:
     for wrong in (["--sizes", "0"], ["--sizes", "1024G"]):  # found by the command, and by a rank
         done = bench("--ranks", 2, *wrong)
         assert done.returncode == 2 and done.stdout == ""
@@ -104,17 +104,22 @@ def test_what_an_error_looks_like() -> None:
         (["all_to_all", "--in-place"], "--in-place: all_to_all has no such form"),
         (["--ranks", "1"], "at least 2 ranks, got 1"),
         (["--output", "result.txt"], "--output: expected a name with .json, .csv, .png"),
-        (["--output", "/no/such/folder/r.json"], "there is none; make it"),
+        (
+            ["--output", "/no/such/folder/r.json"],
+            "expected an existing folder, got /no/such/folder",
+        ),
         (["--order", "block"], "--order needs --cluster"),
         (["--cluster", "c.toml"], "one of --ranks and --cluster, got both"),
         # What only the ranks find out.
         (["--backend", "torch:glu"], "this torch has no glu, only"),
-        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output is apart"),
+        (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output must be separate"),
         (["--sizes", "1024G"], "--sizes: 2 ranks of a host need .* but .* available"),
         (["--device", "cuda"], "host memory, got cuda"),
     ],
 )
-def test_bad_input(options: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_rejected(
+    options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
     ranks = [] if "--ranks" in options else ["--ranks", "2"]

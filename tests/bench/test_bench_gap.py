@@ -25,13 +25,13 @@ class MeetingOfTwo:
         return [mine, theirs]
 
 
-def test_time_counts_from_the_last_rank_on() -> None:
+def test_time_counts_from_the_start_of_the_last_rank() -> None:
     early = [(0.0, 5.0), (10.0, 11.0)]  # waits four seconds for the other in its first call
     late = [(4.0, 4.5), (10.5, 10.75)]
     assert since_last_began([early, late]) == [[1.0, 0.5], [0.5, 0.25]]
 
 
-def test_a_rank_that_is_done_before_the_last_begins_takes_no_time() -> None:
+def test_a_rank_done_before_the_last_starts_takes_no_time() -> None:
     root, other = [(0.0, 1.0)], [(3.0, 5.0)]
     assert since_last_began([root, other]) == [[0.0], [2.0]]
 
@@ -43,14 +43,14 @@ def test_isolated_calls_are_samples_of_their_own() -> None:
     assert 900 <= found.samples * found.turns <= 1100  # the work counts as well
 
 
-def test_a_gap_lasts_as_long_as_it_says() -> None:
+def test_a_gap_lasts_as_long_as_requested() -> None:
     for gap in (Gap(pause=0.02), Gap(work=0.02)):
         start = time.perf_counter()
         Spender(gap).spend()
         assert time.perf_counter() - start >= 0.02
 
 
-def test_gaps_that_cannot_be() -> None:
+def test_impossible_gaps_are_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="one of --pause and --work, got both"):
         Gap(1e-3, 1e-3)
     with pytest.raises(InvalidArgumentError, match="expected 0 s or more, got -1 and 0"):
@@ -63,12 +63,12 @@ def test_ranks_need_one_clock() -> None:
         check_clocks(MeetingOfTwo(3600.0))  # type: ignore[arg-type]
 
 
-def test_every_rank_is_told_of_the_gap() -> None:
+def test_every_rank_gets_the_gap() -> None:
     settings = Settings(("barrier",), ("hetcomm",), (8,), effort=Effort(gap=Gap(pause=0.5)))
     assert Settings.from_json(settings.to_json()) == settings
 
 
-def test_command() -> None:
+def test_the_command_measures_with_gaps() -> None:
     found = measured("all_reduce", "broadcast", "--ranks", 2, "--work", 0.0005, "--out-of-place")
     assert found["settings"]["effort"]["gap"] == {"pause": 0.0, "work": 0.0005}
     for row in found["rows"]:
@@ -76,7 +76,7 @@ def test_command() -> None:
         assert row["in_place"] == (row["collective"] == "broadcast") and row["median"] > 0
 
 
-def test_the_table_says_what_was_between_calls() -> None:
+def test_the_table_names_the_gap() -> None:
     done = bench("--ranks", 2, "--sizes", "8", "--iterations", 3, "--pause", 0.001)
     assert done.returncode == 0, done.stderr
     assert "each call after a pause of 1 ms" in done.stdout

@@ -22,7 +22,7 @@ def test_mpi_starts_by_itself() -> None:
 
 
 @pytest.mark.needs("mpiexec")
-def test_under_mpiexec() -> None:
+def test_bench_runs_under_mpiexec() -> None:
     command = (MPIEXEC, "-launcher", "fork", "-iface", "lo", "-n", "2", *COMMAND)
     done = bench("--backend", "mpi", "--backend", "hetcomm", *QUICK, command=command)
     assert done.returncode == 0, done.stderr
@@ -35,7 +35,7 @@ def test_under_mpiexec() -> None:
 
 
 @pytest.mark.needs("torch")
-def test_under_torchrun() -> None:
+def test_bench_runs_under_torchrun() -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone")
     command = (*torchrun, "--nproc-per-node", "2", *COMMAND)
     done = bench("--backend", "gloo", "--backend", "hetcomm", *QUICK, command=command)
@@ -45,7 +45,7 @@ def test_under_torchrun() -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_on_an_emulated_cluster() -> None:
+def test_bench_runs_on_an_emulated_cluster() -> None:
     found = measured("all_reduce", "--cluster", CLUSTER, "--legs", "--order", "block")
     assert found["hosts"] == [0, 0, 1, 1]
     for row in found["rows"]:
@@ -56,7 +56,7 @@ def test_on_an_emulated_cluster() -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_what_a_call_waits_for() -> None:
+def test_legs_show_the_rank_waited_for() -> None:
     options = ("--sizes", "512k", "--iterations", 3, "--legs", "--json", "--cluster", CLUSTER)
     done = bench(*options)  # 4 ms on the wire
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_what_a_call_waits_for() -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_as_a_command_of_an_emulated_cluster() -> None:
+def test_bench_runs_as_the_command_of_an_emulated_cluster() -> None:
     emulate = (*COMMAND[:-1], "emulate", str(CLUSTER), "--")
     done = bench("broadcast", *QUICK, command=(*emulate, *COMMAND))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,7 +77,7 @@ def test_as_a_command_of_an_emulated_cluster() -> None:
 
 
 @pytest.mark.needs("mpiexec", "namespaces")
-def test_mpi_on_an_emulated_cluster() -> None:
+def test_mpi_runs_on_an_emulated_cluster() -> None:
     found = measured(
         "all_gather", "--cluster", CLUSTER, "--legs", "--backend", "mpi", "--backend", "hetcomm"
     )
@@ -87,20 +87,20 @@ def test_mpi_on_an_emulated_cluster() -> None:
         assert row["legs"]["bridge_bytes"] >= row["bytes"] / 2
 
 
-def test_clusters_that_cannot_be(tmp_path: Path) -> None:
+def test_impossible_clusters_are_rejected(tmp_path: Path) -> None:
     broken = tmp_path / "cluster.toml"
     broken.write_text("[[host]]\n")
     done = bench("--cluster", broken, *QUICK)
     assert done.returncode == 2 and "host[0]." in done.stderr
 
 
-def test_a_launcher_has_started_ranks() -> None:
+def test_ranks_and_cluster_are_rejected_under_a_launcher() -> None:
     settings = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     done = bench("--ranks", 2, **settings)
     assert done.returncode == 2 and "a launcher has started them" in done.stderr
 
 
-def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hetcomm.bench.backends, "find_spec", lambda name: None)
     for backend, package in (("mpi", "mpi4py"), ("gloo", "torch")):
         with pytest.raises(hetcomm.InvalidArgumentError, match=f"{package} is not installed; pip"):
@@ -108,7 +108,7 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.needs("mpiexec")  # and so mpi4py
-def test_no_mpiexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mpiexec_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = tmp_path / "python"
     alone.symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(alone))

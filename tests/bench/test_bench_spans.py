@@ -31,7 +31,7 @@ def test_a_receiver_waits_for_its_sender() -> None:
     assert legs([receiver, sender], 0, together=False) == {"total": 5, "between": 1, "bridge": 4}
 
 
-def test_what_was_sent_before_the_receiver_came_has_not_waited() -> None:
+def test_a_message_sent_before_its_receive_has_not_waited() -> None:
     calls = [
         call(3, ("bridge", "send", [1], 0, 1), ("bridge", "send", [1], 1, 3)),
         call(3, ("bridge", "recv", [0], 2, 2.5), ("bridge", "recv", [0], 2, 3)),
@@ -73,7 +73,7 @@ def test_the_prediction_has_the_same_legs() -> None:
         assert each["total"] >= sum(time for leg, time in each.items() if leg.startswith("for "))
 
 
-def test_what_is_shown_of_them() -> None:
+def test_each_leg_is_shown_for_its_longest_rank() -> None:
     inside = [
         {"total": 3.0, "island": 1.0, "for 2": 1.5, "for 1": 0.5},
         {"total": 4.0, "for 0": 1.0},
@@ -85,5 +85,5 @@ def test_what_is_shown_of_them() -> None:
     assert shown_legs(None) == shown_legs(Legs(None, None, 0)) == []
 
 
-def test_clocks_that_contradict() -> None:
+def test_contradicting_clocks_are_detected() -> None:
     assert one_clock([(1, 5), (2, 4)]) and not one_clock([(1, 5), (6, 9)])

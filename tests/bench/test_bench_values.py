@@ -41,7 +41,7 @@ def result(case: Case, rank: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "barrier"])
-def test_right_results_pass_and_a_wrong_element_is_found(name: str) -> None:
+def test_correct_results_pass_and_a_wrong_element_is_found(name: str) -> None:
     size = 4 * (CHUNK + 7) * RANKS
     case = case_of(name, size, RANKS, root=1)
     for rank in range(RANKS):
@@ -55,7 +55,7 @@ def test_right_results_pass_and_a_wrong_element_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "uint64"])
-def test_reductions_of_each_dtype(op: str, dtype: str) -> None:
+def test_reductions_of_each_dtype_match_numpy(op: str, dtype: str) -> None:
     element = ELEMENTS[dtype]
     if not (OPS[op].floats if element.floating else OPS[op].integers):
         with pytest.raises(hetcomm.InvalidArgumentError, match=f"--op: {op} is for"):
@@ -70,7 +70,7 @@ def test_reductions_of_each_dtype(op: str, dtype: str) -> None:
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_dtypes_that_numpy_lacks(dtype: str) -> None:
+def test_dtypes_missing_in_numpy_are_decoded(dtype: str) -> None:
     import torch
 
     inputs = [elements_of(dtype, SEED, rank, 0, 4096) for rank in range(2)]
@@ -92,7 +92,7 @@ def test_any_part_of_an_input_can_be_made_alone() -> None:
     assert (elements_of("float32", 1, 3, 0, 100) != whole[:100]).any()
 
 
-def test_bus_bandwidth_factors() -> None:
+def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
     def factor(name: str) -> float:
         case = case_of(name, 4096, 4)
         row = Row("b", "b 1", case, 1, [2.0, 1.0, 4.0], [2.0] * 4, True)
@@ -121,7 +121,7 @@ def test_quantiles_are_by_nearest_rank() -> None:
     assert quantile([3.0], 0.99) == 3.0
 
 
-def test_sizes() -> None:
+def test_sizes_are_parsed() -> None:
     assert parse_sizes("8:64") == (8, 16, 32, 64)
     assert parse_sizes("1k:1M:32") == (1024, 32768, 1048576)
     assert parse_sizes("8,3k") == (8, 3072)
@@ -140,14 +140,14 @@ def test_cases_are_measured_once() -> None:
     assert Settings.from_json(settings.to_json()) == settings
 
 
-def test_memory_that_a_case_needs() -> None:
+def test_needed_memory_covers_the_buffers() -> None:
     assert needed(case_of("all_reduce", 4096, 4), 0) == 2 * 4096
     assert needed(case_of("all_reduce", 4096, 4, in_place=False), 0) == 3 * 4096
     gather = case_of("gather", 4096, 4)
     assert (needed(gather, 0), needed(gather, 1)) == (2 * 4096 + 1024, 4096 + 1024)
 
 
-def test_schedules() -> None:
+def test_schedules_fit_the_effort() -> None:
     short = schedule_of(1e-5, Effort())
     assert short.calls == 10 and short.samples * short.turns >= 1000
     long = schedule_of(0.5, Effort())

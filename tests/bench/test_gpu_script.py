@@ -34,7 +34,7 @@ def run(folder: Path, *options: str, **environment: str) -> tuple[int, dict[str,
     return done.returncode, report, done.stdout
 
 
-def test_every_part(tmp_path: Path) -> None:
+def test_every_part_runs_without_a_gpu(tmp_path: Path) -> None:
     code, report, printed = run(tmp_path, "--skip", "tests_core")
     parts = report["parts"]
     failed = {name: part for name, part in parts.items() if part["status"] == "failed"}
@@ -53,7 +53,7 @@ def test_every_part(tmp_path: Path) -> None:
     assert f"{len(ran)} passed, 0 failed" in printed
 
 
-def test_a_part_that_fails_loses_only_itself(tmp_path: Path) -> None:
+def test_a_failing_part_loses_only_itself(tmp_path: Path) -> None:
     code, report, printed = run(
         tmp_path, "--only", "device,staging", HETCOMM_EMULATED_FAULT="old_runtime"
     )
@@ -63,7 +63,7 @@ def test_a_part_that_fails_loses_only_itself(tmp_path: Path) -> None:
         assert parts[name]["status"] == "failed" and "CUDA 10.2" in parts[name]["reason"]
 
 
-def test_a_part_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_a_hanging_part_is_ended(tmp_path: Path) -> None:
     _, report, _ = run(
         tmp_path, "--only", "nccl_path,device", "--seconds", "60",
         HETCOMM_EMULATED_FAULT="init_hang",

@@ -32,11 +32,11 @@ def faults(copy: Path) -> list[str]:
     return pages.faults(pages.results_of(folder), copy, folder)
 
 
-def test_the_pages_of_this_repository(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_match_the_stored_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert study.main(["docs", "--check"]) == 0, capsys.readouterr().err
 
 
-def test_another_result_makes_pages_and_its_picture_untrue(copy: Path) -> None:
+def test_a_changed_result_makes_pages_and_picture_stale(copy: Path) -> None:
     assert faults(copy) == []
     file = copy / "results/overlap.json"
     told = json.loads(file.read_text())
@@ -58,7 +58,7 @@ def test_another_result_makes_pages_and_its_picture_untrue(copy: Path) -> None:
 @pytest.mark.parametrize(
     "said", ["hetcomm is 4.5 times faster", "it takes 33 us", "1.5x of gloo", "0.24 % are headers"]
 )
-def test_a_figure_that_no_result_stands_behind(copy: Path, said: str) -> None:
+def test_a_figure_without_a_result_is_found(copy: Path, said: str) -> None:
     for page in pages.PAGES:
         file = copy / page.path
         text = file.read_text()
@@ -70,13 +70,13 @@ def test_a_figure_that_no_result_stands_behind(copy: Path, said: str) -> None:
     ]
 
 
-def test_figures_elsewhere_in_readme_are_not_looked_at(copy: Path) -> None:
+def test_figures_elsewhere_in_readme_are_ignored(copy: Path) -> None:
     with (copy / "README.md").open("a") as file:
         file.write("\nConnections end within 15 s.\n")
     assert faults(copy) == []
 
 
-def test_a_block_that_there_is_not(copy: Path) -> None:
+def test_an_unknown_block_is_rejected(copy: Path) -> None:
     file = copy / "README.md"
     file.write_text(file.read_text().replace("figures: overview", "figures: sideways"))
     with pytest.raises(stored.ResultError, match=r"a block out of overview, .*'sideways'"):
@@ -128,7 +128,7 @@ def test_pictures_divide_by_the_better_mpi() -> None:
     assert (line.target, line.met) == (pytest.approx(0.4), False)
 
 
-def test_pictures_divide_by_the_limit_where_there_is_one() -> None:
+def test_pictures_divide_by_the_limit_if_known() -> None:
     jobs = [job("openmpi", 4.2, 6.0)]
     both = [verdict("bound", 1.05, "<= 1.1", True), verdict("mpi", 1.4)]
     (panel,) = panels_of(result_of(both, jobs))
@@ -143,7 +143,7 @@ def test_every_study_has_a_picture(name: str) -> None:
     assert panels and all(panel.lines for panel in panels)
 
 
-def test_a_picture_says_of_which_result_it_is(tmp_path: Path) -> None:
+def test_a_picture_names_its_result(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     assert draw.stamp_of(path) == ""
     panels = panels_of(result_of([verdict("mpi", 0.1)], [job("openmpi", 4.0, 0.4)]))
@@ -151,7 +151,7 @@ def test_a_picture_says_of_which_result_it_is(tmp_path: Path) -> None:
     assert draw.stamp_of(path) == "a stamp"
 
 
-def test_words_of_a_page() -> None:
+def test_layouts_and_ratios_are_put_in_words() -> None:
     assert in_words("2+2+2 over 1gbit/1gbit/250mbit, block") == (
         "2+2+2 ranks over 1 Gbit/s, 1 Gbit/s, 250 Mbit/s, block"
     )
@@ -166,7 +166,7 @@ def sized(size: str, ratio: float, target: str = ">= 1", met: bool = False) -> V
     return replace(verdict("mpi", ratio, target, met), what=f"all_reduce {size}")
 
 
-def test_sizes_next_to_each_other_share_a_row_of_missed_targets() -> None:
+def test_adjacent_sizes_share_a_row_of_missed_targets() -> None:
     found = [sized("8 B", 0.84), sized("16 B", 0.87), sized("32 B", 1.2, met=True)]
     found += [sized("64 B", 0.5), sized("128 B", 1.4, ">= 1.5")]
     found += [verdict("gloo", 5.0, ">= 30", False), verdict("prediction", 0.34, "<= 0.15", False)]

@@ -32,7 +32,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-def test_the_commit_and_what_differs_from_it(tmp_path: Path) -> None:
+def test_the_commit_and_changed_files_are_recorded(tmp_path: Path) -> None:
     root = repository(tmp_path)
     head = git(root, "rev-parse", "HEAD")
     assert provenance.commit_of(root) == (head, [])
@@ -44,11 +44,11 @@ def test_the_commit_and_what_differs_from_it(tmp_path: Path) -> None:
     assert provenance.commit_of(root) == (head, ["csrc/run.cc", "bench/more.py"])
 
 
-def test_no_repository(tmp_path: Path) -> None:
+def test_a_folder_without_repository_has_no_commit(tmp_path: Path) -> None:
     assert provenance.commit_of(tmp_path) == (None, [])
 
 
-def test_a_library_that_is_older_than_its_sources(
+def test_a_library_older_than_its_sources_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, source = tmp_path / "hetcomm/libhetcomm.so", tmp_path / "csrc/exec/run.cc"
@@ -63,7 +63,7 @@ def test_a_library_that_is_older_than_its_sources(
         provenance.check_build(tmp_path)
 
 
-def test_other_work_is_seen() -> None:
+def test_other_load_is_detected() -> None:
     cores = len(os.sched_getaffinity(0))
     spinning = [sys.executable, "-c", "while True: pass"]
     started = [subprocess.Popen(spinning) for _ in range(cores)]
@@ -75,7 +75,7 @@ def test_other_work_is_seen() -> None:
             each.wait()
 
 
-def test_circumstances_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_records_machine_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_UCX_LIBRARY", str(peers.ROOT / "lib/libucp.so.0"))
     monkeypatch.setenv("HOME_OF_SOMEBODY", "not recorded")
     facts = provenance.of_this_run(["staging", "--output", str(peers.ROOT / "build/x")], ())
@@ -89,7 +89,7 @@ def test_circumstances_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_stored_result_says_from_what_it_comes(name: str) -> None:
+def test_every_stored_result_names_its_origin(name: str) -> None:
     result = stored.load(name)
     assert {each.kind for each in result.verdicts} <= set(KINDS)
     facts = result.facts
@@ -99,7 +99,7 @@ def test_every_stored_result_says_from_what_it_comes(name: str) -> None:
     assert facts["versions"]["python"] and facts["recorded"] in ("by the study", "from history")
 
 
-def test_a_result_without_a_commit(tmp_path: Path) -> None:
+def test_a_result_without_commit_is_rejected(tmp_path: Path) -> None:
     told = json.loads((stored.FOLDER / "staging.json").read_text())
     del told["commit"]
     (tmp_path / "staging.json").write_text(json.dumps(told))
@@ -109,7 +109,7 @@ def test_a_result_without_a_commit(tmp_path: Path) -> None:
         stored.load("layouts", tmp_path)
 
 
-def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_result_survives_writing_and_reading(tmp_path: Path) -> None:
     for name in STUDIES:
         stored.load(name).write(tmp_path)
         assert stored.load(name, tmp_path).facts == stored.load(name).facts

@@ -24,30 +24,32 @@ def row(backend: str, median: float, size: int = 8, **more: Any) -> dict[str, An
 
 
 @pytest.mark.parametrize("words", [["sideways"], [], ["island-latency", "sideways"]])
-def test_a_study_that_there_is_not(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_study_is_rejected(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         study.main(words)
     said = capsys.readouterr().err
     assert "expected studies out of island-latency" in said and ("sideways" in said or not words)
 
 
-def test_a_peer_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_peer_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert study.main(["start-up", "--peers", "lam", "--output", str(tmp_path)]) == 2
     assert "expected a peer out of openmpi, mpich; got 'lam'" in capsys.readouterr().err
 
 
-def test_no_folder_for_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_output_folder_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         study.main(["start-up", "--output", str(tmp_path / "none" / "there")])
     assert "--output: expected a folder" in capsys.readouterr().err
 
 
-def test_a_peer_that_is_not_installed(tmp_path: Path) -> None:
+def test_peer_without_installation_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(peers.PeerError, match=r"it is not there; run python\S* bench/peers.py"):
         peers.python_of("mpich", tmp_path)
 
 
-def test_no_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_index_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_index(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         failed = "pip" in command
         return subprocess.CompletedProcess(command, int(failed), "", "nowhere\nno distribution\n")
@@ -69,7 +71,7 @@ def test_open_mpi_yields_where_ranks_outnumber_cores() -> None:
     "rates, seconds",
     [([1, 1], 1), ([1, 0.5], 2), ([1, 1, 1], 4 / 3), ([1, 1, 0.25], 4), ([1, 1, 1, 1], 1.5)],
 )
-def test_wire_bound(rates: list[float], seconds: float) -> None:
+def test_wire_bound_counts_each_byte_once_per_host(rates: list[float], seconds: float) -> None:
     hosts = [2] * len(rates)
     found = least_seconds("all_reduce", 100, hosts, [100 * rate for rate in rates])
     assert found == pytest.approx(seconds)
@@ -80,7 +82,7 @@ def test_wire_bound(rates: list[float], seconds: float) -> None:
     [("all_gather", 1.5), ("reduce_scatter", 1.5), ("broadcast", 2), ("reduce", 2),
      ("all_to_all", 1.5)],
 )  # fmt: skip
-def test_wire_bound_of_uneven_hosts(collective: str, seconds: float) -> None:
+def test_wire_bound_allows_uneven_hosts(collective: str, seconds: float) -> None:
     found = least_seconds(collective, 800, [1, 3], [800, 400])
     assert found == pytest.approx(seconds)
     three = least_seconds("broadcast", 800, [1, 1, 1], [800, 800, 800])
@@ -106,7 +108,7 @@ def test_plans_of_two_hosts_send_no_more(collective: str, hosts: list[int]) -> N
     assert cost.bridge_bytes == max(sent) and sum(sent) == sum(received) == total
 
 
-def test_capacities_follow_what_was_measured() -> None:
+def test_capacities_follow_the_measured_link() -> None:
     link = {"bytes_per_second": [120e6]}
     slower = Layout("2+2+2", ("1gbit", "1gbit", "250mbit"))
     assert capacities(slower, link) == pytest.approx([120e6, 120e6, 30e6])
@@ -130,7 +132,7 @@ def test_the_worse_of_two_ratios_counts() -> None:
     assert found.met is None and "not measured" in found.case
 
 
-def test_beside_the_wire() -> None:
+def test_ratios_to_the_wire_use_the_median() -> None:
     layout = Layout("1+1", ("1gbit",))
     run = Run(layout, (1000,), (Target("bound", 1.05), Target("round trips", 1.5)), opponents=())
     link = {"bytes_per_second": [1000.0], "round_trip": 2.0}
@@ -142,7 +144,7 @@ def test_beside_the_wire() -> None:
     assert sent.ratio == pytest.approx(1.01)
 
 
-def test_predictions_and_scratch() -> None:
+def test_predictions_and_scratch_have_verdicts() -> None:
     told = {"total": 1.0, "scratch_bytes": 65 << 20}
     jobs = [Outcome("2 ranks", "", [row("hetcomm", t, predicted=told) for t in (1.1, 0.9, 1.5)])]
     middle, worst = verdicts.of_prediction(jobs)
@@ -152,14 +154,14 @@ def test_predictions_and_scratch() -> None:
     assert not scratch.met
 
 
-def test_every_layout_can_be() -> None:
+def test_every_layout_is_possible() -> None:
     for each in STUDIES.values():
         for run in each.runs:
             cluster = run.layout.cluster()
             assert (cluster.ranks if cluster else run.layout.hosts[0]) >= 2
 
 
-def test_a_job_and_its_files(tmp_path: Path) -> None:
+def test_a_job_runs_and_leaves_its_files(tmp_path: Path) -> None:
     run, plan = Run(Layout("2"), (8, 1024), opponents=()), Plan(quick=True, peers=())
     said: list[str] = []
     (outcome,) = running.measure(run, plan, said.append)
@@ -180,7 +182,7 @@ def test_a_job_and_its_files(tmp_path: Path) -> None:
     )
 
 
-def test_a_job_in_the_modes_of_a_training_step() -> None:
+def test_a_job_runs_in_every_mode() -> None:
     mode = Mode(in_place=False, work=1e-4)
     run = Run(Layout("2"), (8,), opponents=(), mode=mode)
     assert run.where == "2 ranks, out of place, isolated"
@@ -194,7 +196,7 @@ def test_a_job_in_the_modes_of_a_training_step() -> None:
 
 
 @pytest.mark.parametrize("name", ["island-latency", "island-bandwidth"])
-def test_targets_of_every_mode(name: str) -> None:
+def test_every_mode_has_its_targets(name: str) -> None:
     runs = [run for run in STUDIES[name].runs if run.layout == Layout("2")]
     runs = [run for run in runs if run.collectives == ("all_reduce",)]
     assert {run.mode.describe() for run in runs} == {
@@ -205,7 +207,7 @@ def test_targets_of_every_mode(name: str) -> None:
         assert {size for sizes in aims for size in sizes} == set(run.sizes)
 
 
-def test_what_a_try_writes_changes_no_page(
+def test_a_quick_run_changes_no_page(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_pages(*_: Any) -> None:
@@ -220,7 +222,7 @@ def test_what_a_try_writes_changes_no_page(
     assert written.facts["arguments"] == ["many-ranks", "--quick", "--peers", "none"]
 
 
-def test_a_study_whose_jobs_fail_replaces_no_result(
+def test_a_failed_study_keeps_the_stored_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: Any) -> None:
@@ -239,13 +241,13 @@ def test_a_study_whose_jobs_fail_replaces_no_result(
     assert "the stored result stays as it is" in said and "failed: this is why" in said
 
 
-def test_what_a_list_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_each_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert study.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(STUDIES)
 
 
-def test_profiles_go_as_far_as_the_sizes_of_a_run() -> None:
+def test_profiles_cover_the_sizes_of_a_run() -> None:
     assert tuned.sizes_for(8) == [16, 64, 256, 1024] and tuned.sizes_for(5000)[-2:] == [4096, 16384]
     assert tuned.sizes_for(64 << 20)[-1] == 64 << 20 == tuned.sizes_for(1 << 40)[-1]
     assert tuned.place_of(Layout("2+2"), 8) == tuned.place_of(Layout("2+2", order="interleaved"), 8)
@@ -257,6 +259,6 @@ def test_profiles_go_as_far_as_the_sizes_of_a_run() -> None:
     assert len(places) == 4
 
 
-def test_a_job_that_fails() -> None:
+def test_a_failing_job_is_reported() -> None:
     failing = [sys.executable, "-c", "import sys; print('this is why'); sys.exit(3)"]
     assert running.supervised(failing, running.environment()) == "status 3: this is why"

@@ -48,7 +48,7 @@ def _outputs(program: str, settings: Sequence[dict[str, str]]) -> list[str]:
         server.close()
 
 
-def test_the_file_holds_what_was_measured(tuned: Path) -> None:
+def test_the_file_holds_the_measurements(tuned: Path) -> None:
     profile = _core.Profile(tuned.read_text(), str(tuned))
     assert str(profile) == tuned.read_text()
     ((members, ranks, cores, curves),) = profile.islands
@@ -61,7 +61,7 @@ def test_the_file_holds_what_was_measured(tuned: Path) -> None:
     assert [(host.ranks, host.bandwidth) for host in profile.hosts] == [(2, 0)]
 
 
-def test_bench_and_explain_predict_what_the_profile_says(tuned: Path) -> None:
+def test_bench_and_explain_predict_from_the_profile(tuned: Path) -> None:
     profile = _core.Profile(tuned.read_text())
     (expected,) = (time for size, time in profile.islands[0][3]["all_reduce"] if size == 64)
     options = ("--ranks", 2, "--sizes", "64", "--iterations", 3, "--json")
@@ -114,14 +114,14 @@ def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (("--sizes", "64"), "--sizes: expected at least 2"),
-        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected two from 8 bytes"),
-        (("--sizes", "100,104", "--ranks", "2"), "--sizes: expected two from 8 bytes"),
-        (("missing/my.profile",), "expected a folder"),
+        (("--sizes", "1,8", "--ranks", "2"), "--sizes: expected two sizes of at least 8 bytes"),
+        (("--sizes", "100,104", "--ranks", "2"), "--sizes: expected two sizes of at least 8 bytes"),
+        (("missing/my.profile",), "expected an existing folder"),
         (("--ranks", "1"), "expected at least 2 ranks, got 1"),
         (("--ranks", "2", "--cluster", "some.toml"), "expected one of --ranks and --cluster"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(arguments: tuple[str, ...], said: str) -> None:
+def test_unmeasurable_input_is_rejected(arguments: tuple[str, ...], said: str) -> None:
     done = bench(*arguments, command=TUNE)
     assert done.returncode == 2 and said in done.stderr
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_measured_is_refused(arguments: tuple[str, ...], said: st
     ("text", "said"),
     [(None, "which cannot be read"), ("hetcomm profile 1\nhost 3\n", "line 2: expected 6 words")],
 )
-def test_a_bad_file_is_refused(text: str | None, said: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_rejected(text: str | None, said: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.profile"
     if text is not None:
         file.write_text(text)
@@ -139,7 +139,7 @@ def test_a_bad_file_is_refused(text: str | None, said: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("hosts", range(1, 12))
-def test_in_the_end_every_host_has_met_every_other(hosts: int) -> None:
+def test_rounds_pair_every_host_with_every_other(hosts: int) -> None:
     rounds = rounds_of(hosts)
     met = [pair for pairs in rounds for pair in pairs]
     assert sorted(met) == [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
@@ -148,7 +148,7 @@ def test_in_the_end_every_host_has_met_every_other(hosts: int) -> None:
         assert len(set(busy)) == len(busy)
 
 
-def test_a_slow_link_counts_only_where_it_is() -> None:
+def test_a_slow_link_counts_only_for_its_host() -> None:
     ranks = [_core.RankInfo(host=name, host_name=name) for name in "abc"]
     measured = Measured(_core.Topology(ranks))
     measured.memory([1e9] * 3, [1e-7] * 3)
@@ -175,7 +175,7 @@ def test_messages_of_two_hosts_make_a_curve(ranks: int, sizes: tuple[int, ...]) 
     assert len({measured.sent(everybody, size) for size in found}) > 1
 
 
-def test_every_rank_hears_at_once_that_there_is_no_profile() -> None:
+def test_every_rank_hears_of_a_missing_profile_at_once() -> None:
     program = (
         "import os, hetcomm; from hetcomm import _core; from hetcomm.bench.meeting import Meeting\n"
         "from hetcomm.tune.command import settings_of; from hetcomm.tune.measure import run\n"
@@ -192,7 +192,7 @@ def test_every_rank_hears_at_once_that_there_is_no_profile() -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_links_of_an_emulated_cluster(tmp_path: Path) -> None:
+def test_links_of_an_emulated_cluster_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "cluster.profile"
     done = bench(file, "--cluster", CLUSTER, *QUICK, command=TUNE)
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def cast(to: str, source: str, raw: np.ndarray, offset: int = 0) -> np.ndarray:
     return target
 
 
-def test_the_formats_are_all_there() -> None:
+def test_every_format_exists() -> None:
     assert {name: value.size for name, value in FORMAT.items()} == SIZES
 
 
@@ -45,7 +45,7 @@ def test_the_oracle_knows_the_formats(name: str) -> None:
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("source", NARROW)
-def test_every_number_of_a_narrow_format(source: str, to: str) -> None:
+def test_every_number_of_a_narrow_format_is_converted(source: str, to: str) -> None:
     form = NARROW[source]
     raw = np.arange(1 << (8 * SIZES[source])).astype(form.storage).view(np.uint8)
     np.testing.assert_array_equal(cast(to, source, raw), encode(to, decode(source, raw)))
@@ -65,7 +65,7 @@ def critical(to: str) -> np.ndarray:
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("source", ["float32", "float64"])
-def test_what_is_between_numbers(source: str, to: str) -> None:
+def test_values_between_numbers_are_rounded(source: str, to: str) -> None:
     values = critical(to)
     if source == "float32":
         with np.errstate(over="ignore"):
@@ -79,7 +79,7 @@ def test_what_is_between_numbers(source: str, to: str) -> None:
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("source", FORMATS)
-def test_any_count_at_any_address(source: str, to: str) -> None:
+def test_any_count_at_any_address_is_converted(source: str, to: str) -> None:
     generator = np.random.default_rng(SEED)
     for count in (0, 1, 7, 31, 33, 1000, 4099):
         raw = random_raw(source, count, generator)
@@ -89,7 +89,7 @@ def test_any_count_at_any_address(source: str, to: str) -> None:
             np.testing.assert_array_equal(got, want, f"seed {SEED}: {count} at {offset}")
 
 
-def test_in_place() -> None:
+def test_conversion_works_in_place() -> None:
     raw = random_raw("float16", 333, np.random.default_rng(SEED))
     want = encode("bfloat16", decode("float16", raw))
     _core.cast(FORMAT["bfloat16"], raw, FORMAT["float16"], raw)

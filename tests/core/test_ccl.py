@@ -36,7 +36,7 @@ def call(
     )  # fmt: skip
 
 
-def test_what_the_libraries_reduce() -> None:
+def test_libraries_reduce_the_documented_dtypes() -> None:
     expected = {
         (dtype, op) for dtype in FLOATS + INTEGERS for op in ("sum", "product", "min", "max")
     }
@@ -143,7 +143,7 @@ def test_empty_pieces_are_no_calls(kind: str) -> None:
         ("int8", "product", (INT8, PROD)),
     ],
 )
-def test_numbers_of_the_abi(dtype: str, op: str, expected: tuple[int, int]) -> None:
+def test_abi_numbers_match_the_headers(dtype: str, op: str, expected: tuple[int, int]) -> None:
     rows = _core.lower_ccl(
         call("all_reduce", [(-1, -1, 0x100, 0x100, 3)], dtype=dtype, op=op), 0, 2
     )
@@ -152,7 +152,7 @@ def test_numbers_of_the_abi(dtype: str, op: str, expected: tuple[int, int]) -> N
 
 @emulated
 @pytest.mark.parametrize(("vendor", "members"), [("nvidia", 1), ("nvidia", 3), ("amd", 4)])
-def test_every_kind_dtype_and_operation(vendor: str, members: int) -> None:
+def test_every_collective_dtype_and_operation_is_correct(vendor: str, members: int) -> None:
     seed = 1000 + members
     done = run("cases", vendor, members, seed)
     assert done["cases"] > 80
@@ -207,7 +207,7 @@ def test_islands_split_off_an_island(vendor: str, again: str, settings: dict[str
 
 
 @emulated
-def test_a_list_that_cannot_be_split_off_is_refused() -> None:
+def test_an_impossible_split_is_rejected() -> None:
     done = run("split_refused", "nvidia")
     for text in done["texts"]:
         assert "expected a list of its members with this one, 0" in text
@@ -215,7 +215,7 @@ def test_a_list_that_cannot_be_split_off_is_refused() -> None:
 
 
 @emulated
-def test_a_split_that_hangs_is_a_timeout() -> None:
+def test_a_hanging_split_times_out() -> None:
     for end in run("split_fault", "nvidia", 3, fault="split_hang@1"):
         assert end["error"] == "TimeoutError"
         assert "expected the ranks 10, 11 in one communicator within 3 s" in end["text"]
@@ -225,7 +225,7 @@ def test_a_split_that_hangs_is_a_timeout() -> None:
 
 
 @emulated
-def test_a_split_that_fails_fails_the_set_up() -> None:
+def test_a_failing_split_fails_the_set_up() -> None:
     """The library does not let a communicator be used after that."""
     for end in run("split_fault", "amd", 20, fault="split_error"):
         assert end["error"] == "VendorError"
@@ -233,7 +233,7 @@ def test_a_split_that_fails_fails_the_set_up() -> None:
 
 
 @emulated
-def test_a_call_that_does_not_return_is_ended() -> None:
+def test_a_blocked_call_is_ended() -> None:
     late, other = reversed(run("late_call", "nvidia", fault="call_hang:1@1"))
     assert late["error"] == "TimeoutError"
     assert "rank 11 on " in late["text"]
@@ -246,7 +246,7 @@ def test_a_call_that_does_not_return_is_ended() -> None:
 
 @emulated
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
-def test_registered_buffers(vendor: str) -> None:
+def test_registered_buffers_are_used(vendor: str) -> None:
     done = run("buffers", vendor)
     assert "got an empty buffer" in done["empty"]
     assert "got a buffer that is" in done["twice"]
@@ -288,7 +288,7 @@ def test_ctas_reach_the_library(tmp_path: Path) -> None:
 
 
 @emulated
-def test_members_in_processes() -> None:
+def test_members_run_in_processes() -> None:
     command = [sys.executable, str(PROGRAMS), "member", "amd"]
     first = subprocess.Popen(
         [*command, "0", "3", ""], env=environment(), stdout=subprocess.PIPE, text=True
@@ -308,7 +308,7 @@ def test_members_in_processes() -> None:
 
 
 @emulated
-def test_a_member_that_is_killed_ends_the_call() -> None:
+def test_a_killed_member_ends_the_call() -> None:
     command = [sys.executable, str(PROGRAMS), "bereaved"]
     first = subprocess.Popen(
         [*command, "0", ""], env=environment(), stdout=subprocess.PIPE, text=True
@@ -329,7 +329,7 @@ def test_a_forked_child_leaves_the_island_alone() -> None:
 
 
 @emulated
-def test_an_initialisation_that_hangs_is_a_timeout() -> None:
+def test_a_hanging_initialisation_times_out() -> None:
     for rank, end in enumerate(run("faulty", "nvidia", 2, 1, 2, fault="init_hang"), 10):
         assert end["error"] == "TimeoutError"
         assert "expected the ranks 10, 11 in one communicator within 2" in end["text"]
@@ -338,7 +338,7 @@ def test_an_initialisation_that_hangs_is_a_timeout() -> None:
 
 
 @emulated
-def test_an_initialisation_that_hangs_is_aborted() -> None:
+def test_a_hanging_initialisation_is_aborted() -> None:
     done = run("hanging", "nvidia", fault="init_hang")
     assert done["error"] == "TimeoutError"
     assert "aborted" not in done["text"]
@@ -346,13 +346,13 @@ def test_an_initialisation_that_hangs_is_aborted() -> None:
 
 
 @emulated
-def test_a_member_that_hangs_in_initialisation_is_a_timeout_for_all() -> None:
+def test_a_member_hanging_in_initialisation_times_out_for_all() -> None:
     ends = run("faulty", "nvidia", 3, 1, 2, fault="init_hang@1")
     assert {end["error"] for end in ends} == {"TimeoutError"}
 
 
 @emulated
-def test_an_initialisation_that_fails_tells_the_librarys_words() -> None:
+def test_a_failing_initialisation_quotes_the_library() -> None:
     for end in run("faulty", "amd", 2, 1, 5, fault="init_error"):
         assert end["error"] == "VendorError"
         assert "RCCL 2." in end["text"]
@@ -371,7 +371,7 @@ def test_an_asynchronous_error_ends_the_call_on_all() -> None:
 
 
 @emulated
-def test_a_call_that_hangs_is_given_up() -> None:
+def test_a_hanging_call_is_abandoned() -> None:
     for end in run("faulty", "amd", 2, 3, 2, fault="hang:1"):
         assert (end["error"], end["calls"]) == ("TimeoutError", 1)
         assert "given up; make a new process group" in end["again"]
@@ -379,7 +379,7 @@ def test_a_call_that_hangs_is_given_up() -> None:
 
 
 @emulated
-def test_an_abort_that_hangs_hangs_nobody() -> None:
+def test_a_hanging_abort_blocks_nobody() -> None:
     """The fault is in closing too: the members' calls are right, and closing them aborts."""
     for end in run("faulty", "nvidia", 2, 2, 5, fault="abort_hang"):
         assert (end["error"], end["calls"]) == ("", 2)
@@ -387,21 +387,21 @@ def test_an_abort_that_hangs_hangs_nobody() -> None:
 
 
 @emulated
-def test_vendors_do_not_talk_to_each_other() -> None:
+def test_vendors_reject_ids_of_each_other() -> None:
     done = run("strangers")
     assert done["error"] == "VendorError"
     assert "RCCL 2." in done["text"]
 
 
 @emulated
-def test_a_library_that_is_too_old() -> None:
+def test_an_old_library_is_rejected() -> None:
     done = run("version", "nvidia", fault="old_version")
     assert "expected NCCL 2.18.0 or newer; got NCCL 2.14.3 from " in done["text"]
     assert "HETCOMM_NCCL_LIBRARY" in done["text"]
 
 
 @emulated
-def test_a_network_that_is_not_there() -> None:
+def test_a_missing_network_is_an_error() -> None:
     done = run("network", "nvidia", "IB")
     assert done["error"] == "VendorError"
     assert "network IB not found" in done["text"]
@@ -415,7 +415,7 @@ def adapters(folder: Path, *names: str) -> dict[str, str]:
 
 
 @emulated
-def test_the_network_that_was_taken_is_shown(tmp_path: Path) -> None:
+def test_the_chosen_network_is_shown(tmp_path: Path) -> None:
     machine = adapters(tmp_path, "mlx5_1", "mlx5_2", "mlx5_3")
     done = run("network", "amd", "IB", **machine)
     assert done["error"] == ""
@@ -426,13 +426,13 @@ def test_the_network_that_was_taken_is_shown(tmp_path: Path) -> None:
 
 
 @emulated
-def test_a_device_that_was_not_taken_is_a_warning(tmp_path: Path) -> None:
+def test_an_unused_device_is_a_warning(tmp_path: Path) -> None:
     done = run("network", "amd", "IB", **adapters(tmp_path, "mlx5_3", "mlx5_10"))
     assert "expected it to use mlx5_1; it took network IB [0]mlx5_3:1/RoCE" in done["log"]
 
 
 @emulated
-def test_what_the_library_cannot_reduce_is_refused() -> None:
+def test_unsupported_reductions_are_rejected() -> None:
     done = run("refused", "nvidia")
     assert done["error"] == "InvalidArgumentError"
     assert "got sum of int16; convert to a dtype that it has" in done["text"]
@@ -440,7 +440,7 @@ def test_what_the_library_cannot_reduce_is_refused() -> None:
 
 
 @emulated
-def test_the_environment_is_set_unless_the_user_did() -> None:
+def test_the_environment_respects_user_settings() -> None:
     done = run("variables")
     assert done["variables"] == {"NCCL_IB_HCA": "mlx5_7", "NCCL_SOCKET_IFNAME": "lo"}
     assert done["debug"] == {}  # nothing of the log is left in the environment

@@ -274,12 +274,12 @@ def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) 
     )
 
 
-def test_a_store_written_in_python_serves() -> None:
+def test_a_store_written_in_python_works() -> None:
     agree(set_up("aab", unharmed))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
-def test_a_rank_that_never_comes_is_named_within_the_timeout(hosts: str) -> None:
+def test_a_missing_rank_is_named_within_the_timeout(hosts: str) -> None:
     missing = len(hosts) - 1
 
     def silent(operation: str, key: str, value: bytes) -> bytes:
@@ -304,7 +304,7 @@ def test_garbage_in_the_store_fails_on_every_rank(hosts: str, garbage: bytes) ->
     assert not any(isinstance(result, _core.TimeoutError) for result in results), results
 
 
-def test_another_version_is_named() -> None:
+def test_a_different_version_is_named() -> None:
     def older(operation: str, key: str, value: bytes) -> bytes:
         return (77).to_bytes(8, "little") + value[8:] if key == "member/0" and value else value
 
@@ -336,7 +336,7 @@ def test_impossible_ranks_and_sizes_are_refused(rank: int, size: int) -> None:
         Communicator(_core.LocalStore(), rank, size)
 
 
-def test_numbers_in_use_are_passed_over_when_they_come_round() -> None:
+def test_used_numbers_are_skipped_after_wrapping() -> None:
     numbers = _core.Numbers(4)
     assert [numbers.take() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(_core.InvalidArgumentError, match="at most 4 process groups"):
@@ -349,7 +349,7 @@ def test_numbers_in_use_are_passed_over_when_they_come_round() -> None:
     assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # what came back last is last
 
 
-def test_a_process_may_have_more_groups_than_numbers_one_after_another() -> None:
+def test_group_numbers_are_reused() -> None:
     def program(long_lived: Communicator) -> None:
         for _ in range(40):
             Communicator(_core.LocalStore(), 0, 1, BOUND, "short", executor(long_lived.rank))
@@ -370,7 +370,7 @@ def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aa"])
-def test_groups_after_one_whose_messages_went_one_way(hosts: str) -> None:
+def test_a_group_follows_one_with_one_way_messages(hosts: str) -> None:
     """What the transport keeps of an earlier group must not be taken for the next one's."""
 
     def one_way(communicator: Communicator) -> None:

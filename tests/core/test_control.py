@@ -41,7 +41,7 @@ def all_reduce(communicator: Communicator) -> None:
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_record_names_who_sent_it(what: str) -> None:
+def test_a_malformed_record_names_its_sender(what: str) -> None:
     shared: dict[str, bytes] = {}
     sent, ready = threading.Event(), threading.Barrier(4)
 
@@ -127,7 +127,7 @@ def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[in
     return lambda rank: OpenStore(shared, rank, change)
 
 
-def test_all_peers_that_do_not_answer_are_named() -> None:
+def test_all_unresponsive_peers_are_named() -> None:
     with unanswering() as one, unanswering() as two:
         ports = {1: one.getsockname()[1], 2: two.getsockname()[1]}
         results = play("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
@@ -137,7 +137,7 @@ def test_all_peers_that_do_not_answer_are_named() -> None:
         assert "does not answer" in str(result) and "HETCOMM_SOCKET_IFNAME" in str(result)
 
 
-def test_signals_during_set_up() -> None:
+def test_signals_during_set_up_are_handled() -> None:
     """A peer that answers late is waited for, whatever signals come meanwhile."""
     shared: dict[str, bytes] = {}
     over = threading.Event()

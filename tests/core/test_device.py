@@ -88,7 +88,7 @@ def fake(path: Path, *, runtime: int = 13000, driver: int = 13000, count_error: 
 @needs_emulated
 @pytest.mark.parametrize("vendor", VARIABLE)
 @pytest.mark.parametrize("case", devices.CASES, ids=lambda case: case.__name__)
-def test_emulated(case: object, vendor: str) -> None:
+def test_emulated_devices_open(case: object, vendor: str) -> None:
     name = case.__name__  # type: ignore[attr-defined]
     done = run(devices.__file__, name, vendor, **EMULATED)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -96,7 +96,7 @@ def test_emulated(case: object, vendor: str) -> None:
 
 @needs_emulated
 @pytest.mark.parametrize("case", ["flags", "between_streams"])
-def test_driver_that_refuses_to_wait_for_memory(case: str) -> None:
+def test_streams_wait_by_host_functions_without_driver_waits(case: str) -> None:
     fault = {"HETCOMM_EMULATED_FAULT": "no_wait_value", "HETCOMM_LOG_LEVEL": "info"}
     done = run(devices.__file__, case, "nvidia", **EMULATED, **fault)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -105,7 +105,7 @@ def test_driver_that_refuses_to_wait_for_memory(case: str) -> None:
 
 @needs_emulated
 @pytest.mark.parametrize("vendor", VARIABLE)
-def test_description(vendor: str) -> None:
+def test_description_names_device_and_driver(vendor: str) -> None:
     printed, _ = open_device(vendor, 3, (), **EMULATED)
     assert printed.startswith(f"made emulated {vendor} GPU 3: Emulated {vendor.upper()} GPU, ")
     assert EMULATED[VARIABLE[vendor]] in printed
@@ -114,7 +114,7 @@ def test_description(vendor: str) -> None:
 @needs_emulated
 @pytest.mark.parametrize("vendor", VARIABLE)
 @pytest.mark.parametrize("index", [-1, 2, 1000])
-def test_index_out_of_range(vendor: str, index: int) -> None:
+def test_index_out_of_range_is_rejected(vendor: str, index: int) -> None:
     printed, _ = open_device(vendor, index, (), **EMULATED, HETCOMM_EMULATED_DEVICES="2")
     assert printed.startswith("VendorError expected the index of a device below 2")
     assert f"got {index};" in printed and "HETCOMM_DEVICE" in printed
@@ -122,7 +122,7 @@ def test_index_out_of_range(vendor: str, index: int) -> None:
 
 @needs_emulated
 @pytest.mark.parametrize("vendor", VARIABLE)
-def test_no_device(vendor: str) -> None:
+def test_missing_device_is_an_error(vendor: str) -> None:
     printed, _ = open_device(vendor, 0, (), **EMULATED, HETCOMM_EMULATED_DEVICES="0")
     assert printed.startswith(f"VendorError expected an accelerator of vendor {vendor}; got ")
     assert "(error 100)" in printed and "HETCOMM_VENDOR=cpu" in printed
@@ -130,19 +130,19 @@ def test_no_device(vendor: str) -> None:
 
 @needs_emulated
 @pytest.mark.parametrize("vendor", VARIABLE)
-def test_old_emulated_runtime(vendor: str) -> None:
+def test_old_emulated_runtime_is_rejected(vendor: str) -> None:
     printed, _ = open_device(vendor, 0, (), **EMULATED, HETCOMM_EMULATED_FAULT="old_runtime")
     assert re.match(r"VendorError expected (CUDA 11.8|HIP 6.0) or newer; got ", printed)
 
 
-def test_label_without_devices() -> None:
+def test_label_without_devices_is_rejected() -> None:
     printed, _ = open_device("cpu")
     assert printed.startswith("VendorError expected a vendor with device memory (nvidia, amd); got")
     assert '"cpu"' in printed
 
 
 @pytest.mark.parametrize("vendor", VARIABLE)
-def test_setting_that_names_nothing(tmp_path: Path, vendor: str) -> None:
+def test_setting_with_a_missing_file_is_an_error(tmp_path: Path, vendor: str) -> None:
     missing = str(tmp_path / "libnone.so")
     printed, _ = open_device(vendor, 0, (), **{VARIABLE[vendor]: missing})
     tried = printed.splitlines()[1:-1]
@@ -158,14 +158,14 @@ def test_all_that_was_tried_is_named() -> None:
         assert f"\n  {name}: " in printed
 
 
-def test_library_that_lacks_symbols(tmp_path: Path) -> None:
+def test_library_without_symbols_is_rejected(tmp_path: Path) -> None:
     path = library(tmp_path / "libcudart.so.12", "int cudaSetDevice(int i) { return 0; }")
     printed, _ = open_device("nvidia", HETCOMM_CUDA_LIBRARY=str(path))
     assert f"{path}: lacks the symbols" in printed
     assert " cudaMemcpyAsync" in printed and " cudaSetDevice" not in printed
 
 
-def test_runtime_that_is_too_old(tmp_path: Path) -> None:
+def test_old_runtime_is_rejected(tmp_path: Path) -> None:
     path = fake(tmp_path / "libcudart.so.11.0", runtime=11070)
     printed, _ = open_device("nvidia", HETCOMM_CUDA_LIBRARY=str(path))
     assert printed.startswith(f"VendorError expected CUDA 11.8 or newer; got CUDA 11.7 from {path}")
@@ -180,7 +180,9 @@ def test_runtime_that_is_too_old(tmp_path: Path) -> None:
         (13000, 0, 'CUDA_VISIBLE_DEVICES="": name a device there'),
     ],
 )
-def test_why_there_is_no_device(tmp_path: Path, driver: int, error: int, remedy: str) -> None:
+def test_a_missing_device_has_a_reason(
+    tmp_path: Path, driver: int, error: int, remedy: str
+) -> None:
     path = fake(tmp_path / "libcudart.so.13", driver=driver, count_error=error)
     printed, _ = open_device("nvidia", HETCOMM_CUDA_LIBRARY=str(path), CUDA_VISIBLE_DEVICES="")
     assert printed.startswith("VendorError expected an accelerator of vendor nvidia; got ")
@@ -194,7 +196,7 @@ def test_loaded_runtime_is_taken(tmp_path: Path) -> None:
     assert f"\n  {path}: lacks the symbols" in printed and logged == ""
 
 
-def test_of_two_runtimes_the_one_of_torch_is_taken(tmp_path: Path) -> None:
+def test_torchs_runtime_is_preferred(tmp_path: Path) -> None:
     source = "int cudaGetDeviceCount(int *count) { return 1; }"
     newer = library(tmp_path / "new" / "libcudart.so.13", source)
     older = library(tmp_path / "old" / "libcudart.so.12", source)
@@ -210,7 +212,7 @@ def test_of_two_runtimes_the_one_of_torch_is_taken(tmp_path: Path) -> None:
     assert f"taking {older}, which libtorch_cuda.so uses" in logged
 
 
-def test_two_runtimes_of_which_none_is_torchs(tmp_path: Path) -> None:
+def test_two_runtimes_without_torchs_are_an_error(tmp_path: Path) -> None:
     one, two = (
         library(tmp_path / folder / f"libcudart.so.{version}", "int nothing;")
         for folder, version in (("one", 12), ("two", 13))

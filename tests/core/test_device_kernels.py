@@ -186,7 +186,7 @@ def test_scale_has_the_bits_of_the_host(run: Run, dtype: str, by: float, divides
                 np.testing.assert_array_equal(target, want, note)
 
 
-def test_reduce_in_place(run: Run) -> None:
+def test_reduce_works_in_place(run: Run) -> None:
     generator = np.random.default_rng(SEED)
     operation = (DTYPES["bfloat16"], _core.ReduceOp.sum)
     raws = [random_raw("bfloat16", 4099, generator) for _ in range(3)]
@@ -295,7 +295,7 @@ def test_nvrtc_compiles_the_kernel(kernel: str) -> None:
 
 
 @needs_nvrtc
-def test_nvrtc_says_what_is_wrong() -> None:
+def test_nvrtc_errors_are_quoted() -> None:
     with pytest.raises(_core.VendorError, match=r"NVRTC.*no_such_kernel"):
         _core.compile_kernel("nvidia", "sm_90", "no_such_kernel<int>")
     with pytest.raises(_core.VendorError, match=r"for sm_1: [\s\S]*gpu-architecture"):
@@ -361,7 +361,7 @@ def fake_gpu(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @needs_nvrtc
-def test_from_compiling_to_launching_on_a_fake_gpu(fake_gpu: dict[str, str]) -> None:
+def test_kernels_compile_and_launch_on_a_fake_gpu(fake_gpu: dict[str, str]) -> None:
     result = subprocess.run(
         [sys.executable, "-P", "-c", FAKE_GPU_CASE],
         env=fake_gpu,

@@ -34,14 +34,14 @@ LIBRARY = {"HETCOMM_CUDA_LIBRARY": str(path("nvidia"))}
         ),
     ],
 )
-def test_where_messages_are_direct(settings: dict[str, str], expected: str) -> None:
+def test_direct_fabrics_are_found(settings: dict[str, str], expected: str) -> None:
     assert run(PROGRAM, **LIBRARY, **settings).strip() == expected
 
 
 TOPO = "import sys; from hetcomm.cli import main; sys.argv[1:] = ['topo']; main()"
 
 
-def test_topo_shows_it() -> None:
+def test_topo_shows_direct_fabrics() -> None:
     for value, expected in (
         ("1", "direct over shm"),
         ("0", "staged: transports"),

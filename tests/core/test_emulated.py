@@ -39,7 +39,7 @@ class Gate:
         self.opened.wait(BOUND)
 
 
-def test_a_stream_works_in_order_and_by_itself(runtime: Runtime) -> None:
+def test_a_stream_runs_in_order_and_in_the_background(runtime: Runtime) -> None:
     stream, event = runtime.stream(), runtime.event()
     gate = Gate(runtime, stream)
     first, second = runtime.block(64), runtime.block(64)
@@ -117,7 +117,7 @@ def test_a_stream_waits_for_a_word(runtime: Runtime) -> None:
     runtime("EventSynchronize", event)
 
 
-def test_only_pinned_memory_is_the_hosts(runtime: Runtime) -> None:
+def test_only_pinned_memory_belongs_to_the_host(runtime: Runtime) -> None:
     runtime("SetDevice", 3)
     device, pinned = runtime.block(100), runtime.block(100, pinned=True)
     runtime("SetDevice", 5)
@@ -195,7 +195,7 @@ def test_copies_take_the_rate_of_their_engine(vendor: str, directions: int) -> N
     assert quickest[1] > 0.49
 
 
-def test_without_a_rate_copies_are_not_held() -> None:
+def test_copies_without_a_rate_are_not_delayed() -> None:
     undisturbed(lambda: copies("nvidia", 1), lambda took: took[1] < 0.25)
 
 
@@ -225,7 +225,7 @@ print(time.monotonic() - start)
         ({"HETCOMM_EMULATED_FAULT": "hang"}, "3 3 0"),
     ],
 )
-def test_faults_of_the_runtime(environment: dict[str, str], expected: str) -> None:
+def test_runtime_faults_are_emulated(environment: dict[str, str], expected: str) -> None:
     program = """
 import ctypes
 from emulated_vendor import Runtime

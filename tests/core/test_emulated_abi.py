@@ -154,7 +154,7 @@ def facts_against_headers(vendor: str, headers: list[str]) -> str:
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
-def test_ours_is_what_the_vendors_publish(vendor: str, tmp_path: Path) -> None:
+def test_our_abi_is_the_published_one(vendor: str, tmp_path: Path) -> None:
     done = compile_text(ours_against_facts(vendor), tmp_path / "abi.cc", vendor, [])
     assert done.returncode == 0, done.stderr
 
@@ -171,7 +171,7 @@ def test_ours_is_what_the_vendors_publish(vendor: str, tmp_path: Path) -> None:
         ("offsetof(ours::Config, net_name) == 32", "offsetof(ours::Config, net_name) == 40"),
     ],
 )
-def test_a_difference_is_found(vendor: str, correct: str, planted: str, tmp_path: Path) -> None:
+def test_a_difference_is_detected(vendor: str, correct: str, planted: str, tmp_path: Path) -> None:
     text = ours_against_facts(vendor)
     assert correct in text
     text = text.replace(correct, planted)
@@ -190,7 +190,7 @@ def test_a_difference_is_found(vendor: str, correct: str, planted: str, tmp_path
         )
     ],
 )
-def test_the_facts_are_what_headers_say(vendor: str, headers: list[str], tmp_path: Path) -> None:
+def test_published_facts_match_the_headers(vendor: str, headers: list[str], tmp_path: Path) -> None:
     text = facts_against_headers(vendor, headers)
     done = compile_text(text, tmp_path / "facts.cc", vendor, include_folders())
     assert done.returncode == 0, done.stderr

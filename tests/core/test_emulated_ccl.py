@@ -197,13 +197,13 @@ def everything(ccl: Ccl, rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
-def test_every_call_between_processes(vendor: str) -> None:
+def test_every_call_works_between_processes(vendor: str) -> None:
     members(3, everything, vendor)
 
 
-def test_every_reduction_between_processes() -> None:
+def test_every_reduction_works_between_processes() -> None:
     members(3, reductions)
 
 
-def test_a_single_member() -> None:
+def test_a_single_member_works() -> None:
     members(1, reductions)

@@ -55,7 +55,7 @@ def without_blocking(tried: Path, ccl: Ccl, rank: int, size: int) -> None:
     ccl("CommDestroy", ccl.communicator)
 
 
-def test_set_up_and_calls_that_do_not_block(tmp_path: Path) -> None:
+def test_set_up_and_calls_need_not_block(tmp_path: Path) -> None:
     members(2, functools.partial(without_blocking, tmp_path / "tried"), connected=False)
 
 
@@ -84,7 +84,7 @@ def split_in_the_background(ccl: Ccl, rank: int, size: int) -> None:
     assert (values == size).all()
 
 
-def test_a_split_in_the_background() -> None:
+def test_a_split_runs_in_the_background() -> None:
     members(2, split_in_the_background, connected=False)
 
 
@@ -101,11 +101,11 @@ def family_ends_together(ccl: Ccl, rank: int, size: int) -> None:
     ccl("CommAbort", child)
 
 
-def test_an_abort_reaches_who_shares_resources() -> None:
+def test_an_abort_reaches_communicators_with_shared_resources() -> None:
     members(2, family_ends_together, connected=False)
 
 
-def test_the_other_vendors_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_of_another_vendor_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
     nvidia, amd = Ccl("nvidia"), Ccl("amd")
     assert amd.connect(nvidia.unique_id(), 1, 0) == INVALID_ARGUMENT
@@ -164,7 +164,7 @@ def wait_for_error(ccl: Ccl, expected: int) -> None:
     assert ccl.state() == expected
 
 
-def test_members_that_make_different_calls_are_told() -> None:
+def test_members_with_different_calls_get_an_error() -> None:
     members(2, different_calls)
 
 
@@ -215,7 +215,7 @@ def set_up_fails(ccl: Ccl, rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("fault", ["init_error", "init_hang", "init_hang@1"])
-def test_set_up_that_fails_or_hangs_can_be_aborted(fault: str) -> None:
+def test_failing_and_hanging_set_up_can_be_aborted(fault: str) -> None:
     members(2, set_up_fails, connected=False, HETCOMM_EMULATED_FAULT=fault)
 
 
@@ -225,7 +225,7 @@ def version(ccl: Ccl, rank: int, size: int) -> int:
     return number.value
 
 
-def test_versions() -> None:
+def test_versions_are_reported() -> None:
     assert members(1, version) == [22803]
     assert members(1, version, HETCOMM_EMULATED_FAULT="old_version") == [21403]
 
@@ -234,7 +234,7 @@ def reported(ccl: Ccl, rank: int, size: int) -> None:
     assert ccl.connect(ccl.identity, size, rank, net_name=b"ib") == SUCCESS  # type: ignore[attr-defined]
 
 
-def test_the_network_taken_is_reported(tmp_path: Path) -> None:
+def test_the_chosen_network_is_reported(tmp_path: Path) -> None:
     for name in ("mlx5_0", "mlx5_1", "bnxt_0"):
         (tmp_path / "class/infiniband" / name).mkdir(parents=True)
     environment = {
@@ -269,5 +269,5 @@ def leaves(ccl: Ccl, rank: int, size: int) -> None:
     dies(ccl, rank, size)
 
 
-def test_a_member_that_leaves_is_noticed() -> None:
+def test_a_leaving_member_is_noticed() -> None:
     members(2, leaves)

@@ -46,7 +46,7 @@ def status(runtime: Runtime, stream: ctypes.c_void_p) -> int:
     return value.value
 
 
-def test_what_is_recorded_happens_at_each_launch(runtime: Runtime) -> None:
+def test_recorded_work_runs_at_each_launch(runtime: Runtime) -> None:
     source, target = runtime.block(64), runtime.block(64)
     runtime("Memset", target, 1, ctypes.c_size_t(64))
     stream = begin(runtime)
@@ -91,7 +91,7 @@ def test_a_stream_joins_by_an_event_and_order_is_as_recorded(runtime: Runtime) -
     assert orders == {"abcd", "acbd"}  # both that the recording allows
 
 
-def test_a_stream_that_does_not_return_is_an_error(runtime: Runtime) -> None:
+def test_an_unjoined_stream_is_an_error(runtime: Runtime) -> None:
     block, other, event = runtime.block(8), runtime.stream(), runtime.event()
     stream = begin(runtime)
     runtime("EventRecord", event, stream)
@@ -112,7 +112,7 @@ def test_work_outside_cannot_be_waited_for(runtime: Runtime) -> None:
     assert end_code(runtime, stream) == INVALIDATED
 
 
-def test_captures_do_not_meet(runtime: Runtime) -> None:
+def test_captures_are_independent(runtime: Runtime) -> None:
     one, other, event = begin(runtime), begin(runtime), runtime.event()
     runtime("EventRecord", event, one)
     assert runtime.code("StreamWaitEvent", other, event, 0) == MERGE
@@ -123,7 +123,7 @@ def test_captures_do_not_meet(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("call", ["Malloc", "EventQuery", "StreamSynchronize"])
 @pytest.mark.parametrize(("mode", "elsewhere"), [(GLOBAL, True), (THREAD_LOCAL, False)])
-def test_calls_that_may_wait_are_forbidden(
+def test_waiting_calls_are_forbidden_in_a_capture(
     runtime: Runtime, call: str, mode: int, elsewhere: bool
 ) -> None:
     """On the capturing thread, and with mode "global" on every other one."""

@@ -31,7 +31,7 @@ from hetcomm import _core
 
 
 @pytest.mark.parametrize("members", range(1, 9))
-def test_every_reduction(members: int) -> None:
+def test_every_reduction_is_correct(members: int) -> None:
     rng = np.random.default_rng(members)
     islands = open_islands(members, slot_bytes=4096)
     cases = [
@@ -44,7 +44,7 @@ def test_every_reduction(members: int) -> None:
 
 
 @pytest.mark.parametrize("members", range(1, 9))
-def test_every_movement(members: int) -> None:
+def test_every_movement_is_correct(members: int) -> None:
     rng = np.random.default_rng(members)
     islands = open_islands(members, slot_bytes=4096)
     cases = [
@@ -57,7 +57,7 @@ def test_every_movement(members: int) -> None:
 
 
 @pytest.mark.parametrize("members", [2, 3, 5])
-def test_large_calls_with_default_slots(members: int) -> None:
+def test_large_calls_work_with_default_slots(members: int) -> None:
     rng = np.random.default_rng(members)
     islands = open_islands(members)
     cases = [random_case(rng, kind, "float32", "sum", members, 300_001) for kind in KINDS]
@@ -66,7 +66,7 @@ def test_large_calls_with_default_slots(members: int) -> None:
 
 @pytest.mark.parametrize("members", [2, 3])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_results_beyond_the_caches(members: int, in_place: bool) -> None:
+def test_results_larger_than_caches_are_correct(members: int, in_place: bool) -> None:
     """Targets apart from the sources are written past the caches: the sum and the rest agree."""
     rng = np.random.default_rng(members)
     counts = [2_500_001, 0, 7, 999_983]
@@ -86,7 +86,7 @@ def test_results_beyond_the_caches(members: int, in_place: bool) -> None:
     run_cases(open_islands(members), [case])
 
 
-def test_thousands_of_calls() -> None:
+def test_thousands_of_calls_are_correct() -> None:
     rng = np.random.default_rng(7)
     members = 3
     pairs = reducible()
@@ -139,7 +139,7 @@ def test_sleeping_members_are_woken(members: int) -> None:
             os.close(event)
 
 
-def test_seventy_members() -> None:
+def test_seventy_members_work() -> None:
     """More members than bits in the mask of the awaited, and a slot for each of 70 receivers."""
     rng = np.random.default_rng(70)
     members = 70
@@ -205,7 +205,7 @@ def test_different_kinds_are_a_mismatch() -> None:
     together(2, member_body)
 
 
-def test_an_operation_that_does_not_exist_is_refused() -> None:
+def test_an_unknown_operation_is_rejected() -> None:
     islands = open_islands(1)
     case = one_piece("all_reduce", "float32", 4, members=1, op="bxor")
     islands[0].start(0, case.call(0))
@@ -258,7 +258,7 @@ def test_attaching_names_the_missing() -> None:
         _core.ShmIsland(name, 1, 3, ranks=[6, 7, 8], timeout=30)
 
 
-def test_a_segment_that_does_not_fit_is_refused() -> None:
+def test_an_unfitting_segment_is_rejected() -> None:
     others = segment_files()
     name = _core.create_shm_segment(2, 4, 0)
     (file,) = segment_files() - others
@@ -288,7 +288,7 @@ def segment_files() -> set[int]:
     return found
 
 
-def test_a_segment_cannot_shrink_under_those_who_have_it_mapped() -> None:
+def test_a_mapped_segment_cannot_shrink() -> None:
     others = segment_files()
     name = _core.create_shm_segment(2, 4, 0)
     (file,) = segment_files() - others
@@ -311,7 +311,7 @@ def fork(body: object, *arguments: object) -> int:
 
 
 @pytest.mark.slow
-def test_members_as_processes() -> None:
+def test_members_run_as_processes() -> None:
     members = 4
     name = _core.create_shm_segment(members, 4, 0)
 

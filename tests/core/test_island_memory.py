@@ -38,7 +38,7 @@ def run(shm: str, members: int, groups: int, *counts: int) -> tuple[int, int]:
 
 
 @pytest.mark.needs("mount namespaces")
-def test_two_hundred_groups_of_eight_ranks_in_the_shm_of_a_container() -> None:
+def test_two_hundred_groups_of_eight_ranks_fit_a_containers_shm() -> None:
     groups = 200
     before, more = run("64m", 8, groups, 256)
     assert before <= groups * 4 * PAGE  # what members tell each other
@@ -47,7 +47,7 @@ def test_two_hundred_groups_of_eight_ranks_in_the_shm_of_a_container() -> None:
 
 @pytest.mark.needs("mount namespaces")
 @pytest.mark.parametrize("shm", ["64k", "8m"])
-def test_a_small_dev_shm_bounds_nothing(shm: str) -> None:
+def test_a_small_dev_shm_limits_nothing(shm: str) -> None:
     before, more = run(shm, 2, 1, 256, 16 << 20)
     assert before <= 4 * PAGE
     assert more <= 2 * 4 * (130 << 10)
@@ -79,7 +79,7 @@ def offered() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if name.startswith("hetcomm-")}
 
 
-def test_a_creator_that_is_killed_leaves_nothing() -> None:
+def test_a_killed_creator_leaves_nothing() -> None:
     """Killed before another member has come, who learns of it at once."""
     with creator() as process:
         name = name_from(process)
@@ -90,7 +90,7 @@ def test_a_creator_that_is_killed_leaves_nothing() -> None:
             _core.ShmIsland(name, 1, 2, timeout=100.0)
 
 
-def test_a_creator_that_is_killed_while_a_member_waits() -> None:
+def test_a_waiting_member_notices_a_killed_creator() -> None:
     with creator() as process:
         name = name_from(process)
         failures: list[BaseException] = []
@@ -112,7 +112,7 @@ def test_a_creator_that_is_killed_while_a_member_waits() -> None:
     assert isinstance(failures[0], _core.PeerFailedError)
 
 
-def test_a_creator_that_does_not_open_the_island_is_not_waited_for_forever() -> None:
+def test_waiting_for_a_stuck_creator_is_bounded() -> None:
     with creator() as process:
         name = name_from(process)
         with pytest.raises(_core.TimeoutError, match="to give it within 50"):
@@ -120,7 +120,7 @@ def test_a_creator_that_does_not_open_the_island_is_not_waited_for_forever() -> 
         process.kill()
 
 
-def test_what_a_killed_creator_left_for_other_namespaces_is_removed_by_the_next() -> None:
+def test_the_next_creator_removes_a_killed_creators_files() -> None:
     """A name in /dev/shm, without memory; one in use stays."""
     with creator(across_namespaces=True) as killed, creator(across_namespaces=True) as alive:
         left, used = name_from(killed), name_from(alive)
@@ -138,7 +138,7 @@ def test_what_a_killed_creator_left_for_other_namespaces_is_removed_by_the_next(
 
 
 @pytest.mark.needs("network namespaces")
-def test_members_in_unlike_network_namespaces() -> None:
+def test_members_in_different_network_namespaces_share_an_island() -> None:
     """They share /dev/shm, and HETCOMM_HOST_ID says that they are one host."""
     flags = 0x40000000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWNET, CLONE_NEWUSER
     name = _core.create_shm_segment(2, 4, 0, across_namespaces=True)
@@ -189,7 +189,7 @@ def refused(error: int, program: str) -> str:
 
 
 @pytest.mark.needs("x86-64", "seccomp filters")
-def test_memory_that_is_refused_ends_the_call_with_the_reason() -> None:
+def test_refused_memory_ends_the_call_with_the_reason() -> None:
     printed = refused(errno.ENOMEM, """
         island = open_islands(2)[0]
         island.start(0, one_piece("all_reduce", "float32", 1000).call(0))
@@ -202,7 +202,7 @@ def test_memory_that_is_refused_ends_the_call_with_the_reason() -> None:
 
 
 @pytest.mark.needs("x86-64", "seccomp filters")
-def test_kernels_that_reserve_nothing_at_once() -> None:
+def test_kernels_without_early_reservation_work() -> None:
     """Before Linux 5.14."""
     printed = refused(errno.EINVAL, """
         from islands import random_case, run_cases

@@ -81,7 +81,7 @@ def warm_up(islands: list[_core.ShmIsland], lanes: int = 1) -> int:
 
 
 @pytest.mark.parametrize("members", range(2, 6))
-def test_random_calls(members: int) -> None:
+def test_random_calls_are_correct(members: int) -> None:
     """Every kind and dtype; pieces of odd sizes on either side of the threshold, empty, unaligned,
     in place; some calls with ordinary memory between them."""
     rng = np.random.default_rng(members)
@@ -108,7 +108,7 @@ def test_random_calls(members: int) -> None:
     assert calls[0] - before >= len(cases) // 10
 
 
-def test_large_calls_in_all_lanes() -> None:
+def test_large_calls_work_in_all_lanes() -> None:
     """Many rounds each, beyond what fits a cache, and lanes finished in any order."""
     rng = np.random.default_rng(3)
     members, lanes = 3, 4
@@ -165,14 +165,14 @@ def exchange_in_place(members: int, count: int) -> Case:
     return case
 
 
-def test_what_is_source_and_target_goes_through_slots() -> None:
+def test_overlapping_source_and_target_go_through_slots() -> None:
     islands = open_islands(2)
     before = warm_up(islands)
     run_cases(islands, [exchange_in_place(2, 100_000) for _ in range(3)])
     assert direct_calls(islands) == [before] * 2
 
 
-def test_one_member_with_ordinary_memory() -> None:
+def test_one_member_with_ordinary_memory_is_correct() -> None:
     """Members ask several times in vain, stop asking, and ask again after a call that could."""
     islands = open_islands(2)
     before = warm_up(islands)
@@ -189,7 +189,7 @@ def test_small_calls_use_slots() -> None:
     assert direct_calls(islands) == [before] * 2
 
 
-def test_members_as_processes() -> None:
+def test_members_run_as_processes() -> None:
     """Each allocates for itself, in another order."""
     members = 3
     name = _core.create_shm_segment(members, 1, 0)
@@ -246,7 +246,7 @@ def test_a_killed_member_is_waited_for_and_nothing_crashes() -> None:
     os.close(writer)
 
 
-def test_a_member_that_gave_up_fails_the_others() -> None:
+def test_an_abandoning_member_fails_the_call_of_others() -> None:
     """Its memory may be somebody else's by then."""
     islands = open_islands(2)
     warm_up(islands)

@@ -51,7 +51,9 @@ def another(
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_groups_used_in_different_orders(executors: list[_core.Executor], leaves: int) -> None:
+def test_groups_may_be_used_in_different_orders(
+    executors: list[_core.Executor], leaves: int
+) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(first: Communicator) -> None:
@@ -68,7 +70,7 @@ def test_groups_used_in_different_orders(executors: list[_core.Executor], leaves
     agree(play(HOSTS, program, executors=executors))
 
 
-def test_group_after_one_that_only_one_rank_used(executors: list[_core.Executor]) -> None:
+def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executor]) -> None:
     store, everyone = _core.LocalStore(), threading.Barrier(2)
 
     def program(failed: Communicator) -> None:
@@ -87,7 +89,7 @@ def test_group_after_one_that_only_one_rank_used(executors: list[_core.Executor]
     agree(play(HOSTS, program, executors=executors))
 
 
-def test_groups_set_up_at_the_same_time(executors: list[_core.Executor]) -> None:
+def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> None:
     """In no common order, repeatedly: the two ends of each link still match."""
     many = 4
     stores: list[_core.Store] = []

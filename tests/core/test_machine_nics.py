@@ -40,7 +40,7 @@ def why(machine: Machine, name: str) -> str:
         ("laptop", ["wlp0s20f3"], "ethernet", -1, "192.168.1.0/24"),
     ],
 )
-def test_nics_of_recorded_machines(
+def test_nics_of_recorded_machines_are_found(
     make: Make, kind: str, names: list[str], fabric: str, gid: int, network: str
 ) -> None:
     machine = make(kind).machine()
@@ -50,7 +50,7 @@ def test_nics_of_recorded_machines(
     assert _core.nic_warnings(machine) == []
 
 
-def test_explanations_of_recorded_machines(make: Make) -> None:
+def test_nics_of_recorded_machines_are_explained(make: Make) -> None:
     dgx = make("dgx_h100").machine()
     assert "subnet fe80:0000:0000:0000" in why(dgx, "mlx5_0")
     assert "taken, roce, 200 Gbit/s, NUMA node 1" in why(dgx, "mlx5_7")
@@ -97,7 +97,7 @@ def test_eight_nics_add_up(make: Make) -> None:
     ("devices", "nics", "first"),
     [(4, 2, [0, 0, 1, 1]), (2, 4, [0, 2]), (3, 2, [0, 0, 1]), (3, 3, [0, 1, 2])],
 )
-def test_devices_equally_near_to_several_nics_share_them_out(
+def test_equally_near_devices_share_nics_evenly(
     tmp_path: Path, devices: int, nics: int, first: list[int]
 ) -> None:
     tree = Sysfs(tmp_path)
@@ -114,7 +114,7 @@ def test_devices_equally_near_to_several_nics_share_them_out(
     ] == [f"mlx5_{index}" for index in first]
 
 
-def test_nics_stay_as_they_are_without_facts_about_the_device(make: Make) -> None:
+def test_nics_keep_their_order_without_device_facts(make: Make) -> None:
     machine = make("dgx_h100").machine()
     nics = _core.probe_nics(machine)
     for bus in ("", "0000:77:00.0", "nonsense"):
@@ -133,9 +133,7 @@ def test_nics_stay_as_they_are_without_facts_about_the_device(make: Make) -> Non
         ("laptop", "192.168.1.1"),
     ],
 )
-def test_ranks_are_met_on_plain_ethernet_where_there_is_any(
-    make: Make, kind: str, address: str
-) -> None:
+def test_ranks_meet_on_plain_ethernet_if_present(make: Make, kind: str, address: str) -> None:
     assert _core.contact_address(make(kind).ranks(1)[0]) == address
     assert _core.contact_address(RankInfo(host="a")) == "127.0.0.1"
 

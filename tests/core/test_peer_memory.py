@@ -61,7 +61,7 @@ def run_members(head: str, before: str = "") -> list[tuple[str, str]]:
 
 
 @pytest.mark.needs("process namespaces")
-def test_an_arena_that_cannot_be_opened() -> None:
+def test_an_unopenable_arena_is_copied_through_slots() -> None:
     """A member in another namespace of processes: slots carry the call, and all know why."""
     flags = 0x20000000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWPID, CLONE_NEWUSER
     texts = run_members(f"""
@@ -79,7 +79,7 @@ def test_an_arena_that_cannot_be_opened() -> None:
         assert "shared allocations are copied like other memory: rank 4 cannot" in warned
 
 
-def test_an_arena_that_cannot_be_mapped() -> None:
+def test_an_unmappable_arena_is_copied_through_slots() -> None:
     """One member has too few addresses: no error, all calls go through slots."""
     limit = """
     if member == 1:
@@ -123,7 +123,7 @@ def test_islands_of_a_process_share_mappings() -> None:
     assert ran.stdout.split() == ["2", "2", "1"], ran.stderr
 
 
-def test_what_is_no_arena_is_not_opened() -> None:
+def test_only_arenas_are_opened() -> None:
     """A member that tells of a pipe nobody writes to, which to open would take forever."""
     program = f"""
         import os, struct, sys, tempfile

@@ -31,7 +31,7 @@ def why(machine: Machine, name: str) -> str:
     return lines[0]
 
 
-def test_dgx_h100(sysfs: Sysfs) -> None:
+def test_dgx_h100_is_recognised(sysfs: Sysfs) -> None:
     compute = [0, 3, 4, 5, 6, 9, 10, 11]
     for index, device in enumerate(compute):
         interface = f"ibp{index}s0"
@@ -91,7 +91,7 @@ def test_the_rate_of_a_port_belongs_to_one_interface(sysfs: Sysfs) -> None:
     assert known == {name: name in own for name in addresses}
 
 
-def test_mi300x_with_roce(sysfs: Sysfs) -> None:
+def test_mi300x_with_roce_is_recognised(sysfs: Sysfs) -> None:
     addresses = {"eno0": "10.0.0.7"}
     for index in range(8):
         sysfs.interface(f"eth{index}", 400_000)
@@ -105,7 +105,7 @@ def test_mi300x_with_roce(sysfs: Sysfs) -> None:
     assert (taken[8].fabric, taken[8].bandwidth) == (Fabric.ethernet, 25 * GIGABIT)
 
 
-def test_a100_with_two_roce_ports_and_a_management_bond(sysfs: Sysfs) -> None:
+def test_a100_with_two_roce_ports_and_a_management_bond_is_recognised(sysfs: Sysfs) -> None:
     for index in range(2):
         sysfs.interface(f"ens{index}", 200_000, numa=index)
         gids = roce_gids(f"ens{index}", "10.1.0.1" if index == 1 else "")
@@ -126,7 +126,7 @@ def test_a100_with_two_roce_ports_and_a_management_bond(sysfs: Sysfs) -> None:
     assert "20 Gbit/s" in why(machine, "bond0")
 
 
-def test_roce_ports_inside_a_bond(sysfs: Sysfs) -> None:
+def test_roce_ports_inside_a_bond_are_found(sysfs: Sysfs) -> None:
     sysfs.interface("bond0", 200_000)
     for index in range(2):
         sysfs.interface(f"ens{index}", 100_000, master="bond0", dev_port="0")
@@ -181,7 +181,7 @@ def test_an_ipv6_address_has_a_gid_of_its_own(sysfs: Sysfs) -> None:
     assert (only.gid, only.subnet) == (3, "fd00:0:0:7::/64")
 
 
-def test_both_ports_of_one_device(sysfs: Sysfs) -> None:
+def test_both_ports_of_one_device_are_found(sysfs: Sysfs) -> None:
     for port in (1, 2):
         sysfs.interface(f"ens{port}", 40_000, dev_port=str(port - 1))
         gids = roce_gids(f"ens{port}", f"10.0.{port - 1}.1")
@@ -192,7 +192,7 @@ def test_both_ports_of_one_device(sysfs: Sysfs) -> None:
 
 
 @pytest.mark.parametrize("speed", [-1, 4294967295, None])
-def test_cloud_machine_with_virtio(sysfs: Sysfs, speed: int | None) -> None:
+def test_cloud_machine_with_virtio_is_recognised(sysfs: Sysfs, speed: int | None) -> None:
     sysfs.interface("eth0", speed)
     sysfs.interface("docker0", -1)
     sysfs.interface("veth1a2b3c4", 10_000, master="docker0")
@@ -216,7 +216,7 @@ def laptop(sysfs: Sysfs, *, cable: bool) -> Machine:
     return sysfs.machine(addresses | ({"enp0s31f6": "192.168.1.4"} if cable else {}))
 
 
-def test_laptop(sysfs: Sysfs) -> None:
+def test_laptop_is_recognised(sysfs: Sysfs) -> None:
     machine = laptop(sysfs, cable=False)
     assert names(machine) == ["wlp2s0"]
     assert "a tunnel" in why(machine, "office")
@@ -224,11 +224,11 @@ def test_laptop(sysfs: Sysfs) -> None:
     assert "traffic shaping" in why(machine, "ifb0")
 
 
-def test_a_cable_is_better_than_wireless(sysfs: Sysfs) -> None:
+def test_a_cable_is_preferred_to_wireless(sysfs: Sysfs) -> None:
     assert names(laptop(sysfs, cable=True)) == ["enp0s31f6", "wlp2s0"]
 
 
-def test_only_a_tunnel(sysfs: Sysfs) -> None:
+def test_a_lone_tunnel_is_used(sysfs: Sysfs) -> None:
     sysfs.interface("tap0", 10, tun_flags="0x1002")
     machine = sysfs.machine({"tap0": "10.0.2.100"})
     assert names(machine) == ["tap0"]
@@ -236,7 +236,7 @@ def test_only_a_tunnel(sysfs: Sysfs) -> None:
 
 
 @pytest.mark.parametrize("state", ["unknown", "up"])
-def test_emulated_host(sysfs: Sysfs, state: str) -> None:
+def test_emulated_host_is_recognised(sysfs: Sysfs, state: str) -> None:
     sysfs.interface("eth0", 100_000, state=state)
     sysfs.interface("eth1", 40_000, state=state)
     sysfs.interface("eth2", 400_000, state="unknown", flags="0x1002")
@@ -266,11 +266,11 @@ def test_a_bridge_with_the_hosts_address_is_a_network(sysfs: Sysfs) -> None:
     assert names(sysfs.machine({"br0": "10.0.0.1"})) == ["br0"]
 
 
-def test_an_interface_that_sysfs_does_not_show(sysfs: Sysfs) -> None:
+def test_an_interface_missing_in_sysfs_is_found(sysfs: Sysfs) -> None:
     assert names(sysfs.machine({"eth0": "10.0.0.1"})) == ["eth0"]
 
 
-def test_nothing_but_loopback(tmp_path: Path) -> None:
+def test_a_lone_loopback_is_used(tmp_path: Path) -> None:
     machine = Machine(str(tmp_path))
     (only,) = _core.probe_nics(machine)
     assert (only.name, only.address, only.bandwidth_known) == ("lo", "127.0.0.1", False)
@@ -286,7 +286,7 @@ def test_nothing_but_loopback(tmp_path: Path) -> None:
         ({"state": "2: INIT"}, 'state "INIT"'),
     ],
 )
-def test_ports_that_cannot_be_used(sysfs: Sysfs, facts: dict[str, str], reason: str) -> None:
+def test_unusable_ports_are_left_out(sysfs: Sysfs, facts: dict[str, str], reason: str) -> None:
     sysfs.interface("eth0", 10_000)
     sysfs.port("rdma0", **facts)  # type: ignore[arg-type]
     machine = sysfs.machine({"eth0": "10.0.0.1"})
@@ -294,7 +294,7 @@ def test_ports_that_cannot_be_used(sysfs: Sysfs, facts: dict[str, str], reason: 
     assert reason in why(machine, "rdma0")
 
 
-def test_a_container_without_the_verbs_device(sysfs: Sysfs, tmp_path: Path) -> None:
+def test_a_container_without_the_verbs_device_uses_no_rdma(sysfs: Sysfs, tmp_path: Path) -> None:
     sysfs.interface("ib0", 400_000, kind=32)
     sysfs.port("mlx5_0", "ib0")
     devices = tmp_path / "devices"
@@ -342,7 +342,7 @@ def test_settings_direct_the_probe(sysfs: Sysfs, monkeypatch: pytest.MonkeyPatch
         _core.probe_nics()
 
 
-def test_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_process_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("HETCOMM_HOST_ID", "HETCOMM_VENDOR", "HETCOMM_SOCKET_IFNAME"):
         monkeypatch.delenv(variable, raising=False)
     info = _core.probe_rank()

@@ -119,7 +119,7 @@ def test_a_group_with_an_overflow_decodes_to_nan_and_the_others_do_not(bits: int
 
 
 @each_width
-def test_zeros_and_the_smallest_numbers(bits: int) -> None:
+def test_zeros_and_the_smallest_numbers_survive(bits: int) -> None:
     for value in (0.0, -0.0, 2.0**-149, 2.0**-126, 2.0**-124):
         values = np.full(32, value, np.float32)
         encoded = quantise("float32", bits, 32, values.view(np.uint8))
@@ -149,7 +149,7 @@ def test_ties_go_to_the_even_integer() -> None:
     assert encoded[16:22].view(np.int8).tolist() == [127, 0, 2, 2, 0, -2]
 
 
-def test_refuses_what_it_cannot_do() -> None:
+def test_impossible_calls_are_rejected() -> None:
     four = np.zeros(4, np.float32)
     float32, good = DTYPE["float32"], _core.Quantisation(8, 32)
     room = np.zeros(64, np.uint8)

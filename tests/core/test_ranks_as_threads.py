@@ -48,7 +48,7 @@ def use(group: hetcomm.Communicator) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_communicators(size: int) -> None:
+def test_communicators_run_as_threads(size: int) -> None:
     stores = [_core.LocalStore() for _ in range(3)]
     everyone = threading.Barrier(size)
 
@@ -67,7 +67,7 @@ def test_communicators(size: int) -> None:
     in_threads(size, program)
 
 
-def test_groups_that_are_set_up_at_once() -> None:
+def test_groups_may_be_set_up_concurrently() -> None:
     stores = [_core.LocalStore() for _ in range(4)]
 
     def program(place: int) -> None:
@@ -79,7 +79,7 @@ def test_groups_that_are_set_up_at_once() -> None:
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
-def test_over_links(hosts: str) -> None:
+def test_threads_communicate_over_links(hosts: str) -> None:
     store = _core.LocalStore()
 
     def program(rank: int) -> list[str]:
@@ -96,7 +96,7 @@ def test_over_links(hosts: str) -> None:
     assert any(path != "not connected yet" for paths in found for path in paths), found
 
 
-def test_a_split() -> None:
+def test_threads_split_a_group() -> None:
     store = _core.LocalStore()
 
     def program(rank: int) -> None:
@@ -110,7 +110,7 @@ def test_a_split() -> None:
     in_threads(4, program)
 
 
-def test_two_ranks_given_one_executor_are_refused() -> None:
+def test_two_ranks_on_one_executor_are_rejected() -> None:
     results = play("ab", use, executors=[executor(0), executor(0)], timeout=BOUND)
     for result in results:
         assert isinstance(result, _core.Error), result

@@ -196,7 +196,7 @@ def test_special_values_in_every_pair(dtype: str, op: _core.ReduceOp) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_8_bit_floats_are_torchs(dtype: str) -> None:
+def test_8_bit_floats_match_torch(dtype: str) -> None:
     """Every value; every sum, product and quotient of two; and rounding of many float32."""
     every = np.arange(256, dtype=np.uint8)
     left, right = np.repeat(every, 256), np.tile(every, 256)
@@ -265,7 +265,7 @@ def test_many_sources_of_booleans_do_not_wrap() -> None:
     assert target.view(np.uint8).tolist() == [1] * 40
 
 
-def test_refuses_what_it_cannot_reduce() -> None:
+def test_impossible_reductions_are_rejected() -> None:
     four = np.zeros(4, np.float32)
     both = np.zeros(8, np.float32)
     float32, add = _core.Dtype.float32, _core.ReduceOp.sum

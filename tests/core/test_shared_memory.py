@@ -58,25 +58,25 @@ def test_addresses_are_used_again_in_any_order() -> None:
     assert shared(1).ctypes.data == lowest
 
 
-def test_too_much_is_an_error() -> None:
+def test_an_oversized_request_is_an_error() -> None:
     with pytest.raises(_core.VendorError, match=r"shared allocation: expected .* of memory; got"):
         _core.SharedMemory(1 << 50)
 
 
-def test_what_is_not_available_is_an_error() -> None:
+def test_unavailable_memory_is_an_error() -> None:
     """Before the system ends a process over it, though there are addresses for it."""
     asked = _core.available_memory() + (1 << 30)
     with pytest.raises(_core.VendorError, match="available; allocate less"):
         _core.SharedMemory(asked)
 
 
-def test_what_is_available() -> None:
+def test_available_memory_is_reported() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 1 << 20 < _core.available_memory() < total
 
 
 @pytest.mark.parametrize("count", [1 << 63, 1 << 70])
-def test_more_than_there_are_addresses_is_an_error(count: int) -> None:
+def test_exceeding_the_address_space_is_an_error(count: int) -> None:
     with pytest.raises(_core.VendorError, match=f"shared allocation: expected .* got {count}"):
         _core.SharedMemory(count)
     with pytest.raises(_core.VendorError, match="shared allocation: expected"):
@@ -92,12 +92,12 @@ def test_a_negative_size_is_an_error() -> None:
 @pytest.mark.parametrize(
     "shape", [-1, (2, -3), (0, 1 << 70), (1 << 40, 0, 1 << 40), 1.5, ("2",), None]
 )
-def test_a_shape_that_is_none(shape: object) -> None:
+def test_an_invalid_shape_is_rejected(shape: object) -> None:
     with pytest.raises(_core.InvalidArgumentError, match="shape: expected"):
         hetcomm.shared_empty(shape)  # type: ignore[arg-type]
 
 
-def test_a_forked_child_leaves_its_parents_memory() -> None:
+def test_a_forked_child_keeps_its_parents_memory_intact() -> None:
     array = shared(1 << 20)
     array[:] = 1
 

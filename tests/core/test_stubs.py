@@ -19,7 +19,7 @@ def parsed(name: str) -> list[ast.stmt]:
     return ast.parse((FOLDER / name).read_text()).body
 
 
-def test_every_public_name_is_typed_where_it_comes_from() -> None:
+def test_every_public_name_is_typed() -> None:
     homes = {
         alias.asname: (node.module, alias.name)
         for node in parsed("__init__.pyi")
@@ -38,7 +38,7 @@ CLASSES = [node for node in parsed("_core.pyi") if isinstance(node, ast.ClassDef
 
 
 @pytest.mark.parametrize("node", CLASSES, ids=lambda node: node.name)
-def test_classes_of_the_core_are_as_their_stub_says(node: ast.ClassDef) -> None:
+def test_core_classes_match_their_stub(node: ast.ClassDef) -> None:
     real = getattr(_core, node.name)
     bases = [ast.unparse(base).removeprefix("builtins.") for base in node.bases]
     assert bases in ([base.__name__ for base in real.__bases__], [])
@@ -52,6 +52,6 @@ def test_classes_of_the_core_are_as_their_stub_says(node: ast.ClassDef) -> None:
             assert isinstance(getattr(real, member.name), property) == bool(member.decorator_list)
 
 
-def test_errors_of_python_have_the_attributes_too() -> None:
+def test_python_errors_have_the_attributes_too() -> None:
     error = hetcomm.InvalidArgumentError("expected")
     assert (error.rank, error.peer, error.op, error.step) == (-1, -1, "", -1)

@@ -61,7 +61,7 @@ def test_the_page_shows_islands_hosts_ranks_nics_links_and_reasons() -> None:
     assert "docker[0]: left out, it is down" in text
 
 
-def test_links_between_islands() -> None:
+def test_links_between_islands_are_found() -> None:
     links = topo_page.links_between_islands(Topology(MIXED))
     assert [(link.islands, link.fabric) for link in links] == [
         ((0, 1), "ethernet"),
@@ -79,7 +79,7 @@ def test_links_of_one_kind_share_a_row() -> None:
     assert text.count("at no end") == 1
 
 
-def test_nics_that_are_used_together() -> None:
+def test_nics_used_together_are_shown() -> None:
     def host(number: int) -> RankInfo:
         info = rank(str(number), "cpu", "ethernet", "ethernet")
         first, second = info.nics
@@ -96,7 +96,7 @@ def test_nics_that_are_used_together() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_no_width_cuts_a_word_or_a_row(width: int) -> None:
+def test_no_terminal_width_cuts_a_word_or_a_row(width: int) -> None:
     topology = Topology([*MIXED, *(rank(str(host), "cpu", "roce") for host in range(9))])
     reasons = [["docker0: left out, it is down", "mlx5_0: " + "taken because " * 9]] * 11
     wide, narrow = page(topology, reasons, 400), page(topology, reasons, width)
@@ -108,7 +108,7 @@ def test_no_width_cuts_a_word_or_a_row(width: int) -> None:
         assert re.search(rf"{kind} +at no end", narrow)
 
 
-def test_json_says_the_same() -> None:
+def test_json_holds_the_same_facts() -> None:
     topology = Topology(MIXED)
     facts = json.loads(json.dumps(topo.describe(topology, [["why a"], ["why b"]])))
     assert facts["islands"] == topology.islands
@@ -163,11 +163,11 @@ def test_native_islands_show_engine_network_and_staging(tmp_path: Path) -> None:
     ("ranks", "text"),
     [([0], "rank 0"), ([0, 1, 2, 5], "ranks 0-2, 5"), ([1, 3], "ranks 1, 3")],
 )
-def test_runs_of_ranks(ranks: list[int], text: str) -> None:
+def test_consecutive_ranks_are_shown_as_a_range(ranks: list[int], text: str) -> None:
     assert topo_page.format_ranks(ranks) == text
 
 
-def test_alone_it_is_this_machine() -> None:
+def test_a_lone_process_shows_this_machine() -> None:
     cluster = topo.gather({}, 1)
     assert cluster is not None
     assert cluster.topology.ranks == [_core.probe_rank()]
@@ -222,7 +222,7 @@ def test_rank_0_prints_the_cluster(port: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_paths_that_were_taken(port: str) -> None:
+def test_taken_paths_are_shown(port: str) -> None:
     settings = {"HETCOMM_SOCKET_IFNAME": "lo"}
     first = start(port, 0, "--json", "--paths", HETCOMM_HOST_ID="a", **settings)
     second = start(port, 1, "--paths", HETCOMM_HOST_ID="b", **settings)
@@ -244,7 +244,7 @@ def test_paths_of_one_kind_share_a_row() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
+def test_rank_0_reports_a_failed_probe(port: str) -> None:
     first, second = start(port, 0), start(port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")
     assert (
         "rank 1 could not probe its machine: HETCOMM_SOCKET_IFNAME"
@@ -254,11 +254,11 @@ def test_what_a_rank_cannot_probe_is_told_by_rank_0(port: str) -> None:
     assert first.returncode == second.returncode == 1
 
 
-def test_ranks_that_never_come_are_named(port: str) -> None:
+def test_missing_ranks_are_named(port: str) -> None:
     with pytest.raises(_core.TimeoutError, match=r"facts of 3 ranks, none came from \[1, 2\]"):
         topo.gather(JOB | {"MASTER_PORT": port, "WORLD_SIZE": "3"}, 0.5)
 
 
-def test_a_store_that_is_not_there_is_named(port: str) -> None:
+def test_a_missing_store_is_named(port: str) -> None:
     with pytest.raises(_core.TransportError, match=f"found no store at 127.0.0.1:{port}"):
         topo.gather(JOB | {"MASTER_PORT": port, "RANK": "1"}, 0.5)

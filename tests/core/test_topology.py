@@ -158,7 +158,7 @@ def test_groups_partition_the_ranks(ranks: list[RankInfo]) -> None:
             assert (topology.island_of(a) == topology.island_of(b)) == same_island
 
 
-def test_ranks_bound_to_processors_of_their_own_have_them_together() -> None:
+def test_ranks_bound_to_own_processors_pool_them() -> None:
     def bound(*processors: int) -> RankInfo:
         info = rank("a", "cpu")
         info.processors, info.cores = list(processors), max(1, len(processors))
@@ -179,7 +179,7 @@ def test_levels_nest(ranks: list[RankInfo]) -> None:
             assert any(set(group) <= set(outer) for outer in coarser.groups)
 
 
-def test_ranks_in_any_order() -> None:
+def test_ranks_may_come_in_any_order() -> None:
     topology = Topology([rank("b", "amd"), rank("a"), rank("b"), rank("a"), rank("b", "amd")])
     assert topology.islands == [[0, 4], [1, 3], [2]]
     assert topology.hosts == [[0, 2, 4], [1, 3]]
@@ -192,7 +192,7 @@ def test_uplink_is_the_share_of_the_hosts_best_nic() -> None:
     assert [topology.uplink(r) for r in range(4)] == [300, 300, 300, 100]
 
 
-def test_ranks_that_use_different_nics_add_up() -> None:
+def test_bandwidths_of_different_nics_add_up() -> None:
     first, second = nic("eth0", bandwidth=700), nic("eth1", bandwidth=100)
     topology = Topology([rank("a", "cpu", first), rank("a", "cpu", second)])
     assert topology.host_bandwidth(0) == 800
@@ -214,7 +214,9 @@ def test_a_host_without_nics_has_no_uplink() -> None:
         (["ethernet"], ["ethernet"], "ethernet"),
     ],
 )
-def test_fabric_between_hosts(mine: list[str], theirs: list[str], expected: str) -> None:
+def test_fabric_between_hosts_is_the_best_common_one(
+    mine: list[str], theirs: list[str], expected: str
+) -> None:
     def with_fabrics(host: str, names: list[str]) -> RankInfo:
         return rank(host, "cpu", *(nic(name, getattr(Fabric, name)) for name in names))
 
@@ -241,7 +243,9 @@ def on_device(host: str, vendor: str, direct: str, *nics: Nic, island: str = "")
         ("shm infiniband roce", [True, False, True, True, False, True]),
     ],
 )
-def test_where_messages_pass_through_host_memory(direct: str, expected: list[bool]) -> None:
+def test_device_messages_are_staged_without_direct_fabric(
+    direct: str, expected: list[bool]
+) -> None:
     both = [nic("mlx5_0", Fabric.infiniband), nic()]
     peers = [
         rank("a"),
@@ -259,14 +263,14 @@ def test_where_messages_pass_through_host_memory(direct: str, expected: list[boo
     assert topology.staged(5, 0), "each end decides for itself between hosts"
 
 
-def test_who_stages_nothing() -> None:
+def test_direct_ends_stage_nothing() -> None:
     nics = [nic("mlx5_0", Fabric.infiniband)]
     ranks = [on_device(host, "nvidia", "infiniband", *nics, island=host) for host in "ab"]
     assert not any(map(Topology(ranks).stages, (0, 1)))
 
 
 @pytest.mark.parametrize("fabric", ["ethernet", "nvlink"])
-def test_direct_where_it_cannot_be_is_refused(fabric: str) -> None:
+def test_impossible_direct_fabrics_are_rejected(fabric: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"facts of rank 1.*device memory over {fabric}"):
         Topology([rank("a"), on_device("a", "nvidia", fabric)])
     info = rank("a")
@@ -290,7 +294,7 @@ def test_fingerprint_is_fnv_1a_of_the_text(ranks: list[RankInfo]) -> None:
 
 
 @given(infos, infos)
-def test_fingerprint_tells_facts_and_order_apart(a: RankInfo, b: RankInfo) -> None:
+def test_fingerprint_depends_on_facts_and_order(a: RankInfo, b: RankInfo) -> None:
     assume(can_be(a, b))
     assert (Topology([a, b]).fingerprint == Topology([b, a]).fingerprint) == (a == b)
     assert Topology([a]).fingerprint != Topology([a, a]).fingerprint

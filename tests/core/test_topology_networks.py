@@ -56,7 +56,7 @@ def test_storage_nics_on_the_other_islands_network_carry_the_bridge(make: Make) 
     assert (topology.staged(0, 1), topology.staged(1, 0)) == (True, False)
 
 
-def test_interleaved_ranks_of_four_hosts(make: Make) -> None:
+def test_interleaved_ranks_of_four_hosts_form_islands(make: Make) -> None:
     hosts = [make(kind).ranks() for kind in ("dgx_h100", "mi300x", "dgx_h100", "mi300x")]
     topology = Topology(list(chain(*zip(*hosts, strict=True))))
     assert topology.islands == [list(range(0, 32, 2)), list(range(1, 32, 2))]
@@ -92,7 +92,7 @@ def test_two_infiniband_subnets_are_two_islands(make: Make) -> None:
     assert topology.fabric_between(0, 1) == Fabric.roce
 
 
-def test_one_vendor_with_roce_and_with_infiniband_is_two_islands(make: Make) -> None:
+def test_roce_and_infiniband_of_one_vendor_are_two_islands(make: Make) -> None:
     roce, infiniband = make("a100_roce").ranks(), make("a100_infiniband").ranks()
     topology = Topology(roce + infiniband)
     assert topology.islands == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -133,7 +133,7 @@ def test_one_label_for_two_vendors_is_refused() -> None:
     assert "amd on rank 2 (node2)" in str(caught.value) and "HETCOMM_VENDOR" in str(caught.value)
 
 
-def test_roce_on_different_ip_networks(make: Make) -> None:
+def test_roce_on_different_ip_networks_is_not_one_island(make: Make) -> None:
     ranks = make("a100_roce").ranks(1) + make("a100_roce").ranks(1)
     for number, info in enumerate(ranks):
         nics = info.nics[:1]
@@ -290,7 +290,7 @@ def test_a_roce_island_without_gids_is_a_socket_island(tmp_path: Path) -> None:
     assert network_of(Topology([host(3, True), host(4, True)])).passed_over == ""
 
 
-def test_an_island_on_two_infiniband_subnets_names_who_is_where(make: Make) -> None:
+def test_an_island_on_two_infiniband_subnets_names_the_ranks_of_each(make: Make) -> None:
     ranks = make("a100_infiniband").ranks(1) + make(
         "a100_infiniband", subnet="fec0:0000:0000:0001"
     ).ranks(1)

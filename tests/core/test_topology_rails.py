@@ -33,7 +33,7 @@ def names(topology: Topology, a: int = 0, b: int = 1) -> list[tuple[str, str]]:
     return [(ends[0][r.own].name, ends[1][r.peer].name) for r in topology.rails(a, b)]
 
 
-def test_all_networks_that_hosts_share_the_fastest_first() -> None:
+def test_rails_are_all_shared_networks_fastest_first() -> None:
     topology = Topology(
         [
             rank(1, nic(0, 1, 1000), nic(1, 1, 2000), nic(2, 1, 500, network=7)),
@@ -47,7 +47,7 @@ def test_all_networks_that_hosts_share_the_fastest_first() -> None:
     assert topology.uplink(0) == 3000
 
 
-def test_ranks_of_a_host_have_none() -> None:
+def test_ranks_of_one_host_have_no_rails() -> None:
     nics = nic(0, 1), nic(1, 1)
     topology = Topology([rank(1, *nics), rank(1, *nics)])
     assert topology.rails(0, 1) == [] and topology.host_bandwidth(0) == 1000
@@ -66,7 +66,7 @@ def test_ranks_of_a_host_have_none() -> None:
         ("RDMA", {"fabric": Fabric.roce, "subnet": "10.0.8.0/24"}),
     ],
 )
-def test_one_nic_is_used_alone_where_the_second_has(why: str, facts: dict[str, Any]) -> None:
+def test_one_nic_is_used_alone_beside_an_unsuitable_one(why: str, facts: dict[str, Any]) -> None:
     topology = Topology(
         [
             rank(1, nic(0, 1), nic(1, 1)),
@@ -77,14 +77,14 @@ def test_one_nic_is_used_alone_where_the_second_has(why: str, facts: dict[str, A
     assert topology.host_bandwidth(0) == 1000
 
 
-def test_not_where_one_rank_may_not() -> None:
+def test_rails_respect_the_nics_permitted_to_each_rank() -> None:
     topology = Topology([
         rank(1, nic(0, 1), nic(1, 1)), rank(2, nic(0, 2), nic(1, 2), rails=False),
     ])  # fmt: skip
     assert topology.rails(0, 1) == topology.rails(1, 0) == []
 
 
-def test_not_beside_a_faster_nic_whose_network_is_routed() -> None:
+def test_a_faster_routed_nic_is_used_alone() -> None:
     topology = Topology(
         [
             rank(1, nic(0, 1, 9000, network=8), nic(1, 1), nic(2, 1)),
@@ -94,7 +94,7 @@ def test_not_beside_a_faster_nic_whose_network_is_routed() -> None:
     assert topology.rails(0, 1) == [] and topology.host_bandwidth(0) == 9000
 
 
-def test_rdma_that_hosts_share_is_used_alone() -> None:
+def test_shared_rdma_is_used_alone() -> None:
     port = {"fabric": Fabric.roce, "subnet": "10.9.0.0/16"}
     topology = Topology([
         rank(host, nic(9, host, **port), nic(0, host), nic(1, host)) for host in (1, 2)
@@ -102,7 +102,7 @@ def test_rdma_that_hosts_share_is_used_alone() -> None:
     assert topology.rails(0, 1) == [] and topology.host_bandwidth(0) == 1000
 
 
-def test_a_host_counts_what_it_uses_to_anybody() -> None:
+def test_host_bandwidth_counts_every_used_nic() -> None:
     topology = Topology(
         [
             rank(1, nic(0, 1), nic(1, 1)),
@@ -120,7 +120,7 @@ some_nics = st.lists(
 
 
 @given(st.lists(some_nics, min_size=2, max_size=4))
-def test_both_ends_find_the_same(hosts: list[list[tuple[int, int, bool]]]) -> None:
+def test_both_ends_find_the_same_rails(hosts: list[list[tuple[int, int, bool]]]) -> None:
     topology = Topology([
         rank(host, *(
             nic(i, host, rate, network, bandwidth_known=known, address=f"10.0.{network}.{host}{i}")
@@ -138,7 +138,7 @@ def test_both_ends_find_the_same(hosts: list[list[tuple[int, int, bool]]]) -> No
             assert len(set(networks)) == len(networks)
 
 
-def test_the_fact_is_exchanged() -> None:
+def test_the_permission_for_rails_is_exchanged() -> None:
     for rails in (True, False):
         info = rank(1, nic(0, 1), rails=rails)
         assert _core.parse_rank_info(_core.serialize(info)).rails == rails

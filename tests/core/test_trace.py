@@ -41,7 +41,7 @@ def test_steps_follow_the_plan(hosts: str, collective: Collective) -> None:
     agree(play(hosts, program))
 
 
-def test_messages_and_works_have_one() -> None:
+def test_messages_and_works_have_traces() -> None:
     given = np.arange(5, dtype=np.float32)
 
     def program(communicator: Communicator) -> None:
@@ -65,7 +65,7 @@ def test_messages_and_works_have_one() -> None:
     agree(play("ab", program))
 
 
-def test_tracing_begins_once_and_leaves_out_what_goes_on() -> None:
+def test_tracing_begins_once_and_leaves_out_pending_operations() -> None:
     def program(communicator: Communicator) -> None:
         communicator.begin_trace()
         with pytest.raises(InvalidArgumentError, match="being traced"):

@@ -58,7 +58,7 @@ def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> Non
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize("dtype", list(Dtype.__members__.values()), ids=lambda dtype: dtype.name)
-def test_every_dtype_and_operation_between_vendors(dtype: Dtype) -> None:
+def test_every_dtype_and_operation_works_between_vendors(dtype: Dtype) -> None:
     """Interleaved: two ranks of each native vendor and one of none."""
 
     def program(communicator: Communicator) -> None:
@@ -87,7 +87,7 @@ def test_every_dtype_and_operation_between_vendors(dtype: Dtype) -> None:
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize("vendors", ["na", "an", "nc", "cn", "nn"])
 @pytest.mark.parametrize("count", [0, 1, 1000, 700_001])
-def test_messages_between_vendors(vendors: str, count: int) -> None:
+def test_messages_between_vendors_arrive(vendors: str, count: int) -> None:
     def program(communicator: Communicator) -> None:
         spec = Spec(Collective.broadcast, Dtype.int64, count=count, in_place=True)
         sent = [contribution(spec, 0, 2, tag) for tag in range(4)]
@@ -144,7 +144,7 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
-def test_streams_that_wait_for_a_failed_operation_go_on(vendors: str, hosts: str) -> None:
+def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> None:
     """A rank never comes; whoever waits for it by a stream only finds the stream free again."""
     count = 5000
     everyone_waits = threading.Barrier(len(vendors) - 1)

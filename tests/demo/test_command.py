@@ -61,7 +61,7 @@ def test_a_failing_rank_is_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_an_overlong_run_is_ended(tmp_path: Path) -> None:
     result = invoke(tmp_path, "--timeout", "1")
     assert result.exit_code == 1
     assert "timed out after" in result.output
@@ -97,7 +97,7 @@ def test_without_namespaces_the_demo_runs_on_the_loopback(
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_rank_that_fails_on_the_loopback_is_quoted(
+def test_a_failing_rank_on_the_loopback_is_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_namespaces(monkeypatch)
@@ -117,7 +117,7 @@ def test_a_wrong_cluster_is_an_error(tmp_path: Path) -> None:
     assert "network.mtu: expected an integer from 1280" in result.output
 
 
-def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = invoke(tmp_path / "file")
     assert result.exit_code == 1

@@ -35,7 +35,7 @@ def test_the_first_rank_to_fail_is_named_and_the_others_are_ended(
     assert result.exit_codes == (-signal.SIGTERM, 7)
 
 
-def test_ranks_that_take_too_long_are_ended_even_against_their_will(
+def test_overlong_ranks_are_killed_if_they_ignore_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loopback, "TERMINATION_SECONDS", 0.1)

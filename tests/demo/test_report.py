@@ -55,7 +55,7 @@ def test_diverging_losses_are_named_with_their_step() -> None:
 
 
 @given(st.integers(0, STEPS - 1), st.sampled_from([math.nan, math.inf, -math.inf]))
-def test_a_loss_that_is_no_number_never_agrees(step: int, loss: float) -> None:
+def test_a_nan_loss_never_agrees(step: int, loss: float) -> None:
     broken = training("fast")
     broken.losses[step] = loss
     comparison = Comparison(training("slow"), broken, tolerance=1e-4)

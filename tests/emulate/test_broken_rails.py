@@ -28,7 +28,7 @@ def said(lines: list[str], what: str) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "why"), [("unanswered", "no answer within 1.5 s"), ("refused", "No route to host")]
 )
-def test_a_network_that_does_not_join_the_hosts(play: Play, ranks: str, how: str, why: str) -> None:
+def test_a_network_without_route_is_left_out(play: Play, ranks: str, how: str, why: str) -> None:
     """The test fails by its time where one message goes that way."""
     result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "before")
     assert result.ok, lines
@@ -45,7 +45,7 @@ def test_a_network_that_does_not_join_the_hosts(play: Play, ranks: str, how: str
     ]
 
 
-def test_hosts_that_the_network_joins_still_use_it(play: Play) -> None:
+def test_hosts_joined_by_the_network_still_use_it(play: Play) -> None:
     result, lines = play(cluster("1+1+1"), "broken_rails.py", "unanswered", "host1", "before")
     assert result.ok, lines
     both, one = "tcp over eth0 + tcp over eth1", "tcp over eth0"
@@ -59,7 +59,7 @@ def test_hosts_that_the_network_joins_still_use_it(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("how", "ranks"), [("down", "1+1"), ("unanswered", "1+1+1")])
-def test_a_nic_that_fails_in_the_middle_of_a_job(play: Play, how: str, ranks: str) -> None:
+def test_a_nic_failure_during_a_job_is_reported(play: Play, how: str, ranks: str) -> None:
     """Every rank ends with an error that names both ends, long before the operation's timeout."""
     result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "after", timeout=120)
     assert result.ok, lines
@@ -71,7 +71,7 @@ def test_a_nic_that_fails_in_the_middle_of_a_job(play: Play, how: str, ranks: st
         assert any(f"{a} does not reach {b} any more" in line for a, b in permutations(ends)), lines
 
 
-def test_a_job_shows_the_networks_that_do_not_join(play: Play) -> None:
+def test_topo_shows_networks_without_route(play: Play) -> None:
     result, lines = play(cluster("1+1"), "broken_rails.py", "refused", "host1", "topo")
     assert result.ok, lines
     first = [line.removeprefix("[0 host0] ") for line in lines if line.startswith("[0 ")]

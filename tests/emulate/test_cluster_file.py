@@ -16,7 +16,7 @@ NIC = '[[host.nic]]\nrate = "1gbit"\n'
 HOST = f'[[host]]\nname = "red0"\nranks = 2\n{NIC}'
 
 
-def test_full_file(tmp_path: Path) -> None:
+def test_a_full_file_loads(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(
         'order = ["blue0", "red0", "blue0"]\n[network]\nmtu = 1500\ncongestion = "reno"\n'
@@ -31,7 +31,7 @@ def test_full_file(tmp_path: Path) -> None:
     assert cluster.hosts[1].nics == (Nic(None, None),)
 
 
-def test_hosts_with_gpus(tmp_path: Path) -> None:
+def test_hosts_with_gpus_load(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     gpu = 'vendor = "nvidia"\ncopy_rate = "100gbit"\ncopy_latency = 20\nfault = "hang:3@1"\n'
     gpu += "direct = true\n"
@@ -105,7 +105,7 @@ def test_examples_load(path: Path) -> None:
         ("[[host", "syntax", "]]"),
     ],
 )
-def test_refused(tmp_path: Path, text: str, key: str, got: str) -> None:
+def test_bad_files_are_rejected(tmp_path: Path, text: str, key: str, got: str) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(text)
     with pytest.raises(ClusterError) as caught:
@@ -117,7 +117,7 @@ def test_refused(tmp_path: Path, text: str, key: str, got: str) -> None:
     assert str(file) in str(error)
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="No such file"):
         load(tmp_path / "none.toml")
 
@@ -145,7 +145,7 @@ def test_every_order_gives_each_host_its_ranks(sizes: list[int], order: str) -> 
     assert Cluster(hosts, order=by_name).placement == cluster.placement
 
 
-def test_placement_of_named_orders() -> None:
+def test_named_orders_place_ranks() -> None:
     hosts = tuple(Host(name, size, (Nic(),)) for name, size in (("a", 1), ("b", 3), ("c", 2)))
     assert Cluster(hosts).placement == (0, 1, 1, 1, 2, 2)
     assert Cluster(hosts, order="interleaved").placement == (0, 1, 2, 1, 2, 1)

@@ -56,18 +56,18 @@ def test_the_default_is_taken_where_cubic_is_restricted(machine: Control) -> Non
     assert "container, sysctl net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'" in sentence
 
 
-def test_a_module_that_is_not_loaded_is_loaded_first(machine: Control) -> None:
+def test_an_unloaded_module_is_loaded_first(machine: Control) -> None:
     congestion.AVAILABLE.write_text("reno bbr\n")
     sentence = note(None, "bbr")
     assert sentence is not None and "modprobe tcp_cubic; sysctl net.ipv4" in sentence
 
 
-def test_a_named_control_that_is_permitted_needs_no_sentence(machine: Control) -> None:
+def test_a_permitted_control_needs_no_note(machine: Control) -> None:
     assert choose("reno") == machine.value == "reno"
     assert note("reno", "reno") is None
 
 
-def test_a_named_control_that_is_restricted_is_an_error(machine: Control) -> None:
+def test_a_restricted_control_is_an_error(machine: Control) -> None:
     with pytest.raises(ClusterError) as caught:
         choose("cubic")
     error = caught.value
@@ -78,7 +78,7 @@ def test_a_named_control_that_is_restricted_is_an_error(machine: Control) -> Non
     assert error.remedy.endswith("or delete the key and get bbr")
 
 
-def test_settings_that_cannot_be_written_are_an_error(machine: Control) -> None:
+def test_unwritable_settings_are_an_error(machine: Control) -> None:
     machine.refusal = errno.EROFS
     with pytest.raises(ClusterError, match="expected a writable /proc/sys, got EROFS"):
         choose("cubic")
@@ -96,7 +96,7 @@ def _run(cluster: Cluster) -> tuple[str, tuple[str, ...], set[str]]:
 
 
 @pytest.mark.needs("namespaces")
-def test_a_run_says_once_what_it_uses(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_notes_its_control_once(caplog: pytest.LogCaptureFixture) -> None:
     launch._say.cache_clear()
     for _ in range(2):
         used, notes, seen = _run(two_hosts())
@@ -112,7 +112,7 @@ def test_reno_is_permitted_everywhere() -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_a_control_that_the_kernel_lacks_is_an_error() -> None:
+def test_a_control_missing_in_the_kernel_is_an_error() -> None:
     with pytest.raises(ClusterError) as caught:
         run(Cluster(two_hosts().hosts, congestion="carrier_pigeon"), SHOW, timeout=30)
     assert caught.value.key == "network.congestion"

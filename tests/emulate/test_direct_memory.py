@@ -28,7 +28,7 @@ def lines_of(
     return sorted(lines)
 
 
-def test_nothing_is_copied(play: Play, tmp_path: Path) -> None:
+def test_direct_messages_are_not_copied(play: Play, tmp_path: Path) -> None:
     """Two ranks in each of two hosts, of unlike vendors, over RDMA and inside the hosts. Copies
     take longer than any operation may, so one copy would be an error."""
     slow = {"copy_latency": COPY_MICROSECONDS, "direct": True}
@@ -38,7 +38,7 @@ def test_nothing_is_copied(play: Play, tmp_path: Path) -> None:
         assert line.startswith(f"[{rank} ") and f"right; staged with []; {DIRECT}" in line, found
 
 
-def test_copies_that_slow_would_be_noticed(play: Play, tmp_path: Path) -> None:
+def test_slow_copies_would_be_noticed(play: Play, tmp_path: Path) -> None:
     slow = {"copy_latency": 10_000_000}
     hosts = (Host("green0", 1, ROCE, "nvidia", **slow), Host("red0", 1, ROCE, "amd", direct=True))
     (tmp_path / "meet").mkdir()
@@ -46,7 +46,7 @@ def test_copies_that_slow_would_be_noticed(play: Play, tmp_path: Path) -> None:
     assert not result.ok and any("TimeoutError" in line for line in lines), lines
 
 
-def test_direct_and_staged_and_cpu_ranks(play: Play, tmp_path: Path) -> None:
+def test_direct_staged_and_cpu_ranks_work_together(play: Play, tmp_path: Path) -> None:
     hosts = (
         Host("green0", 2, ROCE, "nvidia", direct=True),
         Host("red0", 2, ROCE, "amd"),
@@ -58,7 +58,7 @@ def test_direct_and_staged_and_cpu_ranks(play: Play, tmp_path: Path) -> None:
     assert "right; staged with []; host" in found[2]
 
 
-def test_over_ethernet_only_hosts_are_direct_inside(play: Play, tmp_path: Path) -> None:
+def test_hosts_on_ethernet_are_direct_inside_only(play: Play, tmp_path: Path) -> None:
     hosts = (
         Host("green0", 2, ETHERNET, "nvidia", direct=True),
         Host("grey0", 1, ETHERNET),
@@ -89,7 +89,7 @@ fabric = "roce"
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_explain_shows_it(tmp_path: Path, both: bool) -> None:
+def test_explain_shows_direct_messages(tmp_path: Path, both: bool) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(CLUSTER.replace("DIRECT", "direct = true\n" if both else ""))
     arguments = ["explain", "all_gather", "--topology", str(file), "--rank", "0", "--rank", "1"]

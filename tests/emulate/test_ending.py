@@ -33,7 +33,7 @@ def test_a_rank_deaf_to_sigterm_is_killed(play: Play) -> None:
     assert result.exit_codes == (3, -signal.SIGKILL), lines
 
 
-def test_timeout(play: Play) -> None:
+def test_a_timeout_ends_the_run(play: Play) -> None:
     result, lines = play(two_hosts(), "linger.py", NOBODY, NOBODY, timeout=2)
     assert result.timed_out and not result.ok, lines
     assert result.failed_rank is None
@@ -48,7 +48,7 @@ def test_stray_children_end_with_the_run(tmp_path: Path) -> None:
     assert not _processes_in(tmp_path)
 
 
-def test_unknown_command() -> None:
+def test_an_unknown_command_is_an_error() -> None:
     with pytest.raises(ClusterError, match="no-such-program"):
         run(two_hosts(), ["no-such-program"])
 

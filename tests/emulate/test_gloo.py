@@ -10,7 +10,7 @@ pytestmark = pytest.mark.needs("torch")
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("order", ["block", "interleaved"])
-def test_gloo_all_reduce(play: Play, order: str) -> None:
+def test_gloo_all_reduce_is_correct(play: Play, order: str) -> None:
     nic = Nic(1_000_000_000, 1_000_000_000)
     result, lines = play(two_hosts((2, 2), nic, order), "gloo.py", timeout=120)
     assert result.ok, lines

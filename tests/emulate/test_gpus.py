@@ -26,7 +26,7 @@ def test_a_communicator_spans_hosts(play: Play, tmp_path: Path) -> None:
         assert link.out_bytes > 800_000
 
 
-def test_the_other_vendor_is_refused(play: Play, tmp_path: Path) -> None:
+def test_another_vendor_is_rejected(play: Play, tmp_path: Path) -> None:
     hosts = (Host("green0", 1, (Nic(),), "nvidia"), Host("red0", 1, (Nic(),), "amd"))
     result, lines = play(Cluster(hosts), "gpus.py", tmp_path / "id", grace=0.5)
     assert result.failed_rank == 1  # rank 0 waits for it in vain
@@ -34,7 +34,7 @@ def test_the_other_vendor_is_refused(play: Play, tmp_path: Path) -> None:
     assert len(refused) == 1 and "[1 red0] refused 4: the unique id is of the nvidia" in refused[0]
 
 
-def test_a_library_that_was_not_built_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vendors, "_PACKAGE", Path("/nowhere"))
     with pytest.raises(ClusterError, match=r"libhetcomm_emulated_amd\.so in /nowhere, got nothing"):
         run(Cluster((Host("red0", 1, (Nic(),), "amd"),)), ["true"])

@@ -29,7 +29,7 @@ def _facts(play: Play, cluster: Cluster, **options: object) -> dict[int, dict[st
     }
 
 
-def test_environment(play: Play) -> None:
+def test_ranks_get_their_environment(play: Play) -> None:
     cluster = two_hosts(ranks=(2, 1), order="interleaved")
     facts = _facts(play, cluster, env={"KEPT": "yes", "RANK": "7"}, port=4321)
     names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "HETCOMM_EMULATED_HOST")
@@ -54,7 +54,7 @@ def test_master_address_is_rank_zeros_host(play: Play) -> None:
     assert {fact["environment"]["MASTER_ADDR"] for fact in facts.values()} == {"198.18.0.2"}
 
 
-def test_nic_facts(play: Play) -> None:
+def test_ranks_see_their_nics(play: Play) -> None:
     host = Host(
         "red0",
         1,

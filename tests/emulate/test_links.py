@@ -64,7 +64,7 @@ def test_counters_match_the_bytes_sent(play: Play) -> None:
     assert blue.out_bytes < 0.03 * count  # acknowledgements
 
 
-def test_a_host_holds_back_what_many_connections_send(play: Play) -> None:
+def test_a_host_shapes_many_connections_together(play: Play) -> None:
     """Six times as much at once as a switch port would hold, none of it dropped by its own host."""
     rate = 400 * MEGABIT
     cluster = two_hosts(ranks=(1, 6), nic=Nic(rate, rate))
@@ -82,7 +82,7 @@ def test_traffic_inside_a_host_crosses_no_link(play: Play) -> None:
 
 
 @pytest.mark.needs("namespaces")
-def test_command_line_report(tmp_path: Path) -> None:
+def test_the_command_writes_a_report(tmp_path: Path) -> None:
     cluster, report = tmp_path / "cluster.toml", tmp_path / "report.json"
     host = '[[host]]\nname = "{}"\nranks = 1\n[[host.nic]]\nrate = "500mbit"\n'
     cluster.write_text(host.format("red0") + host.format("blue0"))

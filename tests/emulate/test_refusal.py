@@ -18,7 +18,7 @@ from hetcomm.emulate.error import refusal
         (errno.ENOMEM, "ENOMEM (", "free memory"),
     ],
 )
-def test_what_runs_out_has_its_own_remedy(code: int, got: str, remedy: str) -> None:
+def test_an_exhausted_resource_has_its_own_remedy(code: int, got: str, remedy: str) -> None:
     with (
         pytest.raises(RefusedError) as caught,
         refusal("red0", "the kernel to make namespaces", "be someone else"),

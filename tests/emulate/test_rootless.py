@@ -47,7 +47,7 @@ def _python_for_nobody() -> str:
     pytest.skip("an unprivileged user can execute no Python 3.11 that finds pyroute2 here")
 
 
-def test_run_as_an_unprivileged_user() -> None:
+def test_an_unprivileged_user_can_run_a_cluster() -> None:
     python = _python_for_nobody()
     (package,) = {str(Path(hetcomm.emulate.__file__).parents[1])}
     program = [str(PROGRAMS / "stream.py"), "0", "3000000"]

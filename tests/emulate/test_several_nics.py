@@ -47,7 +47,7 @@ def test_short_messages_take_the_best_nic(play: Play) -> None:
     assert slow < 8000 < fast
 
 
-def test_a_nic_that_leads_to_some_hosts_only(play: Play) -> None:
+def test_a_nic_to_some_hosts_is_used_for_these_only(play: Play) -> None:
     hosts = (
         Host("red0", 1, (SLOW, FAST)),
         Host("blue0", 1, (SLOW, FAST)),
@@ -61,7 +61,7 @@ def test_a_nic_that_leads_to_some_hosts_only(play: Play) -> None:
 
 
 @pytest.mark.parametrize("variable", ["HETCOMM_SOCKET_IFNAME", "UCX_NET_DEVICES"])
-def test_the_user_chooses_one(play: Play, variable: str) -> None:
+def test_the_user_may_choose_one_nic(play: Play, variable: str) -> None:
     arguments = (COUNT, f"{variable}=eth0")
     result, lines = play(cluster("1+1", SLOW, FAST), "several_nics.py", *arguments)
     assert result.ok, lines

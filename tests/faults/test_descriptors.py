@@ -18,7 +18,7 @@ def test_an_executor_without_descriptors_says_why_and_keeps_none() -> None:
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_all_ranks_hear_of_one_without_descriptors(tmp_path: Path, hosts: str) -> None:
+def test_all_ranks_hear_of_a_rank_without_descriptors(tmp_path: Path, hosts: str) -> None:
     few = {1: {"SPARE_DESCRIPTORS": str(NEEDED - 1), "HETCOMM_UCX_LIBRARY": "/nowhere"}}
     with Job(tmp_path, hosts, settings=few, joins=False) as job:
         other, error = errors_within(job.ranks, NOTICE)

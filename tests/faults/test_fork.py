@@ -34,7 +34,7 @@ def assert_nobody_disturbed(job: Job) -> None:
 
 
 @LAYOUTS
-def test_every_call_of_a_child_is_refused(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_every_call_of_a_child_is_rejected(tmp_path: Path, hosts: str, kind: str) -> None:
     with started(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 2)
         calls = [["all_reduce", 2], ["all_reduce", 100_000], ["submit", 2]]
@@ -51,7 +51,7 @@ def test_every_call_of_a_child_is_refused(tmp_path: Path, hosts: str, kind: str)
 
 @LAYOUTS
 @pytest.mark.parametrize("ends", [[["abort"]], [["leave"]], []])
-def test_a_child_that_ends_a_group_ends_nothing(
+def test_a_child_closing_a_group_closes_nothing(
     tmp_path: Path, hosts: str, kind: str, ends: list[list[str]]
 ) -> None:
     with started(tmp_path, hosts, kind) as job:
@@ -64,9 +64,7 @@ def test_a_child_that_ends_a_group_ends_nothing(
 
 
 @LAYOUTS
-def test_an_operation_under_way_has_failed_for_a_child(
-    tmp_path: Path, hosts: str, kind: str
-) -> None:
+def test_a_pending_operation_fails_in_a_child(tmp_path: Path, hosts: str, kind: str) -> None:
     with started(tmp_path, hosts, kind) as job:
         job[0].do("submit", 1000)
         told = job[0].do("in_child", [["wait", 20.0]])
@@ -79,9 +77,7 @@ def test_an_operation_under_way_has_failed_for_a_child(
 
 
 @LAYOUTS
-def test_children_of_a_busy_process_are_held_up_by_no_lock(
-    tmp_path: Path, hosts: str, kind: str
-) -> None:
+def test_no_lock_blocks_children_of_a_busy_process(tmp_path: Path, hosts: str, kind: str) -> None:
     with started(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 2)  # imports what it needs, under locks of Python's
         children = 15 if kind == "torch" else 40  # torch's take 0.3 s each to end
@@ -93,7 +89,7 @@ def test_children_of_a_busy_process_are_held_up_by_no_lock(
 
 @pytest.mark.parametrize("kind", ["core", "array", "torch"])
 @pytest.mark.parametrize("hosts", ["aa", "aaa"])
-def test_children_make_a_group_of_their_own(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_children_can_make_their_own_group(tmp_path: Path, hosts: str, kind: str) -> None:
     total = len(hosts) * (len(hosts) + 1) / 2
     with started(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 2)
@@ -105,7 +101,7 @@ def test_children_make_a_group_of_their_own(tmp_path: Path, hosts: str, kind: st
         assert_nobody_disturbed(job)
 
 
-def test_a_group_of_children_without_ucx_says_so(tmp_path: Path) -> None:
+def test_a_group_of_children_without_ucx_is_an_error(tmp_path: Path) -> None:
     with started(tmp_path, "ab", "core") as job:
         job.do("all_reduce", 2)
         for told in job.do("in_child", [["use", "second"], ["all_reduce", 2]]):
@@ -116,7 +112,7 @@ def test_a_group_of_children_without_ucx_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_workers_of_a_data_loader(tmp_path: Path, hosts: str) -> None:
+def test_data_loader_workers_run(tmp_path: Path, hosts: str) -> None:
     with started(tmp_path, hosts, "torch") as job:
         job.do("all_reduce", 2)
         assert job.do("load_data", "fork", 3) == [3 * sum(range(64))] * 2

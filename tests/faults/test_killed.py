@@ -39,7 +39,9 @@ def test_killed_while_idle(tmp_path: Path, hosts: str, victim: int) -> None:
 
 @pytest.mark.parametrize(("hosts", "victim"), VICTIMS)
 @pytest.mark.parametrize("count", [16, 2_000_000], ids=["small", "large"])
-def test_killed_amid_all_reduces(tmp_path: Path, hosts: str, victim: int, count: int) -> None:
+def test_a_kill_amid_all_reduces_is_reported(
+    tmp_path: Path, hosts: str, victim: int, count: int
+) -> None:
     with Job(tmp_path, hosts) as job:
         assert set(job.do("turn", count)) == {"turning"}
         job[victim].signal(signal.SIGKILL)
@@ -50,7 +52,7 @@ def test_killed_amid_all_reduces(tmp_path: Path, hosts: str, victim: int, count:
 
 
 @pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
-def test_killed_while_the_others_have_begun(tmp_path: Path, hosts: str, victim: int) -> None:
+def test_a_kill_after_others_began_is_reported(tmp_path: Path, hosts: str, victim: int) -> None:
     """The others are in the middle of a large operation for sure: the victim never joined it."""
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
@@ -69,7 +71,7 @@ def test_killed_while_the_others_have_begun(tmp_path: Path, hosts: str, victim: 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 @pytest.mark.parametrize("direction", ["send", "recv"])
-def test_killed_while_a_message_is_under_way(tmp_path: Path, hosts: str, direction: str) -> None:
+def test_a_kill_during_a_message_is_reported(tmp_path: Path, hosts: str, direction: str) -> None:
     with Job(tmp_path, hosts) as job:
         job[0].do(direction, 1, 50_000_000)  # too large to be sent before it is received
         job[1].signal(signal.SIGKILL)
@@ -79,7 +81,7 @@ def test_killed_while_a_message_is_under_way(tmp_path: Path, hosts: str, directi
         assert_goes_on([job[0]], errors)
 
 
-def test_killed_before_its_message_is_received(tmp_path: Path) -> None:
+def test_a_kill_before_a_receive_is_reported(tmp_path: Path) -> None:
     """The link is gone before the receive is posted, the news comes after."""
     with Job(tmp_path, "ab") as job:
         job.do("all_reduce", 1000)
@@ -94,7 +96,7 @@ def test_killed_before_its_message_is_received(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
-def test_killed_and_survived_by_a_child(tmp_path: Path, hosts: str) -> None:
+def test_a_kill_survived_by_a_child_is_reported(tmp_path: Path, hosts: str) -> None:
     """A child of fork() has inherited the sockets, which must not look as if its parent lived."""
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
@@ -110,7 +112,9 @@ def test_killed_and_survived_by_a_child(tmp_path: Path, hosts: str) -> None:
 
 
 @pytest.mark.parametrize(("hosts", "victims"), [("aabb", (0, 2)), ("aabb", (2, 3))])
-def test_several_killed_at_once(tmp_path: Path, hosts: str, victims: tuple[int, int]) -> None:
+def test_several_kills_at_once_are_reported(
+    tmp_path: Path, hosts: str, victims: tuple[int, int]
+) -> None:
     with Job(tmp_path, hosts) as job:
         job.do("turn", 10_000)
         for victim in victims:
@@ -124,7 +128,7 @@ def test_several_killed_at_once(tmp_path: Path, hosts: str, victims: tuple[int, 
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
-def test_the_rank_that_serves_torchs_store_killed(tmp_path: Path, hosts: str, victim: int) -> None:
+def test_a_kill_of_the_store_rank_is_reported(tmp_path: Path, hosts: str, victim: int) -> None:
     with Job(tmp_path, hosts, "torch", store_on_rank_0=True) as job:
         job.do("turn", 500_000)
         job[victim].signal(signal.SIGKILL)

@@ -22,7 +22,7 @@ def direct(rank: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("victim_sends", [False, True])
-def test_killed_amid_a_direct_message(tmp_path: Path, victim_sends: bool) -> None:
+def test_a_kill_amid_a_direct_message_is_reported(tmp_path: Path, victim_sends: bool) -> None:
     """The message is under way on one side for sure; the third rank hears of it, too."""
     settings = {rank: direct(rank) for rank in range(3)}
     with Job(tmp_path, "aaa", vendors="nnc", timeout=60.0, settings=settings) as job:

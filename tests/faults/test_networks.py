@@ -69,7 +69,7 @@ def test_hosts_on_two_roce_networks_meet_over_tcp(tmp_path: Path) -> None:
             rank.exits_cleanly()
 
 
-def test_messages_on_one_roce_network_stay_with_the_transport_that_has_rdma(tmp_path: Path) -> None:
+def test_messages_on_one_roce_network_need_rdma(tmp_path: Path) -> None:
     settings = {r: machine(tmp_path, r + 1) | NO_NETWORK for r in range(2)}
     with Job(tmp_path, "ab", settings=settings) as job:
         job.tell("all_reduce", 3)
@@ -78,7 +78,7 @@ def test_messages_on_one_roce_network_stay_with_the_transport_that_has_rdma(tmp_
 
 
 @natives
-def test_nothing_is_said_where_nothing_is_lost(tmp_path: Path) -> None:
+def test_no_warning_without_a_loss(tmp_path: Path) -> None:
     with Job(tmp_path, "aabb", vendors="nnnn", settings=everyone(tmp_path, "aabb")) as job:
         assert job.do("all_reduce", 100) == [10.0] * 4
         ((fabric, why),) = job[0].do("networks")
@@ -94,7 +94,7 @@ NO_GID = (
 
 @natives
 @pytest.mark.parametrize("label", ["", "x"], ids=["two islands", "one island"])
-def test_a_host_without_a_usable_gid(tmp_path: Path, label: str) -> None:
+def test_a_host_without_a_usable_gid_uses_tcp(tmp_path: Path, label: str) -> None:
     settings = everyone(tmp_path, "aa") | {r: machine(tmp_path, 2, gid=False) for r in (2, 3)}
     for rank in settings.values():
         rank["HETCOMM_ISLAND"] = label
@@ -145,7 +145,7 @@ def test_an_island_across_infiniband_networks_is_one_of_sockets(tmp_path: Path) 
 
 
 @natives
-def test_a_library_that_takes_another_port_than_its_island(tmp_path: Path) -> None:
+def test_a_library_on_an_unexpected_port_is_a_warning(tmp_path: Path) -> None:
     settings = {r: machine(tmp_path, r + 1, ports=2) for r in range(3)}
     settings[1]["NCCL_IB_HCA"] = "=mlx5_1"  # the user's word counts, and costs speed
     with Job(tmp_path, "abc", vendors="nnn", settings=settings) as job:

@@ -25,7 +25,7 @@ def no_memory(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_no_memory_is_the_failure_of_the_group(
+def test_missing_memory_fails_the_group(
     tmp_path: Path, no_memory: str, hosts: str, count: int
 ) -> None:
     preloaded = " ".join(filter(None, [no_memory, os.environ.get("LD_PRELOAD")]))
@@ -46,7 +46,7 @@ def test_no_memory_is_the_failure_of_the_group(
 
 @pytest.mark.parametrize("kind", ["core", "array", "torch"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_a_held_interpreter_holds_up_no_operation(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_a_held_interpreter_delays_no_operation(tmp_path: Path, hosts: str, kind: str) -> None:
     """Rank 0 lets go of the memory of its operations only once it has its interpreter again."""
     if kind == "torch":
         need("torch")
@@ -71,7 +71,7 @@ def test_a_wait_ends_in_time_while_another_group_is_busy(tmp_path: Path) -> None
 
 
 @pytest.mark.needs("emulated vendors")
-def test_a_library_that_does_not_return_holds_up_no_other_group(tmp_path: Path) -> None:
+def test_a_blocked_library_delays_no_other_group(tmp_path: Path) -> None:
     late = {1: {"HETCOMM_EMULATED_FAULT": "call_hang:3"}}
     with Job(tmp_path, "xx", vendors="nn", settings=late) as job:
         job.do("use", "second")

@@ -39,7 +39,7 @@ def refuse(rank: Process, kind: str) -> str:
 
 
 @pytest.mark.parametrize(("hosts", "victim"), [("ab", 0), ("aab", 2)])
-def test_the_reason_takes_the_place_of_the_timeout(
+def test_the_refusal_replaces_the_timeout(
     tmp_path: Path, kind: str, hosts: str, victim: int
 ) -> None:
     with Job(tmp_path, hosts, kind, timeout=TIMEOUT) as job:
@@ -59,7 +59,7 @@ def test_the_reason_takes_the_place_of_the_timeout(
             rank.exits_cleanly()
 
 
-def test_the_reason_is_told_at_once_by_a_rank_that_ends(tmp_path: Path, kind: str) -> None:
+def test_a_leaving_rank_reports_its_refusal_at_once(tmp_path: Path, kind: str) -> None:
     with Job(tmp_path, "aab", kind, timeout=LONG) as job:
         job.do("all_reduce", 16)
         refuse(job[1], kind)
@@ -76,7 +76,7 @@ def test_the_reason_is_told_at_once_by_a_rank_that_ends(tmp_path: Path, kind: st
             rank.exits_cleanly()
 
 
-def test_who_makes_the_right_call_in_the_end_harms_nobody(tmp_path: Path, kind: str) -> None:
+def test_a_corrected_call_harms_nobody(tmp_path: Path, kind: str) -> None:
     with Job(tmp_path, "ab", kind, timeout=LONG) as job:
         refuse(job[1], kind)
         job[0].tell("all_reduce", 16)
@@ -92,7 +92,7 @@ def test_who_makes_the_right_call_in_the_end_harms_nobody(tmp_path: Path, kind: 
 
 
 @pytest.mark.needs("torch")
-def test_a_device_tensor_on_a_rank_of_the_cpu(tmp_path: Path) -> None:
+def test_a_device_tensor_on_a_cpu_rank_is_rejected(tmp_path: Path) -> None:
     with Job(tmp_path, "ab", "torch", timeout=LONG) as job:
         job[1].tell("all_reduce_of_cuda")
         error = job[1].error()
@@ -107,7 +107,7 @@ def test_a_device_tensor_on_a_rank_of_the_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("torch")
-def test_one_rank_tells_of_a_stall_that_all_have(tmp_path: Path) -> None:
+def test_one_rank_reports_a_common_stall(tmp_path: Path) -> None:
     """The lowest does, and those whose turn comes later find it known."""
     size = 8
     log = {rank: {"HETCOMM_LOG_LEVEL": "debug"} for rank in range(size)}
@@ -131,7 +131,7 @@ def waits(rank: Process) -> int:
 
 
 @pytest.mark.parametrize("days", [50, 999_999_999])
-def test_a_timeout_of_many_days_is_one(tmp_path: Path, days: int) -> None:
+def test_a_timeout_of_many_days_works(tmp_path: Path, days: int) -> None:
     """More milliseconds than an int holds, and more nanoseconds than 64 bits do."""
     seconds = days * 86_400.0
     with Job(tmp_path, "ab", "torch", timeout=seconds) as job:

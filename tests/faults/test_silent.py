@@ -29,7 +29,7 @@ def kind(request: pytest.FixtureRequest) -> str:
         ("aba", 0, ["with the ranks of its island", "rank 0"]),
     ],
 )
-def test_a_stopped_rank_is_a_timeout_that_says_where(
+def test_a_stopped_rank_times_out_with_its_step(
     tmp_path: Path, hosts: str, victim: int, where: list[str]
 ) -> None:
     with Job(tmp_path, hosts, timeout=TIMEOUT) as job:
@@ -56,9 +56,7 @@ def test_a_stopped_rank_is_a_timeout_that_says_where(
             rank.exits_cleanly()
 
 
-def test_a_wait_for_one_operation_gives_up_and_the_operation_goes_on(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_timed_out_wait_leaves_the_operation_running(tmp_path: Path, kind: str) -> None:
     with Job(tmp_path, "ab", kind) as job:
         job[0].do("submit", 1000)
         job[0].tell("wait", 0.3)
@@ -72,9 +70,7 @@ def test_a_wait_for_one_operation_gives_up_and_the_operation_goes_on(
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
-def test_a_rank_that_ends_early_but_is_needed_is_named(
-    tmp_path: Path, hosts: str, kind: str
-) -> None:
+def test_an_early_exit_of_a_needed_rank_is_named(tmp_path: Path, hosts: str, kind: str) -> None:
     leaver = len(hosts) - 1
     with Job(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 1000)
@@ -92,7 +88,7 @@ def test_a_rank_that_ends_early_but_is_needed_is_named(
             rank.exits_cleanly()
 
 
-def test_a_rank_that_ends_before_anybody_has_reached_it_is_named(tmp_path: Path) -> None:
+def test_an_exit_before_any_contact_is_named(tmp_path: Path) -> None:
     """No link to it exists, and none can be made; what is told is why."""
     with Job(tmp_path, "ab") as job:
         job[1].exits_cleanly()
@@ -105,7 +101,7 @@ def test_a_rank_that_ends_before_anybody_has_reached_it_is_named(tmp_path: Path)
 
 @pytest.mark.parametrize("hosts", ["aab", "abc"])
 @pytest.mark.parametrize("ending", ["exit", "leave"])
-def test_a_rank_that_ends_early_and_is_not_needed_harms_nobody(
+def test_an_early_exit_of_an_unneeded_rank_harms_nobody(
     tmp_path: Path, hosts: str, ending: str
 ) -> None:
     with Job(tmp_path, hosts) as job:
@@ -124,7 +120,7 @@ def test_a_rank_that_ends_early_and_is_not_needed_harms_nobody(
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
-def test_ranks_that_end_together_end_cleanly(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_simultaneous_exits_are_clean(tmp_path: Path, hosts: str, kind: str) -> None:
     """Whoever is first out, nobody takes it for a failure; most programs end without destroy."""
     with Job(tmp_path, hosts, kind) as job:
         for count in (16, 300_000):
@@ -137,7 +133,7 @@ def test_ranks_that_end_together_end_cleanly(tmp_path: Path, hosts: str, kind: s
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_one_call_fewer_is_an_error_on_who_made_it(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_one_call_fewer_is_an_error_naming_its_rank(tmp_path: Path, hosts: str, kind: str) -> None:
     with Job(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 1000)
         job[0].tell("all_reduce", 1000)

@@ -48,7 +48,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
-def test_strangers_are_refused(tmp_path: Path, hosts: str) -> None:
+def test_strangers_are_rejected(tmp_path: Path, hosts: str) -> None:
     with Job(tmp_path, hosts) as job:
         total = float(sum(range(1, len(hosts) + 1)))
         for rank in job.ranks:
@@ -75,7 +75,7 @@ def knock(port: int, content: bytes) -> None:
             pass  # hung up on already
 
 
-def test_many_strangers_who_stay_do_not_keep_the_group_from_working(tmp_path: Path) -> None:
+def test_many_lasting_strangers_do_not_stop_the_group(tmp_path: Path) -> None:
     with Job(tmp_path, "ab") as job:
         strangers = []
         try:

@@ -91,9 +91,7 @@ REFUSED = {
     [(case, 1) for case in REFUSED]
     + [(case, 0) for case in ("NCCL is absent", "CUDA is absent", "NCCL fails to start")],
 )
-def test_a_rank_that_cannot_take_part_is_named_to_all(
-    tmp_path: Path, case: str, victim: int
-) -> None:
+def test_every_rank_names_a_rank_without_library(tmp_path: Path, case: str, victim: int) -> None:
     settings, words = REFUSED[case]
     with mixed(tmp_path, {victim: settings}, LONG, joins=False) as job:
         errors = errors_within(job.ranks, 3 * NOTICE)
@@ -123,7 +121,7 @@ def copies(folder: Path, name: str) -> dict[str, str]:
         ("libnccl.so.2", "NCCL", "HETCOMM_NCCL_LIBRARY"),
     ],
 )
-def test_two_copies_in_one_process_are_named_to_all(
+def test_every_rank_names_two_copies_in_one_process(
     tmp_path: Path, name: str, what: str, variable: str
 ) -> None:
     settings = copies(tmp_path, name) | {variable: ""}
@@ -137,7 +135,7 @@ def test_two_copies_in_one_process_are_named_to_all(
             rank.exits_cleanly()
 
 
-def test_the_copy_that_is_named_is_taken(tmp_path: Path) -> None:
+def test_the_named_copy_is_used(tmp_path: Path) -> None:
     settings = copies(tmp_path, "libcudart.so.13")
     taken = str(tmp_path / "two" / "libcudart.so.13")
     settings |= {"HETCOMM_CUDA_LIBRARY": taken, "HETCOMM_NCCL_LIBRARY": taken}
@@ -146,7 +144,7 @@ def test_the_copy_that_is_named_is_taken(tmp_path: Path) -> None:
         assert "hetcomm warning" not in job[1].log.read_text()
 
 
-def test_one_label_for_two_vendors_is_named_to_all(tmp_path: Path) -> None:
+def test_every_rank_names_a_label_of_two_vendors(tmp_path: Path) -> None:
     label = {"HETCOMM_ISLAND": "rack"}
     with mixed(tmp_path, {0: label, 2: label}, LONG, joins=False) as job:
         for error in errors_within(job.ranks, 3 * NOTICE):
@@ -158,7 +156,7 @@ def test_one_label_for_two_vendors_is_named_to_all(tmp_path: Path) -> None:
             rank.exits_cleanly()
 
 
-def test_one_label_for_two_versions_on_two_hosts_is_named_to_all(tmp_path: Path) -> None:
+def test_every_rank_names_a_label_of_two_versions(tmp_path: Path) -> None:
     label = {"HETCOMM_ISLAND": "rack"}
     settings = {1: label, 3: label | fault("version:32203")}
     with Job(tmp_path, "xyxz", vendors="cana", settings=settings, joins=False) as job:
@@ -171,7 +169,7 @@ def test_one_label_for_two_versions_on_two_hosts_is_named_to_all(tmp_path: Path)
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("case", ["NCCL is too old", "NCCL is absent", "HIP instead of CUDA"])
-def test_torch_tells_all_ranks_as_well(tmp_path: Path, case: str) -> None:
+def test_every_torch_rank_gets_the_error(tmp_path: Path, case: str) -> None:
     settings, words = REFUSED[case]
     with Job(
         tmp_path, HOSTS, "torch", LONG, vendors=VENDORS, settings={1: settings}, joins=False
@@ -195,7 +193,7 @@ def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
         rank.exits_cleanly()
 
 
-def test_a_library_that_hangs_in_its_initialisation(tmp_path: Path) -> None:
+def test_a_library_hanging_in_initialisation_times_out(tmp_path: Path) -> None:
     """Nobody can tell which member it is, so the island is named."""
     with mixed(tmp_path, {1: fault("init_hang")}, TIMEOUT, joins=False) as job:
         for error in errors_within(job.ranks, TIMEOUT + 2 * NOTICE):
@@ -205,7 +203,7 @@ def test_a_library_that_hangs_in_its_initialisation(tmp_path: Path) -> None:
         assert_nothing_left(job)
 
 
-def test_a_split_that_hangs(tmp_path: Path) -> None:
+def test_a_hanging_split_times_out(tmp_path: Path) -> None:
     """Rank 1 gives up first, or rank 0, whom the other's library then tells that it has left."""
     with mixed(tmp_path, {1: fault("split_hang")}, TIMEOUT, joins=False) as job:
         errors = errors_within(job.ranks, TIMEOUT + 2 * NOTICE)
@@ -217,7 +215,7 @@ def test_a_split_that_hangs(tmp_path: Path) -> None:
         assert_nothing_left(job)
 
 
-def test_settings_that_differ_inside_an_island(tmp_path: Path) -> None:
+def test_different_settings_inside_an_island_are_an_error(tmp_path: Path) -> None:
     with mixed(tmp_path, {1: {"HETCOMM_CCL_MAX_CTAS": "4"}}, LONG, joins=False) as job:
         for error in errors_within(job.ranks, 3 * NOTICE):
             assert "expected equal settings on the ranks of a native island" in error["text"]
@@ -225,7 +223,7 @@ def test_settings_that_differ_inside_an_island(tmp_path: Path) -> None:
         assert_nothing_left(job)
 
 
-def test_a_rank_that_dies_while_its_island_is_set_up(tmp_path: Path) -> None:
+def test_a_rank_death_during_island_set_up_is_reported(tmp_path: Path) -> None:
     with mixed(tmp_path, {1: fault("init_hang")}, TIMEOUT, joins=False) as job:
         deadline = time.monotonic() + 2 * NOTICE
         while not (tmp_path / "first" / "named-1").exists():
@@ -246,7 +244,7 @@ def test_a_rank_alone_in_its_island_needs_no_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "op"), [("int16", "sum"), ("int32", "band")])
-def test_a_reduction_that_a_library_lacks_is_refused_on_all(
+def test_an_unsupported_reduction_is_rejected_on_all_ranks(
     tmp_path: Path, dtype: str, op: str
 ) -> None:
     with mixed(tmp_path, {}, LONG, joins=True) as job:
@@ -266,7 +264,7 @@ def assert_all_end(job: Job, victim: int, errors: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
 @pytest.mark.parametrize("count", [16, 300_000], ids=["small", "large"])
-def test_killed_amid_all_reduces(tmp_path: Path, victim: int, count: int) -> None:
+def test_a_kill_amid_all_reduces_is_reported(tmp_path: Path, victim: int, count: int) -> None:
     with mixed(tmp_path, {}, LONG, joins=True) as job:
         assert set(job.do("turn", count)) == {"turning"}
         job[victim].signal(signal.SIGKILL)
@@ -276,7 +274,7 @@ def test_killed_amid_all_reduces(tmp_path: Path, victim: int, count: int) -> Non
         assert_all_end(job, victim, errors)
 
 
-def test_a_library_that_fails_amid_all_reduces(tmp_path: Path) -> None:
+def test_a_library_failure_amid_all_reduces_is_reported(tmp_path: Path) -> None:
     with mixed(tmp_path, {1: fault("async_error:40")}, LONG, joins=True) as job:
         assert set(job.do("turn", 1000)) == {"turning"}
         errors = errors_within(job.ranks, NOTICE)
@@ -291,7 +289,7 @@ def test_a_library_that_fails_amid_all_reduces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [16, 300_000], ids=["small", "large"])
-def test_a_library_that_stands_still_is_a_timeout(tmp_path: Path, count: int) -> None:
+def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
     with mixed(tmp_path, {1: fault("hang:40")}, TIMEOUT, joins=True) as job:
         assert set(job.do("turn", count)) == {"turning"}
         errors = errors_within(job.ranks, TIMEOUT + 2 * NOTICE)
@@ -305,7 +303,7 @@ def test_a_library_that_stands_still_is_a_timeout(tmp_path: Path, count: int) ->
             rank.exits_cleanly()
 
 
-def test_an_abort_that_hangs_holds_up_no_other_group(tmp_path: Path) -> None:
+def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
     """The library keeps the memory and a thread of its own; everything else goes on."""
     with mixed(tmp_path, {1: fault("abort_hang")}, LONG, joins=True) as job:
         job.do("use", "second")

@@ -26,7 +26,9 @@ def run_cases(rank: int, size: int, seed: int, kinds: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kinds", KINDS)
-def test_every_collective_dtype_and_op(job: Callable[..., Job], seed: int, kinds: str) -> None:
+def test_every_collective_dtype_and_op_is_correct(
+    job: Callable[..., Job], seed: int, kinds: str
+) -> None:
     results = values(job(kinds, bound=280), run_cases, seed, kinds)
     failures = [failure for result in results for failure in result]
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])
@@ -47,7 +49,7 @@ def cpu_tensors(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", ["g", "gg", "gcg"])
-def test_cpu_tensors(job: Callable[..., Job], kinds: str) -> None:
+def test_cpu_tensors_are_accepted(job: Callable[..., Job], kinds: str) -> None:
     values(job(kinds), cpu_tensors)
 
 

@@ -32,5 +32,5 @@ def arrays(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", ["g", "gg", "gc"])
-def test_arrays(job: Callable[..., Job], kinds: str) -> None:
+def test_cupy_arrays_are_accepted(job: Callable[..., Job], kinds: str) -> None:
     values(job(kinds), arrays)

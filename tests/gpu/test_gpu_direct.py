@@ -44,7 +44,7 @@ def exchange(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_two_islands_in_a_host(job: Callable[..., Job], allowed: bool) -> None:
+def test_two_islands_in_a_host_are_direct(job: Callable[..., Job], allowed: bool) -> None:
     if allowed and not _capability().startswith("direct over shm"):
         pytest.skip(f"no direct messages here: {_capability()}")
     made = job("gg")

@@ -116,7 +116,9 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize(("program", "calls"), PROGRAMS, ids=lambda p: getattr(p, "__name__", p))
-def test_order(job: Callable[..., Job], kinds: str, program: Callable, calls: int) -> None:
+def test_collectives_follow_the_stream(
+    job: Callable[..., Job], kinds: str, program: Callable, calls: int
+) -> None:
     values(job(kinds), _run, program, calls)
 
 
@@ -161,5 +163,5 @@ def messages(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("kinds", ["gg", "gc", "ggc"])
-def test_messages(job: Callable[..., Job], kinds: str) -> None:
+def test_messages_follow_the_stream(job: Callable[..., Job], kinds: str) -> None:
     values(job(kinds), messages)

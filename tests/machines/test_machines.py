@@ -15,7 +15,7 @@ FORBIDDEN = ("Operation not permitted", "No space left", "not implemented", "Per
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MACHINES)
-def test_works_or_says_why_not(name: str, tmp_path: Path) -> None:
+def test_each_machine_works_or_gets_a_reason(name: str, tmp_path: Path) -> None:
     machine = MACHINES[name]
     ports = [str(free_port()), str(free_port())]
     command = [sys.executable, str(HERE / "become.py"), name, str(tmp_path), *ports]

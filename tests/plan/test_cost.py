@@ -174,7 +174,7 @@ def test_ranks_beyond_the_cores_share_them() -> None:
     assert turns[0] < turns[1] / 2 and turns[1] < turns[2] / 2
 
 
-def test_parameters_are_used() -> None:
+def test_parameters_change_the_price() -> None:
     topology = topology_of([4])
     plans = _core.Planner(topology).plan_all(all_reduce(MEGABYTE))
     parameters = _core.CostParameters()
@@ -195,7 +195,7 @@ def test_a_host_without_nics_has_the_assumed_bandwidth() -> None:
     assert cost.bridge == SECOND
 
 
-def test_plans_that_cannot_end_are_not_priced() -> None:
+def test_deadlocked_plans_are_not_priced() -> None:
     topology = topology_of([1, 1])
     plans = messages(topology, [(0, 1), (1, 0)], 1)
     for plan in plans:  # recv before send on both

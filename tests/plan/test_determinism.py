@@ -50,7 +50,7 @@ def test_plans_without_speeds_depend_on_the_layout_alone(kind: str) -> None:
     assert differing > TOPOLOGIES / 4, "speeds changed hardly any plan: the test shows nothing"
 
 
-def test_what_is_left_out_is_speeds_alone() -> None:
+def test_only_speeds_are_left_out() -> None:
     topology = with_devices(random.Random(3), random_topology(random.Random(3)))
     alike = topology.without_speeds()
     assert alike.islands == topology.islands

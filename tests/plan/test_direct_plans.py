@@ -44,7 +44,7 @@ def test_direct_ends_copy_nothing(collective: Collective) -> None:
 
 
 @pytest.mark.parametrize("collective", [Collective.all_reduce, Collective.all_to_all])
-def test_direct_and_staged_ends_of_one_plan(collective: Collective) -> None:
+def test_one_plan_has_direct_and_staged_ends(collective: Collective) -> None:
     """rank 0 reaches 1 directly and stages with 2 and 3; 4 is in its host, of another vendor."""
     places = ["a/nvidia", "b/amd", "c/amd", "d/cpu", "a/amd"]
     topology = devices(places, fabric="roce", direct=["a/nvidia", "b/amd"])
@@ -133,7 +133,7 @@ def receive_into_staging(plan: Plan) -> bool:
 
 
 @pytest.mark.parametrize("fault", [send_from_staging, receive_into_staging])
-def test_staging_at_a_direct_end_is_refused(fault: Callable[[Plan], bool]) -> None:
+def test_staging_at_a_direct_end_is_rejected(fault: Callable[[Plan], bool]) -> None:
     places = ["a/nvidia", "b/amd"]
     topology = devices(places, fabric="roce", direct=places)
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_gather, count=1000))

@@ -43,7 +43,9 @@ def mixed_cluster(folder: Path) -> str:
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("collective", sorted(_core.Collective.__members__))
-def test_no_width_cuts_a_word_or_a_number(collective: str, columns: int, tmp_path: Path) -> None:
+def test_no_terminal_width_cuts_a_word_or_a_number(
+    collective: str, columns: int, tmp_path: Path
+) -> None:
     if collective in ("send", "recv"):
         return
     arguments = [collective, "--topology", mixed_cluster(tmp_path), "--bytes", "16M"]
@@ -61,7 +63,7 @@ def words(page: str) -> list[str]:
     return re.sub("[│├└─━]+", " ", page).split()
 
 
-def test_json_holds_what_was_predicted() -> None:
+def test_json_holds_the_predictions() -> None:
     found = json.loads(run("all_gather", "--bytes", "4M", "--islands", "2+2", "--json"))
     assert found["islands"] == [[0, 1], [2, 3]]
     assert found["spec"]["count"] == (4 << 20) // 4 // 4
@@ -132,7 +134,7 @@ def test_the_selection_table_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         (["broadcast", "--islands", "2", "--root", "2"], "expected a root from 0 to 1"),
     ],
 )
-def test_bad_input_says_what_was_expected(arguments: list[str], message: str) -> None:
+def test_bad_input_names_the_expected_input(arguments: list[str], message: str) -> None:
     with pytest.raises(_core.InvalidArgumentError) as caught:
         run(*arguments)
     assert message in str(caught.value)

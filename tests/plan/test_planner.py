@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn, least_islands: int = 1) -> tuple[Topology, int]:
 
 @settings(deadline=None, max_examples=60)
 @given(cases())
-def test_all_reduce_bytes(case: tuple[Topology, int]) -> None:
+def test_all_reduce_sends_the_documented_bytes(case: tuple[Topology, int]) -> None:
     topology, count = case
     k = len(topology.islands)
     for in_place in (False, True):
@@ -180,7 +180,7 @@ def test_aggregated_all_to_all_sends_one_message_to_each_foreign_rank(
         assert sent == [messages(len(members)) for members in topology.islands]
 
 
-def test_unequal_blocks_are_sent_directly_whatever_is_selected() -> None:
+def test_unequal_blocks_are_always_sent_directly() -> None:
     """A rank knows only its own splits, so no choice may depend on them."""
     planner = Planner(topology_of([3, 2]), SelectionTable("all_to_all:0-inf=aggregated"))
     equal = planner.plan(Spec(Collective.all_to_all, count=5), 0)
@@ -238,7 +238,7 @@ def test_one_island_needs_one_step(collective: Collective) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(SEEDS)
-def test_one_rank_alone_derives_the_plan_that_all_derive(seed: int) -> None:
+def test_one_rank_derives_the_same_plan_as_all_ranks(seed: int) -> None:
     rng = random.Random(seed)
     topology = random_topology(rng)
     spec = random_spec(rng, rng.choice(COLLECTIVES), len(topology))
@@ -295,7 +295,7 @@ def test_scratch_is_a_fraction_of_a_large_message(name: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[1, 1], [1, 3], [3, 2, 2], [1, 1, 1, 1]])
-def test_scratch_has_a_bound_whatever_the_size(sizes: list[int]) -> None:
+def test_scratch_is_bounded_for_every_size(sizes: list[int]) -> None:
     planner = _core.Planner(topology_of(sizes))
     for algorithm in _core.algorithms():
         for gibibytes in (1, 8):
@@ -309,7 +309,7 @@ def test_scratch_has_a_bound_whatever_the_size(sizes: list[int]) -> None:
             assert most <= 64 << 20, (algorithm, gibibytes, most)
 
 
-def test_choice_does_not_depend_on_what_was_planned_before() -> None:
+def test_choice_does_not_depend_on_earlier_plans() -> None:
     topology = topology_of([2, 3, 4])
     specs = [Spec(Collective.all_reduce, count=count) for count in (1000, 600, 1023, 513, 900)]
     forward, backward = Planner(topology), Planner(topology)
@@ -345,7 +345,7 @@ def test_table_with_an_unknown_algorithm_is_refused_at_once() -> None:
         Planner(topology_of([2]), SelectionTable("all_reduce:0-inf=tree"))
 
 
-def test_table_with_an_algorithm_that_does_not_apply_is_refused() -> None:
+def test_table_with_an_inapplicable_algorithm_is_rejected() -> None:
     planner = Planner(topology_of([2, 2]), SelectionTable("all_reduce:0-inf=flat"))
     with pytest.raises(InvalidArgumentError, match="names flat, which needs one island"):
         planner.plan(Spec(Collective.all_reduce, count=1), 0)
@@ -367,7 +367,7 @@ def test_table_with_an_algorithm_that_does_not_apply_is_refused() -> None:
         (Spec(Collective.send, count=1), "expected a collective"),
     ],
 )
-def test_a_spec_that_cannot_be_is_refused(spec: Spec, message: str) -> None:
+def test_an_impossible_spec_is_rejected(spec: Spec, message: str) -> None:
     planner = Planner(topology_of([2, 2]))
     for attempt in (planner.plan_all, planner.choose, lambda spec: planner.plan(spec, 0)):
         with pytest.raises(InvalidArgumentError) as caught:

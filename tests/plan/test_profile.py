@@ -40,7 +40,7 @@ def all_reduce_time(text: str, size: int) -> int:
     return total
 
 
-def test_a_text_is_read_back_equal() -> None:
+def test_a_profile_survives_writing_and_reading() -> None:
     profile = Profile(text_of())
     again = Profile(str(profile))
     assert str(again) == str(profile) and again.digest() == profile.digest()
@@ -48,7 +48,7 @@ def test_a_text_is_read_back_equal() -> None:
     assert Profile(text_of(curve="16=2000 1024=3001")).digest() != profile.digest()
 
 
-def test_measured_sizes_cost_what_was_measured_and_others_lie_between() -> None:
+def test_measured_sizes_cost_the_measured_time_and_others_lie_between() -> None:
     for size, expected in ((4, 2000), (16, 2000), (1024, 3000), (520, 2500), (1 << 20, 50000)):
         assert all_reduce_time(text_of(), size) == expected, size
     # Beyond the last it goes on as it went.
@@ -82,7 +82,7 @@ def test_assumed_times_never_fall(collective: Collective, cores: int) -> None:
         assert all(less <= more for less, more in pairwise(times)), members
 
 
-def test_an_island_that_was_not_measured_is_priced_in_proportion() -> None:
+def test_an_unmeasured_island_is_priced_in_proportion() -> None:
     measured, none = parameters_of(text_of()), CostParameters()
     for size in (16, 1 << 20):
         alike = _core.island_time(none, 2, 2, 2, Collective.all_reduce, size)
@@ -96,7 +96,7 @@ def test_an_island_that_was_not_measured_is_priced_in_proportion() -> None:
             assert found == known * assumed // alike
 
 
-def test_an_island_on_as_many_processors_is_most_alike() -> None:
+def test_an_island_on_as_many_processors_is_the_nearest() -> None:
     more = [f"{name} 16=70000 1048576=900000" for name in NAMES]
     lines = text_of().splitlines()
     both = [*lines[:-1], "island members=4 ranks=4 cores=4", *more, lines[-1]]
@@ -112,7 +112,7 @@ def test_an_island_on_as_many_processors_is_most_alike() -> None:
 
 
 @pytest.mark.parametrize("island", [(0, 2, 2), (2, 1, 2), (2, 2, 0), (2, 2, -1)])
-def test_an_island_that_cannot_be_is_refused(island: tuple[int, int, int]) -> None:
+def test_an_impossible_island_is_rejected(island: tuple[int, int, int]) -> None:
     with pytest.raises(_core.InvalidArgumentError, match="island_time: expected members from 1"):
         _core.island_time(CostParameters(), *island, Collective.all_reduce, 16)
 
@@ -143,7 +143,7 @@ def test_uneven_shares_cost_between_the_even_and_the_single_one() -> None:
     assert cost(750) == cost(250) == 5000
 
 
-def test_measured_links_count_instead_of_what_they_report() -> None:
+def test_measured_links_replace_reported_rates() -> None:
     hosts = [
         f"host name=h{i} ranks=1 cores=64 nics=ethernet:125000000 bandwidth={bandwidth}"
         for i, bandwidth in enumerate((100_000_000, 50_000_000))
@@ -216,7 +216,7 @@ def test_a_profile_of_another_topology_is_refused(topology: _core.Topology) -> N
         assert "got " in str(error.value) and "run hetcomm tune" in str(error.value)
 
 
-def test_parts_of_what_was_measured_and_the_like_of_it_are_served() -> None:
+def test_parts_of_the_measured_cluster_are_priced() -> None:
     hosts = [
         f"host name=h{i} ranks={ranks} cores=64 nics=ethernet:125000000 bandwidth=0"
         for i, ranks in enumerate((2, 4, 2))
@@ -241,7 +241,7 @@ def bound_ranks(count: int) -> list[_core.RankInfo]:
     return infos
 
 
-def test_groups_of_bound_ranks_are_served() -> None:
+def test_groups_of_bound_ranks_are_priced() -> None:
     infos = bound_ranks(4)
     host = _core.profile_host(_core.Topology(infos), 0)
     assert (host.ranks, host.cores, host.nics.count(",")) == (4, 4, 1)
@@ -262,7 +262,7 @@ def test_groups_of_bound_ranks_are_served() -> None:
             profile.places(_core.Topology(part))
 
 
-def test_parts_of_unlike_hosts_find_one_each() -> None:
+def test_parts_of_different_hosts_find_a_host_each() -> None:
     hosts = [
         f"host name=x{i} ranks=4 cores={cores} nics=ethernet:125000000 bandwidth=0"
         for i, cores in enumerate((8, 4, 2))

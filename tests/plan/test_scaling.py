@@ -29,14 +29,14 @@ def scaled(plan: Plan) -> list[int]:
 
 
 @pytest.mark.parametrize("collective", REDUCING, ids=str)
-def test_a_native_library_does_both_in_one_step(collective: Collective) -> None:
+def test_a_native_library_scales_and_sums_in_one_step(collective: Collective) -> None:
     topology = devices(["a/nvidia", "a/nvidia", "b/nvidia"])
     for spec in (average(collective), premul(collective)):
         for plan in plans_of(topology, spec):
             assert len(plan.steps) == 1 and plan.steps[0].scaled
 
 
-def test_the_engine_of_host_memory_averages_by_itself() -> None:
+def test_the_host_engine_averages_itself() -> None:
     topology = topology_of([3])
     for plan in plans_of(topology, average()):
         assert len(plan.steps) == 1 and plan.steps[0].scaled
@@ -67,7 +67,7 @@ def test_between_islands_contributions_are_multiplied_and_results_divided(
                 assert not any(step.scaled for step in plan.steps if step.kind != StepKind.reduce)
 
 
-def test_long_buffers_are_scaled_in_parts_so_that_the_rest_need_not_wait() -> None:
+def test_long_buffers_are_scaled_in_parts() -> None:
     topology = topology_of([1, 1])
     spec = Spec(Collective.all_reduce, op=ReduceOp.premul_sum, count=3_000_000, factor=2)
     plan = plans_of(topology, spec)[0]
@@ -76,7 +76,7 @@ def test_long_buffers_are_scaled_in_parts_so_that_the_rest_need_not_wait() -> No
     assert set(scaled(plan)) - set(first_send.after)
 
 
-def test_what_changes_nothing_is_left_out() -> None:
+def test_scaling_by_one_is_left_out() -> None:
     for topology, spec in (
         (topology_of([1]), average()),
         (topology_of([2, 1]), premul(factor=1)),
@@ -85,7 +85,7 @@ def test_what_changes_nothing_is_left_out() -> None:
         assert not any(scaled(plan) for plan in plans_of(topology, spec))
 
 
-def test_the_cost_model_prices_it() -> None:
+def test_the_cost_model_prices_scaling() -> None:
     topology = topology_of([1, 1], bandwidth=10**12)
     costs = [
         _core.predict(topology, plans_of(topology, Spec(Collective.all_reduce, op=op, count=10**6)))
@@ -94,7 +94,7 @@ def test_the_cost_model_prices_it() -> None:
     assert costs[1].total > costs[0].total
 
 
-def test_a_scale_of_an_island_that_is_not_the_only_one_is_refused() -> None:
+def test_a_scale_in_one_of_several_islands_is_rejected() -> None:
     topology = topology_of([2, 2])
     plans = _core.Planner(topology).plan_all(average())
     for plan in plans:
@@ -112,7 +112,7 @@ def test_a_scale_of_an_island_that_is_not_the_only_one_is_refused() -> None:
     assert "is scaled: expected a native library" in _core.check(alone, plans)[0]
 
 
-def test_a_scaled_sum_of_several_is_refused() -> None:
+def test_a_scaled_sum_of_several_sources_is_rejected() -> None:
     topology = topology_of([1, 1])
     plans = _core.Planner(topology).plan_all(average())
     steps = plans[0].steps
@@ -141,7 +141,7 @@ def test_the_factor_is_part_of_the_key() -> None:
         (Spec(Collective.all_reduce, Dtype.boolean, ReduceOp.premul_sum, count=3), "a floating"),
     ],
 )
-def test_what_cannot_be_scaled_is_refused(spec: Spec, text: str) -> None:
+def test_unscalable_dtypes_are_rejected(spec: Spec, text: str) -> None:
     with pytest.raises(_core.InvalidArgumentError, match=text):
         _core.Planner(topology_of([2])).plan(spec, 0)
 

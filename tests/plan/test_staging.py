@@ -44,7 +44,7 @@ def test_every_plan_with_devices_is_proven(batch: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(60))
-def test_one_rank_alone_derives_the_plan_that_all_derive(number: int) -> None:
+def test_one_rank_derives_the_same_plan_as_all_ranks(number: int) -> None:
     rng = random.Random(f"alone/{number}")
     topology = with_devices(rng, random_topology(rng, most_ranks=16))
     spec = random_spec(rng, rng.choice(COLLECTIVES), len(topology))
@@ -78,7 +78,7 @@ def test_each_element_is_copied_once_each_way(in_place: bool) -> None:
     assert copies(plans[1]) == {} and plans[1].staging_bytes == 0
 
 
-def test_a_device_adds_up_where_it_can() -> None:
+def test_a_device_with_kernels_reduces_itself() -> None:
     topology = devices(["a/nvidia", "b/cpu"], kernels=True)
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_reduce, count=4 * MIB))
     assert {
@@ -125,7 +125,7 @@ def test_pinned_memory_is_bounded(gigabytes: float) -> None:
     assert message.staging_bytes <= max(32 * MIB, 4 * count // 32)
 
 
-def test_many_sizes_do_not_add_up() -> None:
+def test_pinned_memory_does_not_grow_with_many_sizes() -> None:
     """An all_to_all of ever larger blocks: a block of staging serves smaller ones too."""
     size = 24
     topology = devices(["g/nvidia"] + [f"h{i}/cpu" for i in range(size - 1)])
@@ -282,7 +282,7 @@ def staging_on_a_host(plans: list[Plan]) -> bool:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_a_fault_of_staging_is_refused(fault: Callable[[list[Plan]], bool], message: str) -> None:
+def test_a_staging_fault_is_rejected(fault: Callable[[list[Plan]], bool], message: str) -> None:
     planted = 0
     for number in range(60):
         topology, plans = staged_plans(random.Random(f"{fault.__name__}/{number}"))
@@ -312,7 +312,7 @@ def test_island_steps_in_staging_are_refused() -> None:
 # What native libraries lack
 
 
-def test_a_reduction_that_the_native_library_lacks_is_refused_on_all_ranks() -> None:
+def test_an_unsupported_reduction_is_rejected_on_all_ranks() -> None:
     lacking = Spec(Collective.all_reduce, Dtype.int16, ReduceOp.sum, count=8)
     planner = _core.Planner(devices(["a/nvidia", "b/cpu", "a/nvidia"]))
     for rank in range(3):

@@ -32,7 +32,7 @@ print(link.describe())
 """
 
 
-def test_message_that_came_before_its_receive() -> None:
+def test_an_early_message_is_received() -> None:
     image = packages.image(download=True)
     library = next((image.root / "usr/lib").glob("*/libucp.so.0"))
     done = subprocess.run(

@@ -75,7 +75,7 @@ def test_every_collective_gives_what_numpy_says(ranks: list[dict[str, Any]]) -> 
     assert all(rank["seconds"]["collectives"] > 0 for rank in ranks)
 
 
-def test_the_library_is_the_one_that_drives_rdma(ranks: list[dict[str, Any]]) -> None:
+def test_the_library_drives_rdma(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         path = rank["ucx"].split("(")[1].rstrip(")")
         assert path.startswith("/usr/lib/"), rank["ucx"]
@@ -114,7 +114,7 @@ def test_bytes_cross_the_wire_as_roce(scenario: Scenario, ranks: list[dict[str, 
             assert sent["packets"] > payload // 4096, f"{device}: {sent}"
 
 
-def test_the_wire_did_what_it_was_told(jobs: dict[str, Job], scenario: Scenario) -> None:
+def test_the_wire_carried_and_dropped_packets(jobs: dict[str, Job], scenario: Scenario) -> None:
     wires = jobs[scenario.name]["wires"]
     assert bool(wires) == bool(scenario.netem)
     if "loss" in scenario.netem:

@@ -106,7 +106,7 @@ UNLISTED = {
 }
 
 
-def test_other_skips_fail(project: Project) -> None:
+def test_unlisted_skips_fail(project: Project) -> None:
     for number, (text, _) in enumerate(UNLISTED.values()):
         project.write(f"tests/mixed/test_{number}.py", f"import pytest\n\n{text}\n{RUNS}")
     code, printed = project.run("--continue-on-collection-errors")
@@ -116,7 +116,7 @@ def test_other_skips_fail(project: Project) -> None:
     assert "3 failed, 7 passed, 6 errors in " in printed.splitlines()[-1]
 
 
-def test_workers_fail_on_other_skips_too(project: Project) -> None:
+def test_workers_fail_on_unlisted_skips_too(project: Project) -> None:
     project.module("mixed", RUNS + UNLISTED["a call"][0])
     code, printed = project.run("-n", "2")
     assert code == 1
@@ -132,9 +132,7 @@ def test_ignored_tests_fail_the_run(project: Project) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two workers"])
-def test_a_folder_that_skips_whole_fails_the_run(
-    project: Project, options: tuple[str, ...]
-) -> None:
+def test_a_fully_skipped_folder_fails_the_run(project: Project, options: tuple[str, ...]) -> None:
     project.module("mixed", RAINY)
     project.module("good", RUNS)
     code, printed = project.run(*options)
@@ -144,7 +142,7 @@ def test_a_folder_that_skips_whole_fails_the_run(
     assert project.run("tests/good", "tests/mixed", "-k", "rain")[0] == 0  # chosen by hand
 
 
-def test_a_probe_that_fails_is_an_error(project: Project) -> None:
+def test_a_failing_probe_is_an_error(project: Project) -> None:
     project.module("mixed", RUNS + CARD)
     broken = CONFTEST.replace('lambda: "none is plugged"', "lambda: 1 // 0")
     project.write("tests/conftest.py", broken)

@@ -234,6 +234,6 @@ def _run_all(rank: int, size: int, seed: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_programs(job: Callable[..., Job], seed: int, layout: str) -> None:
+def test_asynchronous_programs_run(job: Callable[..., Job], seed: int, layout: str) -> None:
     taken = values(job(layout, bound=150), _run_all, seed)[0]
     print(layout, {name: round(seconds, 2) for name, seconds in taken.items()})

@@ -71,7 +71,7 @@ def batch(rank: int, size: int, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", ["a", "aa", "aab", "abab"])
-def test_batches(job: Callable[..., Job], layout: str, seed: int) -> None:
+def test_batches_are_correct(job: Callable[..., Job], layout: str, seed: int) -> None:
     assert values(job(layout), batch, seed) == [[]] * len(layout)
 
 
@@ -87,7 +87,7 @@ def all_or_nothing(rank: int, size: int) -> list[float]:
     return [floats[0].item(), backend._get_sequence_number_for_group() - before]
 
 
-def test_a_batch_is_refused_as_a_whole(job: Callable[..., Job]) -> None:
+def test_a_bad_batch_is_rejected_as_a_whole(job: Callable[..., Job]) -> None:
     assert values(job("ab"), all_or_nothing) == [[0.0, 1], [2.0, 1]]
 
 
@@ -108,7 +108,7 @@ def empty_on_one(rank: int, size: int, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["coalesced", "sparse"])
-def test_others_hear_why_a_batch_was_refused(job: Callable[..., Job], name: str) -> None:
+def test_other_ranks_hear_why_a_batch_was_rejected(job: Callable[..., Job], name: str) -> None:
     waiting, refused = values(job("aa", group_timeout=4.0), empty_on_one, name)
     assert refused.partition(": ")[2][:40] in waiting, waiting
 
@@ -207,7 +207,9 @@ def from_anybody(rank: int, size: int, count: int) -> list[int]:
 
 @pytest.mark.parametrize("layout", ["aa", "abb", "abab"])
 @pytest.mark.parametrize("count", [1, 300_000])
-def test_receive_from_anybody(job: Callable[..., Job], layout: str, count: int) -> None:
+def test_receive_from_any_rank_names_the_sender(
+    job: Callable[..., Job], layout: str, count: int
+) -> None:
     senders = values(job(layout), from_anybody, count)[0]
     others = list(range(1, len(layout)))
     assert sorted(senders[: len(others)]) == others == sorted(senders[len(others) :])
@@ -223,7 +225,7 @@ def nobody_sends(rank: int, size: int) -> str:
     return str(raised.value)
 
 
-def test_receive_from_anybody_ends_in_time(job: Callable[..., Job]) -> None:
+def test_receive_from_any_rank_times_out(job: Callable[..., Job]) -> None:
     assert "recv" in values(job("aa"), nobody_sends)[0]
 
 

@@ -71,7 +71,7 @@ def _main(rank: int, size: int, path: str) -> None:
     by_hand(rank, size, path)
 
 
-def test_groups_by_hand(tmp_path: Path) -> None:
+def test_groups_can_be_built_by_hand(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     ranks = [
         spawn.Process(target=_main, args=(rank, 2, str(tmp_path / "store"))) for rank in range(2)
@@ -97,7 +97,7 @@ def in_ddp(rank: int, size: int) -> None:
     assert gradient is not None and torch.equal(gradient, torch.full((2, 4), mean))
 
 
-def test_a_model_over_a_group_by_hand(job: Callable[..., Job]) -> None:
+def test_a_model_trains_over_a_group_built_by_hand(job: Callable[..., Job]) -> None:
     values(job("aa", backend="gloo"), in_ddp)
 
 
@@ -109,13 +109,13 @@ def test_a_model_over_a_group_by_hand(job: Callable[..., Job]) -> None:
         ({"device": "gpu"}, "expected a torch.device, or None"),
     ],
 )
-def test_what_cannot_be_built(arguments: dict[str, Any], words: str) -> None:
+def test_impossible_groups_are_rejected(arguments: dict[str, Any], words: str) -> None:
     given = {"store": dist.HashStore(), "rank": 0, "size": 1, **arguments}
     with pytest.raises(hetcomm.InvalidArgumentError, match=words):
         hetcomm.ProcessGroupHetcomm(**given)
 
 
-def test_one_rank_and_the_longest_timeout() -> None:
+def test_one_rank_with_the_longest_timeout_works() -> None:
     backend = hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, timedelta.max, name="alone")
     backend.allreduce([torch.ones(2)]).wait()
     backend.shutdown()

@@ -73,7 +73,9 @@ def run_cases(rank: int, size: int, seed: int, layout: str, gloo: bool) -> dict[
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_collective_dtype_and_op(job: Callable[..., Job], seed: int, layout: str) -> None:
+def test_every_collective_dtype_and_op_is_correct(
+    job: Callable[..., Job], seed: int, layout: str
+) -> None:
     results = values(job(layout, bound=200), run_cases, seed, layout, layout in WITH_GLOO)
     failures = [failure for result in results for failure in result["failures"]]
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:40])

@@ -42,7 +42,7 @@ def train(rank: int, size: int) -> list[float]:
 
 
 @pytest.mark.parametrize("layout", ["aa", "abb"])
-def test_data_parallel_training(job: Callable[..., Job], layout: str) -> None:
+def test_data_parallel_training_works_in_debug_mode(job: Callable[..., Job], layout: str) -> None:
     for differences in values(job(layout, prepare=prepare), train):
         assert max(differences) < 1e-6, differences
 
@@ -62,7 +62,7 @@ def differ(rank: int, size: int) -> list[str]:
     return texts
 
 
-def test_calls_that_differ_are_told(job: Callable[..., Job]) -> None:
+def test_different_calls_are_reported(job: Callable[..., Job]) -> None:
     for texts in values(job("aa", prepare=prepare), differ):
         assert "Detected mismatch between collectives" in texts[0], texts
         assert "ALLREDUCE" in texts[0] and "BROADCAST" in texts[0], texts
@@ -78,5 +78,5 @@ def subgroups(rank: int, size: int) -> float:
     return total[0].item()
 
 
-def test_groups_of_some_ranks(job: Callable[..., Job]) -> None:
+def test_groups_of_some_ranks_work_in_debug_mode(job: Callable[..., Job]) -> None:
     assert values(job("abb", prepare=prepare), subgroups) == [2.0, 0, 2.0]

@@ -120,7 +120,7 @@ def disagree(rank: int, size: int) -> dict[str, tuple]:
 
 
 @pytest.mark.parametrize("layout", ["aa", "ab", "aaa", "abbb", "babab"])
-def test_every_rank_is_told_who_called_what(job: Callable[..., Job], layout: str) -> None:
+def test_every_rank_hears_which_rank_made_which_call(job: Callable[..., Job], layout: str) -> None:
     results = values(job(layout, bound=280), disagree)
     failures = []
     for name in DISAGREEMENTS:
@@ -142,7 +142,7 @@ def test_every_rank_is_told_who_called_what(job: Callable[..., Job], layout: str
 @pytest.mark.parametrize(
     "expected", [(99, torch.float32), (101, torch.float32), (100, torch.int32)]
 )
-def test_message_of_another_size_or_dtype(
+def test_a_message_of_another_size_or_dtype_is_an_error(
     job: Callable[..., Job], layout: str, expected: tuple[int, torch.dtype]
 ) -> None:
     outcomes = launch(job(layout, group_timeout=8), _send_and_receive, *expected)
@@ -165,7 +165,7 @@ def _leave_early(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("layout", ["aa", "aba"])
-def test_rank_that_left_without_the_last_call(job: Callable[..., Job], layout: str) -> None:
+def test_a_rank_leaving_before_the_last_call_is_named(job: Callable[..., Job], layout: str) -> None:
     work: Job = job(layout)
     begin = time.monotonic()
     outcomes = launch(work, _leave_early)

@@ -26,13 +26,13 @@ def section(title: str) -> set[str]:
 
 
 @pytest.mark.needs("torch's headers")
-def test_every_function_of_a_backend() -> None:
+def test_every_backend_function_is_documented() -> None:
     functions = virtuals()
     assert {"allreduce", "_allgather_base", "shutdown"} <= functions, "the header is read wrongly"
     assert functions - section("The functions of c10d::Backend") == set()
 
 
-def test_every_dtype() -> None:
+def test_every_dtype_is_documented() -> None:
     dtypes = {str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
     packed = {name for name in dtypes if re.match(r"u?int[1-7]$|bits|qu?int|float4", name)}
     assert dtypes - packed - section("Dtypes and reductions") == set()

@@ -84,7 +84,7 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     assert not left
 
 
-def test_no_rank_takes_up_what_an_earlier_attempt_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts of several sizes with one store, one of which a rank never came to."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store, names = HashStore(), set()
@@ -139,7 +139,7 @@ class _LateOnceHeard:
         time.sleep(seconds)
 
 
-def test_all_blame_the_rank_that_did_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rank_names_the_missing_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that rank 0 had heard."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store = _LateOnceHeard()
@@ -151,7 +151,7 @@ def test_all_blame_the_rank_that_did_not_come(monkeypatch: pytest.MonkeyPatch) -
                 one.result(60)
 
 
-def test_without_torchrun_the_store_is_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchrun_the_store_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     store = HashStore()
     assert _attempts.fresh(store, 0, 2, 1.0, "test") is store

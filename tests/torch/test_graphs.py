@@ -96,7 +96,7 @@ def refused(rank: int, size: int, staged: bool) -> list[str]:
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), [("aa", "nn"), ("ab", "nc"), ("ab", "na")])
-def test_what_the_host_moves_is_refused_and_the_group_goes_on(
+def test_host_staged_operations_are_rejected_and_the_group_continues(
     job: Callable[..., Job], hosts: str, vendors: str
 ) -> None:
     for texts in values(_job(job, hosts, vendors), refused, vendors != "nn"):

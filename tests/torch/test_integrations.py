@@ -45,7 +45,7 @@ def functional_collectives(rank: int, size: int, compiler: str) -> list[list[flo
     ("layout", "compiler"),
     [("aa", "aot_eager"), ("ab", "aot_eager"), ("abab", "aot_eager"), ("aa", "inductor")],
 )
-def test_functional_collectives_eager_and_compiled(
+def test_functional_collectives_work_eager_and_compiled(
     job: Callable[..., Job], layout: str, compiler: str
 ) -> None:
     size = len(layout)
@@ -75,7 +75,9 @@ def save_and_load(rank: int, size: int, folder: str) -> bool:
 
 
 @pytest.mark.parametrize("layout", ["aab", "abab"])
-def test_distributed_checkpoint(job: Callable[..., Job], tmp_path: Path, layout: str) -> None:
+def test_distributed_checkpoints_are_saved_and_loaded(
+    job: Callable[..., Job], tmp_path: Path, layout: str
+) -> None:
     assert all(values(job(layout), save_and_load, str(tmp_path / "saved")))
 
 
@@ -90,6 +92,8 @@ def beside_gloo(rank: int, size: int) -> tuple[float, float, str]:
 
 
 @pytest.mark.parametrize(("layout", "total"), [("ab", 3.0), ("abab", 10.0)])
-def test_beside_another_backend(job: Callable[..., Job], layout: str, total: float) -> None:
+def test_hetcomm_works_beside_another_backend(
+    job: Callable[..., Job], layout: str, total: float
+) -> None:
     for result in values(job(layout), beside_gloo):
         assert result == (total, total, "cpu:hetcomm")

@@ -69,7 +69,7 @@ def interrupted(rank: int, size: int, call: str) -> str:
 @pytest.mark.parametrize(
     ("call", "hosts"), [*((call, "aa") for call in CALLS), ("all_reduce", "ab"), ("recv", "ab")]
 )
-def test_interrupt(job: Callable[..., Job], call: str, hosts: str) -> None:
+def test_an_interrupt_ends_a_wait(job: Callable[..., Job], call: str, hosts: str) -> None:
     said = values(job(hosts, group_timeout=LATE), interrupted, call)
     assert said[0] == "interrupted"
     assert "rank 0 aborted the group: KeyboardInterrupt during " in said[1]
@@ -104,7 +104,7 @@ def failing(rank: int, size: int) -> str:
     return "nothing"
 
 
-def test_interrupt_while_the_operation_fails(job: Callable[..., Job]) -> None:
+def test_an_interrupt_wins_over_a_failing_operation(job: Callable[..., Job]) -> None:
     assert values(job("aa", group_timeout=LATE), failing)[0] == "interrupt"
 
 
@@ -136,7 +136,7 @@ def other_signals(rank: int, size: int) -> None:
     dist.barrier()
 
 
-def test_other_signals(job: Callable[..., Job]) -> None:
+def test_other_signals_run_their_handlers(job: Callable[..., Job]) -> None:
     values(job("aa"), other_signals)
 
 
@@ -159,7 +159,7 @@ def in_a_thread(rank: int, size: int) -> None:
     dist.barrier()
 
 
-def test_a_wait_in_a_thread(job: Callable[..., Job]) -> None:
+def test_a_wait_in_a_thread_sees_no_interrupt(job: Callable[..., Job]) -> None:
     values(job("aa"), in_a_thread)
 
 
@@ -181,5 +181,5 @@ def in_set_up(rank: int, size: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "tcp"])
-def test_interrupt_of_set_up(job: Callable[..., Job], kind: str) -> None:
+def test_an_interrupt_ends_set_up(job: Callable[..., Job], kind: str) -> None:
     values(job("aa", group_timeout=LATE), in_set_up, kind)

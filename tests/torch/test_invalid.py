@@ -184,5 +184,5 @@ def odd_but_legal(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("layout", ["a", "aa", "ab", "abbab"])
-def test_odd_but_legal_arguments(job: Callable[..., Job], layout: str) -> None:
+def test_unusual_legal_arguments_are_accepted(job: Callable[..., Job], layout: str) -> None:
     values(job(layout), odd_but_legal)

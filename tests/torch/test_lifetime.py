@@ -54,7 +54,7 @@ def alone(rank: int, size: int) -> list[str]:
     return texts
 
 
-def test_timeouts_of_operations_and_of_a_group(job: Callable[..., Job]) -> None:
+def test_operations_and_groups_have_timeouts(job: Callable[..., Job]) -> None:
     one, group, behind = values(job("aa"), alone)[0]
     assert "no completion within 1 s" in one
     assert "no completion within 2 s" in group
@@ -80,7 +80,7 @@ def failed(rank: int, size: int) -> None:
     dist.barrier()
 
 
-def test_futures_of_failed_operations(job: Callable[..., Job]) -> None:
+def test_futures_of_failed_operations_raise(job: Callable[..., Job]) -> None:
     values(job("aa"), failed)
 
 
@@ -95,7 +95,7 @@ def shut_down(rank: int, size: int) -> str:
     return str(raised.value)
 
 
-def test_shutdown(job: Callable[..., Job]) -> None:
+def test_shutdown_ends_pending_operations(job: Callable[..., Job]) -> None:
     for text in values(job("ab"), shut_down):
         assert "used afterwards" in text
 
@@ -107,7 +107,7 @@ def abilities(rank: int, size: int) -> dict[str, bool]:
     return {name: value for name, value in found.items() if isinstance(value, bool)}
 
 
-def test_what_is_supported(job: Callable[..., Job]) -> None:
+def test_supported_features_are_declared(job: Callable[..., Job]) -> None:
     expected = {"coalescing": True, "shrinking": True, "splitting": True, "time_estimate": False}
     found = values(job("a"), abilities)[0]
     assert "coalescing" in found

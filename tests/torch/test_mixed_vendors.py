@@ -48,7 +48,7 @@ def _job(job: Callable[..., Job], hosts: str, vendors: str, **settings: float) -
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
-def test_every_collective_dtype_and_op(
+def test_every_collective_dtype_and_op_is_correct(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
 ) -> None:
     results = values(_job(job, hosts, vendors, bound=250), run_cases, seed, hosts + vendors)
@@ -59,7 +59,9 @@ def test_every_collective_dtype_and_op(
         assert not different, f"bits differ between ranks: {different}"
 
 
-def test_every_collective_of_direct_and_staged_ends(job: Callable[..., Job], seed: int) -> None:
+def test_every_collective_works_between_direct_and_staged_ends(
+    job: Callable[..., Job], seed: int
+) -> None:
     """Two ranks whose transport reaches their devices' memory, each an island, and one of the CPU:
     they are direct with one another and stage with the third."""
     settings = [
@@ -87,7 +89,7 @@ def registered(rank: int, size: int) -> list[str]:
     return errors
 
 
-def test_registered_buffers(job: Callable[..., Job]) -> None:
+def test_registered_buffers_are_used(job: Callable[..., Job]) -> None:
     both = values(_job(job, "aab", "nnc"), registered)
     for twice, unknown in both[:2]:
         assert "not registered yet" in twice and "the address of a registered buffer" in unknown
@@ -107,18 +109,24 @@ def lacking(rank: int, size: int) -> str:
     return text
 
 
-def test_what_a_vendors_library_lacks_is_refused_everywhere(job: Callable[..., Job]) -> None:
+def test_a_reduction_unsupported_by_one_vendor_is_rejected_everywhere(
+    job: Callable[..., Job],
+) -> None:
     for text in values(_job(job, "aab", "nnc"), lacking):
         assert "int16" in text, text
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), [("ab", "nc"), ("aabba", "nnaac")])
-def test_programs(job: Callable[..., Job], seed: int, hosts: str, vendors: str) -> None:
+def test_programs_run_on_mixed_vendors(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
     values(_job(job, hosts, vendors, bound=150), _run_all, seed)
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), [("ab", "na"), ("abb", "nnc")])
-def test_arguments(job: Callable[..., Job], hosts: str, vendors: str) -> None:
+def test_unusual_arguments_are_accepted_and_bad_ones_rejected(
+    job: Callable[..., Job], hosts: str, vendors: str
+) -> None:
     values(_job(job, hosts, vendors), odd_but_legal)
     assert not any(values(_job(job, hosts, vendors), refuse))
 

@@ -65,7 +65,7 @@ def raising(rank: int, size: int) -> float:
     return total[0].item()
 
 
-def test_a_hook_that_raises_is_told_and_harms_nobody(job: Callable[..., Job]) -> None:
+def test_a_raising_hook_is_reported_and_harms_nobody(job: Callable[..., Job]) -> None:
     made = job("aa")
     assert values(made, raising) == [8.0, 8.0]
     assert "of the hook" in logs(made)[0]
@@ -117,7 +117,7 @@ def timed(rank: int, size: int) -> list[float]:
     return [*seen, *(work._get_duration() for work in manager.works)]
 
 
-def test_works_know_how_long_they_took(job: Callable[..., Job]) -> None:
+def test_works_report_their_duration(job: Callable[..., Job]) -> None:
     (waited, bound, *_), *others = results = values(job("aa"), timed)
     assert 50 <= waited <= bound
     for durations in results:
@@ -159,7 +159,7 @@ def late(rank: int, size: int) -> list[str]:
 
 
 @has_errors
-def test_a_deadline_is_a_timeout_and_an_abort_is_neither(job: Callable[..., Job]) -> None:
+def test_timeouts_and_aborts_have_their_own_results(job: Callable[..., Job]) -> None:
     assert values(job("aa", group_timeout=3.0), late) == [["TIMEOUT", "COMM_ERROR"]] * 2
 
 

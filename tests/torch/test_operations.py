@@ -134,7 +134,7 @@ def unsigned(rank: int, size: int, native: bool) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_floats(job: Callable[..., Job], seed: int, layout: str) -> None:
+def test_floats_are_reduced(job: Callable[..., Job], seed: int, layout: str) -> None:
     ranks = job(layout, bound=250)
     failures = [failure for found in values(ranks, floats, seed) for failure in found]
     assert not failures, "\n".join(failures[:40])
@@ -142,7 +142,7 @@ def test_floats(job: Callable[..., Job], seed: int, layout: str) -> None:
 
 @pytest.mark.needs("emulated vendors")
 @pytest.mark.parametrize(("hosts", "vendors"), VENDORS)
-def test_floats_between_vendors(
+def test_floats_are_reduced_between_vendors(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
 ) -> None:
     ranks = job(hosts, environments=environments(vendors), bound=250)
@@ -151,12 +151,12 @@ def test_floats_between_vendors(
 
 
 @pytest.mark.parametrize("layout", ["aa", "abb"])
-def test_unsigned_integers(job: Callable[..., Job], layout: str) -> None:
+def test_unsigned_integers_are_reduced(job: Callable[..., Job], layout: str) -> None:
     values(job(layout), unsigned, False)
 
 
 @pytest.mark.needs("emulated vendors")
-def test_unsigned_integers_between_vendors(job: Callable[..., Job]) -> None:
+def test_unsigned_integers_are_reduced_between_vendors(job: Callable[..., Job]) -> None:
     values(job("aabb", environments=environments("nnaa")), unsigned, True)
 
 
@@ -201,13 +201,13 @@ def complex_numbers(rank: int, size: int) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", ["a", "abb"])
-def test_complex_numbers(job: Callable[..., Job], layout: str) -> None:
+def test_complex_numbers_are_reduced(job: Callable[..., Job], layout: str) -> None:
     failures = [one for found in values(job(layout), complex_numbers) for one in found]
     assert not failures, "\n".join(failures[:40])
 
 
 @pytest.mark.needs("emulated vendors")
-def test_complex_numbers_between_vendors(job: Callable[..., Job]) -> None:
+def test_complex_numbers_are_reduced_between_vendors(job: Callable[..., Job]) -> None:
     ranks = job("aab", environments=environments("nnc"))
     failures = [one for found in values(ranks, complex_numbers) for one in found]
     assert not failures, "\n".join(failures[:40])

@@ -133,7 +133,7 @@ def test_losses_are_those_of_one_process(
         assert losses == pytest.approx(gpt.reference(gpt.LAYERS), rel=gpt.TOLERANCE)
 
 
-def test_interleaved_stages_of_four_ranks(job: Callable[..., Job]) -> None:
+def test_interleaved_stages_of_four_ranks_train(job: Callable[..., Job]) -> None:
     results = values(job("abab"), pipeline, "interleaved", 8)
     assert results[3] == pytest.approx(gpt.reference(8), rel=gpt.TOLERANCE)
 
@@ -163,5 +163,5 @@ def dtensors(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("layout", ["ab", "abab"])
-def test_dtensors(job: Callable[..., Job], layout: str) -> None:
+def test_dtensors_work(job: Callable[..., Job], layout: str) -> None:
     values(job(layout), dtensors)

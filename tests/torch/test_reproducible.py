@@ -66,7 +66,7 @@ def speeds(folder: Path, layout: str, gbits: dict[str, int]) -> list[dict[str, s
 
 @pytest.mark.parametrize("deterministic", ["0", "1"])
 @pytest.mark.parametrize("layout", ["abc", "abcabc", "abcd"])
-def test_other_links_change_bits_unless_it_is_set(
+def test_other_links_change_bits_without_deterministic(
     job: Callable[..., Job], tmp_path: Path, seed: int, layout: str, deterministic: str
 ) -> None:
     found = []
@@ -87,7 +87,7 @@ def nothing(rank: int, size: int) -> None:
     pass
 
 
-def test_ranks_that_set_it_unlike_are_told(job: Callable[..., Job]) -> None:
+def test_different_settings_of_deterministic_are_an_error(job: Callable[..., Job]) -> None:
     environments = [{"HETCOMM_DETERMINISTIC": "1"}, {}, {"HETCOMM_DETERMINISTIC": "1"}]
     for outcome in launch(job("aab", environments=environments), nothing):
         assert "HETCOMM_DETERMINISTIC differs: rank" in outcome.text, outcome.describe()

@@ -69,7 +69,7 @@ def alike(rank: int, size: int) -> list[str]:
 
 
 @pytest.mark.parametrize("hosts", ["aa", "aba"])
-def test_several_tensors_as_gloo(job: Callable[..., Job], hosts: str) -> None:
+def test_several_tensors_work_as_on_gloo(job: Callable[..., Job], hosts: str) -> None:
     assert values(job(hosts), alike) == [[]] * len(hosts)
 
 
@@ -91,7 +91,7 @@ def beyond_gloo(rank: int, size: int) -> None:
     assert all(torch.equal(tensor, mine(0)[1]) for tensor in mixed)
 
 
-def test_where_gloo_differs(job: Callable[..., Job]) -> None:
+def test_calls_beyond_gloo_are_served(job: Callable[..., Job]) -> None:
     values(job("aa"), beyond_gloo)
 
 
@@ -120,5 +120,5 @@ def wrong(rank: int, size: int) -> None:
     dist.barrier()
 
 
-def test_tensors_that_do_not_go_together(job: Callable[..., Job]) -> None:
+def test_incompatible_tensors_are_rejected(job: Callable[..., Job]) -> None:
     values(job("aa"), wrong)

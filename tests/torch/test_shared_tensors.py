@@ -55,7 +55,7 @@ def collectives(rank: int, size: int) -> int:
 
 
 @pytest.mark.parametrize("layout", ["aa", "aaa", "aabb"])
-def test_collectives_among_them(job: Callable[..., Job], layout: str) -> None:
+def test_collectives_use_shared_tensors_in_place(job: Callable[..., Job], layout: str) -> None:
     assert all(calls >= 8 for calls in values(job(layout), collectives))
 
 
@@ -95,7 +95,7 @@ def life(rank: int, size: int) -> None:
     assert allocated(3, torch.int8).numel() == 3
 
 
-def test_memory_lives_as_long_as_tensors_and_is_used_again(job: Callable[..., Job]) -> None:
+def test_memory_lives_as_long_as_its_tensors_and_is_reused(job: Callable[..., Job]) -> None:
     values(job("aa"), life)
 
 
@@ -120,7 +120,7 @@ def forked(rank: int, size: int) -> None:
     assert (mine == 1).all()
 
 
-def test_a_forked_child_leaves_its_parents_memory(job: Callable[..., Job]) -> None:
+def test_a_forked_child_keeps_its_parents_memory_intact(job: Callable[..., Job]) -> None:
     values(job("aa"), forked)
 
 
@@ -130,7 +130,7 @@ def apart(rank: int, size: int) -> None:
         allocated(5)
 
 
-def test_ranks_without_others_on_their_host(job: Callable[..., Job]) -> None:
+def test_a_lone_rank_of_a_host_uses_shared_tensors(job: Callable[..., Job]) -> None:
     values(job("ab"), apart)
 
 
@@ -162,7 +162,7 @@ def ddp(rank: int, size: int, views: bool) -> tuple[list[float], list[float], in
 
 
 @pytest.mark.parametrize("views", [False, True])
-def test_ddp(job: Callable[..., Job], views: bool) -> None:
+def test_ddp_uses_shared_memory(job: Callable[..., Job], views: bool) -> None:
     asked = [{"DDP_DISABLE_COMM_MEM": "0"}] * 2
     for ours, theirs, calls in values(job("aa", environments=asked), ddp, views):
         assert ours == pytest.approx(theirs, rel=1e-5)
@@ -189,7 +189,7 @@ def fsdp(rank: int, size: int) -> tuple[list[float], list[float], int]:
     not hasattr(FSDPModule, "set_allocate_memory_from_process_group_for_comm"),
     reason="this torch does not ask backends for memory in FSDP2",
 )
-def test_fsdp(job: Callable[..., Job]) -> None:
+def test_fsdp_uses_shared_memory(job: Callable[..., Job]) -> None:
     for plain, shared, calls in values(job("aa"), fsdp):
         assert shared == plain
         assert calls > 0

@@ -29,7 +29,7 @@ def shrink_twice(rank: int, size: int) -> list[tuple[int, int, float]]:
     return seen
 
 
-def test_twice(job: Callable[..., Job]) -> None:
+def test_a_group_shrinks_twice(job: Callable[..., Job]) -> None:
     assert values(job("abab"), shrink_twice) == [
         [(0, 3, 6.0)],
         [(1, 3, 6.0), (0, 2, 5.0)],
@@ -53,7 +53,7 @@ def shrink_again(rank: int, size: int) -> list[float]:
     return totals
 
 
-def test_again_without_the_same_ranks(job: Callable[..., Job]) -> None:
+def test_a_group_shrinks_again_without_the_same_ranks(job: Callable[..., Job]) -> None:
     made = job("abab", group_timeout=20.0)
     assert values(made, shrink_again) == [[3.0] * 3, [3.0] * 3, [], []]
 
@@ -70,7 +70,7 @@ def after_a_death(rank: int, size: int) -> float:
     return total[0].item()
 
 
-def test_after_a_death(job: Callable[..., Job]) -> None:
+def test_a_group_shrinks_after_a_death(job: Callable[..., Job]) -> None:
     outcomes = launch(job("aabb", may_die=(2,)), after_a_death)
     assert [outcome.value for outcome in outcomes] == [3.0, 3.0, None, 3.0], outcomes
 
@@ -83,5 +83,5 @@ def left_behind(rank: int, size: int) -> str:
     return str(raised.value)
 
 
-def test_one_that_is_left_out_may_not_call_it(job: Callable[..., Job]) -> None:
+def test_an_excluded_rank_may_not_shrink(job: Callable[..., Job]) -> None:
     assert "left out" in values(job("aa", group_timeout=5.0), left_behind)[1]

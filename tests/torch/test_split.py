@@ -87,7 +87,7 @@ def halves(rank: int, size: int) -> tuple[int, int, str]:
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
-def test_halves_beside_their_parent(job: Callable[..., Job], hosts: str, vendors: str) -> None:
+def test_halves_work_beside_their_parent(job: Callable[..., Job], hosts: str, vendors: str) -> None:
     found = values(_job(job, hosts, vendors), halves)
     assert [(rank, size) for rank, size, _ in found] == [(0, 2), (0, 2), (1, 2), (1, 2)]
     assert {text for _, _, text in found} == {"default_pg:split:0"}
@@ -112,7 +112,7 @@ def some(rank: int, size: int) -> list[str | None]:
     return seen
 
 
-def test_ranks_left_out_go_on(job: Callable[..., Job]) -> None:
+def test_excluded_ranks_continue(job: Callable[..., Job]) -> None:
     assert values(_job(job, "aabb", "nnaa"), some) == [
         [None, "0 1"], ["0 10", "0 14"], [None, "1 14"], ["1 10", "2 14"],
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def order_and_errors(rank: int, size: int) -> tuple[int | None, list[str]]:
     return None if child is None else child.rank(), texts
 
 
-def test_lists_that_are_no_group_are_refused(job: Callable[..., Job]) -> None:
+def test_invalid_rank_lists_are_rejected(job: Callable[..., Job]) -> None:
     results = values(_job(job, "aaaa", "nnnn"), order_and_errors)
     children = [child for child, _ in results]
     assert children in ([None, 1, None, 0], [None, 0, None, 1])  # some torch sorts
@@ -167,7 +167,7 @@ def in_time(rank: int, size: int) -> tuple[float, str, str]:
     return took, late, absent
 
 
-def test_the_timeout_is_that_of_the_split(job: Callable[..., Job]) -> None:
+def test_a_split_has_its_own_timeout(job: Callable[..., Job]) -> None:
     took, late, absent = values(_job(job, "aa", "nn", group_timeout=100.0), in_time)[0]
     assert took < 60
     assert "all_reduce" in late and "3 s" in late, late
@@ -192,9 +192,7 @@ def new_groups(rank: int, size: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
-def test_new_groups_of_ranks_bound_to_a_device(
-    job: Callable[..., Job], hosts: str, vendors: str
-) -> None:
+def test_new_groups_of_bound_ranks_work(job: Callable[..., Job], hosts: str, vendors: str) -> None:
     assert values(_job(job, hosts, vendors), new_groups) == [[3.0], [3.0, 5.0], [7.0, 5.0], [7.0]]
 
 
@@ -208,7 +206,7 @@ def mesh(rank: int, size: int) -> tuple[float, float]:
     return sums[0], sums[1]
 
 
-def test_a_mesh_of_ranks_bound_to_a_device(job: Callable[..., Job]) -> None:
+def test_a_mesh_of_bound_ranks_works(job: Callable[..., Job]) -> None:
     assert values(_job(job, "aabb", "nnaa"), mesh) == [(5, 3), (10, 3), (5, 12), (10, 12)]
 
 
@@ -228,7 +226,7 @@ def merged(rank: int, size: int) -> list[float]:
 @pytest.mark.skipif(
     not hasattr(dist.ProcessGroup, "merge_remote_group"), reason="this torch merges no groups"
 )
-def test_halves_become_one_again(job: Callable[..., Job]) -> None:
+def test_halves_merge_again(job: Callable[..., Job]) -> None:
     assert values(_job(job, "aabb", "nnaa"), merged) == [[15.0, 15.0]] * 4
 
 

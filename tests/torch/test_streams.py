@@ -214,7 +214,7 @@ def run_all(rank: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
-def test_order(job: Callable[..., Job], hosts: str, vendors: str) -> None:
+def test_collectives_follow_the_stream(job: Callable[..., Job], hosts: str, vendors: str) -> None:
     values(_job(job, hosts, vendors), run_all)
 
 
@@ -223,7 +223,7 @@ def run_cases(rank: int, size: int, seed: int, layout: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
-def test_every_collective_dtype_and_op(
+def test_every_collective_dtype_and_op_is_correct(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
 ) -> None:
     results = values(_job(job, hosts, vendors, bound=200), run_cases, seed, hosts + vendors)

@@ -150,7 +150,7 @@ def negated(rank: int, size: int) -> list[list[float]]:
     return [x.tolist(), y.imag.tolist()]
 
 
-def test_lazily_negated_tensors(job: Callable[..., Job]) -> None:
+def test_lazily_negated_tensors_are_resolved(job: Callable[..., Job]) -> None:
     assert values(job("ab"), negated) == [[[3.0, 3.0], [1.0, 1.0]]] * 2
 
 
@@ -211,5 +211,5 @@ def convolutions(rank: int, size: int) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_zero_of_channels_last_parameters(job: Callable[..., Job]) -> None:
+def test_zero_redundancy_optimizer_keeps_channels_last_parameters(job: Callable[..., Job]) -> None:
     values(job("ab"), convolutions)

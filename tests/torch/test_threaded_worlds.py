@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).with_name("threaded_world.py")
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_world_in_every_thread(size: int) -> None:
+def test_every_thread_has_its_own_world(size: int) -> None:
     ended = subprocess.run(
         [sys.executable, "-P", str(PROGRAM), str(size)], capture_output=True, text=True, timeout=200
     )

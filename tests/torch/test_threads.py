@@ -160,7 +160,7 @@ def many_threads(rank: int, size: int, seconds: float, seed: int) -> int:
 
 
 @pytest.mark.parametrize(("layout", "seconds"), [("aa", 3), ("abb", 3), ("abab", 25)])
-def test_threads_on_groups_of_their_own(
+def test_threads_use_their_own_groups(
     job: Callable[..., Job], layout: str, seconds: float, seed: int
 ) -> None:
     counts = values(job(layout, bound=seconds + 190), many_threads, seconds, seed)

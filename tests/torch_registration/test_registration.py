@@ -83,7 +83,9 @@ def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -
         ("cpu:gloo,cuda:hetcomm", ["cuda"]),
     ],
 )
-def test_backends_by_device(backend: str, served: list[str], installed: Path, run: Run) -> None:
+def test_backends_are_chosen_by_device(
+    backend: str, served: list[str], installed: Path, run: Run
+) -> None:
     """Also where torch knows no GPU: the names must not depend on the machine."""
     result = run(installed, f"BACKEND = {backend!r}\n" + SERVED)
     assert sorted(succeeded(result).strip("[]\n").replace("'", "").split(", ")) == served
@@ -142,7 +144,7 @@ dist.destroy_process_group()
     ("default", "name"),
     [("", "gloo"), ("cpu,cuda", "hetcomm"), (" cpu ", "hetcomm"), ("cuda", "gloo")],
 )
-def test_the_default_of_programs_that_name_no_backend(
+def test_hetcomm_default_applies_without_a_named_backend(
     default: str, name: str, installed: Path, run: Run
 ) -> None:
     result = run(installed, UNNAMED, HETCOMM_DEFAULT=default)
@@ -150,13 +152,15 @@ def test_the_default_of_programs_that_name_no_backend(
     assert "hetcomm" not in result.stderr, result.stderr
 
 
-def test_a_default_does_not_touch_programs_that_name_one(installed: Path, run: Run) -> None:
+def test_hetcomm_default_ignores_programs_with_a_named_backend(installed: Path, run: Run) -> None:
     program = UNNAMED.replace("group(store", "group('gloo', store")
     assert succeeded(run(installed, program, HETCOMM_DEFAULT="cpu")) == "gloo gloo\n"
 
 
 @pytest.mark.parametrize("default", ["gpu", "cpu;cuda", "cpu,"])
-def test_a_broken_default_is_no_other_backend(default: str, installed: Path, run: Run) -> None:
+def test_a_broken_default_is_an_error_of_unnamed_groups(
+    default: str, installed: Path, run: Run
+) -> None:
     works = "import torch\nprint((torch.ones(2) + 1).tolist())\n"
     result = run(installed, works, HETCOMM_DEFAULT=default)
     assert succeeded(result) == "[2.0, 2.0]\n"
@@ -177,7 +181,7 @@ assert torch.distributed.Backend.backend_list.count("hetcomm") == 1
     succeeded(run(installed, program + ALL_REDUCE))
 
 
-def test_a_device_type_by_extension_is_served_if_it_was_there_before(site: Path, run: Run) -> None:
+def test_an_extension_device_loaded_first_is_served(site: Path, run: Run) -> None:
     program = "import torch\ntorch.utils.rename_privateuse1_backend('mine')\nimport hetcomm\n"
     program += "import torch.distributed as dist\nprint(dist.Backend.backend_capability['hetcomm'])"
     assert succeeded(run(site, program)) == "['cpu', 'cuda', 'mine']\n"
@@ -253,7 +257,7 @@ def test_a_missing_core_says_how_to_install_it(installed: Path, run: Run) -> Non
     assert "hetcomm" in message and "install" in message, result.stderr
 
 
-def test_a_torch_part_of_another_torch_is_a_clear_error(installed: Path, run: Run) -> None:
+def test_a_build_for_another_torch_is_a_clear_error(installed: Path, run: Run) -> None:
     for library in (installed / "hetcomm").glob("_torch*.so"):
         library.unlink()
         library.write_bytes(b"not a library")
@@ -262,7 +266,7 @@ def test_a_torch_part_of_another_torch_is_a_clear_error(installed: Path, run: Ru
     assert "VendorError" in message and "reinstall" in message, result.stderr
 
 
-def test_a_broken_entry_point_is_torchs_to_report(installed: Path, run: Run) -> None:
+def test_torch_reports_a_broken_entry_point(installed: Path, run: Run) -> None:
     """Only a package without its _autoload breaks `import torch`, so it must import nothing."""
     shutil.rmtree(installed / "hetcomm" / "emulate")
     shutil.rmtree(installed / "hetcomm" / "demo")
@@ -290,7 +294,7 @@ _core.Communicator(_core.LocalStore(), 0, 1)
     assert succeeded(result) == "" and result.stderr == ""
 
 
-def test_errors_are_found_without_naming_the_core(site: Path, run: Run) -> None:
+def test_errors_are_importable_from_hetcomm(site: Path, run: Run) -> None:
     program = """
 import hetcomm
 for name in hetcomm.__all__:

@@ -35,7 +35,7 @@ def test_nothing_passes_on_gloo_only(comparison: Comparison) -> None:
 SOME = ["test_all_reduce_sum", "test_barrier", "test_broadcast", "test_Backend_enum_class"]
 
 
-def test_gloo_does_what_is_stored_of_it() -> None:
+def test_gloo_matches_its_stored_results() -> None:
     """For a few tests; `make torch-suite` asks for all."""
     stored = stored_gloo(2)
     if stored is None:
@@ -45,7 +45,7 @@ def test_gloo_does_what_is_stored_of_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_says_what_was_seen(comparison: Comparison) -> None:
+def test_the_page_matches_the_run(comparison: Comparison) -> None:
     """But for the row of the own name: running all of that once more is left to `make
     torch-suite`."""
     page = PAGE.read_text()

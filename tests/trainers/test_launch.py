@@ -42,7 +42,7 @@ dist.destroy_process_group()
 """
 
 
-def test_srun() -> None:
+def test_srun_gives_torchs_variables() -> None:
     port = str(20_000 + 17 * 64)
     expected = ["5", "7", "gpu07", port, "1", "3"]
     assert list(map(hetcomm.torch_env(SLURM).get, TOLD)) == expected
@@ -52,7 +52,7 @@ def test_srun() -> None:
     assert "LOCAL_WORLD_SIZE" not in hetcomm.torch_env(fewer)
 
 
-def test_torchrun_and_mpiexec_with_a_meeting_place() -> None:
+def test_torchrun_and_mpiexec_with_an_address_give_torchs_variables() -> None:
     torchrun = MASTER | {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     assert hetcomm.torch_env(SLURM | torchrun) == torchrun
     openmpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
@@ -60,7 +60,7 @@ def test_torchrun_and_mpiexec_with_a_meeting_place() -> None:
     assert hetcomm.torch_env(openmpi | places | MASTER) == torchrun
 
 
-def test_no_launcher() -> None:
+def test_a_lone_process_gets_torchs_variables() -> None:
     told = hetcomm.torch_env({})
     assert 0 < int(told["MASTER_PORT"]) < 65536
     assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"]) == ("0", "1", "0")
@@ -70,11 +70,11 @@ def test_no_launcher() -> None:
     ("counts", "node", "found"),
     [("4", "0", "4"), ("4(x2),3", "1", "4"), ("4(x2),3", "2", "3"), ("4", "1", ""), ("", "0", "")],
 )
-def test_the_tasks_of_a_node_of_slurm(counts: str, node: str, found: str) -> None:
+def test_slurm_tasks_per_node_are_parsed(counts: str, node: str, found: str) -> None:
     assert tasks_on(counts, node) == found
 
 
-def test_a_variable_that_is_wrong() -> None:
+def test_a_wrong_variable_is_rejected() -> None:
     with pytest.raises(hetcomm.InvalidArgumentError, match="expected SLURM_JOB_ID"):
         hetcomm.torch_env({name: SLURM[name] for name in SLURM if name != "SLURM_JOB_ID"})
 
@@ -87,7 +87,7 @@ def launched(*command: str, **variables: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_command_under_srun() -> None:
+def test_the_command_runs_under_srun() -> None:
     result = launched(
         str(BIN / "hetcomm"), "launch", "--", sys.executable, "-c", SHOW, **SLURM
     )  # fmt: skip
@@ -95,13 +95,13 @@ def test_the_command_under_srun() -> None:
     assert result.stderr == ""
 
 
-def test_the_command_without_a_launcher_says_so() -> None:
+def test_the_command_warns_without_a_launcher() -> None:
     result = launched(str(BIN / "hetcomm"), "launch", "--", sys.executable, "-c", SHOW)
     assert json.loads(result.stdout)[:2] == ["0", "1"]
     assert "a job of one process" in result.stderr
 
 
-def test_the_command_gives_the_programs_exit_code_and_its_own() -> None:
+def test_the_command_returns_the_programs_exit_code() -> None:
     ends = [sys.executable, "-c", "raise SystemExit(7)"]
     assert launched(str(BIN / "hetcomm"), "launch", "--", *ends, **SLURM).returncode == 7
     absent = launched(str(BIN / "hetcomm"), "launch", "--", "no-such-program", **SLURM)
@@ -131,8 +131,8 @@ class World:
         return [mine, *([one, *mine[1:]] for one in reached)]
 
 
-def test_more_ranks_than_a_listener_holds_in_its_queue() -> None:
-    address, port = launch._meeting(World(3000))
+def test_more_ranks_than_the_listen_queue_can_meet() -> None:
+    address, port = launch._reachable_address(World(3000))
     assert address == "127.0.0.1"
     # As a store listens, which allows for connections that are still closing.
     socket.create_server(("", port)).close()
@@ -145,7 +145,7 @@ def test_another_program_at_the_port_is_not_taken_for_rank_0() -> None:
 
 @pytest.mark.needs("mpiexec", "torch")
 @pytest.mark.parametrize("by", ["launch", "torch_env"])
-def test_a_group_of_torch_under_mpiexec(by: str) -> None:
+def test_a_torch_group_works_under_mpiexec(by: str) -> None:
     program = [sys.executable, "-c", TRAIN, by]
     if by == "launch":
         program = [str(BIN / "hetcomm"), "launch", "--", *program]
@@ -155,7 +155,7 @@ def test_a_group_of_torch_under_mpiexec(by: str) -> None:
 
 
 @pytest.mark.needs("mpiexec")
-def test_mpiexec_hears_of_a_program_that_fails() -> None:
+def test_mpiexec_notices_a_failing_program() -> None:
     fails = "import os, time; int(os.environ['RANK']) or exit(7); time.sleep(300)"
     program = [str(BIN / "hetcomm"), "launch", "--", sys.executable, "-c", fails]
     result = launched(*MPIEXEC, "-n", "2", *program)

@@ -95,7 +95,7 @@ def test_ray_train_learns_as_over_gloo(tmp_path: Path) -> None:
 
 @needs("accelerate")
 @pytest.mark.parametrize("script", ["test_script", "test_ops", "test_sync"])
-def test_a_script_that_accelerate_brings(script: str) -> None:
+def test_accelerates_own_scripts_pass(script: str) -> None:
     said = torchrun(
         str(ROOT / "tests/trainers/packaged.py"), f"accelerate.test_utils.scripts.{script}"
     )

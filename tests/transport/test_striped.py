@@ -40,7 +40,7 @@ class TestDivided(ProcessConformance):
 
     test_another_process_echoes = None  # it does not know the sizes, which these messages need
 
-    def test_names_every_rail(self, pair: Pair) -> None:
+    def test_the_path_names_every_rail(self, pair: Pair) -> None:
         assert pair.to_b.describe() == "tcp over lo + tcp over lo"
 
     def test_a_failure_names_the_nic(self, start: Callable[[Child], tuple]) -> None:
@@ -71,7 +71,7 @@ def test_parts_are_the_message_in_proportion(size: int, rates: list[int]) -> Non
 
 
 @given(st.integers(0, 2**40), bandwidths)
-def test_only_what_saves_time_is_divided(size: int, rates: list[int]) -> None:
+def test_messages_are_divided_only_to_save_time(size: int, rates: list[int]) -> None:
     saved = size / rates[0] - size / sum(rates)
     if abs(saved - 50e-6) > 1e-9:
         divided = len(_core.divide(size, rates)) > 1
@@ -82,7 +82,7 @@ def test_twice_the_rate_carries_twice_the_bytes() -> None:
     assert _core.divide(3 << 20, RATES) == [2 << 20, 1 << 20]
 
 
-def test_a_whole_message_is_no_part(pair: Pair) -> None:
+def test_a_whole_message_is_not_taken_for_a_part(pair: Pair) -> None:
     into = bytearray(LONG)
     receive = pair.b.recv(5, into, mask=MARK - 1)
     finish(pair.both, [pair.to_b.send(5, b"too short"), receive])
@@ -91,7 +91,7 @@ def test_a_whole_message_is_no_part(pair: Pair) -> None:
 
 @pytest.mark.parametrize("sent", [4, 5])
 @pytest.mark.parametrize("size", [9, LONG // 2, LONG, 2 * LONG])
-def test_another_call_is_none(pair: Pair, sent: int, size: int) -> None:
+def test_a_receive_by_another_mask_takes_no_part(pair: Pair, sent: int, size: int) -> None:
     """Its sender is not left waiting for the parts that come later."""
     send = pair.to_b.send(sent, pattern(size, 1))
     receive = pair.b.recv(5, bytearray(LONG), mask=~(MARK | 0x1F) & (2**64 - 1))
@@ -104,7 +104,7 @@ def test_another_call_is_none(pair: Pair, sent: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("awaited", [8, 15_000, LONG // 2, LONG - 4096])
-def test_a_part_is_no_whole_message(pair: Pair, awaited: int) -> None:
+def test_a_part_is_not_taken_for_a_whole_message(pair: Pair, awaited: int) -> None:
     """Whatever is awaited, a longer message is an error, or has another tag."""
     into = bytearray(awaited)
     send = pair.to_b.send(5, pattern(LONG, 1))
@@ -129,7 +129,7 @@ def test_a_first_part_that_fits_has_another_tag(pair: Pair) -> None:
     until(pair.both, lambda: pair.to_b.closed and send.done)
 
 
-def test_a_shorter_message_than_awaited_is_an_error(pair: Pair) -> None:
+def test_a_short_message_is_an_error(pair: Pair) -> None:
     send = pair.to_b.send(5, pattern(LONG // 2, 1))
     receive = pair.b.recv(5, bytearray(LONG))
     finish(pair.both, [send, receive])
@@ -148,7 +148,7 @@ def test_a_cancelled_receive_takes_no_part(pair: Pair) -> None:
     assert into == pattern(LONG, 2) and gone == bytes(LONG)
 
 
-def test_garbage_addresses_close_what_was_made(pair: Pair) -> None:
+def test_garbage_addresses_close_opened_rails(pair: Pair) -> None:
     short = pair.a.address(False)[:-8]
     with pytest.raises(_core.TransportError) as error:
         pair.b.connect(short, 3)

@@ -38,17 +38,17 @@ class TestUcxSharedMemory(UcxConformance):
     same_host = True
     notices_death = False  # shared memory stays when its peer is gone
 
-    def test_uses_shared_memory(self, pair) -> None:
+    def test_ranks_of_one_host_use_shared_memory(self, pair) -> None:
         assert "shared memory" in pair.to_b.describe()
 
 
 class TestUcxTcp(UcxConformance):
     same_host = False
 
-    def test_uses_no_shared_memory(self, pair) -> None:
+    def test_ranks_of_different_hosts_use_no_shared_memory(self, pair) -> None:
         assert pair.to_b.describe().startswith("tcp over ")
 
-    def test_a_message_of_a_dead_peer_is_the_failure_of_that_peer(
+    def test_a_message_of_a_dead_peer_fails_as_that_peer(
         self, start: Callable[[Child], tuple]
     ) -> None:
         """It was announced, and nobody cancels its receive but UCX."""

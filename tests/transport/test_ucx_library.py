@@ -69,13 +69,13 @@ def test_unusable_setting_is_an_error_and_no_fall_back(tmp_path: pathlib.Path) -
     assert missing in printed and "pip install libucx" in printed
 
 
-def test_library_that_is_not_ucx(tmp_path: pathlib.Path) -> None:
+def test_a_library_other_than_ucx_is_rejected(tmp_path: pathlib.Path) -> None:
     printed, _ = make(HETCOMM_UCX_LIBRARY=library(tmp_path, "int nothing;"))
     assert printed.startswith("VendorError") and "lacks the symbols ucp_get_version" in printed
 
 
 @pytest.mark.parametrize("version", [(1, 0), (1, 11), (2, 0)])
-def test_wrong_version(tmp_path: pathlib.Path, version: tuple[int, int]) -> None:
+def test_a_wrong_version_is_rejected(tmp_path: pathlib.Path, version: tuple[int, int]) -> None:
     source = f"""
     void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release) {{
         *major = {version[0]}; *minor = {version[1]}; *release = 3;
@@ -87,7 +87,7 @@ def test_wrong_version(tmp_path: pathlib.Path, version: tuple[int, int]) -> None
     assert "HETCOMM_UCX_LIBRARY" in printed
 
 
-def test_unknown_interface() -> None:
+def test_an_unknown_interface_is_rejected() -> None:
     printed, _ = make(interfaces="eth99")
     assert printed.startswith("InvalidArgumentError network interface: expected one of")
     assert 'got "eth99"' in printed
@@ -98,7 +98,7 @@ def test_user_settings_of_ucx_win() -> None:
     assert printed.startswith("VendorError ucp_init")
 
 
-def test_environment_is_left_alone() -> None:
+def test_the_environment_is_not_changed() -> None:
     program = (
         "import os; from hetcomm import _core; before = dict(os.environ);"
         "_core.make_transport('ucx');"

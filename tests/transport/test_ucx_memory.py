@@ -132,14 +132,14 @@ INSIDE, RDMA = "cuda:", "cuda:mlx5_0"
         ([NIC % ("CUDA", 0), '{"mlx5_0", UCT_DEVICE_TYPE_SHM, 0, 0, 0}'], "nothing", "direct"),
     ],
 )
-def test_capabilities_decide(
+def test_capabilities_decide_direct_memory(
     tmp_path: pathlib.Path, domains: list[str], inside: str, over_rdma: str
 ) -> None:
     answers = ask(tmp_path, domains, [INSIDE, RDMA])
     assert inside in answers[0] and over_rdma in answers[1], answers
 
 
-def test_only_the_kind_that_was_asked_about(tmp_path: pathlib.Path) -> None:
+def test_only_the_requested_memory_kind_counts(tmp_path: pathlib.Path) -> None:
     domains = [IPC, NIC % ("CUDA", 0)]
     answers = ask(tmp_path, domains, ["rocm:", "host:", "host:mlx5_0"])
     assert "knows no ROCm memory" in answers[0] and answers[1:] == ["direct"] * 2
@@ -147,7 +147,7 @@ def test_only_the_kind_that_was_asked_about(tmp_path: pathlib.Path) -> None:
     assert "knows no CUDA memory" in answer and "UCX_TLS" in answer and "libucp_of_test" in answer
 
 
-def test_this_machine_says_why() -> None:
+def test_this_machine_gives_a_reason() -> None:
     transport = _core.make_transport("ucx")
     for memory, name in ((MemoryKind.cuda, "CUDA"), (MemoryKind.rocm, "ROCm")):
         why = transport.why_not_direct(memory, "no_such_device")

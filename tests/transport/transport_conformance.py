@@ -40,7 +40,7 @@ class TransportConformance:
     def pair(self) -> Iterator[Pair]:
         yield Pair(type(self).make, self.same_host)
 
-    def test_says_what_it_is(self, pair: Pair) -> None:
+    def test_describes_itself(self, pair: Pair) -> None:
         assert pair.a.name in _core.transport_kinds()
         assert pair.a.version and pair.to_b.describe()
 
@@ -118,7 +118,7 @@ class TransportConformance:
 
     @pytest.mark.parametrize("size", [100, 50_000, 4 << 20])
     @pytest.mark.parametrize("expected", [True, False], ids=["posted", "unexpected"])
-    def test_too_long_a_message_is_an_error(self, pair: Pair, size: int, expected: bool) -> None:
+    def test_overlong_message_is_an_error(self, pair: Pair, size: int, expected: bool) -> None:
         into = bytearray(b"\xaa" * size)
         window = memoryview(into)[: size // 2]
         receives = [pair.b.recv(5, window)] if expected else []
@@ -144,7 +144,7 @@ class TransportConformance:
         finish(pair.both, [pair.to_b.send(7, b"arrives!"), pair.b.recv(7, kept)])
         assert kept == b"arrives!" and gone == bytes(8)
 
-    def test_garbage_is_no_address(self, pair: Pair) -> None:
+    def test_garbage_address_is_rejected(self, pair: Pair) -> None:
         good = pair.a.address(self.same_host)
         flipped = good[:-1] + bytes([good[-1] ^ 1])
         for bad in (b"", b"nonsense", good[:-1], good + b"x", flipped):
@@ -173,7 +173,7 @@ class TransportConformance:
         return to_b, to_a
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_links_live_apart(self, pair: Pair, seed: int) -> None:
+    def test_links_are_independent(self, pair: Pair, seed: int) -> None:
         """Whatever becomes of others, and whichever end opens, uses or closes which first: as by
         groups of the same ranks."""
         chance = random.Random(seed)
@@ -218,7 +218,7 @@ class TransportConformance:
         assert intos == [data, data]
 
     @pytest.mark.parametrize("flush", [True, False])
-    def test_what_is_closed_before_it_connects_is_closed(self, pair: Pair, flush: bool) -> None:
+    def test_closing_before_connecting_works(self, pair: Pair, flush: bool) -> None:
         to_b, to_a = self.connect(pair)
         to_b.open()
         send = to_b.send(1, b"early")
@@ -236,7 +236,7 @@ class TransportConformance:
         until([pair.a], lambda: pair.to_b.closed)
         assert any(failed(send) for send in sends)
 
-    def test_flush_can_be_given_up(self, pair: Pair) -> None:
+    def test_flush_can_be_abandoned(self, pair: Pair) -> None:
         sends = [pair.to_b.send(1, bytearray(8 << 20)) for _ in range(4)]
         pair.to_b.close(flush=True)
         pair.a.progress()

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CMAKE = Path(sys.executable).parent / "cmake"
 
 
-def test_a_group_refuses_a_torch_that_was_replaced() -> None:
+def test_a_group_rejects_a_replaced_torch() -> None:
     torch = pytest.importorskip("torch")
     from hetcomm.backend import _check_version
 
@@ -30,9 +30,7 @@ def test_a_group_refuses_a_torch_that_was_replaced() -> None:
     ("version", "words"),
     [("2.5.1+cu124", "expected 2.6 or newer, got 2.5.1+cu124"), (None, "torch not found")],
 )
-def test_a_build_refuses_a_torch_that_is_too_old(
-    version: str | None, words: str, tmp_path: Path
-) -> None:
+def test_a_build_rejects_an_old_torch(version: str | None, words: str, tmp_path: Path) -> None:
     if version:
         (tmp_path / "version.py").write_text(f"__version__ = '{version}'\n")
         config = tmp_path / "share/cmake/Torch"
