@@ -296,7 +296,7 @@ class Collectives:
         try:
             return out_and_root(out, root)
         except _core.InvalidArgumentError as error:
-            self._core.refused(str(error))
+            self._core.report_refusal(str(error))
             raise
 
     def _stacked_shape(self, array: Array) -> tuple[int, ...]:
