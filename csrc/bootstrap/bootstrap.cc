@@ -54,7 +54,8 @@ std::string pack_result(const Group& group) {
 }
 
 // The offers of all links, by rank. Throws Error if a rank has another topology.
-std::vector<LinkOffers> unpack_results(const Group& group, const std::vector<std::string>& results) {
+std::vector<LinkOffers> unpack_results(const Group& group,
+                                       const std::vector<std::string>& results) {
   std::vector<LinkOffers> offers;
   for (int peer = 0; peer < group.size; ++peer) {
     Unpacker from(results[peer]);

@@ -94,8 +94,9 @@ void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectIn
   group.executor->set_oversubscribed(neighbours > topology.processors(host));
   {
     const auto held = group.executor->lock();
-    group.queue->paths = std::make_unique<Paths>(group.rank, std::move(peers), std::move(island),
-                                                 group.device, group.executor->transports().why_none());
+    group.queue->paths =
+        std::make_unique<Paths>(group.rank, std::move(peers), std::move(island), group.device,
+                                group.executor->transports().why_none());
   }
   if (group.health) group.health->begin(contacts, setup.members[0].secret, bound);
 }

@@ -52,8 +52,8 @@ Executor::Executor(std::unique_ptr<Transports> transports)
       control_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
       wake_socket_(made(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
                         "the wake-up socket")),
-      news_(made(make_eventfd(), "an eventfd")),
-      kick_(made(make_eventfd(), "an eventfd")),
+      completion_event_(made(make_eventfd(), "an eventfd")),
+      progress_event_(made(make_eventfd(), "an eventfd")),
       transports_(std::move(transports)) {
   transports_->watch_by([this](int descriptor) { add_to(data_events_, descriptor); });
   std::random_device random;
@@ -66,8 +66,8 @@ Executor::Executor(std::unique_ptr<Transports> transports)
                 std::string("cannot bind the wake-up socket: ") + std::strerror(errno));
   }
   add_to(data_events_, wake_socket_);
-  add_to(data_events_, news_);
-  add_to(control_events_, kick_);
+  add_to(data_events_, completion_event_);
+  add_to(control_events_, progress_event_);
   thread_ = start_thread("hetcomm", &Executor::loop);
 }
 
@@ -85,11 +85,11 @@ std::thread Executor::start_thread(const char* name, void (Executor::*life)()) {
 
 void Executor::stop() {
   stop_ = true;
-  kick();
+  wake_progress_thread();
   if (thread_.joinable()) thread_.join();
   {
     std::lock_guard lock(deputy_mutex_);
-    deputy_news_.notify_all();
+    deputy_wanted_.notify_all();
   }
   if (deputy_.joinable()) deputy_.join();
 }
@@ -108,7 +108,8 @@ void Executor::attach(std::shared_ptr<RunQueue> queue) {
   Island* island = queue->paths->island();
   queue->lane_busy.assign(island ? island->lanes() : 4, false);
   Streams* streams = queue->paths->streams();
-  if (streams && streams->device()->memory() != MemoryKind::host) reached_ = streams->device();
+  if (streams && streams->device()->memory() != MemoryKind::host)
+    transport_device_ = streams->device();
   queue->paths->launch_by(
       [this, queue = queue.get()](const std::function<void()>& call) { launch(*queue, call); });
   queues_.push_back(std::move(queue));
@@ -128,9 +129,9 @@ void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
 
 std::unique_lock<std::mutex> Executor::lock() {
   if (std::unique_lock held(mutex_, std::try_to_lock); held) return held;
-  ++contenders_;
+  ++lock_waiters_;
   std::unique_lock held(mutex_);
-  --contenders_;
+  --lock_waiters_;
   return held;
 }
 
@@ -160,8 +161,8 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
   if (!queue.paths->streams() && !run->finished()) run->begin_timeout();
   held.unlock();
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
-  if (!will_wait && !finished && waiters_.load() == 0) kick();
-  if (left && sleepers_.load() > 0) signal_eventfd(news_);
+  if (!will_wait && !finished && waiters_.load() == 0) wake_progress_thread();
+  if (left && sleepers_.load() > 0) signal_eventfd(completion_event_);
   return completed;
 }
 
@@ -180,7 +181,7 @@ Completion::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& comp
       left = {};
     });
   }
-  if (!completed.empty() && sleepers_.load() > 0) signal_eventfd(news_);
+  if (!completed.empty() && sleepers_.load() > 0) signal_eventfd(completion_event_);
   completed.clear();
   return own;
 }
@@ -198,7 +199,7 @@ void Executor::fail(RunQueue& queue, const Status& status) {
     if (island && !queue.launching) island->abandon(0);  // else with the run, once it is launched
   }
   announce(completed);
-  kick();
+  wake_progress_thread();
 }
 
 void Executor::add(std::shared_ptr<Monitor> monitor) {
@@ -217,6 +218,6 @@ void Executor::remove(const Monitor* monitor) {
   std::erase_if(monitors_, [monitor](const auto& one) { return one.get() == monitor; });
 }
 
-void Executor::kick() { signal_eventfd(kick_); }
+void Executor::wake_progress_thread() { signal_eventfd(progress_event_); }
 
 }  // namespace hetcomm

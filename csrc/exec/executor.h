@@ -105,7 +105,7 @@ class Executor {
   void watch(int descriptor);  // belongs to some monitor
   void unwatch(int descriptor);
   void remove(const Monitor* monitor);  // afterwards poll() is not running and never runs again
-  void kick();                          // has the progress thread look at everything now
+  void wake_progress_thread();          // which then looks at everything
 
  private:
   using Completed = std::vector<std::shared_ptr<Run>>;
@@ -119,14 +119,14 @@ class Executor {
   // Neither throws: the groups concerned fail instead.
   bool progress_queue(RunQueue& queue, Completed& completed);
   bool try_progress(RunQueue& queue, Completed& completed);  // may throw
-  void give_up(RunQueue& queue, const Status& status, Completed& completed);
+  void fail_queue(RunQueue& queue, const Status& status, Completed& completed);
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);
   void start(RunQueue& queue, Run& run, int lane);
   void launch(RunQueue& queue, const std::function<void()>& call);
   void check_deadlines(Completed& completed);
   bool any_active() const;
-  void make_way();  // lets others have the processor
+  void yield_processor();
   void begin_waiting();
   void end_waiting();  // see that another thread goes on
   // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Takes the lock
@@ -135,14 +135,15 @@ class Executor {
   void sleeping(bool asleep);
   // A thread of this name; throws Error(transport).
   std::thread start_thread(const char* name, void (Executor::*life)());
-  void loop();      // the life of the progress thread
-  void stand_in();  // of the deputy
-  void deputise();  // while the progress thread is in a native library; throws Error(transport)
-  // How a thread that looks after everything has spent its turns so far.
+  void loop();  // the life of the progress thread
+  // The deputy stands in for the progress thread while that thread is in a native library.
+  void start_deputy();  // throws Error(transport)
+  void deputy_loop();
+  // The turns of the progress thread or its deputy so far.
   struct Turns {
-    uint32_t idle = 0;  // in which nothing moved
+    uint32_t idle = 0;  // turns in a row in which nothing moved
     Clock::time_point last_poll = Clock::now();
-    Clock::time_point alert_until{};  // a peer has told something, and may go on to close its links
+    Clock::time_point alert_until{};  // a peer sent news, and may go on to close its links
   };
   void safe_turn(Turns& turns);
   void turn(Turns& turns);
@@ -152,28 +153,29 @@ class Executor {
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
   // Whose memory transports may be given. They use the context of the calling thread.
-  std::shared_ptr<Device> reached_;
-  bool messages_ = false;             // a run looked at in this round has messages in flight
-  bool device_work_ = false;          // a device is at work for one
-  bool in_the_way_ = false;           // one waits for a rank on this processor
-  std::atomic<bool> network_{false};  // messages_ of the last whole round
-  std::atomic<bool> device_{false};   // device_work_ likewise
-  std::atomic<bool> crowded_{false};  // in_the_way_ likewise
+  std::shared_ptr<Device> transport_device_;
+  // What runs wait for: of the round under way, and of the last whole round.
+  struct Awaited {
+    bool network = false, device = false;
+    bool same_processor = false;  // a rank on the processor of this thread
+  };
+  Awaited round_;
+  std::atomic<bool> awaits_network_{false}, awaits_device_{false}, awaits_same_processor_{false};
   uint32_t idle_rounds_ = 0;
   uint32_t rounds_ = 0;
   std::atomic<bool> oversubscribed_{false};
-  std::atomic<uint32_t> yields_in_crowd_{0};
-  std::atomic<uint32_t> spins_{32};  // how long wait() spins: longer while that succeeds
-  std::atomic<int> waiters_{0};      // threads inside wait() or drain()
-  std::atomic<int> runs_{0};         // pending or active
-  std::atomic<int> sleepers_{0};     // threads inside epoll_wait
-  std::atomic<int> contenders_{0};   // threads that want the lock for something short
+  std::atomic<uint32_t> yields_on_processor_{0};
+  std::atomic<uint32_t> spins_{32};   // how long wait() spins: longer while that succeeds
+  std::atomic<int> waiters_{0};       // threads inside wait() or drain()
+  std::atomic<int> runs_{0};          // pending or active
+  std::atomic<int> sleepers_{0};      // threads inside epoll_wait
+  std::atomic<int> lock_waiters_{0};  // threads that wait for the lock outside wait()
 
-  const Descriptor data_events_;     // epoll: transports, wake socket, news
-  const Descriptor control_events_;  // epoll: monitors' descriptors, kick
+  const Descriptor data_events_;     // epoll: transports, wake socket, completion event
+  const Descriptor control_events_;  // epoll: monitors' descriptors, progress event
   const Descriptor wake_socket_;
-  const Descriptor news_;  // eventfd: a run was completed by another thread
-  const Descriptor kick_;  // eventfd: for the progress thread
+  const Descriptor completion_event_;  // eventfd: a run was completed by another thread
+  const Descriptor progress_event_;    // eventfd: for the progress thread
   std::string wake_address_;
   const std::unique_ptr<Transports> transports_;
 
@@ -181,9 +183,9 @@ class Executor {
   std::vector<std::shared_ptr<Monitor>> monitors_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
-  std::atomic<bool> away_{false};  // the progress thread, in a native library
+  std::atomic<bool> in_library_{false};  // the progress thread is in a native library
   std::mutex deputy_mutex_;
-  std::condition_variable deputy_news_;
+  std::condition_variable deputy_wanted_;
   std::thread deputy_;  // made when it is first needed
 };
 

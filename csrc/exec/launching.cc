@@ -45,44 +45,45 @@ void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) 
 // Calls a native library, which may not return for long, without the lock. Other threads meanwhile
 // move everything forward but this queue.
 void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
-  const auto back = [&] {
-    ++contenders_;
+  const auto retake_lock = [&] {
+    ++lock_waiters_;
     mutex_.lock();
-    --contenders_;
+    --lock_waiters_;
     queue.launching = false;
     if (role == Role::waiter) ++waiters_;
-    if (role == Role::progress) away_ = false;
+    if (role == Role::progress) in_library_ = false;
   };
-  if (role == Role::progress) deputise();
+  if (role == Role::progress) start_deputy();
   queue.launching = true;
-  if (role == Role::waiter && --waiters_ == 0) kick();
+  if (role == Role::waiter && --waiters_ == 0) wake_progress_thread();
   mutex_.unlock();
   try {
     call();
   } catch (...) {
-    back();
+    retake_lock();
     throw;
   }
-  back();
+  retake_lock();
 }
 
 // Else operations of other groups for which nobody waits would stand still.
-void Executor::deputise() {
+void Executor::start_deputy() {
   std::lock_guard lock(deputy_mutex_);
-  if (!deputy_.joinable() && !stop_) deputy_ = start_thread("hetcomm-deputy", &Executor::stand_in);
-  away_ = true;
-  deputy_news_.notify_all();
+  if (!deputy_.joinable() && !stop_)
+    deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
+  in_library_ = true;
+  deputy_wanted_.notify_all();
 }
 
-void Executor::stand_in() {
+void Executor::deputy_loop() {
   Turns turns;
   while (!stop_) {
     {
       std::unique_lock waiting(deputy_mutex_);
-      deputy_news_.wait(waiting, [this] { return away_ || stop_; });
+      deputy_wanted_.wait(waiting, [this] { return in_library_ || stop_; });
     }
-    while (away_ && !stop_) safe_turn(turns);
-    kick();  // the progress thread looks at the events that this thread has taken
+    while (in_library_ && !stop_) safe_turn(turns);
+    wake_progress_thread();  // the progress thread looks at the events that this thread has taken
   }
 }
 

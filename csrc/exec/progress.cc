@@ -55,7 +55,7 @@ void Executor::activate_messages(RunQueue& queue) {
   }
   std::erase_if(queue.messages, [&](const std::shared_ptr<Run>& run) {
     if (!run->find_sender(*queue.paths)) {
-      messages_ = true;  // it may come any time
+      round_.network = true;  // the message may arrive any time
       return false;
     }
     const bool waits = std::find(held_up.begin(), held_up.end(), way(*run)) != held_up.end();
@@ -73,14 +73,14 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
   try {
     return try_progress(queue, completed);
   } catch (const std::exception& error) {
-    give_up(queue, status_of(error), completed);
+    fail_queue(queue, status_of(error), completed);
     return true;
   }
 }
 
 // The first time the runs of the queue fail as they always do; if that throws as well, they end as
 // they stand.
-void Executor::give_up(RunQueue& queue, const Status& status, Completed& completed) {
+void Executor::fail_queue(RunQueue& queue, const Status& status, Completed& completed) {
   if (queue.failure.ok()) {
     queue.failure = status;
     return;
@@ -116,9 +116,9 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
     moved |= run.progress();
     // At once: a failing run closes links, which makes other runs fail.
     if (!run.status().ok() && queue.failure.ok()) queue.failure = run.status();
-    messages_ |= run.uses_network();
-    device_work_ |= run.uses_device();
-    in_the_way_ |= run.crowded();
+    round_.network |= run.uses_network();
+    round_.device |= run.uses_device();
+    round_.same_processor |= run.awaits_same_processor();
     if (!run.finished()) {
       ++i;
       continue;
@@ -146,7 +146,7 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
 
 bool Executor::progress_transports() {
   try {
-    if (reached_) reached_->enter();
+    if (transport_device_) transport_device_->enter();
     return transports_->progress();
   } catch (const std::exception& error) {
     const Status status = status_of(error);
@@ -160,13 +160,13 @@ bool Executor::progress_transports() {
 bool Executor::progress_all(Completed& completed) {
   bool moved = false;
   // The network costs a system call per look: look when a message is awaited, else now and then.
-  if (network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
-  messages_ = device_work_ = in_the_way_ = false;
+  if (awaits_network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
+  round_ = {};
   // By index: a queue may come or go while launch() has let go of the lock.
   for (size_t i = 0; i < queues_.size(); ++i) moved |= progress_queue(*queues_[i], completed);
-  network_.store(messages_, std::memory_order_relaxed);
-  device_.store(device_work_, std::memory_order_relaxed);
-  crowded_.store(in_the_way_, std::memory_order_relaxed);
+  awaits_network_.store(round_.network, std::memory_order_relaxed);
+  awaits_device_.store(round_.device, std::memory_order_relaxed);
+  awaits_same_processor_.store(round_.same_processor, std::memory_order_relaxed);
   idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
   if ((++rounds_ & 1023) == 0) check_deadlines(completed);
   return moved || !completed.empty();
@@ -199,7 +199,7 @@ void Executor::check_deadlines(Completed& completed) try {
     }
     if (!queue->failure.ok()) {
       progress_queue(*queue, completed);
-      kick();
+      wake_progress_thread();
     }
   }
 } catch (const std::exception&) {  // no memory for what to say: the next look finds it again

@@ -187,7 +187,7 @@ bool Run::progress_island() {
   }
   Status status;
   const Island::Progress progress = island_->progress(status);
-  crowded_ = progress == Island::Progress::crowded;
+  same_processor_ = progress == Island::Progress::same_processor;
   if (progress != Island::Progress::done) return progress == Island::Progress::advanced;
   if (status.code() == Code::aborted) {
     await_cause(status);

@@ -78,7 +78,7 @@ class Run {
   bool enqueued() const { return !island_ || island_->enqueued(); }
   bool uses_network() const { return messages_ && !messages_->idle(); }
   bool uses_device() const;
-  bool crowded() const { return crowded_; }  // see Island::Progress
+  bool awaits_same_processor() const { return same_processor_; }  // see Island::Progress
   // Done, but the transport, the engine or the device still refers to the buffers: it may keep a
   // message of which a dead peer sent only a part. The owner keeps the run until poll_release()
   // finds that all have released them.
@@ -128,7 +128,7 @@ class Run {
   std::vector<int> unfilled_;  // sends and receives until the caller's stream filled the buffers
   size_t next_message_ = 0;    // of a user's message: the next step to look at
   int left_ = 0;               // steps that are not over
-  bool crowded_ = false;
+  bool same_processor_ = false;
 
   Status status_;
   Clock::time_point failed_at_;

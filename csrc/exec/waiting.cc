@@ -29,7 +29,7 @@ constexpr uint32_t kYields = 200;
 constexpr uint32_t kBusyLooks = 64;
 // Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
 // looks for a free one where it wakes a thread. So every so many times one sleeps for a moment.
-constexpr uint32_t kYieldsInCrowd = 1'000;
+constexpr uint32_t kYieldsOnProcessor = 1'000;
 // A peer that leaves a group says so and then closes its links, which takes answers from here.
 constexpr auto kAlert = 50ms;
 constexpr auto kAlertPause = 1ms;
@@ -54,7 +54,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
     if (!left.empty()) own = std::move(left);
   };
   while (!run.done()) {
-    if (contenders_.load(std::memory_order_relaxed) > 0) sched_yield();
+    if (lock_waiters_.load(std::memory_order_relaxed) > 0) sched_yield();
     bool moved = false;
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       moved = progress_all(completed);
@@ -69,8 +69,8 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       continue;
     }
     ++idle;
-    const bool yields = oversubscribed_ || network_.load(std::memory_order_relaxed) ||
-                        crowded_.load(std::memory_order_relaxed);
+    const bool yields = oversubscribed_ || awaits_network_.load(std::memory_order_relaxed) ||
+                        awaits_same_processor_.load(std::memory_order_relaxed);
     if (idle < spins && !yields) {
       pause();
     } else if (idle < kMostSpins + kYields) {
@@ -78,7 +78,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
         if (!yields) spins_.store(std::max(spins / 2, kFewestSpins));  // in vain
         idle = kMostSpins;
       }
-      make_way();
+      yield_processor();
     } else {
       if (deadline.passed()) break;
       Completion::Aftermath left =
@@ -96,9 +96,10 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
   return run.done();
 }
 
-void Executor::make_way() {
-  const bool crowded = crowded_.load(std::memory_order_relaxed) && !oversubscribed_;
-  if (crowded && ++yields_in_crowd_ % kYieldsInCrowd == 0) {
+void Executor::yield_processor() {
+  const bool same_processor =
+      awaits_same_processor_.load(std::memory_order_relaxed) && !oversubscribed_;
+  if (same_processor && ++yields_on_processor_ % kYieldsOnProcessor == 0) {
     std::this_thread::sleep_for(1ns);
   } else {
     sched_yield();
@@ -115,9 +116,9 @@ void Executor::end_waiting() {
   --waiters_;
   if (!any_active()) return;
   if (waiters_.load() == 0) {
-    kick();
+    wake_progress_thread();
   } else if (sleepers_.load() > 0) {
-    signal_eventfd(news_);
+    signal_eventfd(completion_event_);
   }
 }
 
@@ -151,7 +152,7 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
       return announce(completed, awaited);
     }
   }
-  if (device_.load(std::memory_order_relaxed)) bound = std::min(bound, kDeviceSleep);
+  if (awaits_device_.load(std::memory_order_relaxed)) bound = std::min(bound, kDeviceSleep);
   // An epoll descriptor can itself be polled, and ppoll() takes nanoseconds.
   pollfd news{data_events_, POLLIN, 0};
   const timespec time{bound.count() / 1'000'000'000, bound.count() % 1'000'000'000};
@@ -159,7 +160,7 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
   const int count =
       ppoll(&news, 1, &time, nullptr) > 0 ? epoll_wait(data_events_, events, 4, 0) : 0;
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.fd == news_) clear_eventfd(news_);
+    if (events[i].data.fd == completion_event_) clear_eventfd(completion_event_);
     if (events[i].data.fd == wake_socket_) {
       char tokens[64];
       while (recv(wake_socket_, tokens, sizeof tokens, MSG_DONTWAIT) > 0) {
@@ -223,7 +224,7 @@ void Executor::turn(Turns& turns) {
   if (working) {
     Completed completed;
     bool moved = false;
-    if (contenders_.load() == 0) {
+    if (lock_waiters_.load() == 0) {
       if (std::unique_lock lock(mutex_, std::try_to_lock); lock) moved = progress_all(completed);
     }
     announce(completed);
@@ -247,8 +248,8 @@ void Executor::turn(Turns& turns) {
   if (!working || poll_now || idle % 16 == 0) {
     const int count = epoll_wait(control_events_, events, 16, poll_now ? 0 : bound);
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.fd == kick_) {
-        clear_eventfd(kick_);
+      if (events[i].data.fd == progress_event_) {
+        clear_eventfd(progress_event_);
       } else {
         turns.alert_until = Clock::now() + kAlert;
       }

@@ -141,7 +141,7 @@ void Health::failed(const Status& status) {
 
 void Health::on_lost(int peer) {
   if (departures_.count(peer) == 0) lost_.emplace(peer, Clock::now());
-  executor_.kick();
+  executor_.wake_progress_thread();
 }
 
 void Health::on_news(int origin, const News& news) {

@@ -42,7 +42,7 @@ void Health::record(const CallDescriptor& call) {
   auto [from, to] = early_calls_.equal_range(call.sequence);
   for (auto told = from; told != to; ++told) compare(told->second.first, told->second.second);
   early_calls_.erase(from, to);
-  executor_.kick();  // poll() delivers what was found
+  executor_.wake_progress_thread();  // poll() delivers what was found
 }
 
 void Health::report_refusal(const Status& why) {

@@ -68,9 +68,9 @@ class Island {
 
   // Begins a call in an idle lane. `call` stays alive and unmoved until done.
   virtual void start(int lane, const IslandCall& call) = 0;
-  // crowded: waiting for a member that runs on this very processor, and so only once this thread
-  // makes way.
-  enum class Progress : uint8_t { waiting, crowded, advanced, done };
+  // same_processor: waiting for a member that runs on this very processor, and so only once this
+  // thread makes way.
+  enum class Progress : uint8_t { waiting, same_processor, advanced, done };
   // Does what can be done without waiting. On failure sets `status` (a mismatch between members
   // names both calls) and returns done.
   virtual Progress progress(int lane, Status& status) = 0;

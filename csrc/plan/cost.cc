@@ -98,8 +98,8 @@ class Replay {
     int64_t free = 0, busy = 0;
   };
   struct Device {
-    Engine out, in, own;  // home to staging, staging to home, at home
-    Engine to, from;      // home to and from home of other ranks of the host
+    Engine out, in, own;  // device memory to staging, staging to device memory, inside the device
+    Engine to, from;      // to and from device memory of other ranks of the host
   };
 
   void start(int step) {

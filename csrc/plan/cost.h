@@ -35,7 +35,7 @@ struct CostParameters {
   int64_t step_overhead = 200;                // ns to issue any step
   int64_t assumed_bandwidth = 125'000'000;    // B/s and direction of a host that reports no NIC
 
-  int64_t copy_latency = 10'000;                 // ns, a copy between home and staging
+  int64_t copy_latency = 10'000;                 // ns, a copy between device memory and staging
   int64_t copy_bandwidth = 16'000'000'000;       // B/s and direction of a device's copy engines
   int64_t kernel_latency = 10'000;               // ns, what a device does by itself
   int64_t device_bandwidth = 1'000'000'000'000;  // B/s that a device reads or writes

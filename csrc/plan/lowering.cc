@@ -4,7 +4,7 @@
 #include <map>
 
 #include "plan/builder.h"
-#include "plan/residence.h"
+#include "plan/staging_cache.h"
 #include "plan/steps.h"
 
 namespace hetcomm {
@@ -86,19 +86,19 @@ std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int ra
   return last;
 }
 
-bool on_device(const RankInfo& info, const Step& step, Residence& residence) {
+bool on_device(const RankInfo& info, const Step& step, StagingCache& cache) {
   if (!info.kernels) return false;
   if (step.target.bytes() >= kDeviceReduceBytes) return true;
   return std::all_of(step.sources.begin(), step.sources.end(),
-                     [&](const Range& source) { return residence.at_home(source); });
+                     [&](const Range& source) { return cache.in_device(source); });
 }
 
-bool in_staging(const Topology& topology, int rank, const Step& step, Residence& residence) {
+bool in_staging(const Topology& topology, int rank, const Step& step, StagingCache& cache) {
   if (step.in_island()) return false;
   if (step.is_message()) return topology.staged(rank, step.peer);
   switch (step.kind->memory) {
     case StepKind::Memory::either:
-      return !on_device(topology.rank(rank), step, residence);
+      return !on_device(topology.rank(rank), step, cache);
     case StepKind::Memory::staging:
       return true;
     default:
@@ -115,27 +115,27 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
     if (!step.is_message() || !topology.staged(rank, step.peer)) continue;
     largest = std::max(largest, step.message().bytes());
   }
-  Residence residence(std::max(kStagingBytes, kStagedParts * largest),
-                      [&emit](const Range& source, const Range& target) {
-                        emit({.kind = &steps::copy, .sources = {source}, .target = target});
-                      });
+  StagingCache cache(std::max(kStagingBytes, kStagedParts * largest),
+                     [&emit](const Range& source, const Range& target) {
+                       emit({.kind = &steps::copy, .sources = {source}, .target = target});
+                     });
   const Range output{Space::output, 0, output_count(spec, rank, topology.size()), spec.dtype};
   const std::vector<std::vector<Range>> last = last_uses(steps, rank, output);
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];
-    if (in_staging(topology, rank, step, residence)) {
-      for (Range& source : step.sources) source = residence.fetch(source);
-      if (!step.kind->sends) step.target = residence.place(step.target);
+    if (in_staging(topology, rank, step, cache)) {
+      for (Range& source : step.sources) source = cache.read(source);
+      if (!step.kind->sends) step.target = cache.write(step.target);
     } else {
-      for (const Range& range : reads(step, rank)) residence.read_home(range);
-      for (const Range& range : writes(step, rank)) residence.write_home(range);
+      for (const Range& range : reads(step, rank)) cache.read_device(range);
+      for (const Range& range : writes(step, rank)) cache.write_device(range);
     }
     emit(std::move(step));
-    for (const Range& range : last[i]) residence.forget(range);
-    residence.next_step();
+    for (const Range& range : last[i]) cache.discard(range);
+    cache.next_step();
   }
-  residence.read_home(output);
-  return {residence.scratch_bytes(), residence.staging_bytes()};
+  cache.read_device(output);
+  return {cache.scratch_bytes(), cache.staging_bytes()};
 }
 
 bool through_staging(const Topology& topology, int rank) {

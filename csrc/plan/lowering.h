@@ -9,13 +9,13 @@
 
 namespace hetcomm {
 
-// Algorithms say what moves where, not through which memory. On a rank with device memory, lower()
-// turns their steps, as if everything happened at home, into steps that its links and engines can
-// take: messages to and from staged peers are sent from and received into staging, with copies
-// between home and staging where a value is needed that the other has; home is brought up to date
-// before island steps and copies within home, and the output in the end.
+// Algorithms say what moves where, not through which memory. Their steps read and write device
+// memory. lower() turns the steps of a rank with device memory into steps that its links and
+// engines can carry out. Messages with staged peers go from and into staging. Copies move values
+// between device memory and staging where a step needs them. Values are written back to device
+// memory before island steps and copies within device memory, and the output in the end.
 struct Lowered {
-  int64_t scratch_bytes = 0;  // that are used at home
+  int64_t scratch_bytes = 0;  // of device memory
   int64_t staging_bytes = 0;
 };
 // `steps` are in serial order; `emit` is called in serial order, for all steps there are then.

@@ -31,14 +31,14 @@ std::string expected(const Topology& topology, int rank, const Step& step) {
   }
   switch (step.kind->memory) {
     case StepKind::Memory::between:
-      return in_staging < all ? "" : "expected a copy from or to home";
+      return in_staging < all ? "" : "expected a copy from or to device memory";
     case StepKind::Memory::staging:
       return in_staging == all ? "" : "expected staging, for the host carries it out";
     case StepKind::Memory::either:
       break;
   }
   if (in_staging == all) return "";
-  if (in_staging > 0) return "expected all of them at home or all in staging";
+  if (in_staging > 0) return "expected all of them in device memory or all in staging";
   return topology.rank(rank).kernels ? "" : "expected staging, for its device has no kernels";
 }
 

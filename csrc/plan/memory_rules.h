@@ -8,10 +8,9 @@
 
 namespace hetcomm {
 
-// What of the plans, one for each rank, asks for memory that the one who performs the step cannot
-// reach: island steps and reductions by a device work at home, messages with a staged end in
-// staging at that end and the others at home, a rank on host memory has no staging. The first
-// errors, at most `most`.
+// Steps that ask for memory out of reach of their performer: the first errors, at most `most`.
+// Island steps and a device's own steps work in device memory. Messages work in staging at a staged
+// end, else in device memory. A rank on host memory has no staging. `plans`: one for each rank.
 std::vector<std::string> misplaced(const Topology& topology, const std::vector<Plan>& plans,
                                    size_t most);
 

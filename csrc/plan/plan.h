@@ -55,8 +55,8 @@ size_t hash(const Spec& spec);
 Scale scale_of(const Spec& spec, int size);
 std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 
-// staging is pinned host memory of a rank whose memory is a device's. Its input, output and scratch
-// are then the device's too, together called home. A rank on host memory has no staging.
+// Staging is pinned host memory of a rank whose input, output and scratch are device memory. A rank
+// on host memory has no staging.
 enum class Space : uint8_t { input, output, scratch, staging };
 const char* name(Space space);
 

@@ -277,7 +277,7 @@ def staging_on_a_host(plans: list[Plan]) -> bool:
         (missing_home_update, "expected"),
         (stale_staging_read, "reads staging|expected"),
         (send_from_home, "expected staging, for its link cannot reach the device; got send"),
-        (reduce_between_memories, "expected all of them at home or all in staging"),
+        (reduce_between_memories, "expected all of them in device memory or all in staging"),
         (staging_on_a_host, "expected no staging on a rank with host memory; got 64 bytes"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),

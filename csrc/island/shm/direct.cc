@@ -20,8 +20,8 @@ constexpr int64_t kSmallestAllReduce = 4 * kSmallest;
 constexpr int64_t kLargestPart = 128 << 10;
 // Moves need no rounds but for other work to get its turn.
 constexpr int64_t kMoveWidth = 1 << 20;
-// Calls that ask in vain before members stop asking.
-constexpr int kTrust = 8;
+// Offers that fail in a row before members stop offering.
+constexpr int kOffers = 8;
 
 using Ranges = std::vector<std::pair<const std::byte*, const std::byte*>>;
 
@@ -108,7 +108,7 @@ bool Direct::shared(const IslandCall& call) {
 }
 
 void Direct::learn(bool shared_by_all) {
-  if (shared_by_all) trust_ = kTrust;
+  if (shared_by_all) offers_left_ = kOffers;
 }
 
 void Direct::prepare(const IslandCall& call) {
@@ -149,13 +149,13 @@ void Direct::read(int64_t round, const std::byte* const* slots) {
   }
   agreed_ = all_agree(slots);
   if (!agreed_) {
-    --trust_;
+    --offers_left_;
     otherwise_->prepare(*call_);
     rounds_ = 1 + otherwise_->rounds();
     extent_ = otherwise_->extent();
     return;
   }
-  trust_ = kTrust;
+  offers_left_ = kOffers;
   ++calls_;
   look_up(slots);
   lay_out();

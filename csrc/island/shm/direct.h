@@ -27,9 +27,10 @@ class Direct final : public Exchange {
   // Whether all that this member reads and writes in it are shared allocations, and it can read
   // the others'.
   bool shared(const IslandCall& call);
-  // Whether a call that suits begins with a round in which members ask. Not until there was one
-  // through slots that need not have been, of which every slot told; and not after several in vain.
-  bool asks() const { return trust_ > 0; }
+  // Whether a call that suits begins with a round in which members offer their buffers. Members
+  // offer after a call through slots in which all buffers were shared, until several offers in a
+  // row have failed.
+  bool offers() const { return offers_left_ > 0; }
   void learn(bool shared_by_all);  // of a call that suits, through slots
 
   // Before prepare(): how the call is made otherwise, and what shared() says of it.
@@ -73,7 +74,7 @@ class Direct final : public Exchange {
   int64_t element_bytes_ = 1;
   bool shared_ = false;
   bool agreed_ = false;
-  int trust_ = 0;
+  int offers_left_ = 0;
   int64_t calls_ = 0;
   Status failure_;
   std::vector<Stream> incoming_;  // by sender, of what moves; else [0] is what is reduced

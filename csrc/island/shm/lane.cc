@@ -49,7 +49,7 @@ void Lane::start(const IslandCall& call) {
   exchange_ = exchanges_[call.reduces][call.to_all].get();
   suits_ = direct_.suits(call);
   shared_by_all_ = shared_ = suits_ && direct_.shared(call);
-  if (suits_ && direct_.asks()) {
+  if (suits_ && direct_.offers()) {
     direct_.begin(*exchange_, shared_);
     exchange_ = &direct_;
   }
@@ -104,7 +104,7 @@ Island::Progress Lane::progress(Status& status) {
   }
   if (advanced) return Island::Progress::advanced;
   if (Status gone = aborted(); !gone.ok()) return finish(gone);
-  return crowded() ? Island::Progress::crowded : Island::Progress::waiting;
+  return awaits_same_processor() ? Island::Progress::same_processor : Island::Progress::waiting;
 }
 
 Status Lane::aborted() const {
@@ -160,7 +160,7 @@ void Lane::tell_processor() {
   if (told.load(std::memory_order_relaxed) != here) told.store(here, std::memory_order_relaxed);
 }
 
-bool Lane::crowded() const {
+bool Lane::awaits_same_processor() const {
   const uint32_t here = this_processor();
   if (here == 0) return false;
   auto runs_here = [&](int member) {

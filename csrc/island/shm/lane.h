@@ -37,7 +37,7 @@ class Lane {
   bool has_room(uint64_t round);
   bool has_arrived(uint64_t round, Status& status);
   bool linger(Status& status);
-  bool crowded() const;
+  bool awaits_same_processor() const;
   Status validate(const IslandCall& call) const;
   Status aborted() const;
   Status mismatch(int peer, const CallDescriptor& theirs) const;

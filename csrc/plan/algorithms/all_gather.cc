@@ -31,12 +31,12 @@ void hierarchical(PlanBuilder& builder) {
     std::vector<std::vector<Piece>> imported(islands);
     for (const Segment& segment : cut) {
       const Range piece = part_of(segment, chunk, chunks, spec.dtype);
-      const Range block = in(Space::input, piece, -segment.home * block_bytes);
-      const int home = topology.island_of(segment.home);
+      const Range block = in(Space::input, piece, -segment.block_of * block_bytes);
+      const int own_island = topology.island_of(segment.block_of);
       for (int shift = 1; shift < islands; ++shift) {
-        const int island = (home + shift) % islands;
+        const int island = (own_island + shift) % islands;
         const int importer = segment.owners[island];
-        builder.transfer(segment.home, block, importer, piece);
+        builder.transfer(segment.block_of, block, importer, piece);
         imported[island].push_back({.from = importer, .source = piece, .target = piece});
       }
     }

@@ -117,24 +117,25 @@ void direct(const Exchange& e) {
 void scatter(const Exchange& e) {
   const int k = e.islands();
   std::vector<std::vector<Range>> sources(k);
-  for (int home = 0; home < k; ++home) {
-    for (int from = 0; from < k; ++from) sources[home].push_back(e.partial_part(from, home));
+  for (int totaller = 0; totaller < k; ++totaller) {
+    for (int from = 0; from < k; ++from)
+      sources[totaller].push_back(e.partial_part(from, totaller));
   }
   for (int shift = 1; shift < k; ++shift) {
     for (int from = 0; from < k; ++from) {
-      const int home = (from + shift) % k;
-      const Range sent = sources[home][from];
-      sources[home][from] = e.scratch(home, shift - 1, sent.count);
-      e.builder.transfer(e.owner(from), sent, e.owner(home), sources[home][from]);
+      const int totaller = (from + shift) % k;
+      const Range sent = sources[totaller][from];
+      sources[totaller][from] = e.scratch(totaller, shift - 1, sent.count);
+      e.builder.transfer(e.owner(from), sent, e.owner(totaller), sources[totaller][from]);
     }
   }
-  for (int home = 0; home < k; ++home) {
-    e.builder.reduce(e.owner(home), sources[home], e.part(e.target, home));
+  for (int totaller = 0; totaller < k; ++totaller) {
+    e.builder.reduce(e.owner(totaller), sources[totaller], e.part(e.target, totaller));
   }
   for (int shift = 1; shift < k; ++shift) {
-    for (int home = 0; home < k; ++home) {
-      const Range total = e.part(e.target, home);
-      e.builder.transfer(e.owner(home), total, e.owner((home + shift) % k), total);
+    for (int totaller = 0; totaller < k; ++totaller) {
+      const Range total = e.part(e.target, totaller);
+      e.builder.transfer(e.owner(totaller), total, e.owner((totaller + shift) % k), total);
     }
   }
 }

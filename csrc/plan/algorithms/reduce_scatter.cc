@@ -28,10 +28,10 @@ void hierarchical(PlanBuilder& builder) {
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
     for (int island = 0; island < islands; ++island) {
-      const bool foreign = topology.island_of(cut[s].home) != island;
+      const bool foreign = topology.island_of(cut[s].block_of) != island;
       const bool alone = topology.island(island).size() == 1;
       sums[s].emplace_back(builder, cut[s].owners[island], foreign && !alone ? room : 0, chunks);
-      received[s].emplace_back(builder, cut[s].home, foreign ? room : 0, chunks);
+      received[s].emplace_back(builder, cut[s].block_of, foreign ? room : 0, chunks);
     }
   }
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -43,8 +43,8 @@ void hierarchical(PlanBuilder& builder) {
         const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
         const Range source = in(Space::input, piece);
         Range target = sums[s][island].at(chunk, piece.count);
-        if (topology.island_of(cut[s].home) == island) {
-          target = in(Space::output, piece, -cut[s].home * block_bytes);
+        if (topology.island_of(cut[s].block_of) == island) {
+          target = in(Space::output, piece, -cut[s].block_of * block_bytes);
         }
         const bool alone = topology.island(island).size() == 1;
         sources[s].push_back(alone ? source : target);
@@ -54,15 +54,16 @@ void hierarchical(PlanBuilder& builder) {
       builder.island_reduce_scatter(island, pieces);
     }
     for (size_t s = 0; s < cut.size(); ++s) {
-      const int home = topology.island_of(cut[s].home);
+      const int own_island = topology.island_of(cut[s].block_of);
       for (int shift = 1; shift < islands; ++shift) {
-        const int island = (home + shift) % islands;
+        const int island = (own_island + shift) % islands;
         const Range target = received[s][island].at(chunk, sources[s][island].count);
-        builder.transfer(cut[s].owners[island], sources[s][island], cut[s].home, target);
+        builder.transfer(cut[s].owners[island], sources[s][island], cut[s].block_of, target);
         sources[s][island] = target;
       }
       const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
-      builder.reduce(cut[s].home, sources[s], in(Space::output, piece, -cut[s].home * block_bytes));
+      builder.reduce(cut[s].block_of, sources[s],
+                     in(Space::output, piece, -cut[s].block_of * block_bytes));
     }
   }
 }

@@ -91,10 +91,10 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
   std::vector<Segment> found;
   std::vector<int64_t> passed(islands, 0);  // elements of foreign blocks before this block
   for (int rank = 0; rank < topology.size(); ++rank) {
-    const int home = topology.island_of(rank);
+    const int own_island = topology.island_of(rank);
     std::vector<int64_t> cuts = {0, count};
     for (int island = 0; island < islands; ++island) {
-      if (island == home) continue;
+      if (island == own_island) continue;
       for (int64_t end : shards[island].ends) {
         cuts.push_back(std::clamp<int64_t>(end - passed[island], 0, count));
       }
@@ -103,14 +103,15 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       Segment segment{rank * count + cuts[i], cuts[i + 1] - cuts[i], {}, rank};
       for (int island = 0; island < islands; ++island) {
-        segment.owners.push_back(island == home ? rank
-                                                : shards[island].owner(topology.island(island),
-                                                                       passed[island] + cuts[i]));
+        segment.owners.push_back(
+            island == own_island
+                ? rank
+                : shards[island].owner(topology.island(island), passed[island] + cuts[i]));
       }
       found.push_back(std::move(segment));
     }
     for (int island = 0; island < islands; ++island) {
-      if (island != home) passed[island] += count;
+      if (island != own_island) passed[island] += count;
     }
   }
   return found;

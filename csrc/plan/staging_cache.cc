@@ -1,4 +1,4 @@
-#include "plan/residence.h"
+#include "plan/staging_cache.h"
 
 #include <algorithm>
 #include <bit>
@@ -16,16 +16,16 @@ bool contains(const Range& outer, const Range& inner) {
 
 }  // namespace
 
-Residence::Residence(int64_t bound, Copy copy) : bound_(bound), copy_(std::move(copy)) {
+StagingCache::StagingCache(int64_t bound, Copy copy) : bound_(bound), copy_(std::move(copy)) {
   // Scratch starts with no value, which need not be copied anywhere.
   for (Space space : {Space::input, Space::output, Space::scratch}) {
-    cells_[static_cast<int>(space)][0].home = space != Space::scratch;
+    cells_[static_cast<int>(space)][0].device = space != Space::scratch;
   }
 }
 
 // Calls visit(cell, begin, end) for the cells of a range, cut at its ends.
 template <typename Visit>
-void Residence::each(const Range& range, const Visit& visit) {
+void StagingCache::each(const Range& range, const Visit& visit) {
   if (range.count == 0) return;
   Cells& all = cells(range);
   const auto split = [&all](int64_t at) {
@@ -39,17 +39,17 @@ void Residence::each(const Range& range, const Visit& visit) {
   }
 }
 
-Range Residence::fetch(const Range& range) {
+Range StagingCache::read(const Range& range) {
   if (range.count == 0) return {Space::staging, 0, 0, range.dtype};
   const Block& block = blocks_[block_for(range)];
   Range missing = range.part(0, 0);
   const auto copy = [&] {
     if (missing.count == 0) return;
-    use_home(missing);
+    count_scratch(missing);
     copy_(missing, in_staging(block, missing));
   };
   each(range, [&](Cell& cell, int64_t begin, int64_t end) {
-    if (cell.home && !cell.staging) {
+    if (cell.device && !cell.staging) {
       if (missing.end() != begin) {
         copy();
         missing = range.within(begin, begin);
@@ -62,86 +62,86 @@ Range Residence::fetch(const Range& range) {
   return in_staging(block, range);
 }
 
-Range Residence::place(const Range& range) {
+Range StagingCache::write(const Range& range) {
   if (range.count == 0) return {Space::staging, 0, 0, range.dtype};
-  forget(range);
+  discard(range);
   const Block& block = blocks_[block_for(range)];
   each(range, [](Cell& cell, int64_t, int64_t) {
-    cell.home = false;
+    cell.device = false;
     cell.staging = true;
   });
   return in_staging(block, range);
 }
 
-void Residence::read_home(const Range& range) {
-  use_home(range);
-  update(range);
+void StagingCache::read_device(const Range& range) {
+  count_scratch(range);
+  write_back(range);
 }
 
-void Residence::write_home(const Range& range) {
-  use_home(range);
+void StagingCache::write_device(const Range& range) {
+  count_scratch(range);
   each(range, [](Cell& cell, int64_t, int64_t) {
-    cell.home = true;
+    cell.device = true;
     cell.staging = false;
   });
 }
 
-void Residence::forget(const Range& range) {
-  each(range, [](Cell& cell, int64_t, int64_t) { cell.home = cell.staging = false; });
+void StagingCache::discard(const Range& range) {
+  each(range, [](Cell& cell, int64_t, int64_t) { cell.device = cell.staging = false; });
 }
 
-bool Residence::at_home(const Range& range) {
+bool StagingCache::in_device(const Range& range) {
   bool all = true;
-  each(range, [&](Cell& cell, int64_t, int64_t) { all &= cell.home || !cell.staging; });
+  each(range, [&](Cell& cell, int64_t, int64_t) { all &= cell.device || !cell.staging; });
   return all;
 }
 
-// Copies home what only staging has; neighbours in one block by one copy.
-void Residence::update(const Range& range) {
+// Copies values that only staging has to device memory, neighbours in one block by one copy.
+void StagingCache::write_back(const Range& range) {
   Range stale = range.within(0, 0);
   int from = -1;
   const auto copy = [&] {
     if (stale.count == 0) return;
-    use_home(stale);
+    count_scratch(stale);
     copy_(in_staging(blocks_[from], stale), stale);
   };
   each(range, [&](Cell& cell, int64_t begin, int64_t end) {
-    if (cell.home || !cell.staging) return;
+    if (cell.device || !cell.staging) return;
     if (cell.block != from || stale.end() != begin) {
       copy();
       stale = range.within(begin, begin);
       from = cell.block;
     }
     stale = range.within(stale.offset, end);
-    cell.home = true;
+    cell.device = true;
   });
   copy();
 }
 
-// The block that stands for all of a range. One that stands for a part of it is given up.
-int Residence::block_for(const Range& range) {
+// The block that caches the whole range. A block that caches a part of the range is evicted.
+int StagingCache::block_for(const Range& range) {
   std::vector<int> overlapping;
   each(range, [&](Cell& cell, int64_t, int64_t) {
     if (cell.block >= 0) overlapping.push_back(cell.block);
   });
   int found = -1;
   for (int block : overlapping) {
-    if (contains(blocks_[block].home, range)) {
+    if (contains(blocks_[block].cached, range)) {
       found = block;
     } else {
-      release(block);
+      evict(block);
     }
   }
   if (found < 0) {
     found = allocate(range.bytes());
-    blocks_[found].home = range;
+    blocks_[found].cached = range;
     each(range, [found](Cell& cell, int64_t, int64_t) { cell.block = found; });
   }
   blocks_[found].used = step_;
   return found;
 }
 
-int Residence::allocate(int64_t bytes) {
+int StagingCache::allocate(int64_t bytes) {
   // A few sizes only, so that a block fits many ranges.
   const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 4;
   const int64_t grain = std::max(kCacheLine, quarter / kCacheLine * kCacheLine);
@@ -152,11 +152,11 @@ int Residence::allocate(int64_t bytes) {
       if (blocks_[i].capacity < capacity) continue;
       ++large_enough;
       const bool older = oldest < 0 || blocks_[i].used < blocks_[oldest].used;
-      if (older && reusable(blocks_[i])) oldest = i;
+      if (older && evictable(blocks_[i])) oldest = i;
     }
   }
   if (oldest >= 0 && large_enough >= kLeastBlocks) {
-    release(oldest);
+    evict(oldest);
     return oldest;
   }
   blocks_.push_back({staging_bytes_, capacity, {}, step_});
@@ -164,31 +164,31 @@ int Residence::allocate(int64_t bytes) {
   return static_cast<int>(blocks_.size()) - 1;
 }
 
-// Scratch that is received and then used up shall never need memory of the device.
-bool Residence::reusable(const Block& block) {
+// Scratch that is received and then used up never needs device memory.
+bool StagingCache::evictable(const Block& block) {
   if (block.used == step_) return false;
-  return block.home.space != Space::scratch || at_home(block.home);
+  return block.cached.space != Space::scratch || in_device(block.cached);
 }
 
-void Residence::release(int block) {
-  const Range range = blocks_[block].home;
+void StagingCache::evict(int block) {
+  const Range range = blocks_[block].cached;
   if (range.count == 0) return;
-  update(range);
+  write_back(range);
   each(range, [](Cell& cell, int64_t, int64_t) {
     cell.staging = false;
     cell.block = -1;
   });
-  blocks_[block].home.count = 0;
+  blocks_[block].cached.count = 0;
 }
 
-void Residence::use_home(const Range& range) {
+void StagingCache::count_scratch(const Range& range) {
   if (range.space == Space::scratch && range.count > 0) {
     scratch_bytes_ = std::max(scratch_bytes_, range.end());
   }
 }
 
-Range Residence::in_staging(const Block& block, const Range& range) const {
-  return {Space::staging, block.offset + range.offset - block.home.offset, range.count,
+Range StagingCache::in_staging(const Block& block, const Range& range) const {
+  return {Space::staging, block.offset + range.offset - block.cached.offset, range.count,
           range.dtype};
 }
 
