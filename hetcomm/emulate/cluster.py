@@ -49,7 +49,7 @@ class Host:
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
     # Of emulated GPUs: bits per second of each copy engine (None: as fast as memory), microseconds
-    # that each copy takes before its first byte, one fault of csrc/emulated/settings.h, and whether
+    # that each copy takes before its first byte, one fault of emulated/settings.h, and whether
     # RDMA NICs and other ranks of the host reach their memory.
     copy_rate: int | None = None
     copy_latency: int = 0

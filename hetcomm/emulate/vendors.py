@@ -1,7 +1,7 @@
 """The emulated GPUs of a host: which vendors there are, and how ranks are pointed to them.
 
 They are shared libraries with a vendor's runtime and collective library over host memory, found by
-the variables that name a vendor's library. csrc/emulated/settings.h documents their environment.
+the variables that name a vendor's library. emulated/settings.h documents their environment.
 """
 
 from pathlib import Path

@@ -22,8 +22,8 @@ import torch
 
 NAME = "emulated"
 _HERE = Path(__file__).parent / "emulated_device"
-_CORE = Path(__file__).parents[2] / "csrc"
-_BUILD = Path(__file__).parents[2] / "build" / "emulated_device"
+_ROOT = Path(__file__).parents[2]
+_BUILD = _ROOT / "build" / "emulated_device"
 # What the tests of this device need.
 needed = [
     pytest.mark.needs("emulated vendors", "compiler"),
@@ -39,7 +39,7 @@ def build() -> Path:
     """The native part, compiled unless it is there already. Takes about a minute."""
     sources = sorted(_HERE.glob("*.cc"))
     key = hashlib.sha256(torch.__version__.encode())
-    for file in [*sorted(_HERE.iterdir()), _CORE / "emulated/runtime_abi.h"]:
+    for file in [*sorted(_HERE.iterdir()), _ROOT / "emulated/runtime_abi.h"]:
         key.update(file.read_bytes())
     _BUILD.mkdir(parents=True, exist_ok=True)
     library = _BUILD / f"emulated_device-{key.hexdigest()[:16]}.so"
@@ -58,7 +58,7 @@ def build() -> Path:
                 f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
                 # What both vendors have in common is declared for either.
                 "-DHETCOMM_EMULATED_NVIDIA",
-                *(f"-I{_HERE}", f"-I{_CORE}", f"-I{root / 'include'}"),
+                *(f"-I{_HERE}", f"-I{_ROOT}", f"-I{root / 'include'}"),
                 *(str(together), "-o", f"{library}.partial"),
                 *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
             ],
