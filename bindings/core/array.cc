@@ -2,10 +2,12 @@
 
 #include <pybind11/numpy.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/status.h"
 #include "core/dlpack.h"
+#include "device/vendor.h"
 
 namespace py = pybind11;
 
@@ -210,7 +212,9 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   for (const int64_t extent : shape_) count_ *= extent;
   data_ = static_cast<char*>(tensor->data) + tensor->byte_offset;
   const int32_t where = tensor->device.type;
-  on_device_ = where != dlpack::kCpu && where != dlpack::kCudaHost && where != dlpack::kRocmHost;
+  on_device_ = where != dlpack::kCpu &&
+               std::none_of(vendors().begin(), vendors().end(),
+                            [&](const Vendor& vendor) { return vendor.dlpack_host == where; });
   std::string shown = std::to_string(tensor->type.bits) + "-bit elements of DLPack's type " +
                       std::to_string(tensor->type.code);
   if (tensor->type.code == dlpack::kBfloat && tensor->type.bits == 16) shown = "bfloat16";

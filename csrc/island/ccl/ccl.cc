@@ -34,7 +34,7 @@ void set(const CclEnvironment& environment, const Vendor& vendor) {
     if (!present) {
       set_environment_variable(variable.c_str(), value);
     } else if (*present != value) {
-      log(LogLevel::warning, std::string(vendor.ccl) + ": " + variable + "=" + *present +
+      log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
                                  " is set and stays; the facts of all ranks suggest " + value);
     }
   }

@@ -203,7 +203,7 @@ CclCommunicator::Outcome CclCommunicator::perform(const char* function,
   const bool late = result == nccl::in_progress;
   std::string text = late ? missing_members(function, options, library_, deadline)
                           : failure(function, result) + "; give all ranks the same " +
-                                library_.vendor->ccl +
+                                library_.vendor->ccl.name +
                                 " and a network that it can use (NCCL_DEBUG=INFO shows what it "
                                 "finds)";
   const bool abortable = begun || !first;
