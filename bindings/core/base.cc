@@ -71,10 +71,16 @@ void bind(py::module_& module) {
   });
 
   py::enum_<Dtype> dtype(module, "Dtype");
-#define X(name, storage, bytes, kind) dtype.value(#name, Dtype::name);
+#define X(name, ...) dtype.value(#name, Dtype::name);
   HETCOMM_DTYPES(X)
 #undef X
   dtype.def_property_readonly("size", [](Dtype self) { return size_of(self); });
+  dtype.def_property_readonly(
+      "floating", [](Dtype self) { return class_of(self) == DtypeClass::floating; },
+      "Whether cast() takes it.");
+  dtype.def_property_readonly("numpy", [](Dtype self) { return row_of(self).numpy; });
+  dtype.def_property_readonly("torch", [](Dtype self) { return row_of(self).torch; });
+  dtype.def_property_readonly("ccl", [](Dtype self) { return row_of(self).ccl; });
   py::enum_<ReduceOp> op(module, "ReduceOp");
 #define X(name) op.value(#name, ReduceOp::name);
   HETCOMM_REDUCE_OPS(X)

@@ -171,8 +171,8 @@ Status DeviceKernels::scale(Dtype dtype, Scale scale, void* target, const void* 
   return status ? run(launch, stream) : status;
 }
 
-Status DeviceKernels::cast(FloatFormat to, void* target, FloatFormat from, const void* source,
-                           size_t count, Stream stream) const {
+Status DeviceKernels::cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
+                           Stream stream) const {
   KernelLaunch launch;
   Status status = cast_launch(launch, to, target, from, source, count);
   return status ? run(launch, stream) : status;

@@ -215,8 +215,8 @@ def test_8_bit_floats_match_torch(dtype: str) -> None:
     for values in (bits, near):
         wanted = torch.from_numpy(values).to(TORCH[dtype])
         got = np.empty(values.size, np.uint8)
-        formats = _core.FloatFormat.__members__
-        _core.cast(formats[dtype[7:11]], got, formats["float32"], values)
+        dtypes = _core.Dtype.__members__
+        _core.cast(dtypes[dtype], got, dtypes["float32"], values)
         mine = from_bytes(dtype, got)
         nan = wanted.float().isnan()
         assert torch.equal(nan, mine.float().isnan())
