@@ -6,6 +6,7 @@
 #include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/library.h"
+#include "base/settings.h"
 #include "base/status.h"
 #include "core/binding.h"
 
@@ -89,6 +90,16 @@ void bind(py::module_& module) {
              "Whether ranks' values of this dtype can be combined by this operation.");
   module.def("ccl_reduces", &ccl_reduces, py::arg("dtype"), py::arg("op"),
              "Whether libraries with NCCL's ABI reduce it.");
+  module.def(
+      "settings",
+      [] {
+        py::list rows;
+        for (const Setting& one : settings()) {
+          rows.append(py::make_tuple(one.variables, one.meaning, one.otherwise));
+        }
+        return rows;
+      },
+      "Every setting: (variables, meaning, default), in Markdown.");
   module.def("deterministic", &deterministic, "Whether HETCOMM_DETERMINISTIC is 1.");
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);

@@ -94,7 +94,7 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
   if (!options.blocking) {
     const std::string connect = environment_variable("NCCL_RUNTIME_CONNECT").value_or("0");
     without_blocking_ =
-        connect != "0" ? "NCCL_RUNTIME_CONNECT=" + connect : "HETCOMM_CCL_BLOCKING=0";
+        connect != "0" ? "NCCL_RUNTIME_CONNECT=" + connect : "HETCOMM_CCL=blocking=0";
   } else if (library_.CommSplit == nullptr) {
     without_blocking_ = "the library has no ncclCommSplit";
   } else {
