@@ -77,7 +77,9 @@ def reduced(dtype: str, op: str, sources: Sequence[np.ndarray]) -> np.ndarray:
     total = sources[0]
     with np.errstate(over="ignore"):
         for source in sources[1:]:
-            total = function(total, source)
+            following = function(total, source)
+            kept = op in ("min", "max")  # of equal values, 0.0 and -0.0, the first
+            total = np.where(total == source, total, following) if kept else following
         if op == "average":
             total = total / total.dtype.type(len(sources))
         return narrow(dtype, total)
