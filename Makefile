@@ -83,7 +83,7 @@ sanitize: $(READY)
 	  -DHETCOMM_SANITIZE=$(SANITIZE) -DHETCOMM_BUILD_TORCH=OFF \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DHETCOMM_OUTPUT=$(SANITIZED)/python/hetcomm
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(SANITIZED) --parallel 2
-	for part in hetcomm/*.py hetcomm/*.pyi hetcomm/*/; do ln -sfn $(CURDIR)/$$part $(SANITIZED)/python/hetcomm/; done
+	for part in hetcomm/*.py hetcomm/*.pyi hetcomm/*.toml hetcomm/*/; do ln -sfn $(CURDIR)/$$part $(SANITIZED)/python/hetcomm/; done
 	rm -f $(SANITIZED)/report.*
 	PYTHONPATH=$(SANITIZED)/python \
 	  LD_PRELOAD="$(foreach one,$(subst $(comma), ,$(SANITIZE)),$$($(CXX) -print-file-name=$(LIBRARY_$(one))))" \

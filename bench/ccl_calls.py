@@ -70,7 +70,7 @@ def main() -> None:
         for name, value in VARIANTS.items():
             done = subprocess.run(
                 [sys.executable, __file__, "--inner", *sys.argv[1:]],
-                env=environment | {"HETCOMM_CCL_BLOCKING": value},
+                env=environment | {"HETCOMM_CCL": f"blocking={value}"},
                 check=True, capture_output=True, text=True, timeout=300,
             )  # fmt: skip
             rows[name].append(json.loads(done.stdout.splitlines()[-1]))

@@ -30,7 +30,6 @@ PATIENCE = 60.0  # seconds for one batch
 CHECKED = 1 << 20  # elements whose results are compared with the host's
 
 DTYPES = _core.Dtype.__members__
-FORMATS = _core.FloatFormat.__members__
 Enqueue = Callable[[], None]
 
 
@@ -90,8 +89,8 @@ class Gpu:
 def random_elements(dtype: str, count: int) -> np.ndarray:
     """Ordinary numbers of a floating dtype, as bytes."""
     values = np.random.default_rng(5).normal(size=count).astype(np.float32)
-    target = np.empty(count * FORMATS[dtype].size, np.uint8)
-    _core.cast(FORMATS[dtype], target, FORMATS["float32"], values)
+    target = np.empty(count * DTYPES[dtype].size, np.uint8)
+    _core.cast(DTYPES[dtype], target, DTYPES["float32"], values)
     return target
 
 
@@ -122,7 +121,7 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         )
 
     def conversion(source: str, to: str) -> Case:
-        a, b = FORMATS[source], FORMATS[to]
+        a, b = DTYPES[source], DTYPES[to]
 
         def host(count: int) -> np.ndarray:
             target = np.empty(count * b.size, np.uint8)
@@ -182,7 +181,7 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
         found.append(reduction(dtype))
     for pair in [("float32", "bfloat16"), ("bfloat16", "float32"), ("float32", "float16")]:
         found.append(conversion(*pair))
-    found += [conversion("float16", "e4m3"), conversion("bfloat16", "e5m2")]
+    found += [conversion("float16", "float8_e4m3fn"), conversion("bfloat16", "float8_e5m2")]
     for dtype in elements:
         for bits in (8, 4):
             for group in (32, 256, 2048):

@@ -27,9 +27,11 @@ def register() -> None:
         import torch
         import torch.distributed as dist
 
+        from hetcomm._vendors import torch_devices
+
         if not dist.is_available() or "hetcomm" in dist.Backend.backend_list:
             return
-        devices = ["cpu", "cuda"]
+        devices = ["cpu", *torch_devices()]
         # The device type of an extension. For one added later, the user writes
         # init_process_group("cpu:hetcomm,<type>:hetcomm").
         added = torch._C._get_privateuse1_backend_name()

@@ -13,6 +13,7 @@ from typing import Any
 
 import hetcomm._core as _core
 from hetcomm import _attempts, _autoload
+from hetcomm._vendors import of_torch, torch_devices, vendors
 
 
 def create(options: Any, backend_options: Any) -> Any:
@@ -74,13 +75,14 @@ def place(device: Any) -> tuple[str, int]:
         ) from None
     if chosen.type == "cpu":
         return "cpu", -1
-    if chosen.type != "cuda":
+    vendor = of_torch(torch)
+    if chosen.type != vendors()[vendor]["torch"]["device"]:
+        types = " or ".join(f'"{name}"' for name in ["cpu", *torch_devices()])
         raise _core.InvalidArgumentError(
-            f'device: expected one of type "cpu" or "cuda"; got {chosen}; or leave it out, and '
+            f"device: expected one of type {types}; got {chosen}; or leave it out, and "
             "name the vendor in HETCOMM_VENDOR"
         )
-    index = _current() if chosen.index is None else chosen.index
-    return "amd" if torch.version.hip else "nvidia", index
+    return vendor, _current() if chosen.index is None else chosen.index
 
 
 def _check_version(built_for: str) -> None:
@@ -102,8 +104,8 @@ def _detect() -> tuple[str, int]:
     """
     import torch
 
-    on_device = torch.cuda.is_available() and _served_devices() != {"cpu"}
-    found = ("amd" if torch.version.hip else "nvidia") if on_device else "cpu"
+    on_device = _devices().is_available() and _served_devices() != {"cpu"}
+    found = of_torch(torch) if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device:
         return vendor, -1
@@ -112,15 +114,22 @@ def _detect() -> tuple[str, int]:
 
 def _current() -> int:
     """The index of torch's current device, as _detect() returns it."""
-    import torch
     from torch.distributed import distributed_c10d as dist
 
-    if not torch.cuda.is_available() or os.environ.get("HETCOMM_DEVICE"):
+    devices = _devices()
+    if not devices.is_available() or os.environ.get("HETCOMM_DEVICE"):
         return -1
     bound = dist._get_default_group().bound_device_id if dist.is_initialized() else None
     if bound is not None:  # device_id of the default group
         return int(bound.index)
-    return torch.cuda.current_device() or -1
+    return devices.current_device() or -1
+
+
+def _devices() -> Any:
+    """torch's module for the devices of the vendor for which it is built: torch.cuda."""
+    import torch
+
+    return getattr(torch, vendors()[of_torch(torch)]["torch"]["device"])
 
 
 def _check_options(given: Any, timeout: Any) -> None:

@@ -8,6 +8,7 @@ from numbers import Number
 from typing import Any
 
 from hetcomm import _core, arrays, strided
+from hetcomm._vendors import vendors
 from hetcomm.arguments import check_tag, out_and_root, split_rows
 from hetcomm.arrays import Array
 from hetcomm.operations import OPERATIONS, name_of
@@ -378,5 +379,5 @@ class Collectives:
         if not self._on_device or array is None:
             return None, None
         pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)
-        default = 1 if self._core.topology.rank(self.rank).vendor == "nvidia" else 0
-        return pointer, pointer or default
+        vendor = self._core.topology.rank(self.rank).vendor
+        return pointer, pointer or vendors()[vendor]["python"]["default_stream"]

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hetcomm import _core, rendezvous
+from hetcomm._vendors import vendors
 from hetcomm.collectives import Collectives
 from hetcomm.objects import Objects
 from hetcomm.shared import shared_empty
@@ -56,9 +57,10 @@ class Communicator(Collectives, Objects):
                 HETCOMM_VENDOR, else "cpu".
         """
         vendor, _, index = device.partition(":")
-        if not re.fullmatch(r"|cpu|(nvidia|amd)(:\d+)?", device):
+        if not re.fullmatch(rf"|cpu|({'|'.join(vendors())})(:\d+)?", device):
+            names = " or ".join(f'"{name}"' for name in ["cpu", *vendors()])
             raise _core.InvalidArgumentError(
-                f'device: expected "cpu", "nvidia" or "amd", or which one, "amd:1"; got "{device}"'
+                f'device: expected {names}, or which one, "{list(vendors())[-1]}:1"; got "{device}"'
             )
         self._store, self._name, self._timeout, self._device = store, name, timeout, device
         self._splits = 0

@@ -16,7 +16,7 @@ import peers
 from hetcomm import _core
 from hetcomm.demo.machine import describe_machine, version
 
-MEASURED = ("csrc", "bindings", "hetcomm", "bench", "CMakeLists.txt", "setup.py")
+MEASURED = ("csrc", "emulated", "bindings", "hetcomm", "bench", "CMakeLists.txt", "setup.py")
 NOT_MEASURED = ("bench/results",)
 SETTINGS = ("HETCOMM_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPICH_", "OMP_", "MALLOC_", "LD_PRELOAD")
 BOUND = 30.0  # seconds that git may take
@@ -100,7 +100,7 @@ def check_build(root: Path) -> None:
     built = max(library.stat().st_mtime for library in package.glob("*.so"))
     sources = [
         file
-        for folder in ("csrc", "bindings")
+        for folder in ("csrc", "emulated", "bindings")
         for file in (root / folder).rglob("*")
         if file.suffix in (".cc", ".h", ".inc", ".cuh") and file.stat().st_mtime > built
     ]

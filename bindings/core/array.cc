@@ -2,10 +2,12 @@
 
 #include <pybind11/numpy.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/status.h"
 #include "core/dlpack.h"
+#include "device/vendor.h"
 
 namespace py = pybind11;
 
@@ -32,21 +34,13 @@ char kind_of(const char* format, int64_t bytes) {
   return *format == '?' && bytes == 1 ? 'b' : 'V';
 }
 
-char kind_of(const dlpack::ElementType& type) {
-  switch (type.code) {
-    case dlpack::kInt:
-      return 'i';
-    case dlpack::kUint:
-      return 'u';
-    case dlpack::kFloat:
-      return 'f';
-    case dlpack::kComplex:
-      return 'c';
-    case dlpack::kBool:
-      return 'b';
-    default:
-      return 'V';
-  }
+// Null for elements of DLPack that no dtype of ours means.
+const DtypeRow* row_of(const dlpack::ElementType& type) {
+  const auto means = [&](const DtypeRow& row) {
+    return row.dlpack == type.code && row.bytes * 8 == type.bits;
+  };
+  const auto* found = std::find_if(std::begin(kDtypeRows), std::end(kDtypeRows), means);
+  return found == std::end(kDtypeRows) ? nullptr : found;
 }
 
 bool has_objects(py::handle array) {
@@ -210,16 +204,20 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   for (const int64_t extent : shape_) count_ *= extent;
   data_ = static_cast<char*>(tensor->data) + tensor->byte_offset;
   const int32_t where = tensor->device.type;
-  on_device_ = where != dlpack::kCpu && where != dlpack::kCudaHost && where != dlpack::kRocmHost;
-  std::string shown = std::to_string(tensor->type.bits) + "-bit elements of DLPack's type " +
-                      std::to_string(tensor->type.code);
-  if (tensor->type.code == dlpack::kBfloat && tensor->type.bits == 16) shown = "bfloat16";
-  if (tensor->type.code == dlpack::kFloat8E4m3fn) shown = "float8_e4m3fn";
-  if (tensor->type.code == dlpack::kFloat8E5m2) shown = "float8_e5m2";
+  on_device_ = where != dlpack::kCpu &&
+               std::none_of(vendors().begin(), vendors().end(),
+                            [&](const Vendor& vendor) { return vendor.dlpack_host == where; });
+  const DtypeRow* row = row_of(tensor->type);
+  const std::string shown = row != nullptr ? row->numpy
+                                           : std::to_string(tensor->type.bits) +
+                                                 "-bit elements of DLPack's type " +
+                                                 std::to_string(tensor->type.code);
   if (tensor->type.bits % 8 != 0 || tensor->type.lanes != 1) {
     refuse(role_, "elements of whole bytes", shown, "view it as bytes");
   }
-  set_type(kind_of(tensor->type), tensor->type.bits / 8, shown);
+  char kind = row != nullptr ? row->numpy[0] : 'V';
+  if (tensor->type.code == dlpack::kComplex) kind = 'c';
+  set_type(kind, tensor->type.bits / 8, shown);
   if (!contiguous(*tensor))
     refuse<NotPacked>(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
   if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
@@ -227,30 +225,25 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
 
 // `shown`: the type's name, which tells what its kind and size do not.
 void Array::set_type(char kind, int64_t bytes, const std::string& shown) {
-  const auto fits = [&](std::initializer_list<Dtype> some) {
-    for (const Dtype dtype : some) {
-      if (static_cast<int64_t>(size_of(dtype)) != bytes) continue;
-      dtype_ = dtype;
-      return true;
-    }
-    return false;
-  };
   if (kind == 'c' && (bytes == 8 || bytes == 16)) {
     complex_ = true;
     count_ *= 2;
     dtype_ = bytes == 8 ? Dtype::float32 : Dtype::float64;
     return;
   }
-  if (kind == 'f' && fits({Dtype::float32, Dtype::float64, Dtype::float16})) return;
-  if (kind == 'i' && fits({Dtype::int8, Dtype::int16, Dtype::int32, Dtype::int64})) return;
-  if (kind == 'u' && fits({Dtype::uint8, Dtype::uint16, Dtype::uint32, Dtype::uint64})) return;
-  if (kind == 'b' && fits({Dtype::boolean})) return;
-  for (const Dtype dtype : {Dtype::bfloat16, Dtype::float8_e4m3fn, Dtype::float8_e5m2}) {
-    if (shown != name(dtype)) continue;
-    dtype_ = dtype;
+  const DtypeRow* moved = nullptr;
+  for (const DtypeRow& row : kDtypeRows) {
+    if (row.kind == DtypeClass::moved && static_cast<int64_t>(row.bytes) == bytes) moved = &row;
+    const bool plain =
+        row.numpy[0] == kind && static_cast<int64_t>(row.bytes) == bytes && row.numpy[1] <= '9';
+    if (row.kind == DtypeClass::moved || !(plain || shown == row.numpy)) continue;
+    dtype_ = row.dtype;
     return;
   }
-  if (fits({Dtype::bytes1, Dtype::bytes2, Dtype::bytes4, Dtype::bytes8, Dtype::bytes16})) return;
+  if (moved != nullptr) {
+    dtype_ = moved->dtype;
+    return;
+  }
   refuse(role_, "elements of 1, 2, 4, 8 or 16 bytes", shown, "view it as bytes");
 }
 

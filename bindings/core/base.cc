@@ -6,6 +6,7 @@
 #include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/library.h"
+#include "base/settings.h"
 #include "base/status.h"
 #include "core/binding.h"
 
@@ -71,10 +72,16 @@ void bind(py::module_& module) {
   });
 
   py::enum_<Dtype> dtype(module, "Dtype");
-#define X(name, storage, bytes, kind) dtype.value(#name, Dtype::name);
+#define X(name, ...) dtype.value(#name, Dtype::name);
   HETCOMM_DTYPES(X)
 #undef X
   dtype.def_property_readonly("size", [](Dtype self) { return size_of(self); });
+  dtype.def_property_readonly(
+      "floating", [](Dtype self) { return class_of(self) == DtypeClass::floating; },
+      "Whether cast() takes it.");
+  dtype.def_property_readonly("numpy", [](Dtype self) { return row_of(self).numpy; });
+  dtype.def_property_readonly("torch", [](Dtype self) { return row_of(self).torch; });
+  dtype.def_property_readonly("ccl", [](Dtype self) { return row_of(self).ccl; });
   py::enum_<ReduceOp> op(module, "ReduceOp");
 #define X(name) op.value(#name, ReduceOp::name);
   HETCOMM_REDUCE_OPS(X)
@@ -83,6 +90,16 @@ void bind(py::module_& module) {
              "Whether ranks' values of this dtype can be combined by this operation.");
   module.def("ccl_reduces", &ccl_reduces, py::arg("dtype"), py::arg("op"),
              "Whether libraries with NCCL's ABI reduce it.");
+  module.def(
+      "settings",
+      [] {
+        py::list rows;
+        for (const Setting& one : settings()) {
+          rows.append(py::make_tuple(one.variables, one.meaning, one.otherwise));
+        }
+        return rows;
+      },
+      "Every setting: (variables, meaning, default), in Markdown.");
   module.def("deterministic", &deterministic, "Whether HETCOMM_DETERMINISTIC is 1.");
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);

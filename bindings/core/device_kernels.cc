@@ -52,8 +52,7 @@ void bind_launches(py::module_& module) {
         scale_launch(launch, dtype, {by, divides}, pointer(target), pointer(source), count),
         launch);
   });
-  module.def("cast_launch", [](FloatFormat to, Address target, FloatFormat from, Address source,
-                               size_t count) {
+  module.def("cast_launch", [](Dtype to, Address target, Dtype from, Address source, size_t count) {
     KernelLaunch launch;
     return parts(cast_launch(launch, to, pointer(target), from, pointer(source), count), launch);
   });
@@ -127,8 +126,8 @@ void bind(py::module_& module) {
           Released())
       .def(
           "cast",
-          [](const DeviceKernels& self, FloatFormat to, Address target, FloatFormat from,
-             Address source, size_t count, Address stream) {
+          [](const DeviceKernels& self, Dtype to, Address target, Dtype from, Address source,
+             size_t count, Address stream) {
             check(self.cast(to, pointer(target), from, pointer(source), count, pointer(stream)));
           },
           Released())

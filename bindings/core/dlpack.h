@@ -7,10 +7,9 @@
 namespace hetcomm::dlpack {
 
 // Kinds of memory that a host reads and writes; all others belong to devices.
-inline constexpr int32_t kCpu = 1, kCudaHost = 3, kRocmHost = 11;
-// Kinds of elements.
-inline constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6,
-                         kFloat8E4m3fn = 10, kFloat8E5m2 = 12;
+// Vendors' rows have the numbers of their pinned host memory.
+inline constexpr int32_t kCpu = 1;
+inline constexpr uint8_t kComplex = 5;  // a kind of elements; base/dtype.h has the others
 inline constexpr uint64_t kReadOnly = 1;
 
 struct Device {

@@ -33,8 +33,12 @@ size_t count_of(const Bytes& bytes, const std::string& role, size_t size) {
                                           " bytes; got " + std::to_string(bytes.size()));
 }
 
-void cast_buffers(FloatFormat to, py::handle target_object, FloatFormat from,
-                  py::handle source_object) {
+void cast_buffers(Dtype to, py::handle target_object, Dtype from, py::handle source_object) {
+  for (const Dtype dtype : {to, from}) {
+    if (class_of(dtype) == DtypeClass::floating) continue;
+    throw Error(Code::invalid_argument,
+                std::string("cast: expected floating dtypes; got ") + name(dtype));
+  }
   const Bytes target(target_object, "target", true);
   const Bytes source(source_object, "source", false);
   const size_t count = count_of(source, "source", size_of(from));
@@ -86,14 +90,9 @@ void dequantise_buffers(Dtype dtype, const Quantisation& quantisation, py::handl
 }
 
 void bind(py::module_& module) {
-  py::enum_<FloatFormat> format(module, "FloatFormat");
-#define X(name, bytes) format.value(#name, FloatFormat::name);
-  HETCOMM_FLOAT_FORMATS(X)
-#undef X
-  format.def_property_readonly("size", [](FloatFormat self) { return size_of(self); });
-  module.def("cast", &cast_buffers, py::arg("to"), py::arg("target"), py::arg("source_format"),
+  module.def("cast", &cast_buffers, py::arg("to"), py::arg("target"), py::arg("source_dtype"),
              py::arg("source"),
-             "target[i] = source[i] in another format, rounded once to nearest even.");
+             "target[i] = source[i] in another floating dtype, rounded once to nearest even.");
   py::class_<Quantisation>(module, "Quantisation",
                            "Symmetric block quantisation: 8 or 4 bits, a scale per group.")
       .def(py::init([](int bits, int group) { return Quantisation{bits, group}; }),

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "device/vendor.h"
 #include "torch/tensors.h"
 
 namespace hetcomm {
@@ -22,24 +24,26 @@ constexpr size_t kWorthAWarning = 1 << 20;
 constexpr std::chrono::microseconds kLook{20};
 constexpr std::chrono::seconds kCopyBound{60};
 
-// Torch before it had native_handle(): the function that its CUDA or HIP part exports, a member
+// Torch before it had native_handle(): the function that its part for a vendor exports, a member
 // without further arguments of a class whose only member is the c10::Stream.
 using StreamFunction = Stream (*)(const c10::Stream*);
 
 StreamFunction exported_stream_function() {
-  constexpr const char* kLibraries[] = {"libc10_cuda.so", "libc10_hip.so"};
-  constexpr const char* kSymbols[] = {"_ZNK3c104cuda10CUDAStream6streamEv",
-                                      "_ZNK3c103hip9HIPStream6streamEv"};
-  for (const char* name : kLibraries) {
-    void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+  std::string libraries;
+  for (const Vendor& vendor : vendors()) {
+    const Vendor::Torch& row = vendor.torch;
+    libraries += (libraries.empty() ? "" : " or ") + std::string(row.stream_library);
+    void* library = dlopen(row.stream_library, RTLD_LAZY | RTLD_NOLOAD);
     if (!library) continue;
-    for (const char* symbol : kSymbols) {
-      if (void* found = dlsym(library, symbol)) return reinterpret_cast<StreamFunction>(found);
+    // torch for ROCm may keep the names that it has for CUDA.
+    for (const Vendor& any : vendors()) {
+      if (void* found = dlsym(library, any.torch.stream_function)) {
+        return reinterpret_cast<StreamFunction>(found);
+      }
     }
   }
-  throw Error(Code::vendor,
-              "expected torch's libc10_cuda.so or libc10_hip.so to tell the native stream, found "
-              "neither; install a newer torch");
+  throw Error(Code::vendor, "expected torch's " + libraries +
+                                " to tell the native stream, found neither; install a newer torch");
 }
 
 template <typename TorchStream>
@@ -56,15 +60,22 @@ c10::impl::VirtualGuardImpl guard(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type());
 }
 
-// Where torch has tensors in the device's memory: its accelerator, under the same index. What torch
-// calls CUDA, on both vendors, is never emulated.
+// Whether torch itself, and no extension, calls some vendor's devices so.
+bool of_a_vendor(at::DeviceType type) {
+  const std::string name = c10::DeviceTypeName(type, true);
+  return std::any_of(vendors().begin(), vendors().end(),
+                     [&](const Vendor& vendor) { return name == vendor.torch.device; });
+}
+
+// Where torch has tensors in the device's memory: its accelerator, under the same index. A vendor's
+// own device type is never emulated.
 std::optional<at::Device> torch_device_of(const Device& device) {
   const std::optional<at::DeviceType> type = at::getAccelerator();
   if (!type || !c10::impl::hasDeviceGuardImpl(*type)) return std::nullopt;
-  if (*type == at::kCUDA && device.emulated()) return std::nullopt;
+  if (of_a_vendor(*type) && device.emulated()) return std::nullopt;
   const at::Device found(*type, static_cast<at::DeviceIndex>(device.index()));
   if (found.index() >= guard(found).deviceCount()) return std::nullopt;
-  if (*type == at::kCUDA) return found;
+  if (of_a_vendor(*type)) return found;
   const at::Tensor there = at::empty({1}, at::TensorOptions(found));  // may be another's device
   return device.holds(there.const_data_ptr()) ? std::optional(found) : std::nullopt;
 }
@@ -133,7 +144,8 @@ Home::Access Home::access(const at::Tensor& tensor, const char* operation) const
     return Access::copied;
   }
   if (streams_ && tensor.device() == torch_device_) return Access::streamed;
-  if (tensor.device().type() != (streams_ ? torch_device_.type() : at::kCUDA)) {
+  const at::DeviceType type = tensor.device().type();
+  if (streams_ ? type != torch_device_.type() : !of_a_vendor(type)) {
     throw Error(Code::invalid_argument, prefix() + "expected a CPU tensor" +
                                             (streams_ ? " or one on " + torch_device_.str() : "") +
                                             ", got a " + describe(tensor) +
@@ -143,8 +155,8 @@ Home::Access Home::access(const at::Tensor& tensor, const char* operation) const
     throw Error(Code::invalid_argument,
                 prefix() + who() + " has vendor " + vendor_ + ": expected a CPU tensor, got a " +
                     describe(tensor) +
-                    "; move it with .cpu(), or make the group with HETCOMM_VENDOR unset, or "
-                    "nvidia or amd");
+                    "; move it with .cpu(), or make the group with HETCOMM_VENDOR unset, or " +
+                    vendor_names(" or "));
   }
   throw Error(Code::invalid_argument, prefix() + who() + " serves " + torch_device_.str() +
                                           ": expected a tensor there, got a " + describe(tensor) +

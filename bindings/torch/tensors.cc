@@ -1,6 +1,8 @@
 #include "torch/tensors.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -36,53 +38,21 @@ std::string describe(const at::Tensor& tensor) {
 }
 
 Dtype dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return Dtype::float32;
-    case at::kDouble:
-      return Dtype::float64;
-    case at::kHalf:
-      return Dtype::float16;
-    case at::kBFloat16:
-      return Dtype::bfloat16;
-    case at::kFloat8_e4m3fn:
-      return Dtype::float8_e4m3fn;
-    case at::kFloat8_e5m2:
-      return Dtype::float8_e5m2;
-    case at::kChar:
-      return Dtype::int8;
-    case at::kByte:
-      return Dtype::uint8;
-    case at::kShort:
-      return Dtype::int16;
-    case at::kUInt16:
-      return Dtype::uint16;
-    case at::kInt:
-      return Dtype::int32;
-    case at::kUInt32:
-      return Dtype::uint32;
-    case at::kLong:
-      return Dtype::int64;
-    case at::kUInt64:
-      return Dtype::uint64;
-    case at::kBool:
-      return Dtype::boolean;
-    default:
-      break;
-  }
-  switch (tensor.element_size()) {
-    case 1:
-      return Dtype::bytes1;
-    case 2:
-      return Dtype::bytes2;
-    case 4:
-      return Dtype::bytes4;
-    case 8:
-      return Dtype::bytes8;
-    case 16:
-      return Dtype::bytes16;
-    default:
-      break;
+  static const auto named = [] {
+    std::array<const DtypeRow*, static_cast<size_t>(at::ScalarType::Undefined)> rows{};
+    for (size_t type = 0; type < rows.size(); ++type) {
+      const std::string_view name = c10::toString(static_cast<at::ScalarType>(type));
+      for (const DtypeRow& row : kDtypeRows) {
+        if (name == row.torch) rows[type] = &row;
+      }
+    }
+    return rows;
+  }();
+  const auto type = static_cast<size_t>(tensor.scalar_type());
+  if (type < named.size() && named[type] != nullptr) return named[type]->dtype;
+  for (const DtypeRow& row : kDtypeRows) {
+    const bool fits = row.bytes == static_cast<size_t>(tensor.element_size());
+    if (row.kind == DtypeClass::moved && fits) return row.dtype;
   }
   throw Error(Code::invalid_argument, "expected elements of 1, 2, 4, 8 or 16 bytes, got " +
                                           std::string(c10::toString(tensor.scalar_type())));

@@ -5,18 +5,6 @@
 namespace hetcomm {
 namespace {
 
-struct DtypeRow {
-  const char* name;
-  size_t bytes;
-  DtypeClass kind;
-};
-
-constexpr DtypeRow kDtypeRows[] = {
-#define X(name, storage, bytes, kind) {#name, bytes, DtypeClass::kind},
-    HETCOMM_DTYPES(X)
-#undef X
-};
-
 constexpr const char* kReduceOpNames[] = {
 #define X(name) #name,
     HETCOMM_REDUCE_OPS(X)
@@ -25,16 +13,13 @@ constexpr const char* kReduceOpNames[] = {
 
 }  // namespace
 
-size_t size_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].bytes; }
-DtypeClass class_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].kind; }
-const char* name(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)].name; }
 const char* name(ReduceOp op) { return kReduceOpNames[static_cast<size_t>(op)]; }
 
 Dtype dtype_from_name(const std::string& wanted) {
   std::string known;
-  for (size_t i = 0; i < std::size(kDtypeRows); ++i) {
-    if (wanted == kDtypeRows[i].name) return static_cast<Dtype>(i);
-    known += std::string(i ? ", " : "") + kDtypeRows[i].name;
+  for (const DtypeRow& row : kDtypeRows) {
+    if (wanted == row.name) return row.dtype;
+    known += std::string(known.empty() ? "" : ", ") + row.name;
   }
   throw Error(Code::invalid_argument,
               "unknown dtype: expected one of " + known + "; got " + wanted);
@@ -65,9 +50,8 @@ bool reducible(Dtype dtype, ReduceOp op) {
 }
 
 bool ccl_reduces(Dtype dtype, ReduceOp op) {
-  if (!reducible(dtype, op) || op == ReduceOp::bxor) return false;
-  if (dtype == Dtype::int16 || dtype == Dtype::uint16) return false;
-  return dtype == Dtype::boolean || (op != ReduceOp::band && op != ReduceOp::bor);
+  if (!reducible(dtype, op) || op == ReduceOp::bxor || row_of(dtype).ccl < 0) return false;
+  return class_of(dtype) == DtypeClass::boolean || (op != ReduceOp::band && op != ReduceOp::bor);
 }
 
 }  // namespace hetcomm

@@ -6,42 +6,70 @@
 
 namespace hetcomm {
 
-// X(name, C++ storage type, bytes, class). The class says which reduce operations are legal:
-// floating (arithmetic), integral (arithmetic and bitwise), boolean (logic), moved (no reduction).
-// A dtype is one line here plus, where it reduces, its arithmetic in device/kernels.
-#define HETCOMM_DTYPES(X)                   \
-  X(float32, float, 4, floating)            \
-  X(float64, double, 8, floating)           \
-  X(float16, Half, 2, floating)             \
-  X(bfloat16, Bfloat16, 2, floating)        \
-  X(float8_e4m3fn, Float8E4m3, 1, floating) \
-  X(float8_e5m2, Float8E5m2, 1, floating)   \
-  X(int8, int8_t, 1, integral)              \
-  X(uint8, uint8_t, 1, integral)            \
-  X(int16, int16_t, 2, integral)            \
-  X(uint16, uint16_t, 2, integral)          \
-  X(int32, int32_t, 4, integral)            \
-  X(uint32, uint32_t, 4, integral)          \
-  X(int64, int64_t, 8, integral)            \
-  X(uint64, uint64_t, 8, integral)          \
-  X(boolean, Boolean, 1, boolean)           \
-  X(bytes1, void, 1, moved)                 \
-  X(bytes2, void, 2, moved)                 \
-  X(bytes4, void, 4, moved)                 \
-  X(bytes8, void, 8, moved)                 \
-  X(bytes16, void, 16, moved)
+// A dtype is one line here: X(name, bytes, class, ccl, torch, numpy, dlpack, kernels' type).
+//   class    the legal reduce operations: floating (arithmetic), integral (arithmetic and bitwise),
+//            boolean (logic), moved (none)
+//   ccl      its number in the ABI of NCCL, -1: those libraries only move it
+//   torch    of c10::ScalarType, empty: elements of this size that have no line of their own
+//   numpy    kind and bytes, or the name of a type of ml_dtypes
+//   dlpack   the code of its kind, -1: none
+//   kernels  the type in device/kernels/numbers.cuh that reads, rounds and combines it
+// clang-format off
+#define HETCOMM_FLOATING_DTYPES(X) \
+  X(float32, 4, floating, 7, Float, "f4", 2, Float32) \
+  X(float64, 8, floating, 8, Double, "f8", 2, Float64) \
+  X(float16, 2, floating, 6, Half, "f2", 2, Float16) \
+  X(bfloat16, 2, floating, 9, BFloat16, "bfloat16", 4, Bfloat16) \
+  X(float8_e4m3fn, 1, floating, 10, Float8_e4m3fn, "float8_e4m3fn", 10, Byte<4, 3, false>) \
+  X(float8_e5m2, 1, floating, 11, Float8_e5m2, "float8_e5m2", 12, Byte<5, 2, true>)
+#define HETCOMM_DTYPES(X) \
+  HETCOMM_FLOATING_DTYPES(X) \
+  X(int8, 1, integral, 0, Char, "i1", 0, Integer<signed char, unsigned>) \
+  X(uint8, 1, integral, 1, Byte, "u1", 1, Integer<unsigned char, unsigned>) \
+  X(int16, 2, integral, -1, Short, "i2", 0, Integer<short, unsigned>) \
+  X(uint16, 2, integral, -1, UInt16, "u2", 1, Integer<unsigned short, unsigned>) \
+  X(int32, 4, integral, 2, Int, "i4", 0, Integer<int, unsigned>) \
+  X(uint32, 4, integral, 3, UInt32, "u4", 1, Integer<unsigned, unsigned>) \
+  X(int64, 8, integral, 4, Long, "i8", 0, Integer<long long, unsigned long long>) \
+  X(uint64, 8, integral, 5, UInt64, "u8", 1, Integer<unsigned long long, unsigned long long>) \
+  X(boolean, 1, boolean, 1, Bool, "b1", 6, Boolean) \
+  X(bytes1, 1, moved, -1, , "V1", -1, Moved) \
+  X(bytes2, 2, moved, -1, , "V2", -1, Moved) \
+  X(bytes4, 4, moved, -1, , "V4", -1, Moved) \
+  X(bytes8, 8, moved, -1, , "V8", -1, Moved) \
+  X(bytes16, 16, moved, -1, , "V16", -1, Moved)
+// clang-format on
 
 enum class Dtype : uint8_t {
-#define X(name, storage, bytes, kind) name,
+#define X(name, ...) name,
   HETCOMM_DTYPES(X)
+#undef X
+};
+
+enum class DtypeClass : uint8_t { floating, integral, boolean, moved };
+
+struct DtypeRow {
+  Dtype dtype;
+  const char* name;
+  size_t bytes;
+  DtypeClass kind;
+  int ccl;
+  const char* torch;
+  const char* numpy;
+  int dlpack;
+};
+
+inline constexpr DtypeRow kDtypeRows[] = {
+#define X(name, bytes, kind, ccl, torch, numpy, dlpack, ...) \
+  {Dtype::name, #name, bytes, DtypeClass::kind, ccl, #torch, numpy, dlpack},
+    HETCOMM_DTYPES(X)
 #undef X
 };
 
 #define X(...) +1
 inline constexpr uint32_t kDtypes = 0 HETCOMM_DTYPES(X);
+inline constexpr uint32_t kFloatingDtypes = 0 HETCOMM_FLOATING_DTYPES(X);  // the first ones
 #undef X
-
-enum class DtypeClass : uint8_t { floating, integral, boolean, moved };
 
 // X(name): element-wise, associative and commutative up to rounding; what kernels combine by.
 #define HETCOMM_COMBINING_OPS(X) X(sum) X(product) X(min) X(max) X(band) X(bor) X(bxor)
@@ -72,9 +100,10 @@ struct Scale {
   bool operator==(const Scale&) const = default;
 };
 
-size_t size_of(Dtype dtype);
-DtypeClass class_of(Dtype dtype);
-const char* name(Dtype dtype);
+constexpr const DtypeRow& row_of(Dtype dtype) { return kDtypeRows[static_cast<size_t>(dtype)]; }
+constexpr size_t size_of(Dtype dtype) { return row_of(dtype).bytes; }
+constexpr DtypeClass class_of(Dtype dtype) { return row_of(dtype).kind; }
+constexpr const char* name(Dtype dtype) { return row_of(dtype).name; }
 const char* name(ReduceOp op);
 Dtype dtype_from_name(const std::string& name);         // throws Error(invalid_argument)
 ReduceOp reduce_op_from_name(const std::string& name);  // throws Error(invalid_argument)
@@ -82,11 +111,11 @@ ReduceOp reduce_op_from_name(const std::string& name);  // throws Error(invalid_
 // Bitwise operations need integers or booleans, a scale needs floating point (as with torch's gloo,
 // which has no average of integers); nothing reduces a moved dtype.
 bool reducible(Dtype dtype, ReduceOp op);
-// Whether libraries with NCCL's ABI reduce it: they have neither 16-bit integers nor bitwise
+// Whether libraries with NCCL's ABI reduce it: dtypes that have a number there, by no bitwise
 // operations, but logic on booleans except exclusive or. 8-bit floats need RankInfo::float8, too.
 bool ccl_reduces(Dtype dtype, ReduceOp op);
 inline bool is_float8(Dtype dtype) {
-  return dtype == Dtype::float8_e4m3fn || dtype == Dtype::float8_e5m2;
+  return class_of(dtype) == DtypeClass::floating && size_of(dtype) == 1;
 }
 
 }  // namespace hetcomm

@@ -1,7 +1,6 @@
 #include "bootstrap/device_facts.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/config.h"
 #include "device/device_kernels.h"
@@ -56,19 +55,6 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
   return over.empty() ? reasons.substr(2) : over + reasons;
 }
 
-// NCCL does so from 2.24 on and from compute capability 9.0 on. RCCL's 8-bit floats are not the
-// same on all devices; none are reduced there.
-bool sums_float8(const Device& device, const std::string& version, const DeviceKernels* kernels) {
-  int major = 0, minor = 0;
-  std::sscanf(version.c_str(), "%*s %d.%d", &major, &minor);
-  if (major < 2 || (major == 2 && minor < 24)) return false;
-  if (device.emulated()) return true;
-  int capability = 0;
-  return kernels != nullptr &&
-         std::sscanf(kernels->architecture().c_str(), "sm_%d", &capability) == 1 &&
-         capability >= 90;
-}
-
 }  // namespace
 
 std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, int index) {
@@ -90,7 +76,12 @@ std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, 
   info.libraries["kernels"] = kernels ? kernels->describe() : no_kernels;
   try {
     info.ccl = ccl_version(*vendor);
-    info.float8 = sums_float8(*device, info.ccl, kernels);
+    const std::string architecture = device->emulated()   ? "emulated"
+                                     : kernels != nullptr ? kernels->architecture()
+                                                          : "";
+    std::string why = vendor->why_no_float8(info.ccl, architecture);
+    info.float8 = why.empty();
+    if (!why.empty()) info.libraries["float8"] = why;
   } catch (const Error& error) {
     info.libraries["ccl"] = error.status().text();  // needed only in islands of several ranks
   }

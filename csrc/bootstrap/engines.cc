@@ -44,7 +44,7 @@ void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
     const auto reason = info.libraries.find("ccl");
     throw Error(Status(Code::vendor,
                        "rank " + std::to_string(rank) + " on " + info.host_name + ": no usable " +
-                           find_vendor(info.vendor)->ccl + ", which its island of " +
+                           find_vendor(info.vendor)->ccl.name + ", which its island of " +
                            std::to_string(ranks.size()) + " ranks needs: " +
                            (reason == info.libraries.end() ? "" : reason->second),
                        -1, rank));

@@ -6,24 +6,6 @@
 #include "device/reduce.h"
 
 namespace hetcomm {
-namespace {
-
-struct FormatRow {
-  const char* name;
-  size_t bytes;
-};
-
-constexpr FormatRow kFormatRows[] = {
-#define X(name, bytes) {#name, bytes},
-    HETCOMM_FLOAT_FORMATS(X)
-#undef X
-};
-
-}  // namespace
-
-size_t size_of(FloatFormat format) { return kFormatRows[static_cast<int>(format)].bytes; }
-const char* name(FloatFormat format) { return kFormatRows[static_cast<int>(format)].name; }
-
 const HostKernels& host_kernels() {
   static const HostKernels& chosen = []() -> const HostKernels& {
 #ifdef __x86_64__
@@ -36,7 +18,7 @@ const HostKernels& host_kernels() {
   return chosen;
 }
 
-void cast(FloatFormat to, void* target, FloatFormat from, const void* source, size_t count) {
+void cast(Dtype to, void* target, Dtype from, const void* source, size_t count) {
   host_kernels().from[static_cast<int>(from)].to[static_cast<int>(to)](target, source, count);
 }
 

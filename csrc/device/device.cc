@@ -40,10 +40,8 @@ class OutsideCapture {
 
 const Runtime& runtime_of(const std::string& vendor) {
   if (const Vendor* row = find_vendor(vendor)) return load_runtime(*row);
-  std::string known;
-  for (const Vendor& row : vendors()) known += (known.empty() ? "" : ", ") + std::string(row.name);
-  throw Error(Code::vendor, "expected a vendor with device memory (" + known + "); got \"" +
-                                vendor +
+  throw Error(Code::vendor, "expected a vendor with device memory (" + vendor_names(", ") +
+                                "); got \"" + vendor +
                                 "\", which is served in host memory; correct "
                                 "HETCOMM_VENDOR");
 }
@@ -135,16 +133,16 @@ void Device::try_stream_wait() {
   Flag flag(words_);
   flag.set();
   const auto word = reinterpret_cast<uintptr_t>(flag.word());
-  int error = runtime_.StreamWaitValue32(stream, word, 1, vendor().wait_flush);
+  int error = runtime_.StreamWaitValue32(stream, word, 1, vendor().driver.wait_flush);
   if (error == kSuccess) {
-    wait_flags_ = vendor().wait_flush;
+    wait_flags_ = vendor().driver.wait_flush;
   } else {
     error = runtime_.StreamWaitValue32(stream, word, 1, 0);
   }
   destroy(stream);
   if (error == kSuccess) return;
   log(LogLevel::info, description_ + ": streams wait by host functions: " +
-                          runtime_.failure(vendor().stream_wait_value, error));
+                          runtime_.failure(vendor().driver.wait_value, error));
   runtime_.StreamWaitValue32 = nullptr;
 }
 
@@ -302,7 +300,7 @@ Status Device::wait(Stream stream, const std::shared_ptr<Flag>& flag) {
   if (error != kSuccess) {
     destroy_event(event);
     return Status(Code::vendor,
-                  description_ + ": " + runtime_.failure(vendor().stream_wait_value, error));
+                  description_ + ": " + runtime_.failure(vendor().driver.wait_value, error));
   }
   Status status = record(event, stream);
   std::lock_guard lock(passing_mutex_);

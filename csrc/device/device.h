@@ -80,7 +80,7 @@ class Device {
   // Whether work behind such a wait sees what a network card wrote into this memory before the flag
   // was set. True where the vendor knows no such distinction.
   bool sees_remote_writes() const {
-    return vendor().wait_flush == 0 || wait_flags_ == vendor().wait_flush;
+    return vendor().driver.wait_flush == 0 || wait_flags_ == vendor().driver.wait_flush;
   }
 
  private:

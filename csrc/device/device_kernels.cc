@@ -1,6 +1,7 @@
 #include "device/device_kernels.h"
 
 #include <map>
+#include <type_traits>
 #include <vector>
 
 #include "base/library.h"
@@ -13,41 +14,39 @@ namespace {
 // CUdevice_attribute
 constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
 
-bool is_cuda(const Vendor& vendor) { return std::string(vendor.prefix) == "cuda"; }
-
 }  // namespace
 
-// The functions that load and launch compiled kernels: CUDA's driver, or HIP's runtime.
+// The functions that load and launch compiled kernels, as the vendor's row spells them.
 struct DeviceKernels::Driver {
   explicit Driver(const Runtime& runtime) {
     const Vendor& vendor = *runtime.vendor;
-    const bool cuda = is_cuda(vendor);
-    const std::string prefix = cuda ? "cu" : "hip";
-    const std::string launch = cuda ? "cuLaunchKernel" : "hipModuleLaunchKernel";
-    const std::string error_name = cuda ? "cuGetErrorName" : "hipDrvGetErrorName";
-    const std::string path = vendor.driver_library ? vendor.driver_library : runtime.path;
+    const auto& functions = vendor.driver.functions;
+    const std::string path = vendor.driver.library ? vendor.driver.library : runtime.path;
     const Library library =
-        Library::open(std::string(vendor.runtime) + " driver", {path},
-                      {prefix + "ModuleLoadData", prefix + "ModuleGetFunction", launch},
+        Library::open(std::string(vendor.runtime.name) + " driver", {path},
+                      {functions.at("ModuleLoadData"), functions.at("ModuleGetFunction"),
+                       functions.at("LaunchKernel")},
                       "install the driver of the device");
-    ModuleLoadData = library.symbol<decltype(ModuleLoadData)>((prefix + "ModuleLoadData").c_str());
-    ModuleGetFunction =
-        library.symbol<decltype(ModuleGetFunction)>((prefix + "ModuleGetFunction").c_str());
-    LaunchKernel = library.symbol<decltype(LaunchKernel)>(launch.c_str());
-    if (library.has(error_name.c_str())) {
-      GetErrorName = library.symbol<decltype(GetErrorName)>(error_name.c_str());
-    }
-    if (cuda) {
-      DeviceGet = library.symbol<decltype(DeviceGet)>("cuDeviceGet");
-      DeviceGetAttribute = library.symbol<decltype(DeviceGetAttribute)>("cuDeviceGetAttribute");
-    }
+    const auto find = [&](const char* name, auto& function) {
+      const auto symbol = functions.find(name);
+      if (symbol == functions.end() || !library.has(symbol->second.c_str())) return;
+      function =
+          library.symbol<std::remove_reference_t<decltype(function)>>(symbol->second.c_str());
+    };
+    find("ModuleLoadData", ModuleLoadData);
+    find("ModuleGetFunction", ModuleGetFunction);
+    find("LaunchKernel", LaunchKernel);
+    find("GetErrorName", GetErrorName);
+    find("DeviceGet", DeviceGet);
+    find("DeviceGetAttribute", DeviceGetAttribute);
   }
 
-  int (*ModuleLoadData)(void** module, const void* image);
-  int (*ModuleGetFunction)(void** function, void* module, const char* name);
+  int (*ModuleLoadData)(void** module, const void* image) = nullptr;
+  int (*ModuleGetFunction)(void** function, void* module, const char* name) = nullptr;
   int (*LaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                      void* stream, void** arguments, void** extra);
+                      void* stream, void** arguments, void** extra) = nullptr;
+  // Optional. Without DeviceGet the vendor's compiler asks the device for its architecture.
   int (*GetErrorName)(int error, const char** name) = nullptr;
   int (*DeviceGet)(int* device, int ordinal) = nullptr;
   int (*DeviceGetAttribute)(int* value, int attribute, int device) = nullptr;
@@ -106,8 +105,9 @@ Status DeviceKernels::failure(const char* call, int error) const {
   if (error == 0) return {};
   const char* name = nullptr;
   if (driver_->GetErrorName != nullptr) driver_->GetErrorName(error, &name);
-  return Status(Code::vendor, std::string(runtime_.vendor->runtime) + " driver: " + call + ": " +
-                                  (name ? name : "error") + " (" + std::to_string(error) + ")");
+  return Status(Code::vendor, std::string(runtime_.vendor->runtime.name) + " driver: " + call +
+                                  ": " + (name ? name : "error") + " (" + std::to_string(error) +
+                                  ")");
 }
 
 Status DeviceKernels::find(const std::string& kernel, Function& function) const {
@@ -171,8 +171,8 @@ Status DeviceKernels::scale(Dtype dtype, Scale scale, void* target, const void* 
   return status ? run(launch, stream) : status;
 }
 
-Status DeviceKernels::cast(FloatFormat to, void* target, FloatFormat from, const void* source,
-                           size_t count, Stream stream) const {
+Status DeviceKernels::cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
+                           Stream stream) const {
   KernelLaunch launch;
   Status status = cast_launch(launch, to, target, from, source, count);
   return status ? run(launch, stream) : status;

@@ -32,7 +32,7 @@ class DeviceKernels {
                 int source_count, size_t count, Stream stream) const;
   Status scale(Dtype dtype, Scale scale, void* target, const void* source, size_t count,
                Stream stream) const;
-  Status cast(FloatFormat to, void* target, FloatFormat from, const void* source, size_t count,
+  Status cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
               Stream stream) const;
   Status quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, const void* source,
                   size_t count, Stream stream) const;

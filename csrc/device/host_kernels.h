@@ -15,14 +15,14 @@ struct HostKernels {
   using Dequantise = void (*)(void* target, const void* first, const void* const* encoded,
                               int source_count, size_t codes, size_t count, size_t group);
   struct Casts {
-    Cast to[kFloatFormats];
+    Cast to[kFloatingDtypes];
   };
   // Of float32, float16 and bfloat16.
   struct Quantisers {
     Quantise quantise8[3], quantise4[3];
     Dequantise dequantise8[3], dequantise4[3];
   };
-  Casts from[kFloatFormats];
+  Casts from[kFloatingDtypes];
   Quantisers quantisers;
 };
 

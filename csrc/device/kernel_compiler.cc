@@ -10,49 +10,6 @@
 namespace hetcomm {
 namespace {
 
-// hipRTC has NVRTC's functions under its own prefix, but for those that give the code.
-struct CompilerRow {
-  const char* vendor;
-  const char* name;    // for people
-  const char* prefix;  // of its symbols
-  std::vector<std::string> libraries;
-  const char* variable;
-  const char* code;  // what its functions call the code
-  const char* architecture_option;
-  std::vector<std::string> options;  // C++17, and a * b + c not contracted
-  const char* remedy;
-};
-
-const std::vector<CompilerRow>& rows() {
-  static const auto* table = new std::vector<CompilerRow>{
-      {
-          .vendor = "nvidia",
-          .name = "NVRTC",
-          .prefix = "nvrtc",
-          .libraries = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
-          .variable = "HETCOMM_NVRTC_LIBRARY",
-          .code = "CUBIN",
-          .architecture_option = "--gpu-architecture=",
-          .options = {"--std=c++17", "--fmad=false"},
-          .remedy = "install NVRTC (pip install nvidia-cuda-nvrtc, or a torch for CUDA), or set "
-                    "HETCOMM_NVRTC_LIBRARY to the path of a libnvrtc.so",
-      },
-      {
-          .vendor = "amd",
-          .name = "hipRTC",
-          .prefix = "hiprtc",
-          .libraries = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"},
-          .variable = "HETCOMM_HIPRTC_LIBRARY",
-          .code = "Code",
-          .architecture_option = "--offload-arch=",
-          .options = {"-std=c++17", "-ffp-contract=off"},
-          .remedy = "install ROCm's hipRTC (or a torch for ROCm), or set HETCOMM_HIPRTC_LIBRARY to "
-                    "the path of a libhiprtc.so",
-      },
-  };
-  return *table;
-}
-
 using Program = void*;
 
 // clang-format off
@@ -76,11 +33,12 @@ struct Compiler {
 #undef X
   int (*GetCodeSize)(Program program, size_t* bytes) = nullptr;
   int (*GetCode)(Program program, char* code) = nullptr;
-  const CompilerRow* row = nullptr;
+  const Vendor::Compiler* row = nullptr;
   std::string description;
 };
 
-Compiler load(const CompilerRow& row) {
+Compiler load(const Vendor& vendor) {
+  const Vendor::Compiler& row = vendor.compiler;
   const std::string prefix = row.prefix;
   const std::string get = prefix + "Get" + row.code;
   std::vector<std::string> required;
@@ -88,13 +46,7 @@ Compiler load(const CompilerRow& row) {
   HETCOMM_COMPILER_SYMBOLS(X)
 #undef X
   required.insert(required.end(), {get + "Size", get});
-  const Library library = Library::find({.what = row.name,
-                                         .names = row.libraries,
-                                         .variable = row.variable,
-                                         .remedy = row.remedy,
-                                         .user = "",
-                                         .symbol = prefix + "Version"},
-                                        required);
+  const Library library = Library::find(vendor.compiler_search(), required);
   Compiler compiler;
 #define X(name, result, parameters) \
   compiler.name = library.symbol<decltype(compiler.name)>((prefix + #name).c_str());
@@ -114,15 +66,9 @@ const Compiler& compiler_of(const Vendor& vendor) {
   static auto* mutex = new std::mutex;
   static auto* loaded = new std::map<std::string, Compiler>;
   std::lock_guard lock(*mutex);
-  const auto found = loaded->find(vendor.name);
-  if (found != loaded->end()) return found->second;
-  for (const CompilerRow& row : rows()) {
-    if (std::string(vendor.name) == row.vendor) {
-      return loaded->emplace(vendor.name, load(row)).first->second;
-    }
-  }
-  throw Error(Code::vendor, std::string("expected a vendor with a run-time compiler; got ") +
-                                vendor.name + "; add its row to device/kernel_compiler.cc");
+  auto found = loaded->find(vendor.name);
+  if (found == loaded->end()) found = loaded->emplace(vendor.name, load(vendor)).first;
+  return found->second;
 }
 
 // Owns a program of the compiler.

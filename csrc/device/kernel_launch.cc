@@ -35,6 +35,12 @@ bool aligned(const void* pointer, size_t bytes) { return address(pointer) % byte
 
 std::string qualified(const char* type) { return std::string("hetcomm::") + type; }
 
+Status floating(const char* operation, Dtype dtype) {
+  if (class_of(dtype) == DtypeClass::floating) return {};
+  return Status(Code::invalid_argument, std::string("device ") + operation +
+                                            ": expected a floating dtype; got " + name(dtype));
+}
+
 Status misaligned(const char* operation, size_t bytes, const void* pointer) {
   return Status(Code::invalid_argument, std::string("device ") + operation +
                                             ": expected addresses that are multiples of " +
@@ -101,10 +107,7 @@ Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* targe
 Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target,
                     const void* source, size_t count) {
   const size_t size = size_of(dtype);
-  if (class_of(dtype) != DtypeClass::floating) {
-    return Status(Code::invalid_argument,
-                  std::string("device scale: expected a floating dtype; got ") + name(dtype));
-  }
+  if (Status status = floating("scale", dtype); !status) return status;
   for (const void* pointer : {static_cast<const void*>(target), source}) {
     if (!aligned(pointer, size)) return misaligned("scale", size, pointer);
   }
@@ -121,8 +124,11 @@ Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target
   return {};
 }
 
-Status cast_launch(KernelLaunch& launch, FloatFormat to, void* target, FloatFormat from,
-                   const void* source, size_t count) {
+Status cast_launch(KernelLaunch& launch, Dtype to, void* target, Dtype from, const void* source,
+                   size_t count) {
+  for (const Dtype dtype : {from, to}) {
+    if (Status status = floating("cast", dtype); !status) return status;
+  }
   const size_t in = size_of(from), out = size_of(to);
   if (!aligned(source, in)) return misaligned("cast", in, source);
   if (!aligned(target, out)) return misaligned("cast", out, target);

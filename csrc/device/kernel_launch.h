@@ -28,8 +28,8 @@ Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* targe
                      const void* const* sources, int source_count, size_t count);
 Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target,
                     const void* source, size_t count);
-Status cast_launch(KernelLaunch& launch, FloatFormat to, void* target, FloatFormat from,
-                   const void* source, size_t count);
+Status cast_launch(KernelLaunch& launch, Dtype to, void* target, Dtype from, const void* source,
+                   size_t count);
 Status quantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,
                        void* encoded, const void* source, size_t count);
 Status dequantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,

@@ -11,12 +11,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 # The kernels for devices are compiled at run time, so the library carries their text.
-set(device_text)
 foreach(part numbers reduce quantise)
   set(file ${CMAKE_CURRENT_SOURCE_DIR}/device/kernels/${part}.cuh)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(READ ${file} text)
-  string(APPEND device_text "R\"kernels(${text})kernels\"\n")
+  set(${part}_text "R\"kernels(${text})kernels\"")
 endforeach()
 configure_file(device/kernels/device_text.cc.in device_text.cc @ONLY)
 target_sources(hetcomm_device PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/device_text.cc)

@@ -11,7 +11,6 @@ namespace hetcomm {
 // scaled_sum().
 struct Kernels {
 #define X(...) +1
-  static constexpr int kDtypes = HETCOMM_DTYPES(X);
   static constexpr int kOps = HETCOMM_COMBINING_OPS(X);
 #undef X
   // `by` is what sums are multiplied or divided by, which the others ignore.

@@ -55,23 +55,6 @@ const InstructionSet& chosen() {
   return set;
 }
 
-FloatFormat format_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float64:
-      return FloatFormat::float64;
-    case Dtype::float16:
-      return FloatFormat::float16;
-    case Dtype::bfloat16:
-      return FloatFormat::bfloat16;
-    case Dtype::float8_e4m3fn:
-      return FloatFormat::e4m3;
-    case Dtype::float8_e5m2:
-      return FloatFormat::e5m2;
-    default:
-      return FloatFormat::float32;
-  }
-}
-
 }  // namespace
 
 void reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources, int source_count,
@@ -93,13 +76,13 @@ void scaled_sum(Dtype dtype, Scale scale, void* target, const void* const* sourc
 
 std::array<std::byte, 8> stored(Dtype dtype, double value) {
   std::array<std::byte, 8> bytes{};
-  cast(format_of(dtype), bytes.data(), FloatFormat::float64, &value, 1);
+  cast(dtype, bytes.data(), Dtype::float64, &value, 1);
   return bytes;
 }
 
 Scale rounded(Dtype dtype, Scale scale) {
   if (scale.divides) return scale;
-  cast(FloatFormat::float64, &scale.by, format_of(dtype), stored(dtype, scale.by).data(), 1);
+  cast(Dtype::float64, &scale.by, dtype, stored(dtype, scale.by).data(), 1);
   return scale;
 }
 

@@ -28,14 +28,14 @@ std::string spelled(const Vendor& vendor, const Library& library, const char* fu
 // The operation that makes a stream wait for a word of host memory, from the runtime or the driver
 // beneath it.
 void find_stream_wait(Runtime& runtime, const Library& library) {
-  const char* symbol = runtime.vendor->stream_wait_value;
+  const char* symbol = runtime.vendor->driver.wait_value;
   if (symbol == nullptr) return;
   using Function = decltype(Runtime::StreamWaitValue32);
   if (library.has(symbol)) {
     runtime.StreamWaitValue32 = library.symbol<Function>(symbol);
-  } else if (!runtime.emulated && runtime.vendor->driver_library != nullptr) {
+  } else if (!runtime.emulated && runtime.vendor->driver.library != nullptr) {
     try {
-      Library driver = Library::open("driver", {runtime.vendor->driver_library}, {symbol}, "");
+      Library driver = Library::open("driver", {runtime.vendor->driver.library}, {symbol}, "");
       runtime.StreamWaitValue32 = driver.symbol<Function>(symbol);
     } catch (const Error& error) {
       log(LogLevel::info, "streams wait by host functions: " + error.status().text());
@@ -63,16 +63,17 @@ Runtime load(const Vendor& vendor) {
   }
   int version = 0;
   if (int error = runtime.RuntimeGetVersion(&version)) {
-    runtime.version = vendor.runtime;
+    runtime.version = vendor.runtime.name;
     count_devices(runtime);  // without a device some runtimes answer nothing; this says why
     throw Error(Code::vendor, runtime.path + ": " +
                                   runtime.failure(vendor.symbols("RuntimeGetVersion")[0], error));
   }
   runtime.version = vendor.version_text(version);
-  if (version < vendor.oldest_version) {
+  if (version < vendor.runtime.oldest_version) {
     throw Error(Code::vendor, std::string("expected ") +
-                                  vendor.version_text(vendor.oldest_version) + " or newer; got " +
-                                  runtime.version + " from " + runtime.path + "; " + vendor.remedy);
+                                  vendor.version_text(vendor.runtime.oldest_version) +
+                                  " or newer; got " + runtime.version + " from " + runtime.path +
+                                  "; " + vendor.runtime_search().remedy);
   }
   find_stream_wait(runtime, library);
   log(LogLevel::info, runtime.version + " from " + runtime.path);
@@ -99,7 +100,7 @@ const Runtime& load_runtime(const Vendor& vendor) {
   if (found == all->end()) found = all->emplace(&vendor, Loaded{getpid(), load(vendor)}).first;
   if (found->second.process != getpid()) {
     throw Error(Code::vendor, std::string("expected a process that was not forked after ") +
-                                  vendor.runtime + " had been used; got a child of process " +
+                                  vendor.runtime.name + " had been used; got a child of process " +
                                   std::to_string(found->second.process) +
                                   ", which had; start processes with the method \"spawn\", or "
                                   "fork before the first use");
@@ -119,11 +120,11 @@ int count_devices(const Runtime& runtime) {
   int driver = 0;
   if (runtime.DriverGetVersion(&driver) != kSuccess) runtime.GetLastError(), driver = 0;
   if (driver == 0) {
-    text += std::string("this process finds no ") + vendor.runtime +
+    text += std::string("this process finds no ") + vendor.runtime.name +
             " driver: install it, or, in a container, pass the devices through";
   } else if (error == kInsufficientDriver) {
     text += "the driver is made for " + vendor.version_text(driver) +
-            ": update it, or take a runtime that is no newer (" + vendor.runtime_variable + ")";
+            ": update it, or take a runtime that is no newer (" + vendor.runtime.variable + ")";
   } else {
     text += visible(vendor) + ": name a device there, or check the driver";
   }

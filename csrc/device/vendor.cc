@@ -1,63 +1,31 @@
 #include "device/vendor.h"
 
-namespace hetcomm {
+#include <cstdio>
 
-const std::vector<Vendor>& vendors() {
-  static const auto* table = new std::vector<Vendor>{
-      {
-          .name = "nvidia",
-          .runtime = "CUDA",
-          .prefix = "cuda",
-          .memory = MemoryKind::cuda,
-          .runtime_libraries = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"},
-          .runtime_variable = "HETCOMM_CUDA_LIBRARY",
-          .ccl = "NCCL",
-          .ccl_libraries = {"libnccl.so.2"},
-          .ccl_variable = "HETCOMM_NCCL_LIBRARY",
-          .visible_variable = "CUDA_VISIBLE_DEVICES",
-          .torch_library = "libtorch_cuda.so",
-          .driver_library = "libcuda.so.1",
-          // CUDA 12 has two, of which the one without suffix is an older structure's.
-          .spellings = {{"GetDeviceProperties",
-                         {"cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"}}},
-          .stream_wait_value = "cuStreamWaitValue32_v2",
-          .wait_flush = 1u << 30,
-          .version_major = 1000,
-          .version_minor = 10,
-          .oldest_version = 11080,
-          .remedy = "install the CUDA runtime (pip install nvidia-cuda-runtime, or a torch for "
-                    "CUDA), or set HETCOMM_CUDA_LIBRARY to the path of a libcudart.so",
-      },
-      {
-          .name = "amd",
-          .runtime = "HIP",
-          .prefix = "hip",
-          .memory = MemoryKind::rocm,
-          // torch's wheels for ROCm bring the file without a version.
-          .runtime_libraries = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"},
-          .runtime_variable = "HETCOMM_HIP_LIBRARY",
-          .ccl = "RCCL",
-          .ccl_libraries = {"librccl.so.1", "librccl.so"},
-          .ccl_variable = "HETCOMM_RCCL_LIBRARY",
-          .visible_variable = "HIP_VISIBLE_DEVICES",
-          .torch_library = "libtorch_hip.so",
-          .driver_library = nullptr,
-          .spellings = {{"HostAlloc", {"hipHostMalloc"}},
-                        {"FreeHost", {"hipHostFree"}},
-                        {"GetDeviceProperties",
-                         {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"}}},
-          // hipStreamWaitValue32 takes memory of hipExtMallocWithFlags(hipMallocSignalMemory) only.
-          .stream_wait_value = nullptr,
-          .wait_flush = 0,
-          .version_major = 10000000,
-          .version_minor = 100000,
-          // Before 6.0 the kinds of memory that hipPointerGetAttributes tells had other numbers.
-          .oldest_version = 60000000,
-          .remedy = "install ROCm's HIP runtime (or a torch for ROCm), or set HETCOMM_HIP_LIBRARY "
-                    "to the path of a libamdhip64.so",
-      },
-  };
-  return *table;
+namespace hetcomm {
+namespace {
+
+std::string remedy(const char* how, const char* variable, const std::string& file) {
+  return std::string(how) + ", or set " + variable + " to the path of a " + file;
+}
+
+std::string without_version(const std::string& file) {
+  return file.substr(0, file.find(".so") + 3);
+}
+
+// The digits at the end of "sm_90".
+int number_of(const std::string& architecture) {
+  const size_t digits = architecture.find_last_not_of("0123456789") + 1;
+  return digits < architecture.size() ? std::stoi(architecture.substr(digits)) : 0;
+}
+
+}  // namespace
+
+std::string vendor_names(const char* between) {
+  std::string names;
+  for (const Vendor& vendor : vendors())
+    names += (names.empty() ? "" : between) + std::string(vendor.name);
+  return names;
 }
 
 const Vendor* find_vendor(const std::string& name) {
@@ -68,36 +36,69 @@ const Vendor* find_vendor(const std::string& name) {
 }
 
 LibrarySearch Vendor::runtime_search() const {
-  return {.what = std::string(runtime) + " runtime",
-          .names = runtime_libraries,
-          .variable = runtime_variable,
-          .remedy = std::string(remedy) + "; or, if this rank has no such device, correct " +
-                    "HETCOMM_VENDOR, which is " + name + " here (cpu is always possible)",
-          .user = torch_library,
+  return {.what = std::string(runtime.name) + " runtime",
+          .names = runtime.libraries,
+          .variable = runtime.variable,
+          .remedy =
+              remedy(runtime.remedy, runtime.variable, without_version(runtime.libraries.front())) +
+              "; or, if this rank has no such device, correct HETCOMM_VENDOR, which is " + name +
+              " here (cpu is always possible)",
+          .user = torch.library,
           .symbol = symbols("GetDeviceCount").front()};
 }
 
+LibrarySearch Vendor::compiler_search() const {
+  return {.what = compiler.name,
+          .names = compiler.libraries,
+          .variable = compiler.variable,
+          .remedy = remedy(compiler.remedy, compiler.variable,
+                           without_version(compiler.libraries.front())),
+          .user = "",
+          .symbol = std::string(compiler.prefix) + "Version"};
+}
+
 LibrarySearch Vendor::ccl_search() const {
-  return {.what = ccl,
-          .names = ccl_libraries,
-          .variable = ccl_variable,
-          .remedy = std::string("install ") + ccl + " (torch for " + runtime +
-                    " brings it), or set " + ccl_variable + " to the path of a " +
-                    ccl_libraries.front(),
-          .user = torch_library,
+  const std::string how =
+      std::string("install ") + ccl.name + " (torch for " + runtime.name + " brings it)";
+  return {.what = ccl.name,
+          .names = ccl.libraries,
+          .variable = ccl.variable,
+          .remedy = remedy(how.c_str(), ccl.variable, ccl.libraries.front()),
+          .user = torch.library,
           .symbol = "ncclGetUniqueId"};
 }
 
 std::vector<std::string> Vendor::symbols(const std::string& function) const {
-  for (const auto& [name, spelled] : spellings) {
-    if (name == function) return spelled;
-  }
-  return {prefix + function};
+  const auto spelled = runtime.spellings.find(function);
+  if (spelled == runtime.spellings.end()) return {runtime.prefix + function};
+  std::vector<std::string> all;
+  for (const std::string& spelling : spelled->second) all.push_back(runtime.prefix + spelling);
+  return all;
 }
 
 std::string Vendor::version_text(int version) const {
-  return std::string(runtime) + " " + std::to_string(version / version_major) + "." +
-         std::to_string(version % version_major / version_minor);
+  return std::string(runtime.name) + " " + std::to_string(version / runtime.version_major) + "." +
+         std::to_string(version % runtime.version_major / runtime.version_minor);
+}
+
+std::string Vendor::ccl_version_text(int version) const {
+  return std::string(ccl.name) + " " + std::to_string(version / 10000) + "." +
+         std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+}
+
+std::string Vendor::why_no_float8(const std::string& library,
+                                  const std::string& architecture) const {
+  int major = 0, minor = 0;
+  std::sscanf(library.c_str(), "%*s %d.%d", &major, &minor);
+  const bool emulated = architecture == "emulated";
+  if (ccl.float8_architecture == nullptr && !emulated) {
+    return std::string(ccl.name) + "'s 8-bit floats differ between devices";
+  }
+  if (major * 10000 + minor * 100 < ccl.float8_version) {
+    return "expected " + ccl_version_text(ccl.float8_version) + " or newer; update the library";
+  }
+  if (emulated || number_of(architecture) >= number_of(ccl.float8_architecture)) return "";
+  return std::string("expected a device of architecture ") + ccl.float8_architecture + " or newer";
 }
 
 }  // namespace hetcomm

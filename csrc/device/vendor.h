@@ -1,7 +1,7 @@
 #pragma once
 
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/library.h"
@@ -10,39 +10,84 @@
 namespace hetcomm {
 
 // A maker of accelerators whose runtime is CUDA's or spelled like it, and whose collective library
-// has NCCL's ABI. To add one is to add a row to the table in vendor.cc. Immutable.
+// has NCCL's ABI. The rows are hetcomm/vendors.toml: to add a vendor is to add a row. Immutable.
+//
+// In every part `name` is for people ("CUDA"), `prefix` begins its symbols ("cuda"), `libraries`
+// are file names, newest first, `variable` names the file to take, and `remedy` says how to get it.
 struct Vendor {
-  const char* name;                            // what HETCOMM_VENDOR says: "nvidia", "amd"
-  const char* runtime;                         // for people: "CUDA", "HIP"
-  const char* prefix;                          // of the runtime's symbols: "cuda", "hip"
-  MemoryKind memory;                           // what its devices' memory is to a transport
-  std::vector<std::string> runtime_libraries;  // file names, newest first
-  const char* runtime_variable;                // names the runtime to take
-  const char* ccl;                             // for people: "NCCL", "RCCL"
-  std::vector<std::string> ccl_libraries;
-  const char* ccl_variable;
-  const char* visible_variable;  // which devices the runtime shows to a process
-  const char* torch_library;     // torch's part for this vendor
-  const char* driver_library;    // has stream memory operations; null: in the runtime, if anywhere
-  // Where the runtime spells a function otherwise than prefix + name, best first.
-  std::vector<std::pair<std::string, std::vector<std::string>>> spellings;
-  // Waits until a word of pinned host memory is at least a value; null: the vendor has no such
-  // operation on ordinary pinned memory, so a host function waits instead.
-  const char* stream_wait_value;
-  unsigned wait_flush;  // flag of that: what other devices wrote before is visible behind; 0: none
-  // A runtime's version number is major * version_major + minor * version_minor + ...
-  int version_major, version_minor;
-  int oldest_version;
-  const char* remedy;  // how to get the runtime
+  struct Runtime {
+    const char* name = nullptr;
+    const char* prefix = nullptr;
+    std::vector<std::string> libraries;
+    const char* variable = nullptr;
+    const char* remedy = nullptr;
+    // A version number is major * version_major + minor * version_minor + ...
+    int version_major = 0, version_minor = 0;
+    int oldest_version = 0;
+    // What follows the prefix where that is not the function's name, best first.
+    std::map<std::string, std::vector<std::string>> spellings;
+  };
+  // The driver beneath the runtime, or the runtime's own part that loads kernels.
+  struct Driver {
+    const char* library = nullptr;  // null: the runtime
+    // Waits until a word of pinned host memory is at least a value; null: the vendor has no such
+    // operation on ordinary pinned memory, so a host function waits instead.
+    const char* wait_value = nullptr;
+    unsigned wait_flush = 0;  // flag of that: other devices' earlier writes are visible; 0: none
+    std::map<std::string, std::string> functions;  // [name in device_kernels.cc] -> symbol
+  };
+  // Compiles kernels at run time. Its functions are NVRTC's, but for those that give the code.
+  struct Compiler {
+    const char* name = nullptr;
+    const char* prefix = nullptr;
+    std::vector<std::string> libraries;
+    const char* variable = nullptr;
+    const char* remedy = nullptr;
+    const char* code = nullptr;  // what its functions call the code
+    const char* architecture_option = nullptr;
+    std::vector<std::string> options;  // C++17, and a * b + c not contracted
+  };
+  // The collective library. What it reduces beyond ccl_reduces() it always has.
+  struct Ccl {
+    const char* name = nullptr;
+    std::vector<std::string> libraries;
+    const char* variable = nullptr;
+    // It reduces 8-bit floats from this version, 22400 for 2.24, and this architecture on.
+    int float8_version = 0;
+    const char* float8_architecture = nullptr;  // "sm_90"; null: on no real device
+  };
+  struct Torch {
+    const char* device = nullptr;   // torch's name for the vendor's devices
+    const char* library = nullptr;  // torch's part for this vendor
+    // Where torch has no native_handle() yet: the function that gives a stream's, and its library.
+    const char* stream_library = nullptr;
+    const char* stream_function = nullptr;
+  };
+
+  const char* name = nullptr;              // what HETCOMM_VENDOR says: "nvidia", "amd"
+  MemoryKind memory = MemoryKind::host;    // what its devices' memory is to a transport
+  const char* visible_variable = nullptr;  // which devices the runtime shows to a process
+  int dlpack_host = 0;                     // DLPack's number for its pinned host memory
+  Runtime runtime;
+  Driver driver;
+  Compiler compiler;
+  Ccl ccl;
+  Torch torch;
 
   LibrarySearch runtime_search() const;
-  LibrarySearch ccl_search() const;  // for NCCL and its likes
-  std::vector<std::string> symbols(
-      const std::string& function) const;       // of the runtime, best first
-  std::string version_text(int version) const;  // "CUDA 13.0"
+  LibrarySearch compiler_search() const;
+  LibrarySearch ccl_search() const;
+  // The runtime's symbols for a function, best first.
+  std::vector<std::string> symbols(const std::string& function) const;
+  std::string version_text(int version) const;      // "CUDA 13.0"
+  std::string ccl_version_text(int version) const;  // "NCCL 2.28.3"
+  // Why the collective library ("NCCL 2.22.3 (path)") reduces no 8-bit floats on a device of this
+  // architecture ("sm_90"; "emulated": one without limits); empty if it does.
+  std::string why_no_float8(const std::string& library, const std::string& architecture) const;
 };
 
 const std::vector<Vendor>& vendors();
+std::string vendor_names(const char* between);  // "nvidia, amd"
 // Null if no native library serves this label ("cpu" and the user's own).
 const Vendor* find_vendor(const std::string& name);
 

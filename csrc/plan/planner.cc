@@ -150,11 +150,11 @@ void Planner::expect_float8(const Spec& spec) const {
     const RankInfo& info = topology_->rank(rank);
     const bool alone = topology_->island(topology_->island_of(rank)).size() < 2;
     if (alone || !topology_->native(rank) || info.float8) continue;
-    refuse(spec,
-           "8-bit floats are reduced by NCCL 2.24 or newer on devices of compute capability "
-           "9.0 or newer; rank " +
-               std::to_string(rank) + " on " + info.host_name + " has " + info.ccl + " and " +
-               info.device + "; update the library, or reduce as bfloat16");
+    const auto reason = info.libraries.find("float8");
+    refuse(spec, "expected a library that reduces 8-bit floats; rank " + std::to_string(rank) +
+                     " on " + info.host_name + " has " + info.ccl + " and " + info.device +
+                     (reason == info.libraries.end() ? "" : ": " + reason->second) +
+                     "; or reduce as bfloat16");
   }
 }
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from hetcomm import _core
+from hetcomm._vendors import vendors
 from hetcomm.bench import spans
 from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
@@ -27,7 +28,7 @@ class HetcommBackend(Backend):
     def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
         super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip())
         vendor = os.environ.get("HETCOMM_VENDOR", "")
-        if vendor in ("nvidia", "amd") or device not in ("", "cpu"):
+        if vendor in vendors() or device not in ("", "cpu"):
             raise _core.InvalidArgumentError(
                 f"--backend hetcomm measures NumPy's arrays in host memory, got "
                 f"{vendor or device}; use --backend torch:hetcomm"

@@ -3,11 +3,12 @@
 import dataclasses
 from itertools import cycle
 
+from hetcomm._vendors import vendors
 from hetcomm.demo.training import Comparison, Training
 from hetcomm.emulate import Cluster
 
 STEPS = 20
-VENDORS = ("nvidia", "amd")
+VENDORS = tuple(vendors())[:2]
 
 
 def with_vendors(cluster: Cluster) -> Cluster:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hetcomm._vendors import vendors
+
 from .error import ClusterError
 
 FABRICS = ("ethernet", "roce", "infiniband")
@@ -17,7 +19,7 @@ _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 34_000_000_000
 FASTEST_COPY = 1_000_000_000_000
-GPU_VENDORS = ("nvidia", "amd")  # those whose GPUs are emulated; other vendors are labels
+GPU_VENDORS = tuple(vendors())  # those whose GPUs are emulated; other vendors are labels
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -49,7 +51,7 @@ class Host:
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
     # Of emulated GPUs: bits per second of each copy engine (None: as fast as memory), microseconds
-    # that each copy takes before its first byte, one fault of csrc/emulated/settings.h, and whether
+    # that each copy takes before its first byte, one fault of emulated/settings.h, and whether
     # RDMA NICs and other ranks of the host reach their memory.
     copy_rate: int | None = None
     copy_latency: int = 0

@@ -1,20 +1,17 @@
 """The emulated GPUs of a host: which vendors there are, and how ranks are pointed to them.
 
 They are shared libraries with a vendor's runtime and collective library over host memory, found by
-the variables that name a vendor's library. csrc/emulated/settings.h documents their environment.
+the variables that name a vendor's library. emulated/settings.h documents their environment.
 """
 
 from pathlib import Path
+
+from hetcomm._vendors import library_variables
 
 from .cluster import GPU_VENDORS, Cluster, Host
 from .error import ClusterError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# [vendor] -> the variables that name its runtime and its collective library
-VARIABLES = {
-    "nvidia": ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY"),
-    "amd": ("HETCOMM_HIP_LIBRARY", "HETCOMM_RCCL_LIBRARY"),
-}
 
 
 def library(vendor: str) -> Path:
@@ -37,7 +34,7 @@ def environment(host: Host, local_rank: int) -> dict[str, str]:
     """What a rank of `host` is told about its GPU; nothing where its vendor is only a label."""
     if host.vendor not in GPU_VENDORS:
         return {}
-    told = {variable: str(library(host.vendor)) for variable in VARIABLES[host.vendor]}
+    told = {variable: str(library(host.vendor)) for variable in library_variables(host.vendor)}
     told["HETCOMM_DEVICE"] = str(local_rank)
     told["HETCOMM_EMULATED_DEVICES"] = str(max(8, host.ranks))
     # The network that the vendors' libraries prefer comes first.

@@ -20,12 +20,9 @@ from islands import together
 
 import hetcomm
 from hetcomm import _core
+from hetcomm._vendors import library_variables, vendors
 
 PROGRAMS = Path(__file__).with_name("ccl_programs.py")
-VARIABLES = {
-    "nvidia": ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY"),
-    "amd": ("HETCOMM_HIP_LIBRARY", "HETCOMM_RCCL_LIBRARY"),
-}
 
 
 def library(vendor: str) -> Path:
@@ -35,8 +32,8 @@ def library(vendor: str) -> Path:
 def environment(fault: str = "", **more: str) -> dict[str, str]:
     """This process's, with both emulated vendors in place of the real ones."""
     result = {name: text for name, text in os.environ.items() if "HETCOMM_EMULATED" not in name}
-    for vendor, variables in VARIABLES.items():
-        result |= dict.fromkeys(variables, str(library(vendor)))
+    for vendor in vendors():
+        result |= dict.fromkeys(library_variables(vendor), str(library(vendor)))
     if fault:
         result["HETCOMM_EMULATED_FAULT"] = fault
     return result | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | more

@@ -8,17 +8,15 @@ import machines
 import pytest
 
 import hetcomm
+from hetcomm._vendors import library_variables, vendors
 
 
 @pytest.fixture
 def emulated_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The libraries of both emulated vendors, for ranks that are threads of this process."""
+    """The libraries of all emulated vendors, for ranks that are threads of this process."""
     folder = Path(hetcomm.__file__).parent
-    for vendor, variables in (
-        ("nvidia", ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY")),
-        ("amd", ("HETCOMM_HIP_LIBRARY", "HETCOMM_RCCL_LIBRARY")),
-    ):
-        for variable in variables:
+    for vendor in vendors():
+        for variable in library_variables(vendor):
             monkeypatch.setenv(variable, str(folder / f"libhetcomm_emulated_{vendor}.so"))
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import hetcomm
+from hetcomm._vendors import vendors
 
 PACKAGE = Path(hetcomm.__file__).parent
-PREFIX = {"nvidia": "cuda", "amd": "hip"}
-RENAMED = {("amd", "HostAlloc"): "hipHostMalloc", ("amd", "FreeHost"): "hipHostFree"}
 INVALID_VALUE, NO_DEVICE, INVALID_DEVICE, INVALID_HANDLE, NOT_READY = 1, 100, 101, 400, 600
 NOT_SUPPORTED = 801
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -42,8 +41,9 @@ class Runtime:
 
     def code(self, name: str, *arguments: Any) -> int:
         """The number that the function returns."""
-        symbol = RENAMED.get((self.vendor, name), PREFIX[self.vendor] + name)
-        return int(self.library[symbol](*arguments))
+        row = vendors()[self.vendor]["runtime"]
+        spelling = row.get("spellings", {}).get(name, [name])[0]
+        return int(self.library[row["prefix"] + spelling](*arguments))
 
     def __call__(self, name: str, *arguments: Any) -> None:
         if code := self.code(name, *arguments):

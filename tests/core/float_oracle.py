@@ -6,11 +6,14 @@ float32 numbers is the float64 result rounded: with 53 digits rounding twice doe
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hetcomm import _core
 
 
 class Narrow(NamedTuple):
@@ -34,15 +37,18 @@ class Narrow(NamedTuple):
 NARROW = {
     "float16": Narrow(5, 10, True, np.uint16),
     "bfloat16": Narrow(8, 7, True, np.uint16),
-    "e4m3": Narrow(4, 3, False, np.uint8),
-    "e5m2": Narrow(5, 2, True, np.uint8),
 }
+for _name in _core.Dtype.__members__:  # "float8_e4m3fn": fn is finite, with NaN
+    if _parts := re.fullmatch(r"float8_e(\d)m(\d)(fn)?", _name):
+        NARROW[_name] = Narrow(int(_parts[1]), int(_parts[2]), _parts[3] is None, np.uint8)
 WIDE: dict[str, tuple[Any, Any, int]] = {
     "float32": (np.float32, np.uint32, 0x7FC00000),
     "float64": (np.float64, np.uint64, 0x7FF8 << 48),
 }
 FORMATS = [*WIDE, *NARROW]
-SIZES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "e4m3": 1, "e5m2": 1}
+SIZES = {"float32": 4, "float64": 8} | {
+    name: np.dtype(form.storage).itemsize for name, form in NARROW.items()
+}
 
 
 @cache

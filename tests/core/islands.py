@@ -8,23 +8,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from float_oracle import decode, encode
+from float_oracle import NARROW, decode, encode
 
 from hetcomm import _core
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+# NumPy's type where NumPy computes with the dtype, else one of its size.
 STORAGE = {
-    "float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": np.uint16,
-    "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8,
-    "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
-    "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
-    "boolean": np.bool_, "bytes1": np.uint8, "bytes2": np.uint16, "bytes4": np.uint32,
-    "bytes8": np.uint64, "bytes16": np.complex128,
-}  # fmt: skip
+    name: np.dtype(dtype.numpy)
+    if dtype.numpy[0] in "fiub" and dtype.numpy[1:].isdigit()
+    else np.dtype(np.complex128 if dtype.size == 16 else f"u{dtype.size}")
+    for name, dtype in _core.Dtype.__members__.items()
+}
 # The engine of host memory knows no factor: plans multiply first.
 OPS = ("sum", "product", "min", "max", "band", "bor", "bxor", "average")
 FACTOR = 0.5  # of every premul_sum: exact in every dtype
-FORMATS = {"bfloat16": "bfloat16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+UNKNOWN_TO_NUMPY = NARROW.keys() - {"float16"}
 
 
 def reducible() -> list[tuple[str, str]]:
@@ -39,16 +38,16 @@ def reducible() -> list[tuple[str, str]]:
 
 def widen(dtype: str, stored: np.ndarray) -> np.ndarray:
     """The numbers of a dtype that NumPy does not know, in float32; others as they are."""
-    if dtype not in FORMATS:
+    if dtype not in UNKNOWN_TO_NUMPY:
         return stored
-    return decode(FORMATS[dtype], stored.view(np.uint8)).astype(np.float32)
+    return decode(dtype, stored.view(np.uint8)).astype(np.float32)
 
 
 def narrow(dtype: str, values: np.ndarray) -> np.ndarray:
     """Rounded to the dtype, to nearest even."""
-    if dtype not in FORMATS:
+    if dtype not in UNKNOWN_TO_NUMPY:
         return values.astype(STORAGE[dtype])
-    return encode(FORMATS[dtype], values.astype(np.float64)).view(STORAGE[dtype])
+    return encode(dtype, values.astype(np.float64)).view(STORAGE[dtype])
 
 
 def random_values(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
@@ -78,7 +77,9 @@ def reduced(dtype: str, op: str, sources: Sequence[np.ndarray]) -> np.ndarray:
     total = sources[0]
     with np.errstate(over="ignore"):
         for source in sources[1:]:
-            total = function(total, source)
+            following = function(total, source)
+            kept = op in ("min", "max")  # of equal values, 0.0 and -0.0, the first
+            total = np.where(total == source, total, following) if kept else following
         if op == "average":
             total = total / total.dtype.type(len(sources))
         return narrow(dtype, total)

@@ -182,8 +182,8 @@ def test_a_collective_is_in_the_stream_at_once() -> None:
 
 @emulated
 def test_without_the_blocking_communicator_a_call_takes_a_thread() -> None:
-    done = run("in_the_stream", "amd", HETCOMM_CCL_BLOCKING="0")
-    assert "each call costs a thread (HETCOMM_CCL_BLOCKING=0)" in done["describe"]
+    done = run("in_the_stream", "amd", HETCOMM_CCL="blocking=0")
+    assert "each call costs a thread (HETCOMM_CCL=blocking=0)" in done["describe"]
     assert done["values"] == [[3, 3, 3, 3, 3, 3]] * 2
 
 
@@ -193,8 +193,8 @@ def test_without_the_blocking_communicator_a_call_takes_a_thread() -> None:
     [
         ("nvidia", "", {}),
         ("amd", "twice", {}),
-        ("nvidia", "twice", {"HETCOMM_CCL_SPLIT_SHARE": "1"}),
-        ("nvidia", "", {"HETCOMM_CCL_BLOCKING": "0"}),
+        ("nvidia", "twice", {"HETCOMM_CCL": "split_share=1"}),
+        ("nvidia", "", {"HETCOMM_CCL": "blocking=0"}),
     ],
 )
 def test_islands_split_off_an_island(vendor: str, again: str, settings: dict[str, str]) -> None:
@@ -238,7 +238,7 @@ def test_a_blocked_call_is_ended() -> None:
     assert late["error"] == "TimeoutError"
     assert "rank 11 on " in late["text"]
     assert "ncclAllReduce did not return within 500 ms, in collective 0" in late["text"]
-    assert "HETCOMM_CCL_BLOCKING=0" in late["text"]
+    assert "HETCOMM_CCL=blocking=0" in late["text"]
     assert late["again"] == late["text"]
     assert other["error"] == "VendorError"  # its neighbour has left
     assert max(late["seconds"], other["seconds"]) < 20
@@ -262,26 +262,35 @@ def test_memory_freed_while_registered_is_an_error() -> None:
 
 @emulated
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("value", "words"),
     [
-        ({"MIN_CTAS": "0"}, "HETCOMM_CCL_MIN_CTAS: expected a number from 1 to 256"),
-        ({"MAX_CTAS": "many"}, 'HETCOMM_CCL_MAX_CTAS: expected a number from 1 to 256; got "many"'),
-        ({"SPLIT_SHARE": "yes"}, "HETCOMM_CCL_SPLIT_SHARE: expected a number from 0 to 1"),
-        ({"MIN_CTAS": "8", "MAX_CTAS": "4"}, "at most HETCOMM_CCL_MAX_CTAS, which is 4; got 8"),
+        ("min_ctas=0", 'HETCOMM_CCL: expected a number from 1 to 256; got "min_ctas=0"'),
+        ("max_ctas=many", 'HETCOMM_CCL: expected a number from 1 to 256; got "max_ctas=many"'),
+        ("split_share=yes", 'expected a number from 0 to 1; got "split_share=yes"'),
+        ("min_ctas=8,max_ctas=4", 'at most max_ctas, which is 4; got "min_ctas=8"'),
+        ("max_ctas=4,blocked=0", "min_ctas=, max_ctas=, split_share= or blocking=, separated by"),
+        ("blocking", 'expected a number from 0 to 1; got "blocking"'),
     ],
 )
-def test_settings_are_checked(settings: dict[str, str], words: str) -> None:
-    named = {f"HETCOMM_CCL_{name}": value for name, value in settings.items()}
-    for end in run("split_fault", "nvidia", 20, **named):
+def test_settings_are_checked(value: str, words: str) -> None:
+    for end in run("split_fault", "nvidia", 20, HETCOMM_CCL=value):
         assert end["error"] == "InvalidArgumentError"
         assert words in end["text"]
+
+
+@emulated
+@pytest.mark.parametrize("part", ["MIN_CTAS", "MAX_CTAS", "SPLIT_SHARE", "BLOCKING"])
+def test_former_variables_name_the_one_in_their_place(part: str) -> None:
+    for end in run("split_fault", "nvidia", 20, **{f"HETCOMM_CCL_{part}": "1"}):
+        assert end["error"] == "InvalidArgumentError"
+        assert f'set HETCOMM_CCL="{part.lower()}=1"' in end["text"]
 
 
 @emulated
 def test_ctas_reach_the_library(tmp_path: Path) -> None:
     told = tmp_path / "log"
     run(
-        "split_refused", "nvidia", HETCOMM_CCL_MIN_CTAS="2", HETCOMM_CCL_MAX_CTAS="7",
+        "split_refused", "nvidia", HETCOMM_CCL="min_ctas=2,max_ctas=7",
         NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(told),
     )  # fmt: skip
     assert told.read_text().count("Comm config minCTAs set to 2, maxCTAs set to 7") == 2

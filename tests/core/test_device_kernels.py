@@ -18,7 +18,7 @@ import abilities
 import emulated_vendor
 import numpy as np
 import pytest
-from float_oracle import FORMATS, SIZES, at_offset, encode, ordinary_raw, random_raw
+from float_oracle import SIZES, at_offset, encode, ordinary_raw, random_raw
 
 from hetcomm import _core
 
@@ -34,15 +34,14 @@ REDUCTIONS = [
     for op, operation in _core.ReduceOp.__members__.items()
     if _core.reducible(value, operation) and op not in ("average", "premul_sum")
 ]
-FORMAT = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}  # the names of float_oracle
-FLOATS = [dtype for dtype, op in REDUCTIONS if op == "sum" and FORMAT.get(dtype, dtype) in SIZES]
+FLOATS = [dtype for dtype in DTYPES if DTYPES[dtype].floating]
 
 
 def kernels() -> list[str]:
     """Every kernel, by its name in the library."""
     names = [f"reduce_kernel<hetcomm::{dtype}, hetcomm::Op::{op}>" for dtype, op in REDUCTIONS]
     names += [f"scale_kernel<hetcomm::{f}, {way}>" for f in FLOATS for way in ("true", "false")]
-    names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FORMATS for b in FORMATS]
+    names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FLOATS for b in FLOATS]
     for kind in ("quantise_kernel", "dequantise_kernel"):
         names += [
             f"{kind}<hetcomm::{dtype}, {bits}, {group}>"
@@ -124,8 +123,8 @@ def address(array: np.ndarray) -> int:
 
 
 def random_elements(dtype: str, count: int, generator: np.random.Generator) -> np.ndarray:
-    if FORMAT.get(dtype, dtype) in SIZES:
-        return random_raw(FORMAT.get(dtype, dtype), count, generator)
+    if dtype in SIZES:
+        return random_raw(dtype, count, generator)
     raw = generator.integers(0, 256, count * DTYPES[dtype].size, dtype=np.uint8)
     if dtype == "boolean":
         raw[generator.random(count) < 0.5] = 0
@@ -170,7 +169,7 @@ def test_scale_has_the_bits_of_the_host(run: Run, dtype: str, by: float, divides
         raw = random_elements(dtype, count, generator)
         want = np.empty(count * size, np.uint8)
         if divides:  # an average is a sum that is divided: here of -0.0, which adds nothing
-            zeros = [encode(FORMAT.get(dtype, dtype), np.full(count, -0.0))] * (int(by) - 1)
+            zeros = [encode(dtype, np.full(count, -0.0))] * (int(by) - 1)
             _core.reduce(DTYPES[dtype], _core.ReduceOp.average, want, [raw, *zeros])
         else:
             _core.reduce(DTYPES[dtype], _core.ReduceOp.premul_sum, want, [raw], by)
@@ -198,12 +197,11 @@ def test_reduce_works_in_place(run: Run) -> None:
     np.testing.assert_array_equal(placed[1], want)
 
 
-@pytest.mark.parametrize("target_format", FORMATS)
-@pytest.mark.parametrize("source_format", FORMATS)
+@pytest.mark.parametrize("target_format", FLOATS)
+@pytest.mark.parametrize("source_format", FLOATS)
 def test_cast_has_the_bits_of_the_host(run: Run, source_format: str, target_format: str) -> None:
     generator = np.random.default_rng(SEED)
-    formats = _core.FloatFormat.__members__
-    to, source = formats[target_format], formats[source_format]
+    to, source = DTYPES[target_format], DTYPES[source_format]
     for count in COUNTS:
         raw = random_raw(source_format, count, generator)
         want = np.empty(count * to.size, np.uint8)
@@ -318,7 +316,7 @@ want, got = np.empty_like(a), np.empty_like(a)
 _core.reduce(half, add, want, [a, b])
 kernels.reduce(half, add, at(got), [at(a), at(b)], count, 0)
 assert (want == got).all()
-to, source = _core.FloatFormat.e5m2, _core.FloatFormat.float16
+to, source = _core.Dtype.float8_e5m2, half
 want, got = np.empty(count, np.uint8), np.empty(count, np.uint8)
 _core.cast(to, want, source, a)
 kernels.cast(to, at(got), source, at(a), count, 0)

@@ -79,8 +79,13 @@ def compile_text(
     file.write_text(text)
     return subprocess.run(
         [
-            *(COMPILER, "-std=c++20", "-fsyntax-only", f"-DHETCOMM_EMULATED_{vendor.upper()}"),
-            *(f"-I{folder}" for folder in [ROOT / "csrc", *includes]),
+            *(
+                COMPILER,
+                "-std=c++20",
+                "-fsyntax-only",
+                f"-DHETCOMM_EMULATED_{PREFIX[vendor].upper()}",
+            ),
+            *(f"-I{folder}" for folder in [ROOT, *includes]),
             *(["-D__HIP_PLATFORM_AMD__"] if vendor == "amd" else []),
             str(file),
         ],

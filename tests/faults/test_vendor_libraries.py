@@ -216,10 +216,10 @@ def test_a_hanging_split_times_out(tmp_path: Path) -> None:
 
 
 def test_different_settings_inside_an_island_are_an_error(tmp_path: Path) -> None:
-    with mixed(tmp_path, {1: {"HETCOMM_CCL_MAX_CTAS": "4"}}, LONG, joins=False) as job:
+    with mixed(tmp_path, {1: {"HETCOMM_CCL": "max_ctas=4"}}, LONG, joins=False) as job:
         for error in errors_within(job.ranks, 3 * NOTICE):
             assert "expected equal settings on the ranks of a native island" in error["text"]
-            assert "HETCOMM_CCL_MAX_CTAS=4" in error["text"] and "on rank 0" in error["text"]
+            assert "HETCOMM_CCL=max_ctas=4" in error["text"] and "on rank 0" in error["text"]
         assert_nothing_left(job)
 
 

@@ -20,10 +20,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from hetcomm._vendors import vendors
+
 NAME = "emulated"
 _HERE = Path(__file__).parent / "emulated_device"
-_CORE = Path(__file__).parents[2] / "csrc"
-_BUILD = Path(__file__).parents[2] / "build" / "emulated_device"
+_ROOT = Path(__file__).parents[2]
+_BUILD = _ROOT / "build" / "emulated_device"
 # What the tests of this device need.
 needed = [
     pytest.mark.needs("emulated vendors", "compiler"),
@@ -32,14 +34,13 @@ needed = [
         reason="this torch gives no native streams of devices by extension",
     ),
 ]
-_LIBRARIES = {"nvidia": ("HETCOMM_CUDA_LIBRARY", b"cuda"), "amd": ("HETCOMM_HIP_LIBRARY", b"hip")}
 
 
 def build() -> Path:
     """The native part, compiled unless it is there already. Takes about a minute."""
     sources = sorted(_HERE.glob("*.cc"))
     key = hashlib.sha256(torch.__version__.encode())
-    for file in [*sorted(_HERE.iterdir()), _CORE / "emulated/runtime_abi.h"]:
+    for file in [*sorted(_HERE.iterdir()), _ROOT / "emulated/runtime_abi.h"]:
         key.update(file.read_bytes())
     _BUILD.mkdir(parents=True, exist_ok=True)
     library = _BUILD / f"emulated_device-{key.hexdigest()[:16]}.so"
@@ -56,9 +57,7 @@ def build() -> Path:
                 os.environ.get("CXX", "g++"),
                 *("-std=c++20", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden"),
                 f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-                # What both vendors have in common is declared for either.
-                "-DHETCOMM_EMULATED_NVIDIA",
-                *(f"-I{_HERE}", f"-I{_CORE}", f"-I{root / 'include'}"),
+                *(f"-I{_HERE}", f"-I{_ROOT}", f"-I{root / 'include'}"),
                 *(str(together), "-o", f"{library}.partial"),
                 *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
             ],
@@ -100,9 +99,11 @@ class EmulatedDevice:
         torch.utils.generate_methods_for_privateuse1_backend()
         self._library.emulated_device_register()
         vendor = os.environ.get("HETCOMM_VENDOR", "")
-        if vendor in _LIBRARIES:
-            variable, prefix = _LIBRARIES[vendor]
-            failure = self._library.emulated_device_open(os.environ[variable].encode(), prefix)
+        if vendor in vendors():
+            row = vendors()[vendor]["runtime"]
+            failure = self._library.emulated_device_open(
+                os.environ[row["variable"]].encode(), row["prefix"].encode()
+            )
             if failure:
                 raise RuntimeError(failure.decode())
             torch.accelerator.set_device_index(int(os.environ["HETCOMM_DEVICE"]))

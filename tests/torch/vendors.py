@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from hetcomm._vendors import library_variables, vendors
+
 NAMES = {"n": "nvidia", "a": "amd", "c": "cpu"}
-_VARIABLES = {
-    "nvidia": ("HETCOMM_CUDA_LIBRARY", "HETCOMM_NCCL_LIBRARY"),
-    "amd": ("HETCOMM_HIP_LIBRARY", "HETCOMM_RCCL_LIBRARY"),
-}
 
 
 def _library(vendor: str) -> Path:
@@ -20,8 +18,10 @@ def _library(vendor: str) -> Path:
 
 def environments(letters: str) -> list[dict[str, str]]:
     """Of each rank, from the letter of its vendor. Each has a device of its own."""
-    return [
-        {"HETCOMM_VENDOR": NAMES[letter], "HETCOMM_DEVICE": str(rank)}
-        | {name: str(_library(NAMES[letter])) for name in _VARIABLES.get(NAMES[letter], ())}
-        for rank, letter in enumerate(letters)
-    ]
+    told = []
+    for rank, letter in enumerate(letters):
+        vendor = NAMES[letter]
+        told.append({"HETCOMM_VENDOR": vendor, "HETCOMM_DEVICE": str(rank)})
+        if vendor in vendors():
+            told[-1] |= dict.fromkeys(library_variables(vendor), str(_library(vendor)))
+    return told

@@ -97,25 +97,29 @@ HETCOMM_FUNCTION float round_to_odd(double value) {
   return bit_cast<float>(select(inexact, toward_zero | 1, bits));
 }
 
-// Storage formats. Stored is how an element lies in memory, Wide the type it is computed in.
-struct float32 {
+// Storage formats, which the lines of base/dtype.h name. Stored is how an element lies in memory,
+// Wide the type it is computed in, Modular the one in which sums and products may wrap.
+struct Float32 {
   using Stored = float;
   using Wide = float;
+  using Modular = Wide;
   HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
   HETCOMM_FUNCTION Stored round(float value) { return canonical(value); }
   HETCOMM_FUNCTION Stored round(double value) { return canonical(static_cast<float>(value)); }
 };
 
-struct float64 {
+struct Float64 {
   using Stored = double;
   using Wide = double;
+  using Modular = Wide;
   HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
   HETCOMM_FUNCTION Stored round(double value) { return canonical(value); }
 };
 
-struct bfloat16 {
+struct Bfloat16 {
   using Stored = unsigned short;
   using Wide = float;
+  using Modular = Wide;
   HETCOMM_FUNCTION Wide widen(Stored stored) {
     return bit_cast<float>(static_cast<unsigned>(stored) << 16);
   }
@@ -126,9 +130,10 @@ struct bfloat16 {
   HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
 };
 
-struct float16 {
+struct Float16 {
   using Stored = unsigned short;
   using Wide = float;
+  using Modular = Wide;
 #if defined(HETCOMM_CUDA)
   HETCOMM_FUNCTION Wide widen(Stored stored) {
     float wide;  // the instruction, because the language has no type for it without a header
@@ -161,13 +166,26 @@ template <int exponent, int fraction, bool infinities>
 struct Byte {
   using Stored = unsigned char;
   using Wide = float;
+  using Modular = Wide;
   using Format = Narrow<exponent, fraction, infinities>;
   HETCOMM_FUNCTION Wide widen(Stored stored) { return Format::widen(stored); }
   HETCOMM_FUNCTION Stored round(float value) { return static_cast<Stored>(Format::round(value)); }
   HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
 };
-struct e4m3 : Byte<4, 3, false> {};
-struct e5m2 : Byte<5, 2, true> {};
+
+template <class T, class M>
+struct Integer {
+  using Stored = T;
+  using Wide = T;
+  using Modular = M;
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
+  HETCOMM_FUNCTION Stored round(Wide value) { return value; }
+};
+struct Boolean : Integer<unsigned char, unsigned> {
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return stored != 0; }
+};
+
+struct Moved {};  // without arithmetic
 
 // Block quantisation: device/quantise.h has the definition.
 template <int bits>

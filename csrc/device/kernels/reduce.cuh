@@ -28,62 +28,13 @@ HETCOMM_FUNCTION Count first_index() {
 }
 HETCOMM_FUNCTION Count all_threads() { return static_cast<Count>(gridDim.x) * blockDim.x; }
 
-// The integer dtypes and booleans; sums and products wrap in Modular.
-template <class T, class M>
-struct Integer {
-  using Stored = T;
-  using Wide = T;
-  using Modular = M;
-  HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
-  HETCOMM_FUNCTION Stored round(Wide value) { return value; }
-};
-struct int8 : Integer<signed char, unsigned> {};
-struct uint8 : Integer<unsigned char, unsigned> {};
-struct int16 : Integer<short, unsigned> {};
-struct uint16 : Integer<unsigned short, unsigned> {};
-struct int32 : Integer<int, unsigned> {};
-struct uint32 : Integer<unsigned, unsigned> {};
-struct int64 : Integer<long long, unsigned long long> {};
-struct uint64 : Integer<unsigned long long, unsigned long long> {};
-struct boolean : Integer<unsigned char, unsigned> {
-  HETCOMM_FUNCTION Wide widen(Stored stored) { return stored != 0; }
-};
-
-struct float8_e4m3fn : e4m3 {};
-struct float8_e5m2 : e5m2 {};
-
 enum class Op { sum, product, min, max, band, bor, bxor };
-
-template <class T>
-struct Modular {
-  using type = typename T::Modular;
-};
-template <>
-struct Modular<float32> {
-  using type = float;
-};
-template <>
-struct Modular<float16> : Modular<float32> {};
-template <>
-struct Modular<bfloat16> : Modular<float32> {};
-template <>
-struct Modular<float8_e4m3fn> : Modular<float32> {};
-template <>
-struct Modular<float8_e5m2> : Modular<float32> {};
-template <>
-struct Modular<float64> {
-  using type = double;
-};
-template <class T>
-constexpr bool kBoolean = false;
-template <>
-constexpr bool kBoolean<boolean> = true;
 
 template <class T, Op op>
 HETCOMM_FUNCTION typename T::Wide apply(typename T::Wide a, typename T::Wide b) {
   using Wide = typename T::Wide;
-  using M = typename Modular<T>::type;
-  if constexpr (op == Op::sum && kBoolean<T>) {
+  using M = typename T::Modular;
+  if constexpr (op == Op::sum && __is_base_of(Boolean, T)) {
     return a | b;
   } else if constexpr (op == Op::sum) {
     return static_cast<Wide>(static_cast<M>(a) + static_cast<M>(b));

@@ -26,20 +26,8 @@ enum Result : int {
   in_progress = 7,
 };
 
-enum DataType : int {
-  int8 = 0,
-  uint8 = 1,
-  int32 = 2,
-  uint32 = 3,
-  int64 = 4,
-  uint64 = 5,
-  float16 = 6,
-  float32 = 7,
-  float64 = 8,
-  bfloat16 = 9,
-  float8_e4m3 = 10,  // both from NCCL 2.24 on
-  float8_e5m2 = 11,
-};
+using DataType = int;  // DtypeRow::ccl
+inline constexpr DataType kBytes = 0;
 
 // Further ones are made for a communicator, by RedOpCreatePreMulSum.
 enum RedOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };

@@ -34,7 +34,7 @@ void set(const CclEnvironment& environment, const Vendor& vendor) {
     if (!present) {
       set_environment_variable(variable.c_str(), value);
     } else if (*present != value) {
-      log(LogLevel::warning, std::string(vendor.ccl) + ": " + variable + "=" + *present +
+      log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
                                  " is set and stays; the facts of all ranks suggest " + value);
     }
   }
@@ -266,7 +266,7 @@ void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result resul
       "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " +
       (overdue ? late : communicator_->failure(function, result)) + ", in " +
       (options_.describe_call ? options_.describe_call(lane.descriptor) : "a collective") +
-      (overdue ? "; see that all members make the same calls, or set HETCOMM_CCL_BLOCKING=0 on "
+      (overdue ? "; see that all members make the same calls, or set HETCOMM_CCL=blocking=0 on "
                  "all, which waits for them in the background"
                : "; NCCL_DEBUG=WARN shows more; make a new process group");
   fail(lane, Status(overdue ? Code::timeout : Code::vendor, text, communicator_->rank()));

@@ -37,7 +37,7 @@ struct CclOptions {
   std::function<Status(const Deadline&)> failure;
 };
 
-// HETCOMM_CCL_MIN_CTAS, _MAX_CTAS, _SPLIT_SHARE and _BLOCKING. Throws Error(invalid_argument).
+// HETCOMM_CCL, "max_ctas=8,blocking=0". Throws Error(invalid_argument).
 void read_ccl_settings(CclOptions& options);
 // What all members must have set alike, for comparison.
 std::string describe_ccl_settings(const CclOptions& options);

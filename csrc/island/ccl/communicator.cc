@@ -94,7 +94,7 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
   if (!options.blocking) {
     const std::string connect = environment_variable("NCCL_RUNTIME_CONNECT").value_or("0");
     without_blocking_ =
-        connect != "0" ? "NCCL_RUNTIME_CONNECT=" + connect : "HETCOMM_CCL_BLOCKING=0";
+        connect != "0" ? "NCCL_RUNTIME_CONNECT=" + connect : "HETCOMM_CCL=blocking=0";
   } else if (library_.CommSplit == nullptr) {
     without_blocking_ = "the library has no ncclCommSplit";
   } else {
@@ -203,7 +203,7 @@ CclCommunicator::Outcome CclCommunicator::perform(const char* function,
   const bool late = result == nccl::in_progress;
   std::string text = late ? missing_members(function, options, library_, deadline)
                           : failure(function, result) + "; give all ranks the same " +
-                                library_.vendor->ccl +
+                                library_.vendor->ccl.name +
                                 " and a network that it can use (NCCL_DEBUG=INFO shows what it "
                                 "finds)";
   const bool abortable = begun || !first;

@@ -11,11 +11,6 @@ namespace {
 
 constexpr int kOldestVersion = 21800;  // the first with all of HETCOMM_CCL_SYMBOLS and nccl::Config
 
-std::string version_text(const Vendor& vendor, int version) {
-  return std::string(vendor.ccl) + " " + std::to_string(version / 10000) + "." +
-         std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
-}
-
 // The vendor whose library this is, as far as that can be told; all have the same functions.
 std::string maker(const Library& library) {
   if (library.has("hetcomm_emulated_vendor")) {
@@ -23,7 +18,7 @@ std::string maker(const Library& library) {
   }
   const std::string file = library.path().substr(library.path().rfind('/') + 1);
   for (const Vendor& vendor : vendors()) {
-    for (const std::string& name : vendor.ccl_libraries) {
+    for (const std::string& name : vendor.ccl.libraries) {
       if (file.starts_with(name.substr(0, name.find(".so") + 3))) return vendor.name;
     }
   }
@@ -38,7 +33,7 @@ CclLibrary load(const Vendor& vendor) {
   const LibrarySearch search = vendor.ccl_search();
   Library found = Library::find(search, required);
   if (const std::string other = maker(found); !other.empty() && other != vendor.name) {
-    throw Error(Code::vendor, std::string("expected ") + vendor.ccl +
+    throw Error(Code::vendor, std::string("expected ") + vendor.ccl.name +
                                   ", since this rank's vendor is " + vendor.name +
                                   "; got the library of vendor " + other + ", " + found.path() +
                                   "; correct HETCOMM_VENDOR, or " + search.remedy);
@@ -57,9 +52,9 @@ CclLibrary load(const Vendor& vendor) {
   if (nccl::Result result = library.GetVersion(&version)) {
     throw Error(Code::vendor, library.path + ": " + library.failure("ncclGetVersion", result));
   }
-  library.version = version_text(vendor, version);
+  library.version = vendor.ccl_version_text(version);
   if (version < kOldestVersion) {
-    throw Error(Code::vendor, "expected " + version_text(vendor, kOldestVersion) +
+    throw Error(Code::vendor, "expected " + vendor.ccl_version_text(kOldestVersion) +
                                   " or newer; got " + library.version + " from " + library.path +
                                   "; " + search.remedy);
   }
@@ -72,7 +67,7 @@ CclLibrary load(const Vendor& vendor) {
 std::string CclLibrary::failure(const std::string& function, nccl::Result result,
                                 nccl::Communicator* communicator) const {
   const char* meaning = GetErrorString(result);
-  std::string text = (version.empty() ? vendor->ccl : version) + ": " + function + ": " +
+  std::string text = (version.empty() ? vendor->ccl.name : version) + ": " + function + ": " +
                      (meaning ? meaning : "error " + std::to_string(result));
   const char* words = GetLastError(communicator);
   if (words != nullptr && *words != '\0') text += std::string(": ") + words;

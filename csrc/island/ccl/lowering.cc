@@ -6,36 +6,6 @@ namespace hetcomm::nccl {
 namespace {
 
 // Booleans are bytes of 0 and 1, so that their logic is a maximum or a minimum.
-DataType data_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float32:
-      return float32;
-    case Dtype::float64:
-      return float64;
-    case Dtype::float16:
-      return float16;
-    case Dtype::bfloat16:
-      return bfloat16;
-    case Dtype::int32:
-      return int32;
-    case Dtype::float8_e4m3fn:
-      return float8_e4m3;
-    case Dtype::float8_e5m2:
-      return float8_e5m2;
-    case Dtype::uint32:
-      return uint32;
-    case Dtype::int64:
-      return int64;
-    case Dtype::uint64:
-      return uint64;
-    case Dtype::uint8:
-    case Dtype::boolean:
-      return uint8;
-    default:
-      return int8;
-  }
-}
-
 RedOp red_op(Dtype dtype, ReduceOp op) {
   const bool logic = class_of(dtype) == DtypeClass::boolean;
   switch (op) {
@@ -95,7 +65,7 @@ class Lowering {
  public:
   Lowering(const IslandCall& call, int member)
       : bytes_(size_of(call.dtype)),
-        type_(data_type(call.dtype)),
+        type_(row_of(call.dtype).ccl),
         op_(red_op(call.dtype, call.op)),
         member_(member) {}
 
@@ -106,7 +76,7 @@ class Lowering {
   void moves(Function function, const std::byte* source, std::byte* target, int64_t count,
              int peer = -1) {
     calls_.push_back(
-        {function, source, target, static_cast<size_t>(count) * bytes_, int8, sum, peer});
+        {function, source, target, static_cast<size_t>(count) * bytes_, kBytes, sum, peer});
   }
 
   void all_to_all(const IslandPiece& piece) {
@@ -142,7 +112,7 @@ const char* name(Function function) {
 
 std::optional<Factor> factor_of(const IslandCall& call) {
   if (call.op != ReduceOp::premul_sum) return {};
-  return Factor{data_type(call.dtype), stored(call.dtype, call.factor)};
+  return Factor{row_of(call.dtype).ccl, stored(call.dtype, call.factor)};
 }
 
 std::vector<Call> lower(const IslandCall& call, int member, int members) {

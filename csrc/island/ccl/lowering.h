@@ -28,7 +28,7 @@ struct Call {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
   size_t count = 0;  // of `type`
-  DataType type = int8;
+  DataType type = kBytes;
   RedOp op = sum;
   int peer = -1;  // root, or the member at the other end
 };

@@ -1,40 +1,82 @@
+#include <sstream>
+
 #include "base/config.h"
 #include "island/ccl/ccl.h"
 
 namespace hetcomm {
 namespace {
 
-constexpr int64_t kMostCtas = 256;
+constexpr const char* kVariable = "HETCOMM_CCL";
+constexpr int kMostCtas = 256;
 
-int ctas(const char* variable) { return static_cast<int>(setting(variable, 0, 1, kMostCtas)); }
+[[noreturn]] void refuse(const std::string& expected, const std::string& got) {
+  throw Error(Code::invalid_argument, std::string(kVariable) + ": expected " + expected +
+                                          "; got \"" + got + "\"; correct or unset the variable");
+}
 
-bool chosen(const char* variable, bool otherwise) {
-  return setting(variable, otherwise ? 1 : 0, 0, 1) == 1;
+int number(const std::string& part, const std::string& value, int lowest, int highest) {
+  int64_t found = -1;
+  try {
+    found = parse_bytes(value);
+  } catch (const Error&) {
+  }
+  if (found < lowest || found > highest) {
+    refuse("a number from " + std::to_string(lowest) + " to " + std::to_string(highest), part);
+  }
+  return static_cast<int>(found);
+}
+
+// What was a variable of its own is now a part of HETCOMM_CCL.
+void refuse_former_variables() {
+  for (const char* part : {"MIN_CTAS", "MAX_CTAS", "SPLIT_SHARE", "BLOCKING"}) {
+    const std::string former = std::string(kVariable) + "_" + part;
+    const auto value = setting(former.c_str());
+    if (!value) continue;
+    std::string key = part;
+    for (char& letter : key) letter = static_cast<char>(std::tolower(letter));
+    throw Error(Code::invalid_argument, former + ": expected " + kVariable +
+                                            " in its place; unset it, and set " + kVariable +
+                                            "=\"" + key + "=" + *value + "\", after a comma if " +
+                                            kVariable + " has other parts");
+  }
 }
 
 }  // namespace
 
 void read_ccl_settings(CclOptions& options) {
-  options.min_ctas = ctas("HETCOMM_CCL_MIN_CTAS");
-  options.max_ctas = ctas("HETCOMM_CCL_MAX_CTAS");
-  options.split_share = chosen("HETCOMM_CCL_SPLIT_SHARE", options.split_share);
-  options.blocking = chosen("HETCOMM_CCL_BLOCKING", options.blocking);
+  refuse_former_variables();
+  std::istringstream parts(setting(kVariable, ""));
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t equals = part.find('=');
+    const std::string key = part.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (key == "min_ctas") {
+      options.min_ctas = number(part, value, 1, kMostCtas);
+    } else if (key == "max_ctas") {
+      options.max_ctas = number(part, value, 1, kMostCtas);
+    } else if (key == "split_share") {
+      options.split_share = number(part, value, 0, 1) == 1;
+    } else if (key == "blocking") {
+      options.blocking = number(part, value, 0, 1) == 1;
+    } else {
+      refuse("min_ctas=, max_ctas=, split_share= or blocking=, separated by commas", part);
+    }
+  }
   // Without it the first collectives connect as they are called, which must not hold up the host.
   if (environment_variable("NCCL_RUNTIME_CONNECT").value_or("0") != "0") options.blocking = false;
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
-    throw Error(Code::invalid_argument,
-                "HETCOMM_CCL_MIN_CTAS: expected at most HETCOMM_CCL_MAX_CTAS, which is " +
-                    std::to_string(options.max_ctas) + "; got " + std::to_string(options.min_ctas) +
-                    "; correct or unset one of them");
+    refuse("min_ctas to be at most max_ctas, which is " + std::to_string(options.max_ctas),
+           "min_ctas=" + std::to_string(options.min_ctas));
   }
 }
 
 std::string describe_ccl_settings(const CclOptions& options) {
-  auto number = [](int value) { return value > 0 ? std::to_string(value) : "unset"; };
-  return "HETCOMM_CCL_MIN_CTAS=" + number(options.min_ctas) +
-         " HETCOMM_CCL_MAX_CTAS=" + number(options.max_ctas) +
-         " HETCOMM_CCL_SPLIT_SHARE=" + (options.split_share ? "1" : "0") +
-         " HETCOMM_CCL_BLOCKING=" + (options.blocking ? "1" : "0");
+  const auto ctas = [](const char* key, int value) {
+    return value > 0 ? key + std::to_string(value) + "," : "";
+  };
+  return std::string(kVariable) + "=" + ctas("min_ctas=", options.min_ctas) +
+         ctas("max_ctas=", options.max_ctas) + "split_share=" + (options.split_share ? "1" : "0") +
+         ",blocking=" + (options.blocking ? "1" : "0");
 }
 
 }  // namespace hetcomm

@@ -7,20 +7,20 @@
 #include "emulated/stream.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
-#define NAME(name) HETCOMM_EMULATED_PREFIX(name)
+#define NAME(name) HETCOMM_EMULATED_NAME(name)
 #define X(name, parameters) EXPORT int NAME(name) parameters;
 HETCOMM_EMULATED_RUNTIME(X)
 #undef X
 
-// Which vendor this library plays: "nvidia" or "amd". How hetcomm tells an emulated library.
+// Which vendor this library plays. How hetcomm tells an emulated library.
 EXPORT const char* hetcomm_emulated_vendor();
 
 namespace hetcomm::emulated {
 
-#ifdef HETCOMM_EMULATED_AMD
-inline constexpr bool kAmd = true;
+#ifdef HETCOMM_EMULATED_HIP
+inline constexpr bool kLikeHip = true;
 #else
-inline constexpr bool kAmd = false;
+inline constexpr bool kLikeHip = false;
 #endif
 
 // What every exported function shares. All of it is about the calling thread.

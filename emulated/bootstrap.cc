@@ -117,7 +117,7 @@ class Root {  // collects the members of one communicator and tells them of each
 UniqueId make_unique_id() {
   Identity identity{};
   std::memcpy(identity.tag, kTag, sizeof kTag);
-  std::strcpy(identity.vendor, hetcomm_emulated_vendor());
+  std::strncpy(identity.vendor, hetcomm_emulated_vendor(), sizeof identity.vendor - 1);
   if (getrandom(identity.magic, sizeof identity.magic, 0) != sizeof identity.magic) {
     throw Failure{ccl_system_error, "getrandom failed"};
   }

@@ -11,34 +11,15 @@ namespace hetcomm::emulated {
 
 namespace {
 
-Dtype dtype_of(int type) {
-  switch (type) {
-    case type_int8:
-      return Dtype::int8;
-    case type_uint8:
-      return Dtype::uint8;
-    case type_int32:
-      return Dtype::int32;
-    case type_uint32:
-      return Dtype::uint32;
-    case type_int64:
-      return Dtype::int64;
-    case type_uint64:
-      return Dtype::uint64;
-    case type_float16:
-      return Dtype::float16;
-    case type_float32:
-      return Dtype::float32;
-    case type_float64:
-      return Dtype::float64;
-    case type_float8e4m3:
-      return Dtype::float8_e4m3fn;
-    case type_float8e5m2:
-      return Dtype::float8_e5m2;
-    default:
-      return Dtype::bfloat16;
+// Null for a number that no dtype has; booleans share theirs with the integers of their size.
+const DtypeRow* row_of_type(int type) {
+  for (const DtypeRow& row : kDtypeRows) {
+    if (row.ccl == type && row.ccl >= 0 && row.kind != DtypeClass::boolean) return &row;
   }
+  return nullptr;
 }
+
+Dtype dtype_of(int type) { return row_of_type(type)->dtype; }
 
 ReduceOp op_of(int op) {
   switch (op) {
@@ -67,18 +48,11 @@ void divide_all(int by, void* target, size_t count) {
 }  // namespace
 
 size_t size_of_type(int type) {
-  switch (type) {
-#define X(name, number, bytes) \
-  case number:                 \
-    return bytes;
-    HETCOMM_EMULATED_CCL_TYPES(X)
-#undef X
-    default:
-      return 0;
-  }
+  const DtypeRow* row = row_of_type(type);
+  return row == nullptr ? 0 : row->bytes;
 }
 
-bool floating_type(int type) { return type >= type_float16 && type <= type_float8e5m2; }
+bool floating_type(int type) { return class_of(dtype_of(type)) == DtypeClass::floating; }
 
 void combine(int type, int op, void* target, const void* const* sources, int source_count,
              size_t count) {

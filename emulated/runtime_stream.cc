@@ -182,11 +182,12 @@ int NAME(LaunchHostFunc)(void* handle, void (*function)(void*), void* argument) 
   });
 }
 
-#ifdef HETCOMM_EMULATED_AMD
-int hipStreamWaitValue32(void* stream, void* address, uint32_t value, unsigned how, uint32_t mask) {
+#ifdef HETCOMM_EMULATED_HIP
+int NAME(StreamWaitValue32)(void* stream, void* address, uint32_t value, unsigned how,
+                            uint32_t mask) {
   return wait_value(stream, address, value, how, mask);
 }
-int hipStreamWriteValue32(void* stream, void* address, uint32_t value, unsigned) {
+int NAME(StreamWriteValue32)(void* stream, void* address, uint32_t value, unsigned) {
   return write_value(stream, address, value);
 }
 #else
@@ -202,8 +203,8 @@ int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t v
   return write_value(stream, reinterpret_cast<void*>(address), value);
 }
 
-int cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
-                                     unsigned long long, int* status) {
+int NAME(GetDriverEntryPointByVersion)(const char* symbol, void** function, unsigned,
+                                       unsigned long long, int* status) {
   return call([&] {
     if (symbol == nullptr || function == nullptr) return int{invalid_value};
     std::string name = symbol;

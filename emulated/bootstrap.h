@@ -10,10 +10,10 @@
 
 namespace hetcomm::emulated {
 
-// What a unique id holds. Members of the other vendor's library refuse it.
+// What a unique id holds. Members of another vendor's library refuse it.
 struct Identity {
   char tag[8];
-  char vendor[8];
+  char vendor[16];
   uint8_t magic[16];
   sockaddr_in root;
 };

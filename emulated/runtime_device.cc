@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -34,8 +35,9 @@ int describe(void* properties, int index) {
     if (!known(index)) return int{invalid_device};
     auto* described = static_cast<DeviceProperties*>(properties);
     *described = {};
-    std::snprintf(described->name, sizeof described->name, "Emulated %s GPU",
-                  kAmd ? "AMD" : "NVIDIA");
+    std::string maker = HETCOMM_EMULATED_VENDOR;
+    for (char& letter : maker) letter = static_cast<char>(std::toupper(letter));
+    std::snprintf(described->name, sizeof described->name, "Emulated %s GPU", maker.c_str());
     std::memcpy(described->uuid, "hetcomm emulated", sizeof described->uuid);
     described->uuid[0] = static_cast<char>(index);
     described->global_memory = size_t{16} << 30;
@@ -81,7 +83,7 @@ int enter() {  // what forbids every call, if anything
   if (!unusable().empty()) return not_initialized;
   // As with the vendors' runtimes, a child cannot use what its parent has initialised.
   if (forked) return not_initialized;
-  if (in_host_function()) return kAmd ? not_supported : not_permitted;
+  if (in_host_function()) return kLikeHip ? not_supported : not_permitted;
   if (settings().devices == 0) return no_device;
   used = true;
   return success;
@@ -96,7 +98,7 @@ int result(int error) {
 
 using namespace hetcomm::emulated;
 
-EXPORT const char* hetcomm_emulated_vendor() { return kAmd ? "amd" : "nvidia"; }
+EXPORT const char* hetcomm_emulated_vendor() { return HETCOMM_EMULATED_VENDOR; }
 
 // Whether transports reach the devices' memory, as RDMA NICs and other processes may reach a GPU's.
 EXPORT int hetcomm_emulated_direct() { return settings().direct ? 1 : 0; }
@@ -131,7 +133,7 @@ int NAME(GetDevice)(int* index) { return set(index, device); }
 
 int NAME(RuntimeGetVersion)(int* version) {
   bool old = settings().strikes(FaultKind::old_runtime);
-  return set(version, kAmd ? (old ? 40'500'000 : 60'300'000) : (old ? 10'020 : 13'000));
+  return set(version, old ? HETCOMM_EMULATED_OLD_VERSION : HETCOMM_EMULATED_VERSION);
 }
 
 int NAME(DriverGetVersion)(int* version) { return NAME(RuntimeGetVersion)(version); }
@@ -168,9 +170,13 @@ int NAME(DeviceGetStreamPriorityRange)(int* least, int* greatest) {
   });
 }
 
-#ifdef HETCOMM_EMULATED_AMD
-int hipGetDevicePropertiesR0600(void* properties, int index) { return describe(properties, index); }
+#ifdef HETCOMM_EMULATED_HIP
+int NAME(GetDevicePropertiesR0600)(void* properties, int index) {
+  return describe(properties, index);
+}
 #else
-int cudaGetDeviceProperties(void* properties, int index) { return describe(properties, index); }
-int cudaGetDeviceProperties_v2(void* properties, int index) { return describe(properties, index); }
+int NAME(GetDeviceProperties)(void* properties, int index) { return describe(properties, index); }
+int NAME(GetDeviceProperties_v2)(void* properties, int index) {
+  return describe(properties, index);
+}
 #endif

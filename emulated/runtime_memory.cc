@@ -123,14 +123,14 @@ int NAME(PointerGetAttributes)(PointerAttributes* attributes, const void* pointe
   });
 }
 
-#ifdef HETCOMM_EMULATED_AMD
-int hipHostMalloc(void** pointer, size_t bytes, unsigned) {
+#ifdef HETCOMM_EMULATED_HIP
+int NAME(HostMalloc)(void** pointer, size_t bytes, unsigned) {
   return make_block(pointer, bytes, true);
 }
-int hipHostFree(void* pointer) { return free_block(pointer, true); }
+int NAME(HostFree)(void* pointer) { return free_block(pointer, true); }
 #else
-int cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+int NAME(HostAlloc)(void** pointer, size_t bytes, unsigned) {
   return make_block(pointer, bytes, true);
 }
-int cudaFreeHost(void* pointer) { return free_block(pointer, true); }
+int NAME(FreeHost)(void* pointer) { return free_block(pointer, true); }
 #endif

@@ -5,10 +5,11 @@
 
 // The part of the vendors' runtime ABI that is emulated: names, argument order, enum values and
 // structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
-// it with the vendors' headers. One of HETCOMM_EMULATED_NVIDIA and HETCOMM_EMULATED_AMD is defined.
+// it with the vendors' headers. The build defines HETCOMM_EMULATED_PREFIX, which begins symbols,
+// and HETCOMM_EMULATED_HIP for a runtime like HIP's; without it the runtime is like CUDA's.
 
 // X(name, (parameters)): every function returns the vendor's error as int and its symbol begins
-// with "cuda" or "hip".
+// with the vendor's prefix.
 #define HETCOMM_EMULATED_RUNTIME_COMMON(X)                          \
   X(GetDeviceCount, (int*))                                         \
   X(SetDevice, (int))                                               \
@@ -54,8 +55,11 @@
   X(LaunchHostFunc, (void*, void (*)(void*), void*))                \
   X(PointerGetAttributes, (hetcomm::emulated::PointerAttributes*, const void*))
 
-#ifdef HETCOMM_EMULATED_AMD
-#define HETCOMM_EMULATED_PREFIX(name) hip##name
+#define HETCOMM_EMULATED_JOINED(prefix, name) prefix##name
+#define HETCOMM_EMULATED_SYMBOL(prefix, name) HETCOMM_EMULATED_JOINED(prefix, name)
+#define HETCOMM_EMULATED_NAME(name) HETCOMM_EMULATED_SYMBOL(HETCOMM_EMULATED_PREFIX, name)
+
+#ifdef HETCOMM_EMULATED_HIP
 #define HETCOMM_EMULATED_RUNTIME(X)                                  \
   HETCOMM_EMULATED_RUNTIME_COMMON(X)                                 \
   X(HostMalloc, (void**, size_t, unsigned))                          \
@@ -64,7 +68,6 @@
   X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t)) \
   X(StreamWriteValue32, (void*, void*, uint32_t, unsigned))
 #else
-#define HETCOMM_EMULATED_PREFIX(name) cuda##name
 // Since CUDA 13 cudaGetDeviceProperties is what CUDA 12 called cudaGetDeviceProperties_v2.
 #define HETCOMM_EMULATED_RUNTIME(X)        \
   HETCOMM_EMULATED_RUNTIME_COMMON(X)       \
@@ -121,7 +124,7 @@ struct PointerAttributes {
   int device;
   void* device_pointer;
   void* host_pointer;
-#ifdef HETCOMM_EMULATED_AMD
+#ifdef HETCOMM_EMULATED_HIP
   int managed;
   unsigned flags;
 #else

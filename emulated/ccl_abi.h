@@ -52,25 +52,19 @@ enum CclResult {
   ccl_in_progress = 7,
 };
 
-// X(name, number, bytes)
-#define HETCOMM_EMULATED_CCL_TYPES(X) \
-  X(int8, 0, 1)                       \
-  X(uint8, 1, 1)                      \
-  X(int32, 2, 4)                      \
-  X(uint32, 3, 4)                     \
-  X(int64, 4, 8)                      \
-  X(uint64, 5, 8)                     \
-  X(float16, 6, 2)                    \
-  X(float32, 7, 4)                    \
-  X(float64, 8, 8)                    \
-  X(bfloat16, 9, 2)                   \
-  X(float8e4m3, 10, 1)                \
-  X(float8e5m2, 11, 1)
-
 enum CclType {
-#define X(name, number, bytes) type_##name = number,
-  HETCOMM_EMULATED_CCL_TYPES(X)
-#undef X
+  type_int8 = 0,
+  type_uint8 = 1,
+  type_int32 = 2,
+  type_uint32 = 3,
+  type_int64 = 4,
+  type_uint64 = 5,
+  type_float16 = 6,
+  type_float32 = 7,
+  type_float64 = 8,
+  type_bfloat16 = 9,
+  type_float8e4m3 = 10,
+  type_float8e5m2 = 11,
 };
 
 enum CclOp { op_sum = 0, op_product = 1, op_max = 2, op_min = 3, op_average = 4, op_first_own = 5 };

@@ -1,0 +1,77 @@
+#include "base/settings.h"
+
+namespace hetcomm {
+
+const std::vector<Setting>& settings() {
+  static const auto* table = new std::vector<Setting>{
+      {"HETCOMM_SOCKET_IFNAME", "interfaces or RDMA ports to use, comma-separated, best first",
+       "every usable one, RDMA and fast ones first; messages use several of Ethernet "
+       "together where hosts share their networks"},
+      {"HETCOMM_SELECT",
+       "which algorithm serves which collective and size, see "
+       "[docs/algorithms.md](docs/algorithms.md); equal on every rank",
+       "the cost model chooses"},
+      {"HETCOMM_PROFILE",
+       "a file of `hetcomm tune`, by which plans are priced, see "
+       "[docs/tuning.md](docs/tuning.md); equal on every rank",
+       "constants"},
+      {"HETCOMM_DETERMINISTIC",
+       "`1`: no speed that a run finds of links or processors decides how it adds up, "
+       "and NCCL leaves NVLink SHARP out; equal on every rank",
+       "`0`"},
+      {"HETCOMM_UCX_LIBRARY", "path of `libucp.so.0` (UCX 1.12 or newer)",
+       "one already loaded, then the `libucx` wheel's, then the system's; the system's "
+       "first where only it drives the RDMA devices"},
+      {"HETCOMM_CUDA_LIBRARY, HETCOMM_HIP_LIBRARY",
+       "path of `libcudart.so` (CUDA 11.8 or newer), `libamdhip64.so` (HIP 6.0 or "
+       "newer); `hetcomm/vendors.toml` names the variables of all libraries of a vendor",
+       "the one already loaded, of several torch's (an error if none is); then the "
+       "wheels', then the system's"},
+      {"HETCOMM_CCL",
+       "how NCCL or RCCL is used, comma-separated. `min_ctas=N`, `max_ctas=N`: least and "
+       "most blocks of a GPU for a call, 1 to 256. `blocking=0`: calls never wait for a "
+       "peer, and each costs a thread. `split_share=1`: islands that the engine splits "
+       "off an island (`Island::split`) share its memory and threads, and are aborted "
+       "together. Equal on the ranks of an island",
+       "the library's choice, `blocking=1,split_share=0`"},
+      {"HETCOMM_POOL_BYTES",
+       "idle device memory, and idle pinned memory, that is kept for reuse between "
+       "communicators",
+       "`512M`"},
+      {"HETCOMM_SHM_SLOT",
+       "bytes of one slot of shared memory (`64k`), read by the first rank of an island; "
+       "slots take memory as calls use them, and none of `/dev/shm`",
+       "at most 128k; all slots of an island together 64 MiB"},
+      {"HETCOMM_ISA", "`baseline`, `avx2` or `avx512` for reductions; the bits do not depend on it",
+       "the best the processor has"},
+      {"HETCOMM_DEFAULT",
+       "`cpu,cuda`: for these types of devices hetcomm is the backend of programs that "
+       "name none, see [docs/torch.md](docs/torch.md#without-a-name)",
+       "torch's default"},
+      {"HETCOMM_LOG_LEVEL", "`error`, `warning`, `info` or `debug`, to standard error",
+       "`warning`"},
+      {"HETCOMM_HOST_ID", "identity of the host; ranks with equal values share memory",
+       "boot id, host name, network namespace and `/dev/shm`"},
+      {"HETCOMM_VENDOR",
+       "whose memory the rank's tensors are: `nvidia`, `amd` or `cpu`; another label is "
+       "a CPU rank of an island of its own",
+       "`cpu` for `backend=\"cpu:hetcomm\"`, else by torch: `nvidia` or `amd` where it "
+       "has GPUs, `cpu` elsewhere"},
+      {"HETCOMM_DEVICE", "which of the vendor's devices",
+       "torch's current one; `LOCAL_RANK` without torch"},
+      {"HETCOMM_DIRECT",
+       "`0`: messages of device memory pass through host memory, whatever UCX could",
+       "direct where UCX says that it can"},
+      {"HETCOMM_ISLAND",
+       "label of this rank, for ranks of one vendor: ranks of one label are one island "
+       "of its native library, others are not",
+       "by network"},
+      {"HETCOMM_SYSFS_ROOT",
+       "a tree in the layout of `/sys` to read NICs from, for recorded and emulated "
+       "machines; its file `addresses` replaces this machine's IP addresses",
+       "`/sys`"},
+  };
+  return *table;
+}
+
+}  // namespace hetcomm
