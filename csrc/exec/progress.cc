@@ -168,7 +168,8 @@ bool Executor::progress_all(Completed& completed) {
   awaits_device_.store(round_.device, std::memory_order_relaxed);
   awaits_same_processor_.store(round_.same_processor, std::memory_order_relaxed);
   idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
-  if ((++rounds_ & 1023) == 0) check_deadlines(completed);
+  // Idle rounds may yield, for milliseconds each where others want the processor.
+  if ((++rounds_ & 1023) == 0 || (idle_rounds_ & 31) == 31) check_deadlines(completed);
   return moved || !completed.empty();
 }
 
