@@ -20,6 +20,7 @@ from typing import Any
 from report import Report
 
 from hetcomm import _core
+from hetcomm._vendors import library_variables
 from hetcomm.emulate import vendors
 
 GRACE = 10.0  # seconds for other ranks to end after a failure
@@ -59,7 +60,7 @@ class Rank:
         if self.island:
             found["HETCOMM_ISLAND"] = self.island
         if emulated:
-            found |= dict.fromkeys(vendors.VARIABLES["nvidia"], str(vendors.library("nvidia")))
+            found |= dict.fromkeys(library_variables("nvidia"), str(vendors.library("nvidia")))
         return found
 
 

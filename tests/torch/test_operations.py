@@ -236,5 +236,5 @@ def test_8_bit_floats_need_a_library_that_reduces_them(job: Callable[..., Job]) 
         one["HETCOMM_EMULATED_FAULT"] = "version:22203"
     results = values(job("aab", environments=settings), old_library)
     for text in results[0]:
-        assert "NCCL 2.24 or newer" in text and "NCCL 2.22.3" in text, text
+        assert "NCCL 2.24.0 or newer" in text and "NCCL 2.22.3" in text, text
     assert results[1] == results[2] == results[0]

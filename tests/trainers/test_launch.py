@@ -159,4 +159,5 @@ def test_mpiexec_notices_a_failing_program() -> None:
     fails = "import os, time; int(os.environ['RANK']) or exit(7); time.sleep(300)"
     program = [str(BIN / "hetcomm"), "launch", "--", sys.executable, "-c", fails]
     result = launched(*MPIEXEC, "-n", "2", *program)
-    assert result.returncode == 7, result.stdout + result.stderr
+    # Under load MPICH may report the rank that it then killed.
+    assert result.returncode in (7, 9), result.stdout + result.stderr
