@@ -20,7 +20,6 @@ import sys
 import threading
 
 from hetcomm import _core
-from hetcomm._vendors import library_variables
 from hetcomm.emulate import vendors
 
 VARIANTS = {"non-blocking": "0", "blocking": "1"}
@@ -65,7 +64,7 @@ def main() -> None:
         return
     environment = dict(os.environ)
     if options.vendor == "emulated":
-        environment |= dict.fromkeys(library_variables("nvidia"), str(vendors.library("nvidia")))
+        environment |= vendors.library_environment("nvidia")
     rows: dict[str, list[list[float]]] = {name: [] for name in VARIANTS}
     for _ in range(options.rounds):
         for name, value in VARIANTS.items():

@@ -20,7 +20,6 @@ from typing import Any
 from report import Report
 
 from hetcomm import _core
-from hetcomm._vendors import library_variables
 from hetcomm.emulate import vendors
 
 GRACE = 10.0  # seconds for other ranks to end after a failure
@@ -60,7 +59,7 @@ class Rank:
         if self.island:
             found["HETCOMM_ISLAND"] = self.island
         if emulated:
-            found |= dict.fromkeys(library_variables("nvidia"), str(vendors.library("nvidia")))
+            found |= vendors.library_environment("nvidia")
         return found
 
 

@@ -18,6 +18,11 @@ def library(vendor: str) -> Path:
     return _PACKAGE / f"libhetcomm_emulated_{vendor}.so"
 
 
+def library_environment(vendor: str) -> dict[str, str]:
+    """The variables that make a rank load the emulated libraries of `vendor`."""
+    return dict.fromkeys(library_variables(vendor), str(library(vendor)))
+
+
 def check(cluster: Cluster) -> None:
     """Raises ClusterError where a host's GPUs cannot be emulated."""
     for host in cluster.hosts:
@@ -34,7 +39,7 @@ def environment(host: Host, local_rank: int) -> dict[str, str]:
     """What a rank of `host` is told about its GPU; nothing where its vendor is only a label."""
     if host.vendor not in GPU_VENDORS:
         return {}
-    told = {variable: str(library(host.vendor)) for variable in library_variables(host.vendor)}
+    told = library_environment(host.vendor)
     told["HETCOMM_DEVICE"] = str(local_rank)
     told["HETCOMM_EMULATED_DEVICES"] = str(max(8, host.ranks))
     # The network that the vendors' libraries prefer comes first.

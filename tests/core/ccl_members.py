@@ -20,20 +20,17 @@ from islands import together
 
 import hetcomm
 from hetcomm import _core
-from hetcomm._vendors import library_variables, vendors
+from hetcomm._vendors import vendors
+from hetcomm.emulate.vendors import library_environment
 
 PROGRAMS = Path(__file__).with_name("ccl_programs.py")
-
-
-def library(vendor: str) -> Path:
-    return Path(hetcomm.__file__).parent / f"libhetcomm_emulated_{vendor}.so"
 
 
 def environment(fault: str = "", **more: str) -> dict[str, str]:
     """This process's, with both emulated vendors in place of the real ones."""
     result = {name: text for name, text in os.environ.items() if "HETCOMM_EMULATED" not in name}
     for vendor in vendors():
-        result |= dict.fromkeys(library_variables(vendor), str(library(vendor)))
+        result |= library_environment(vendor)
     if fault:
         result["HETCOMM_EMULATED_FAULT"] = fault
     return result | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | more

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ccl_members import library
 from communicators import agree, play
 from emulated_vendor import run
 
@@ -18,7 +17,7 @@ from hetcomm import _core, _wheels
 from hetcomm._core import Collective, Communicator, Dtype, Spec
 from hetcomm._vendors import library_variables, of_torch, torch_devices, vendors
 from hetcomm.emulate import Host
-from hetcomm.emulate.vendors import environment
+from hetcomm.emulate.vendors import environment, library
 
 # What a vendor may lack; vendor.h says what its absence means.
 OPTIONAL = {
