@@ -22,7 +22,7 @@ CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
 void check_recordable(const Plan& plan) {
   if (plan.steps.empty()) return;
   const Step& first = plan.steps[0];
-  if (plan.steps.size() == 1 && !first.is_message() && !in_staging(first)) return;
+  if (plan.steps.size() == 1 && !first.is_message() && !first.in_staging()) return;
   throw Error(Code::invalid_argument,
               describe(plan.spec) +
                   ": expected an operation inside one island of a native library while a graph is "

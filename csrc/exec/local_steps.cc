@@ -1,6 +1,5 @@
 #include "exec/local_steps.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "device/reduce.h"
@@ -65,15 +64,10 @@ Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const S
                         static_cast<int>(operands.sources.size()), operands.count, stream);
 }
 
-bool in_staging(const Step& step) {
-  const auto staged = [](const Range& range) { return range.space == Space::staging; };
-  return staged(step.target) && std::all_of(step.sources.begin(), step.sources.end(), staged);
-}
-
 void compile_kernels(const DeviceKernels* kernels, const Plan& plan) {
   Compilation compilation(kernels, plan);
   for (const Step& step : plan.steps) {
-    if (step.kind->performer != Performer::rank || in_staging(step)) continue;
+    if (step.kind->performer != Performer::rank || step.in_staging()) continue;
     const Operands nothing{.sources = std::vector<const void*>(step.sources.size())};
     check(step.kind->run(compilation, step, nothing));
   }

@@ -24,7 +24,4 @@ void compile_kernels(const DeviceKernels* kernels, const Plan& plan);
 Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
                          const Operands& operands, Stream stream);
 
-// Whether the host carries out this step of a rank whose memory is a device's.
-bool in_staging(const Step& step);
-
 }  // namespace hetcomm

@@ -23,8 +23,8 @@ constexpr auto kReleaseBound = std::chrono::milliseconds(500);
 Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
          std::chrono::nanoseconds timeout, std::shared_ptr<Device> device)
     : plan_(std::move(plan)), operation_(operation), timeout_(timeout) {
-  memory_.spaces = {static_cast<std::byte*>(const_cast<void*>(buffers.input)),
-                    static_cast<std::byte*>(buffers.output)};
+  memory_.set(Space::input, const_cast<void*>(buffers.input));
+  memory_.set(Space::output, buffers.output);
   if (device) device_.emplace(std::move(device));
 }
 
@@ -44,12 +44,12 @@ void Run::start(Paths& paths, int lane) {
   left_ = static_cast<int>(plan_->steps.size());
   if (device_) {
     device_->start(*plan_, *paths.streams());
-    memory_.spaces[2] = device_->scratch();
-    memory_.spaces[3] = device_->staging();
+    memory_.set(Space::scratch, device_->scratch());
+    memory_.set(Space::staging, device_->staging());
     memory_.kind = device_->memory();
   } else if (plan_->scratch_bytes > 0) {
     scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_bytes)]);
-    memory_.spaces[2] = scratch_.get();
+    memory_.set(Space::scratch, scratch_.get());
   }
   if (schedule.messages > 0) messages_.emplace(*plan_, memory_, paths, operation_);
   if (!schedule.island_steps.empty()) {
@@ -129,7 +129,7 @@ void Run::start_own(int index) {
   if (trace_) [[unlikely]]
     trace_->begin(index);
   if (step.target.count == 0) return complete(index);
-  if (!device_ || in_staging(step)) {
+  if (!device_ || step.in_staging()) {
     HostSteps host(*plan_);
     const Status status = step.kind->run(host, step, memory_.operands(step));
     return status.ok() ? complete(index) : fail(at_step(index, status));

@@ -13,6 +13,9 @@ struct RunMemory {
   std::array<std::byte*, 4> spaces{};  // by Space
   MemoryKind kind = MemoryKind::host;  // of all but staging, which is the host's
 
+  void set(Space space, void* memory) {
+    spaces[static_cast<size_t>(space)] = static_cast<std::byte*>(memory);
+  }
   std::byte* at(const Range& range) const {
     return spaces[static_cast<size_t>(range.space)] + range.offset;
   }

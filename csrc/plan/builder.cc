@@ -219,7 +219,6 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
 
 Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
   // Whole cache lines, so that neighbouring ranges never share one.
-  constexpr int64_t kCacheLine = 64;
   int64_t offset = 0;
   for (int rank : ranks) offset = std::max(offset, scratch_bytes_[rank]);
   const Range range{Space::scratch, offset, count, spec_.dtype};

@@ -10,7 +10,6 @@
 namespace hetcomm {
 namespace {
 
-constexpr int64_t kCacheLine = 64;
 constexpr int64_t kLeastPartBytes = 512 << 10;  // a copy's latency is then small beside its time
 constexpr int64_t kPartBytes = 1 << 20;         // of long messages
 constexpr int64_t kParts = 16;                  // enough of them that filling the pipe costs little

@@ -51,6 +51,11 @@ std::string describe(const Range& range) {
          std::to_string(first + range.count) + ")";
 }
 
+bool Step::in_staging() const {
+  const auto staged = [](const Range& range) { return range.space == Space::staging; };
+  return (kind->sends || staged(target)) && std::all_of(sources.begin(), sources.end(), staged);
+}
+
 std::string to_peer(const Step& step) {
   return (step.kind->sends ? " to rank " : " from rank ") + std::to_string(step.peer);
 }

@@ -60,6 +60,8 @@ std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 enum class Space : uint8_t { input, output, scratch, staging };
 const char* name(Space space);
 
+inline constexpr int64_t kCacheLine = 64;  // bytes
+
 // Elements in a row in a buffer of this rank.
 struct Range {
   Space space = Space::input;
@@ -107,6 +109,7 @@ struct Step {
   bool in_island() const { return kind->performer == Performer::island; }
   bool is_message() const { return kind->performer == Performer::link; }
   const Range& message() const { return kind->sends ? sources[0] : target; }  // of send and recv
+  bool in_staging() const;  // every range of a step without pieces
 };
 
 std::string describe(const Range& range);  // "scratch[0, 128)", in elements

@@ -8,7 +8,6 @@ namespace {
 
 // Even beyond the bound there are as many blocks of a size, so that copies and messages overlap.
 constexpr int kLeastBlocks = 4;
-constexpr int64_t kCacheLine = 64;
 
 bool contains(const Range& outer, const Range& inner) {
   return outer.space == inner.space && outer.offset <= inner.offset && inner.end() <= outer.end();

@@ -44,7 +44,6 @@ class Arena {
   uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
   uint64_t bytes() const { return bytes_; }
-  const std::string& problem() const { return problem_; }  // why there is none
 
  private:
   void map();

@@ -18,7 +18,6 @@ constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;
 // Shards smaller than this are not worth a message of their own.
 constexpr int64_t kShardBytes = 1024;
-constexpr int64_t kCacheLine = 64;
 
 int64_t line_count(Dtype dtype) { return kCacheLine / static_cast<int64_t>(size_of(dtype)); }
 
