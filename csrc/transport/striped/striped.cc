@@ -28,7 +28,10 @@ constexpr size_t kAlignment = 4096;
 constexpr uint32_t kPollEvery = 64, kPollsAfterTraffic = 1024;
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
-using Links = std::vector<std::unique_ptr<Link>>;
+// The links of all stripes to one peer.
+struct Links : std::vector<std::unique_ptr<Link>> {
+  Status failure;  // of the first stripe that failed; later messages fail with it
+};
 
 // A divided message in flight.
 struct Divided {
@@ -72,6 +75,11 @@ class StripedLink : public Link {
 
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
             Request& request) override {
+    if (!links_->failure.ok()) {
+      request = Request();
+      request.status = links_->failure;
+      return;
+    }
     std::vector<size_t> sizes = divide(bytes, bandwidths_);
     if (sizes.size() == 1) return links_->front()->send(tag, data, bytes, memory, request);
     Divided& divided = shared_->begin(request, sizes);
@@ -239,6 +247,9 @@ void Striped::cancel_hopeless(Divided& divided) {
     if (!part.done) continue;
     // Of a too long part, the other parts still arrive, and the sender waits for their receives.
     const bool failed = !part.status.ok() && part.status.code() != Code::invalid_argument;
+    if (failed && divided.links && divided.links->failure.ok()) {
+      divided.links->failure = part.status;
+    }
     if (failed || !is_part(divided, part)) return cancel_parts(divided);
   }
 }
