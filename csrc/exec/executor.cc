@@ -194,7 +194,6 @@ void Executor::fail(RunQueue& queue, const Status& status) {
     const auto held = lock();
     if (queue.failure.ok()) queue.failure = status;
     progress_queue(queue, completed);
-    progress_queue(queue, completed);  // what needed no draining is finished by now
     Island* island = queue.paths->island();
     if (island && !queue.launching) island->abandon(0);  // else with the run, once it is launched
   }

@@ -119,6 +119,7 @@ class Executor {
   // Neither throws: the groups concerned fail instead.
   bool progress_queue(RunQueue& queue, Completed& completed);
   bool try_progress(RunQueue& queue, Completed& completed);  // may throw
+  bool reap(RunQueue& queue, Completed& completed);
   void fail_queue(RunQueue& queue, const Status& status, Completed& completed);
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);

@@ -111,37 +111,46 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
   if (!queue.failure.ok() && island && island->stream()) {
     for (auto& run : queue.active) run->fail(queue.failure);
   }
-  for (size_t i = 0; i < queue.active.size();) {
-    Run& run = *queue.active[i];
-    moved |= run.progress();
+  for (const auto& run : queue.active) {
+    moved |= run->progress();
     // At once: a failing run closes links, which makes other runs fail.
-    if (!run.status().ok() && queue.failure.ok()) queue.failure = run.status();
-    round_.network |= run.uses_network();
-    round_.device |= run.uses_device();
-    round_.same_processor |= run.awaits_same_processor();
-    if (!run.finished()) {
-      ++i;
-      continue;
-    }
-    if (run.lane() >= 0) queue.lane_busy[run.lane()] = false;
-    if (run.unreleased()) queue.unreleased.push_back(queue.active[i]);
-    completed.push_back(std::move(queue.active[i]));
-    queue.active.erase(queue.active.begin() + static_cast<std::ptrdiff_t>(i));
-    --runs_;
-    moved = true;
+    if (!run->status().ok() && queue.failure.ok()) queue.failure = run->status();
+    round_.network |= run->uses_network();
+    round_.device |= run->uses_device();
+    round_.same_processor |= run->awaits_same_processor();
   }
   if (!queue.failure.ok()) {
     for (auto& run : queue.active) run->fail(queue.failure);
-    for (auto* waiting : {&queue.messages, &queue.pending}) {
-      while (!waiting->empty()) {
-        waiting->front()->fail(queue.failure);
-        completed.push_back(waiting->front());
-        waiting->pop_front();
-        --runs_;
-      }
+  }
+  moved |= reap(queue, completed);
+  return moved;
+}
+
+// Takes finished runs out of the queue. A failed queue loses its waiting runs in the same round, so
+// that all operations of a failed group end together.
+bool Executor::reap(RunQueue& queue, Completed& completed) {
+  const size_t before = completed.size();
+  for (size_t i = 0; i < queue.active.size();) {
+    std::shared_ptr<Run>& run = queue.active[i];
+    if (!run->finished()) {
+      ++i;
+      continue;
+    }
+    if (run->lane() >= 0) queue.lane_busy[run->lane()] = false;
+    if (run->unreleased()) queue.unreleased.push_back(run);
+    completed.push_back(std::move(run));
+    queue.active.erase(queue.active.begin() + static_cast<std::ptrdiff_t>(i));
+    --runs_;
+  }
+  for (auto* waiting : {&queue.messages, &queue.pending}) {
+    while (!queue.failure.ok() && !waiting->empty()) {
+      waiting->front()->fail(queue.failure);
+      completed.push_back(std::move(waiting->front()));
+      waiting->pop_front();
+      --runs_;
     }
   }
-  return moved;
+  return completed.size() > before;
 }
 
 bool Executor::progress_transports() {

@@ -43,9 +43,9 @@ def alone(rank: int, size: int) -> list[str]:
         works = [lanes.allreduce([torch.ones(3)], within(60)) for _ in range(4)]
         last = lanes.allreduce([torch.ones(3)], within(1))  # behind those; nobody waits for it
         end = time.monotonic() + 30
-        while not last.is_completed() and time.monotonic() < end:
+        while not all(work.is_completed() for work in [*works, last]):
+            assert time.monotonic() < end, [work.is_completed() for work in [*works, last]]
             time.sleep(0.01)
-        assert last.is_completed() and all(work.is_completed() for work in works)
         texts.append(str(last.exception()))
         _get_default_store().set("over", "")
     else:
