@@ -79,8 +79,11 @@ class Process:
 
     def tell(self, method: str, *arguments: object) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([method, *arguments]) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps([method, *arguments]) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(self.why_ended()) from None
 
     def answer(self, bound: float = BOUND) -> dict[str, Any]:
         """The next answer, whatever it is; fails if the process ends or takes too long."""
@@ -88,9 +91,12 @@ class Process:
             line = self.answers.get(timeout=bound)
         except queue.Empty:
             raise AssertionError(f"no answer within {bound} s; {self.log.read_text()}") from None
-        assert line, f"the process ended: {self.process.wait(BOUND)}; {self.log.read_text()}"
+        assert line, self.why_ended()
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def why_ended(self) -> str:
+        return f"the process ended: {self.process.wait(BOUND)}; {self.log.read_text()}"
 
     def value(self, bound: float = BOUND) -> Any:
         found = self.answer(bound)
