@@ -269,9 +269,13 @@ def aborted(rank: int, size: int) -> str:
     tensor = full(rank + 1)
     dist.all_reduce(tensor)
     torch.accelerator.synchronize() if on_device() else None
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:
+        # An abort may also end an operation that is over here, but not yet at the peer.
+        store.wait(["first is over"], BOUND)
         dist.distributed_c10d._abort_process_group()
         return "aborted"
+    store.set("first is over", "")
     try:
         work = dist.all_reduce(tensor, async_op=True)
         work.wait()  # a device's stream waits; the host does not hear of it
