@@ -111,10 +111,6 @@ void bind_facts(py::module_& module) {
 }
 
 void bind_topology(py::module_& module) {
-  py::class_<Level>(module, "Level", "One tier of the nesting: a partition of the ranks.")
-      .def_readonly("name", &Level::name)
-      .def_readonly("groups", &Level::groups);
-
   py::class_<IslandNetwork> network(module, "IslandNetwork",
                                     "The network that an island's native library uses between "
                                     "hosts. members: by index in the island.");
@@ -162,7 +158,6 @@ void bind_topology(py::module_& module) {
                              })
       .def_property_readonly("islands", &Topology::islands)
       .def_property_readonly("hosts", &Topology::hosts)
-      .def_property_readonly("levels", &Topology::levels)
       .def("without_speeds", &Topology::without_speeds,
            "The same layout, as if all links and processors were alike.")
       .def_property_readonly("fingerprint", &Topology::fingerprint)

@@ -9,8 +9,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr const char* fabric_names[] = {"shm",        "nvlink", "xgmi",    "pcie",
-                                        "infiniband", "roce",   "ethernet"};
+constexpr const char* fabric_names[] = {"shm", "pcie", "infiniband", "roce", "ethernet"};
 constexpr const char* memory_names[] = {"host", "device"};
 
 template <typename Value, size_t count>
@@ -29,6 +28,10 @@ Value value_of(const std::string& text, const char* const (&names)[count],
   }
   throw Error(Code::invalid_argument,
               "expected " + expected + " (" + known + "), got \"" + text + "\"");
+}
+
+Memory memory_from_name(const std::string& text) {
+  return value_of<Memory>(text, memory_names, "a kind of memory");
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
@@ -197,10 +200,6 @@ Fabric fabric_from_name(const std::string& text) {
 }
 
 const char* name(Memory memory) { return name_of(memory, memory_names); }
-
-Memory memory_from_name(const std::string& text) {
-  return value_of<Memory>(text, memory_names, "a kind of memory");
-}
 
 std::string serialize(const RankInfo& info) {
   std::ostringstream out;

@@ -146,15 +146,6 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
     rail_candidates_.push_back(rail_candidates(info, unlike, unreachable_));
   }
   count_bridge_nics();
-  std::vector<int> everyone(ranks_.size());
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) everyone[rank] = static_cast<int>(rank);
-  levels_ = {{"island", islands_}};
-  const bool nests = std::all_of(islands_.begin(), islands_.end(), [&](const auto& members) {
-    return std::all_of(members.begin(), members.end(),
-                       [&](int member) { return same_host(member, members[0]); });
-  });
-  if (nests) levels_.push_back({"host", hosts_});
-  levels_.push_back({"cluster", {everyone}});
   for (int rank = 0; rank < size(); ++rank) {
     // The first on each host of each other island stands for the others there.
     stages_.push_back(std::any_of(islands_.begin(), islands_.end(), [&](const auto& members) {

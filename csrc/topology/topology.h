@@ -10,14 +10,13 @@
 namespace hetcomm {
 
 // A kind of connection.
-enum class Fabric : uint8_t { shm, nvlink, xgmi, pcie, infiniband, roce, ethernet };
+enum class Fabric : uint8_t { shm, pcie, infiniband, roce, ethernet };
 const char* name(Fabric fabric);
 Fabric fabric_from_name(const std::string& name);  // throws Error(invalid_argument)
 
 // Where a rank's buffers live.
 enum class Memory : uint8_t { host, device };
 const char* name(Memory memory);
-Memory memory_from_name(const std::string& name);  // throws Error(invalid_argument)
 
 // One network interface or RDMA port, as its host sees it.
 struct Nic {
@@ -97,13 +96,6 @@ struct IslandNetwork {
   std::string passed_over;
 };
 
-// One tier of the nesting: a partition of the ranks into groups, finest level first.
-struct Level {
-  // "island", "host" (unless a native library's island spans hosts), "cluster"
-  std::string name;
-  std::vector<std::vector<int>> groups;  // each sorted by rank; groups sorted by first rank
-};
-
 // What of a rank's NICs may be a rail.
 struct RailCandidates {
   std::vector<int> nics;  // by index, each on another network
@@ -144,8 +136,6 @@ class Topology {
   // On how many processors the ranks of a host may run, all together.
   int processors(int host) const { return processors_[host]; }
 
-  const std::vector<Level>& levels() const { return levels_; }
-
   // Bytes per second and direction that leave a rank's host, and the rank's fair share of it: the
   // sum of its ranks' distinct bridge NICs, each rank's rails to other islands, else its first one,
   // or plain Ethernet on hosts that share no RDMA network with some other island. 0 if no rank of
@@ -181,7 +171,6 @@ class Topology {
   std::vector<RailCandidates> rail_candidates_;
   std::vector<int> processors_;
   std::vector<int64_t> host_bandwidth_;
-  std::vector<Level> levels_;
   uint64_t fingerprint_ = 0;
 };
 
