@@ -32,7 +32,7 @@ void construct_from_keywords(py::class_<Value>& type) {
   }));
 }
 
-// Python's callers may pass any rank; the core's trust theirs.
+// Python may pass any rank. The core checks none.
 int checked(const Topology& topology, int rank) {
   if (rank < 0 || rank >= topology.size()) {
     throw Error(Code::invalid_argument, "expected a rank from 0 to " +
@@ -58,7 +58,7 @@ void bind_facts(py::module_& module) {
   }
   module.def("fabric_from_name", &fabric_from_name, py::arg("name"));
 
-  py::enum_<Memory> memory(module, "Memory", "Where a rank's buffers live.");
+  py::enum_<Memory> memory(module, "Memory", "The memory of a rank's buffers.");
   for (int i = 0; i <= static_cast<int>(Memory::device); ++i) {
     memory.value(name(static_cast<Memory>(i)), static_cast<Memory>(i));
   }
@@ -82,8 +82,8 @@ void bind_facts(py::module_& module) {
   construct_from_keywords(nic);
 
   py::class_<RankInfo> info(module, "RankInfo",
-                            "What one rank found about itself. Lists and dictionaries are copies: "
-                            "assign the whole field to change it.");
+                            "The facts of one rank. Lists and dictionaries are copies: assign the "
+                            "whole field to change it.");
   info.def_readwrite("host", &RankInfo::host)
       .def_readwrite("host_name", &RankInfo::host_name)
       .def_readwrite("vendor", &RankInfo::vendor)
@@ -112,8 +112,8 @@ void bind_facts(py::module_& module) {
 
 void bind_topology(py::module_& module) {
   py::class_<IslandNetwork> network(module, "IslandNetwork",
-                                    "The network that an island's native library uses between "
-                                    "hosts. members: by index in the island.");
+                                    "The network of an island between hosts. members: by index in "
+                                    "the island.");
   network.def_readonly("fabric", &IslandNetwork::fabric)
       .def_readonly("members", &IslandNetwork::members)
       .def_readonly("why", &IslandNetwork::why)
@@ -129,7 +129,7 @@ void bind_topology(py::module_& module) {
       .def_readonly("bandwidth", &Rail::bandwidth);
 
   py::class_<Topology>(module, "Topology",
-                       "What all ranks agreed on, from their facts in order of rank. Immutable.")
+                       "The facts of all ranks, in order of rank, and what follows. Immutable.")
       .def(py::init(
                [](std::vector<RankInfo> ranks, const std::vector<UnreachableTuple>& unreachable) {
                  std::vector<UnreachablePair> found;
@@ -175,10 +175,10 @@ void bind_topology(py::module_& module) {
             return self.staged(checked(self, rank), checked(self, peer));
           },
           py::arg("rank"), py::arg("peer"),
-          "Whether messages between them pass through host memory at the first one's end.")
+          "Whether messages with `peer` pass through host staging at the end of `rank`.")
       .def(
           "stages", [](const Topology& self, int rank) { return self.stages(checked(self, rank)); },
-          "Whether messages of a rank with any other island do.")
+          "Whether messages with any other island pass through host staging at this end.")
       .def(
           "island_network",
           [](const Topology& self, int island) {
@@ -189,7 +189,7 @@ void bind_topology(py::module_& module) {
             }
             return self.island_network(island);
           },
-          "The network that the island's native library uses between hosts.")
+          "The network of an island between hosts.")
       .def("host_of",
            [](const Topology& self, int rank) { return self.host_of(checked(self, rank)); })
       .def("same_host", [](const Topology& self, int a,
@@ -197,7 +197,7 @@ void bind_topology(py::module_& module) {
       .def(
           "processors",
           [](const Topology& self, int host) { return self.processors(checked_host(self, host)); },
-          py::arg("host"), "On how many processors the ranks of a host may run, all together.")
+          py::arg("host"), "The number of processors on which the ranks of a host may run.")
       .def(
           "host_bandwidth",
           [](const Topology& self, int host) {
@@ -217,7 +217,7 @@ void bind_topology(py::module_& module) {
             return self.rails(checked(self, a), checked(self, b));
           },
           py::arg("a"), py::arg("b"),
-          "The NICs that long messages between them use together, by index at each end.");
+          "The NICs that long messages between two ranks use together, by index at each end.");
 }
 
 const Binding facts(10, bind_facts);

@@ -103,7 +103,7 @@ class Parser {
       const char* first = field.data() + i + 1;
       const char* last = field.data() + std::min(i + 3, field.size());
       auto [end, error] = std::from_chars(first, last, value, 16);
-      // Only control characters and the backslash are written so.
+      // escape() writes only control characters and the backslash in this form.
       if (error != std::errc() || end != first + 2 || value > 0x7f) {
         fail("two hexadecimal digits up to 7f after a backslash", quoted(field));
       }
@@ -130,7 +130,7 @@ class Parser {
     return value == 1;
   }
 
-  // As ranges() writes them.
+  // Reads what ranges() writes.
   std::vector<int> numbers(size_t index) const {
     constexpr int kMost = 1 << 20;  // processors of a host
     const std::string& field = fields_[index];
@@ -154,7 +154,7 @@ class Parser {
     return found;
   }
 
-  // One of a list of names, which `from_name` knows.
+  // Reads a name by `from_name`.
   template <typename Value>
   Value named(size_t index, const char* expected, Value (*from_name)(const std::string&)) const {
     try {
