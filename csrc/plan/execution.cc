@@ -40,9 +40,9 @@ int Execution::buffer(Space space) const {
 int64_t Execution::capacity(int rank, Space space) const {
   switch (space) {
     case Space::input:
-      return input_count(spec_, rank, topology_.size()) * element_;
+      return buffer_counts(spec_, rank, topology_.size()).input * element_;
     case Space::output:
-      return output_count(spec_, rank, topology_.size()) * element_;
+      return buffer_counts(spec_, rank, topology_.size()).output * element_;
     case Space::scratch:
       return plans_[rank].scratch_bytes;
     case Space::staging:

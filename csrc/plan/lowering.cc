@@ -118,7 +118,8 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
                      [&emit](const Range& source, const Range& target) {
                        emit({.kind = &steps::copy, .sources = {source}, .target = target});
                      });
-  const Range output{Space::output, 0, output_count(spec, rank, topology.size()), spec.dtype};
+  const Range output{Space::output, 0, buffer_counts(spec, rank, topology.size()).output,
+                     spec.dtype};
   const std::vector<std::vector<Range>> last = last_uses(steps, rank, output);
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];

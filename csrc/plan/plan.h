@@ -144,9 +144,11 @@ struct Plan {
   Schedule schedule = {};  // of `steps`; only plans that run have one
 };
 
-// Elements of the input and output that a rank must supply: with in_place, the one buffer is both.
-int64_t input_count(const Spec& spec, int rank, int size);
-int64_t output_count(const Spec& spec, int rank, int size);
+// Elements of the buffers that a rank supplies. In place the one buffer has both counts.
+struct BufferCounts {
+  int64_t input, output;
+};
+BufferCounts buffer_counts(const Spec& spec, int rank, int size);
 // Bytes of the largest buffer that any rank supplies.
 int64_t largest_buffer(const Spec& spec, int size);
 

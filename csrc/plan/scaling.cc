@@ -21,10 +21,11 @@ void PlanBuilder::place_scale() {
   if (scaled == Space::scratch) {
     std::vector<int> everyone;
     for (int rank = 0; rank < topology_.size(); ++rank) everyone.push_back(rank);
-    scratch(everyone, input_count(spec_, spec_.root, topology_.size()));  // the first, from 0 on
+    // The first scratch of the plan, so it begins at 0.
+    scratch(everyone, buffer_counts(spec_, spec_.root, topology_.size()).input);
   }
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    const int64_t count = input_count(spec_, rank, topology_.size());
+    const int64_t count = buffer_counts(spec_, rank, topology_.size()).input;
     scale(rank, elements(unscaled, 0, count), elements(scaled, 0, count));
   }
   contributions_ = scaled;
@@ -44,7 +45,7 @@ void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
 void PlanBuilder::scale_outputs(int rank) {
   // Elsewhere than on the root, a reduction in place leaves nothing of worth.
   if (spec_.collective == Collective::reduce && rank != spec_.root) return;
-  const Range whole = output(0, output_count(spec_, rank, topology_.size()));
+  const Range whole = output(0, buffer_counts(spec_, rank, topology_.size()).output);
   scale(rank, whole, whole);
 }
 
