@@ -52,7 +52,7 @@ class Replay {
         waits_(graph.waits()),
         ready_(graph.steps(), 0),
         span_(graph.steps()),
-        arrived_(graph.meetings().size(), 0),
+        arrived_(graph.collectives().size(), 0),
         posted_(graph.steps(), false),
         core_free_(topology.size(), 0),
         core_busy_(topology.size(), 0),
@@ -103,9 +103,9 @@ class Replay {
   };
 
   void start(int step) {
-    if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
-      const std::vector<int>& steps = graph_.meetings()[meeting].steps;
-      if (++arrived_[meeting] == static_cast<int>(steps.size())) run_island(steps);
+    if (const int collective = graph_.collective_of(step); collective >= 0) {
+      const std::vector<int>& steps = graph_.collectives()[collective].steps;
+      if (++arrived_[collective] == static_cast<int>(steps.size())) run_island(steps);
     } else if (const int partner = graph_.partner(step); partner >= 0) {
       posted_[step] = true;
       if (!posted_[partner]) return;
@@ -293,10 +293,9 @@ class Replay {
     ++completed_;
     span_[step] = span;
     cost_.total = std::max(cost_.total, span.end);
-    for (const int* next = graph_.dependents_begin(step); next != graph_.dependents_end(step);
-         ++next) {
-      ready_[*next] = std::max(ready_[*next], span.end);
-      if (--waits_[*next] == 0) queue_.emplace(ready_[*next], *next);
+    for (int next : graph_.dependents(step)) {
+      ready_[next] = std::max(ready_[next], span.end);
+      if (--waits_[next] == 0) queue_.emplace(ready_[next], next);
     }
   }
 
@@ -306,7 +305,7 @@ class Replay {
   std::vector<int> waits_;
   std::vector<int64_t> ready_;
   std::vector<Interval> span_;
-  std::vector<int> arrived_;  // members at each meeting
+  std::vector<int> arrived_;  // members, by island collective
   std::vector<bool> posted_;  // sends and recvs
   std::vector<int64_t> core_free_, core_busy_, messages_free_;
   std::vector<Device> devices_;  // by rank
