@@ -217,13 +217,11 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
   state.plan.steps.push_back(std::move(step));
 }
 
-Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
+Range PlanBuilder::scratch(int first, int end, int64_t count) {
+  const auto begins = scratch_bytes_.begin() + first, ends = scratch_bytes_.begin() + end;
+  const Range range{Space::scratch, *std::max_element(begins, ends), count, spec_.dtype};
   // Whole cache lines, so that neighbouring ranges never share one.
-  int64_t offset = 0;
-  for (int rank : ranks) offset = std::max(offset, scratch_bytes_[rank]);
-  const Range range{Space::scratch, offset, count, spec_.dtype};
-  const int64_t end = (range.end() + kCacheLine - 1) / kCacheLine * kCacheLine;
-  for (int rank : ranks) scratch_bytes_[rank] = end;
+  std::fill(begins, ends, (range.end() + kCacheLine - 1) / kCacheLine * kCacheLine);
   return range;
 }
 
