@@ -22,33 +22,19 @@ void require_equal_counts(const Range& source, const Range& target) {
 
 }  // namespace
 
-AccessMap::Cells::iterator AccessMap::split(int64_t at) {
-  auto cell = std::prev(cells_.upper_bound(at));
-  if (cell->first == at) return cell;
-  return cells_.emplace_hint(std::next(cell), at, Cell(cell->second));
-}
-
 void AccessMap::read(const Range& range, int step, std::vector<int>& waits_for) {
-  if (range.count == 0) return;
-  auto end = split(range.end());
-  for (auto cell = split(range.offset); cell != end; ++cell) {
-    if (cell->second.written >= 0) waits_for.push_back(cell->second.written);
-    std::vector<int>& reads = cell->second.reads;
-    if (reads.empty() || reads.back() != step) reads.push_back(step);
-  }
+  accesses_.each(range, [&](Access& last, int64_t, int64_t) {
+    if (last.written >= 0) waits_for.push_back(last.written);
+    if (last.reads.empty() || last.reads.back() != step) last.reads.push_back(step);
+  });
 }
 
 void AccessMap::write(const Range& range, int step, std::vector<int>& waits_for) {
-  if (range.count == 0) return;
-  auto end = split(range.end());
-  auto begin = split(range.offset);
-  for (auto cell = begin; cell != end; ++cell) {
-    const Cell& last = cell->second;  // its readers already wait for its writer
+  accesses_.each(range, [&](const Access& last, int64_t, int64_t) {
     waits_for.insert(waits_for.end(), last.reads.begin(), last.reads.end());
     if (last.written >= 0) waits_for.push_back(last.written);
-  }
-  begin->second = Cell{step, {}};
-  cells_.erase(std::next(begin), end);
+  });
+  accesses_.assign(range, Access{step, {}});
 }
 
 std::vector<Range> reads(const Step& step, int rank) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/byte_map.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
 
@@ -13,30 +14,23 @@ namespace hetcomm {
 // The last steps that touched each byte of one buffer.
 class AccessMap {
  public:
-  AccessMap() : cells_{{0, {}}} {}
-
-  // Appends the steps that a read or write of `range` has to wait for; the write is then recorded.
+  // Records that a step reads or writes the range; appends the steps that it has to wait for.
   void read(const Range& range, int step, std::vector<int>& waits_for);
   void write(const Range& range, int step, std::vector<int>& waits_for);
 
  private:
-  struct Cell {
-    int written = -1;        // the last step that wrote it
-    std::vector<int> reads;  // the steps that read it since
+  struct Access {
+    int written = -1;        // the last step that wrote the bytes
+    std::vector<int> reads;  // the steps that read the bytes since
   };
-  using Cells = std::map<int64_t, Cell>;  // by first byte; each ends where the next begins
-
-  Cells::iterator split(int64_t at);  // the cell that begins at `at`
-
-  Cells cells_;
+  ByteMap<Access> accesses_;
 };
 
 // Algorithms describe a collective for all ranks at once, in any order that a serial execution could
 // take. The builder records the steps of each rank and lowers the steps of ranks with device
 // memory. It derives what each step waits for from the ranges that the steps read and write. So a
 // send always has its recv, and no dependency can be forgotten. The builder also places the scale
-// of the operation: in the reductions of a single island, before all inputs or after all outputs
-// (scaling.cc). Use once, on one thread.
+// of the operation (scaling.cc). Use once, on one thread.
 class PlanBuilder {
  public:
   // Records the steps of `only_rank`, or of all ranks when it is -1.
