@@ -26,8 +26,8 @@ class AccessMap {
   ByteMap<Access> accesses_;
 };
 
-// Algorithms describe a collective for all ranks at once, in any order that a serial execution could
-// take. The builder records the steps of each rank and lowers the steps of ranks with device
+// Algorithms describe a collective for all ranks at once, in any order that a serial execution
+// could take. The builder records the steps of each rank and lowers the steps of ranks with device
 // memory. It derives what each step waits for from the ranges that the steps read and write. So a
 // send always has its recv, and no dependency can be forgotten. The builder also places the scale
 // of the operation (scaling.cc). Use once, on one thread.
@@ -43,8 +43,8 @@ class PlanBuilder {
   Range input(int64_t first, int64_t count) const { return elements(Space::input, first, count); }
   Range output(int64_t first, int64_t count) const { return elements(Space::output, first, count); }
 
-  // Island collectives. Empty pieces are dropped. Adjacent pieces between the same ranks are joined.
-  // In islands of one member pieces become copies. Targets must not overlap on any member.
+  // Island collectives. Empty pieces are dropped. Adjacent pieces between the same ranks are
+  // joined. In islands of one member pieces become copies. Targets must not overlap on any member.
   void island_all_reduce(int island, const std::vector<Piece>& pieces);
   void island_reduce_scatter(int island, const std::vector<Piece>& pieces);
   void island_all_gather(int island, const std::vector<Piece>& pieces);

@@ -59,7 +59,7 @@ class Replay {
         messages_free_(topology.size(), 0),
         devices_(topology.size()),
         nics_(topology.hosts().size()) {
-    if (parameters.profile) places_ = parameters.profile->places(topology);
+    if (parameters.profile) measured_hosts_ = parameters.profile->match_hosts(topology);
   }
 
   Cost run() {
@@ -191,8 +191,8 @@ class Replay {
     const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
     const int64_t bytes = graph_.step(recv).target.bytes();
     const int64_t posted = std::max(ready_[send], ready_[recv]);
-    // Flows share a NIC fairly, so no end waits for the order of flows at the other end. The message
-    // is complete when the queues of both ends are done with it.
+    // Flows share a NIC fairly, so no end waits for the order of flows at the other end. The
+    // message is complete when the queues of both ends are done with it.
     Interval out, in;
     int64_t latency = parameters_.link_latency_shm;
     if (direct(from, to)) {
@@ -268,8 +268,8 @@ class Replay {
 
   int64_t bandwidth(int rank) const {
     const int host = topology_.host_of(rank);
-    if (!places_.empty()) {
-      const int64_t measured = parameters_.profile->hosts[places_[host]].bandwidth;
+    if (!measured_hosts_.empty()) {
+      const int64_t measured = parameters_.profile->hosts[measured_hosts_[host]].bandwidth;
       if (measured > 0) return measured;
     }
     const int64_t reported = topology_.host_bandwidth(host);
@@ -297,7 +297,7 @@ class Replay {
   std::vector<int64_t> core_free_, core_busy_, messages_free_;
   std::vector<Device> devices_;  // by rank
   std::vector<Nics> nics_;
-  std::vector<int> places_;  // in the profile, by host; empty without one
+  std::vector<int> measured_hosts_;  // indices in the profile, by host; empty without a profile
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       queue_;
   int completed_ = 0;

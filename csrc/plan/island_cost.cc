@@ -10,10 +10,10 @@ using Amount = __int128;  // bytes; no plan overflows it
 constexpr int64_t kSlot = 128 << 10;     // of the shared memory engine
 constexpr int64_t kOneRound = 64 << 10;  // an all_reduce of less over all members has one round
 
-// Bytes moved by the busiest member and by all members. The engine exchanges through slots of shared
-// memory, which stay in the cache. To publish or to fetch an element is a read and a write. To
-// reduce an element over n members is n reads and a write. Buffers beyond the cache lie in memory.
-// There a write reads the cache line first, unless it was just read.
+// Bytes moved by the busiest member and by all members. The engine exchanges through slots of
+// shared memory, which stay in the cache. To publish or to fetch an element is a read and a write.
+// To reduce an element over n members is n reads and a write. Buffers beyond the cache lie in
+// memory. There a write reads the cache line first, unless it was just read.
 struct Work {
   Amount touched, touched_by_all;
   Amount memory, memory_by_all;

@@ -11,9 +11,9 @@ namespace hetcomm {
 
 // The steps of algorithms read and write device memory. lower() turns the steps of a rank with
 // device memory into steps that its performers can carry out. Messages with staged peers go from
-// and into staging. Copies move values between device memory and staging where a step needs a value.
-// Values return to device memory before island steps and copies within device memory. The output
-// returns in the end.
+// and into staging. Copies move values between device memory and staging where a step needs a
+// value. Values return to device memory before island steps and copies within device memory. The
+// output returns in the end.
 struct Lowered {
   int64_t scratch_bytes = 0;  // of device memory
   int64_t staging_bytes = 0;

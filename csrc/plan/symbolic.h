@@ -16,7 +16,8 @@ namespace hetcomm {
 class Terms {
  public:
   // How a sum of two terms is made: by one step; by adding to a sum of the same step, which is
-  // rounded once; by an engine. A scale: of a stored value (pair), or by an engine before it rounds.
+  // rounded once; by an engine. A scale: of a stored value (pair), or by an engine before it
+  // rounds.
   enum class Kind : uint8_t { pair, same_step, island };
   static constexpr int none = -1;  // nothing written, or a rank counted twice
 

@@ -11,8 +11,8 @@ namespace hetcomm {
 // The algorithm for each collective and size, as text:
 //   all_reduce:0-4k=flat,4k-inf=hierarchical_ring;broadcast:0-inf=auto
 // Sizes are bytes of the collective's largest buffer, with the suffixes k, M, G or the word inf. A
-// range includes its lower bound and excludes its upper bound. The cost model chooses for "auto" and
-// for sizes without a row. HETCOMM_SELECT sets the table; every rank must set the same.
+// range includes its lower bound and excludes its upper bound. The cost model chooses for "auto"
+// and for sizes without a row. HETCOMM_SELECT sets the table; every rank must set the same.
 class SelectionTable {
  public:
   struct Row {
