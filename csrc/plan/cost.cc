@@ -146,42 +146,37 @@ class Replay {
     return {start, engine.free + latency};
   }
 
-  void run_native_island(const std::vector<int>& steps) {
-    const std::vector<int>& members =
-        topology_.island(topology_.island_of(graph_.rank_of(steps[0])));
-    int64_t rate = parameters_.ccl_bandwidth;
-    for (int rank : members) {
-      if (!topology_.same_host(rank, members[0])) {
-        rate = std::min({rate, bandwidth(rank), bandwidth(members[0])});
-      }
-    }
-    int64_t start = 0, bytes = 0;
+  // ns of an island step of a native library.
+  int64_t ccl_time(const std::vector<int>& steps) const {
+    const int first = graph_.rank_of(steps[0]);
+    int64_t rate = parameters_.ccl_bandwidth, bytes = 0;
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
-      start = std::max({start, ready_[step], devices_[rank].own.free});
+      if (!topology_.same_host(rank, first)) {
+        rate = std::min({rate, bandwidth(rank), bandwidth(first)});
+      }
       bytes =
           std::max(bytes, ccl_bytes(graph_.step(step), rank, static_cast<int64_t>(steps.size())));
     }
-    const int64_t length = parameters_.ccl_latency + duration(bytes, rate);
-    for (int step : steps) {
-      const int rank = graph_.rank_of(step);
-      devices_[rank].own.free = start + length;
-      core_busy_[rank] += length;
-      complete(step, {start, start + length});
-    }
+    return parameters_.ccl_latency + duration(bytes, rate);
   }
 
   void run_island(const std::vector<int>& steps) {
-    if (topology_.native(graph_.rank_of(steps[0]))) return run_native_island(steps);
+    const int first = graph_.rank_of(steps[0]);
+    const bool native = topology_.native(first);
+    const auto busy_until = [&](int rank) -> int64_t& {
+      return native ? devices_[rank].own.free : core_free_[rank];
+    };
     int64_t start = 0;
     for (int step : steps) {
-      start = std::max({start, ready_[step], core_free_[graph_.rank_of(step)]});
+      start = std::max({start, ready_[step], busy_until(graph_.rank_of(step))});
     }
-    const int64_t length =
-        island_time(parameters_, topology_, graph_.rank_of(steps[0]), graph_.step(steps[0]));
+    const int64_t length = native ? ccl_time(steps)
+                                  : island_time(parameters_, topology_, first,
+                                                graph_.step(steps[0]));
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
-      core_free_[rank] = start + length;
+      busy_until(rank) = start + length;
       core_busy_[rank] += length;
       complete(step, {start, start + length});
     }

@@ -122,13 +122,13 @@ int64_t assumed_time(const CostParameters& parameters, const IslandSize& size,
          (rounds - 1) * turns + moving;
 }
 
-}  // namespace
-
 IslandSize island_size(const Topology& topology, int rank) {
   const int host = topology.host_of(rank);
   return {static_cast<int64_t>(topology.island(topology.island_of(rank)).size()),
           static_cast<int64_t>(topology.hosts()[host].size()), topology.processors(host)};
 }
+
+}  // namespace
 
 int64_t island_time(const CostParameters& parameters, const IslandSize& size, Collective collective,
                     int64_t bytes) {

@@ -7,8 +7,6 @@
 
 namespace hetcomm {
 
-IslandSize island_size(const Topology& topology, int rank);
-
 // ns of one of profiled_collectives() in an island alone. bytes: of its largest buffer. With a
 // profile this is the measured time. The time of an island that was not measured is in proportion
 // to the time of the most similar one.
