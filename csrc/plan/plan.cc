@@ -22,7 +22,7 @@ std::string list(const std::vector<int>& values) {
 }
 
 std::string number(double value) {
-  char text[32];  // as short as it can be
+  char text[32];  // the shortest text of the value
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 

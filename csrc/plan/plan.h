@@ -52,7 +52,7 @@ struct Spec {
   bool operator==(const Spec&) const = default;
 };
 size_t hash(const Spec& spec);
-// The scale of the operation among `size` ranks. It is by 1 if it would change nothing.
+// The scale of the operation among `size` ranks; by 1 for an operation without a scale.
 Scale scale_of(const Spec& spec, int size);
 std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 

@@ -76,7 +76,7 @@ class Planner {
   std::shared_ptr<const Topology> topology_;
   SelectionTable table_;
   CostParameters parameters_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
   mutable std::map<std::pair<Collective, int>, const Algorithm*> selected_;  // by log2 of the bytes
 };

@@ -28,8 +28,8 @@ std::multiset<std::string> split(const std::string& nics) {
   return found;
 }
 
-// Whether a measured host is like this one, or this one is a part of it. A group may leave out
-// ranks of a host, and with them processors and NICs.
+// Whether `host` is like the measured host, or a part of it. A group may leave out ranks of a host,
+// and with them processors and NICs.
 bool fits(const Profile::Host& measured, const Profile::Host& host) {
   if (measured.cores == host.cores && measured.nics == host.nics) {
     return measured.ranks >= host.ranks;

@@ -61,7 +61,7 @@ struct Profile {
   std::vector<int> match_hosts(const Topology& topology) const;
 
   std::string text() const;    // for parse_profile()
-  std::string digest() const;  // hash of the text: it differs between profiles
+  std::string digest() const;  // hash of the text
 };
 
 const std::vector<Collective>& profiled_collectives();

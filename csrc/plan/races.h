@@ -17,9 +17,8 @@ struct Access {
   bool write;
 };
 
-// Finds unordered pairs of accesses to common bytes with at least one write: neither `after` nor
-// the order of island steps orders them. Returns the first pairs, at most `most`; the later step of
-// a pair comes second.
+// Finds pairs of accesses to common bytes, at least one of them a write, that have no order by
+// `after` or by island steps. Returns the first pairs, at most `most`. The later step comes second.
 std::vector<std::pair<Access, Access>> races(const Plan& plan, std::vector<Access> accesses,
                                              size_t most);
 

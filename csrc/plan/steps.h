@@ -4,7 +4,7 @@
 #include "plan/step_kind.h"
 
 // The kinds of steps. A new kind is one more row here and in `all`. Each shared library has its own
-// copy of the rows. Plans use those of libhetcomm, so bindings take rows from step_kinds().
+// copy of the rows. Plans use the rows of libhetcomm, so bindings take them from step_kinds().
 namespace hetcomm::steps {
 
 // All members of an island have the same pieces. A reduction reads every member's source.

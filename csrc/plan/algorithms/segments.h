@@ -13,7 +13,7 @@ struct Segment {
   int64_t offset = 0;
   int64_t count = 0;
   std::vector<int> owners;  // ranks, by island
-  int block_of = -1;        // of block_segments: the rank whose block it lies in
+  int block_of = -1;        // of block_segments(): the rank of its block
 };
 
 // Cuts `count` elements at the shard boundaries of all islands. Shards are weighted by uplink. At
