@@ -171,9 +171,9 @@ class Replay {
     for (int step : steps) {
       start = std::max({start, ready_[step], busy_until(graph_.rank_of(step))});
     }
-    const int64_t length = native ? ccl_time(steps)
-                                  : island_time(parameters_, topology_, first,
-                                                graph_.step(steps[0]));
+    const int64_t length = native
+                               ? ccl_time(steps)
+                               : island_time(parameters_, topology_, first, graph_.step(steps[0]));
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
       busy_until(rank) = start + length;

@@ -23,9 +23,9 @@ struct CostParameters {
   // Islands whose ranks take turns on fewer processors; r = ranks / processors.
   int64_t island_turn_latency = 1'800;  // ns of a collective, times r squared
   int64_t turn_latency = 3'500;         // ns of each further round, times r
-  int64_t link_latency_tcp = 30'000;  // ns, one message between hosts over TCP
-  int64_t link_latency_rdma = 3'000;  // ns, over InfiniBand or RoCE
-  int64_t link_latency_shm = 1'000;   // ns, between ranks of one host
+  int64_t link_latency_tcp = 30'000;    // ns, one message between hosts over TCP
+  int64_t link_latency_rdma = 3'000;    // ns, over InfiniBand or RoCE
+  int64_t link_latency_shm = 1'000;     // ns, between ranks of one host
   // ns between two messages to other hosts of a rank with a processor of its own; assumed.
   int64_t message_gap_tcp = 5'000;
   int64_t message_gap_rdma = 300;

@@ -170,7 +170,7 @@ void Topology::count_bridge_nics() {
   std::map<std::string, std::vector<int>> alike;
   for (int rank = 0; rank < size(); ++rank) alike[rail_candidates_[rank].key].push_back(rank);
   for (const auto& members : hosts_) {
-    std::map<std::string, int64_t> counted;                     // by name
+    std::map<std::string, int64_t> counted;                 // by name
     std::map<std::pair<std::string, int>, bool> has_rails;  // by candidates and island
     for (int member : members) {
       const std::vector<Nic>& nics = ranks_[member].nics;

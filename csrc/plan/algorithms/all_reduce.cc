@@ -118,8 +118,7 @@ void scatter(const Exchange& e) {
   const int k = e.islands();
   std::vector<std::vector<Range>> sources(k);
   for (int reducer = 0; reducer < k; ++reducer) {
-    for (int from = 0; from < k; ++from)
-      sources[reducer].push_back(e.partial_part(from, reducer));
+    for (int from = 0; from < k; ++from) sources[reducer].push_back(e.partial_part(from, reducer));
   }
   for (int shift = 1; shift < k; ++shift) {
     for (int from = 0; from < k; ++from) {
