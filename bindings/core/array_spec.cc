@@ -107,10 +107,9 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
     }
   }
   const int rank = communicator.rank(), size = communicator.size();
-  check_count(collective, "input", input, has_input(collective, at_root),
-              input_count(spec, rank, size));
-  check_count(collective, "output", output, has_output(collective, at_root),
-              output_count(spec, rank, size));
+  const BufferCounts counts = buffer_counts(spec, rank, size);
+  check_count(collective, "input", input, has_input(collective, at_root), counts.input);
+  check_count(collective, "output", output, has_output(collective, at_root), counts.output);
   return spec;
 }
 

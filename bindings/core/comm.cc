@@ -133,7 +133,7 @@ void require(const char* which, const Buffer& given, int64_t elements, Dtype dty
   throw Error(Code::invalid_argument,
               std::string("the ") + which + " buffer: expected " + std::to_string(bytes) +
                   " bytes (" + std::to_string(elements) + " x " + name(dtype) + "), got " +
-                  std::to_string(given.bytes()) + "; see Spec.input_count() and output_count()");
+                  std::to_string(given.bytes()) + "; see Spec.buffer_counts()");
 }
 
 Communicator::CallOptions call_options(bool will_wait, std::optional<uintptr_t> stream) {
@@ -238,10 +238,9 @@ void bind(py::module_& module) {
              const py::object& output, bool will_wait, std::optional<uintptr_t> stream) {
             auto in = std::make_shared<Buffer>(input, spec.in_place);
             auto out = spec.in_place ? in : std::make_shared<Buffer>(output, true);
-            require("input", *in, input_count(spec, self.rank(), self.size()), spec.dtype);
-            if (!spec.in_place) {
-              require("output", *out, output_count(spec, self.rank(), self.size()), spec.dtype);
-            }
+            const BufferCounts counts = buffer_counts(spec, self.rank(), self.size());
+            require("input", *in, counts.input, spec.dtype);
+            if (!spec.in_place) require("output", *out, counts.output, spec.dtype);
             py::gil_scoped_release release;
             return keeping(
                 self.submit(spec, in->data(), out->data(), call_options(will_wait, stream)), in,

@@ -47,9 +47,14 @@ void bind_spec(py::module_& module) {
       .def_readonly("count", &Spec::count)
       .def_readonly("in_place", &Spec::in_place)
       .def_readonly("splits", &Spec::splits)
-      .def("input_count", &input_count, py::arg("rank"), py::arg("size"),
-           "Elements of the input that `rank` of `size` ranks must supply.")
-      .def("output_count", &output_count, py::arg("rank"), py::arg("size"))
+      .def(
+          "buffer_counts",
+          [](const Spec& self, int rank, int size) {
+            const BufferCounts counts = buffer_counts(self, rank, size);
+            return std::pair(counts.input, counts.output);
+          },
+          py::arg("rank"), py::arg("size"),
+          "Elements of the input and output that `rank` of `size` ranks supplies.")
       .def("largest_buffer", &largest_buffer, py::arg("size"),
            "Bytes of the largest buffer that any of `size` ranks supplies.")
       .def(py::self == py::self)

@@ -54,9 +54,9 @@ void bind(py::module_& module) {
                                return messages;
                              })
       .def_readonly("memory_bandwidth", &Profile::memory_bandwidth)
-      .def("places", &Profile::places, py::arg("topology"),
-           "For each host of the topology the one here that stands for it. Raises "
-           "InvalidArgumentError where the profile is of something else.")
+      .def("match_hosts", &Profile::match_hosts, py::arg("topology"),
+           "For each host of the topology a measured host like it, by index. Raises "
+           "InvalidArgumentError if some host finds none.")
       .def("digest", &Profile::digest)
       .def("__str__", &Profile::text);
   module.def("profile_host", &profile_host, py::arg("topology"), py::arg("host"));

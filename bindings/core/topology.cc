@@ -32,23 +32,28 @@ void construct_from_keywords(py::class_<Value>& type) {
   }));
 }
 
-// Python's callers may pass any rank; the core's trust theirs.
-int checked(const Topology& topology, int rank) {
-  if (rank < 0 || rank >= topology.size()) {
-    throw Error(Code::invalid_argument, "expected a rank from 0 to " +
-                                            std::to_string(topology.size() - 1) + ", got " +
-                                            std::to_string(rank));
-  }
-  return rank;
+// Python may pass any number. The core checks none.
+int checked(int number, size_t count, const char* what) {
+  if (number >= 0 && number < static_cast<int>(count)) return number;
+  throw Error(Code::invalid_argument, std::string("expected ") + what + " from 0 to " +
+                                          std::to_string(count - 1) + ", got " +
+                                          std::to_string(number));
 }
 
-int checked_host(const Topology& topology, int host) {
-  const auto hosts = static_cast<int>(topology.hosts().size());
-  if (host < 0 || host >= hosts) {
-    throw Error(Code::invalid_argument, "expected a host from 0 to " + std::to_string(hosts - 1) +
-                                            ", got " + std::to_string(host));
-  }
-  return host;
+int checked_rank(const Topology& self, int rank) { return checked(rank, self.size(), "a rank"); }
+
+// Methods of Topology for any rank, pair of ranks or host.
+template <auto method>
+auto of_rank(const Topology& self, int rank) {
+  return (self.*method)(checked_rank(self, rank));
+}
+template <auto method>
+auto of_pair(const Topology& self, int a, int b) {
+  return (self.*method)(checked_rank(self, a), checked_rank(self, b));
+}
+template <auto method>
+auto of_host(const Topology& self, int host) {
+  return (self.*method)(checked(host, self.hosts().size(), "a host"));
 }
 
 void bind_facts(py::module_& module) {
@@ -58,7 +63,7 @@ void bind_facts(py::module_& module) {
   }
   module.def("fabric_from_name", &fabric_from_name, py::arg("name"));
 
-  py::enum_<Memory> memory(module, "Memory", "Where a rank's buffers live.");
+  py::enum_<Memory> memory(module, "Memory", "The memory of a rank's buffers.");
   for (int i = 0; i <= static_cast<int>(Memory::device); ++i) {
     memory.value(name(static_cast<Memory>(i)), static_cast<Memory>(i));
   }
@@ -82,8 +87,8 @@ void bind_facts(py::module_& module) {
   construct_from_keywords(nic);
 
   py::class_<RankInfo> info(module, "RankInfo",
-                            "What one rank found about itself. Lists and dictionaries are copies: "
-                            "assign the whole field to change it.");
+                            "The facts of one rank. Lists and dictionaries are copies: assign the "
+                            "whole field to change it.");
   info.def_readwrite("host", &RankInfo::host)
       .def_readwrite("host_name", &RankInfo::host_name)
       .def_readwrite("vendor", &RankInfo::vendor)
@@ -111,13 +116,9 @@ void bind_facts(py::module_& module) {
 }
 
 void bind_topology(py::module_& module) {
-  py::class_<Level>(module, "Level", "One tier of the nesting: a partition of the ranks.")
-      .def_readonly("name", &Level::name)
-      .def_readonly("groups", &Level::groups);
-
   py::class_<IslandNetwork> network(module, "IslandNetwork",
-                                    "The network that an island's native library uses between "
-                                    "hosts. members: by index in the island.");
+                                    "The network of an island between hosts. members: by index in "
+                                    "the island.");
   network.def_readonly("fabric", &IslandNetwork::fabric)
       .def_readonly("members", &IslandNetwork::members)
       .def_readonly("why", &IslandNetwork::why)
@@ -133,7 +134,7 @@ void bind_topology(py::module_& module) {
       .def_readonly("bandwidth", &Rail::bandwidth);
 
   py::class_<Topology>(module, "Topology",
-                       "What all ranks agreed on, from their facts in order of rank. Immutable.")
+                       "The facts of all ranks, in order of rank, and what follows. Immutable.")
       .def(py::init(
                [](std::vector<RankInfo> ranks, const std::vector<UnreachableTuple>& unreachable) {
                  std::vector<UnreachablePair> found;
@@ -162,67 +163,35 @@ void bind_topology(py::module_& module) {
                              })
       .def_property_readonly("islands", &Topology::islands)
       .def_property_readonly("hosts", &Topology::hosts)
-      .def_property_readonly("levels", &Topology::levels)
       .def("without_speeds", &Topology::without_speeds,
            "The same layout, as if all links and processors were alike.")
       .def_property_readonly("fingerprint", &Topology::fingerprint)
-      .def("rank", [](const Topology& self, int rank) { return self.rank(checked(self, rank)); })
-      .def("island_of",
-           [](const Topology& self, int rank) { return self.island_of(checked(self, rank)); })
-      .def("index_in_island",
-           [](const Topology& self, int rank) { return self.index_in_island(checked(self, rank)); })
-      .def(
-          "native", [](const Topology& self, int rank) { return self.native(checked(self, rank)); },
-          "Whether a native library serves the rank's island.")
-      .def(
-          "staged",
-          [](const Topology& self, int rank, int peer) {
-            return self.staged(checked(self, rank), checked(self, peer));
-          },
-          py::arg("rank"), py::arg("peer"),
-          "Whether messages between them pass through host memory at the first one's end.")
-      .def(
-          "stages", [](const Topology& self, int rank) { return self.stages(checked(self, rank)); },
-          "Whether messages of a rank with any other island do.")
+      .def("rank", &of_rank<&Topology::rank>)
+      .def("island_of", &of_rank<&Topology::island_of>)
+      .def("index_in_island", &of_rank<&Topology::index_in_island>)
+      .def("native", &of_rank<&Topology::native>,
+           "Whether a native library serves the rank's island.")
+      .def("staged", &of_pair<&Topology::staged>, py::arg("rank"), py::arg("peer"),
+           "Whether messages with `peer` pass through host staging at the end of `rank`.")
+      .def("stages", &of_rank<&Topology::stages>,
+           "Whether messages with any other island pass through host staging at this end.")
       .def(
           "island_network",
           [](const Topology& self, int island) {
-            if (island < 0 || island >= static_cast<int>(self.islands().size())) {
-              throw Error(Code::invalid_argument, "expected an island from 0 to " +
-                                                      std::to_string(self.islands().size() - 1) +
-                                                      ", got " + std::to_string(island));
-            }
-            return self.island_network(island);
+            return self.island_network(checked(island, self.islands().size(), "an island"));
           },
-          "The network that the island's native library uses between hosts.")
-      .def("host_of",
-           [](const Topology& self, int rank) { return self.host_of(checked(self, rank)); })
-      .def("same_host", [](const Topology& self, int a,
-                           int b) { return self.same_host(checked(self, a), checked(self, b)); })
-      .def(
-          "processors",
-          [](const Topology& self, int host) { return self.processors(checked_host(self, host)); },
-          py::arg("host"), "On how many processors the ranks of a host may run, all together.")
-      .def(
-          "host_bandwidth",
-          [](const Topology& self, int host) {
-            return self.host_bandwidth(checked_host(self, host));
-          },
-          py::arg("host"), "Bytes per second and direction that leave a host.")
-      .def(
-          "uplink", [](const Topology& self, int rank) { return self.uplink(checked(self, rank)); },
-          "The rank's fair share of its host's bandwidth, bytes per second and direction.")
-      .def("fabric_between",
-           [](const Topology& self, int a, int b) {
-             return self.fabric_between(checked(self, a), checked(self, b));
-           })
-      .def(
-          "rails",
-          [](const Topology& self, int a, int b) {
-            return self.rails(checked(self, a), checked(self, b));
-          },
-          py::arg("a"), py::arg("b"),
-          "The NICs that long messages between them use together, by index at each end.");
+          "The network of an island between hosts.")
+      .def("host_of", &of_rank<&Topology::host_of>)
+      .def("same_host", &of_pair<&Topology::same_host>)
+      .def("processors", &of_host<&Topology::processors>, py::arg("host"),
+           "The number of processors on which the ranks of a host may run.")
+      .def("host_bandwidth", &of_host<&Topology::host_bandwidth>, py::arg("host"),
+           "Bytes per second and direction that leave a host.")
+      .def("uplink", &of_rank<&Topology::uplink>,
+           "The rank's fair share of its host's bandwidth, bytes per second and direction.")
+      .def("fabric_between", &of_pair<&Topology::fabric_between>)
+      .def("rails", &of_pair<&Topology::rails>, py::arg("a"), py::arg("b"),
+           "The NICs that long messages between two ranks use together, by index at each end.");
 }
 
 const Binding facts(10, bind_facts);

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "bootstrap/device_facts.h"
 #include "core/binding.h"
@@ -16,7 +17,11 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// Those of a process. Without any, a communicator reports why.
+NicChoice choose(const std::optional<Machine>& machine) {
+  return choose_nics(machine ? *machine : Machine::current());
+}
+
+// The transports of a process. Without any, a communicator reports why.
 std::unique_ptr<Transports> make_transports() {
   try {
     return std::make_unique<Transports>(default_transports());
@@ -36,8 +41,8 @@ RankInfo probe_process() {
 
 void bind(py::module_& module) {
   py::class_<Machine>(module, "Machine",
-                      "The sources that probing reads: this machine's (current()) or a recorded "
-                      "one's. addresses: IP by interface; requested: take exactly these.")
+                      "The sources that probing reads: those of this machine (current()) or of a "
+                      "recorded one. addresses: IP by interface; requested: take exactly these.")
       .def(py::init([](std::string sysfs, std::map<std::string, std::string> addresses,
                        std::set<std::string> default_routes, std::vector<std::string> requested,
                        std::string verbs) {
@@ -53,20 +58,18 @@ void bind(py::module_& module) {
       .def_readonly("default_routes", &Machine::default_routes)
       .def_readonly("requested", &Machine::requested);
 
-  module.def("probe_nics", &probe_nics, "The usable NICs of this machine, best first.");
   module.def(
-      "probe_nics", [](const Machine& machine) { return choose_nics(machine).taken; },
-      py::arg("machine"));
-  module.def("explain_nics", &explain_nics, "Why each interface was taken or left out.");
+      "probe_nics", [](const std::optional<Machine>& machine) { return choose(machine).taken; },
+      py::arg("machine") = py::none(), "The usable NICs of a machine or this one, best first.");
   module.def(
-      "explain_nics", [](const Machine& machine) { return choose_nics(machine).explanations; },
-      py::arg("machine"));
+      "explain_nics",
+      [](const std::optional<Machine>& machine) { return choose(machine).explanations; },
+      py::arg("machine") = py::none(), "Why each interface was taken or left out.");
   module.def(
-      "nic_warnings", [] { return choose_nics(Machine::current()).warnings; },
-      "RoCE ports of this machine that only lack a setting, with the remedy.");
-  module.def(
-      "nic_warnings", [](const Machine& machine) { return choose_nics(machine).warnings; },
-      py::arg("machine"));
+      "nic_warnings",
+      [](const std::optional<Machine>& machine) { return choose(machine).warnings; },
+      py::arg("machine") = py::none(),
+      "The RoCE ports of a machine that only lack a setting, with the remedy.");
   module.def(
       "prefer_near",
       [](const Machine& machine, const std::string& bus, std::vector<Nic> nics) {
@@ -76,7 +79,7 @@ void bind(py::module_& module) {
       py::arg("machine"), py::arg("bus"), py::arg("nics"),
       "The NICs in another order: the RDMA ports nearest to the device at a PCI bus id first.");
   module.def("contact_address", &contact_address, py::arg("info"),
-             "The address at which the other ranks best reach this one for small things.");
+             "The address for the small messages of set-up.");
   module.def("host_identity", &host_identity, "Identity of this memory system.");
   module.def("probe_rank", &probe_process, "The facts of this process, without libraries.");
   module.def(
@@ -92,7 +95,7 @@ void bind(py::module_& module) {
         return info;
       },
       py::arg("info"),
-      "Facts of a rank with those of its device, or with the reason why it cannot be used.");
+      "Facts of a rank, completed by its device, or by the reason why the device cannot be used.");
 }
 
 const Binding binding(12, bind);

@@ -6,7 +6,7 @@
 #include "device/device_kernels.h"
 #include "device/vendor.h"
 #include "island/ccl/ccl.h"
-#include "topology/probe.h"
+#include "topology/machine.h"
 
 namespace hetcomm {
 namespace {
@@ -67,7 +67,7 @@ std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, 
   std::shared_ptr<Device> device = Device::open(info.vendor, index);
   info.memory = Memory::device;
   info.device = device->name() + " " + device->bus();
-  prefer_near(device->bus(), info);
+  prefer_near(Machine::current(), device->bus(), info.nics);
   info.libraries["runtime"] = device->describe();
   info.libraries["messages"] = find_direct(info, *device, transport);
   std::string no_kernels;

@@ -192,7 +192,7 @@ Exchange exchange_members(Store& store, const Agreement& agreement, const Bootst
   std::vector<RankInfo> infos;
   for (const Member& member : exchanged.members) infos.push_back(member.info);
   group.topology = std::make_shared<Topology>(std::move(infos));
-  if (exchanged.profile) exchanged.profile->places(*group.topology);
+  if (exchanged.profile) exchanged.profile->match_hosts(*group.topology);
   if (group.rank == 0) warn_of_networks(*group.topology, group.name);
   for (const std::vector<int>& ranks : group.topology->islands()) {
     if (ranks.size() > 1) {

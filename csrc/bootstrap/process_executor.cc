@@ -7,7 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "exec/link_ends.h"
-#include "topology/probe.h"
+#include "topology/machine.h"
 #include "transport/transports.h"
 
 namespace hetcomm {
@@ -30,7 +30,8 @@ std::shared_ptr<Executor> process_executor(int number) {
   }
   std::unique_ptr<Transports> transports;
   try {
-    transports = std::make_unique<Transports>(default_transports(), network_devices(probe_nics()));
+    const std::vector<Nic> nics = choose_nics(Machine::current()).taken;
+    transports = std::make_unique<Transports>(default_transports(), network_devices(nics));
   } catch (const Error& error) {
     transports = std::make_unique<Transports>(error.status());
     log(LogLevel::info, error.status().text());

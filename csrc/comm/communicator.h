@@ -41,9 +41,8 @@ class Communicator {
   std::chrono::nanoseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
 
-  // Starts a collective. The buffers hold input_count() and output_count() elements, may be null
-  // when that is 0, and stay alive until the work is done. Throws Error(invalid_argument) on a bad
-  // spec.
+  // Starts a collective. The buffers hold the elements of buffer_counts(), may be null for none,
+  // and stay alive until the work is done. Throws Error(invalid_argument) on a bad spec.
   Work submit(const Spec& spec, const void* input, void* output, const CallOptions& options);
   Work submit(const Spec& spec, const void* input, void* output) {
     return submit(spec, input, output, CallOptions{});

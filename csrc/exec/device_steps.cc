@@ -39,11 +39,6 @@ Status DeviceSteps::reduce(const Step& step, const Operands& operands) {
                      : status;
 }
 
-Status DeviceSteps::apply(Function, const Step& step, const Operands&) {
-  return Status(Code::invalid_argument,
-                hetcomm::describe(step) + ": expected staging, for the host carries it out");
-}
-
 Status DeviceSteps::start(int index, const Operands& operands) {
   const Step& step = plan_.steps[index];
   Status status = step.kind->run(*this, step, operands);

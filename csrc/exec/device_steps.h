@@ -39,7 +39,6 @@ class DeviceSteps final : public Processor {
   Device& device() const { return *streams_.device(); }
   Status copy(const Step& step, const Operands& operands) override;
   Status reduce(const Step& step, const Operands& operands) override;
-  Status apply(Function function, const Step& step, const Operands& operands) override;
 
   const Plan& plan_;
   Streams& streams_;

@@ -19,7 +19,6 @@ class Compilation final : public Processor {
   Status reduce(const Step& step, const Operands& operands) override {
     return enqueue_reduction(*kernels_, plan_, step, operands, nullptr);
   }
-  Status apply(Function, const Step&, const Operands&) override { return Status(); }
 
  private:
   const DeviceKernels* kernels_;
@@ -43,13 +42,6 @@ Status HostSteps::reduce(const Step& step, const Operands& operands) {
     hetcomm::reduce(spec.dtype, combining(spec.op), operands.target, operands.sources.data(),
                     sources, operands.count);
   }
-  return Status();
-}
-
-Status HostSteps::apply(Function function, const Step& step, const Operands& operands) {
-  function(static_cast<std::byte*>(operands.target),
-           static_cast<const std::byte*>(operands.sources[0]),
-           static_cast<size_t>(step.target.bytes()));
   return Status();
 }
 

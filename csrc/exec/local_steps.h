@@ -11,7 +11,6 @@ class HostSteps final : public Processor {
   explicit HostSteps(const Plan& plan) : plan_(plan) {}
   Status copy(const Step& step, const Operands& operands) override;
   Status reduce(const Step& step, const Operands& operands) override;
-  Status apply(Function function, const Step& step, const Operands& operands) override;
 
  private:
   const Plan& plan_;

@@ -22,33 +22,19 @@ void require_equal_counts(const Range& source, const Range& target) {
 
 }  // namespace
 
-AccessMap::Cells::iterator AccessMap::split(int64_t at) {
-  auto cell = std::prev(cells_.upper_bound(at));
-  if (cell->first == at) return cell;
-  return cells_.emplace_hint(std::next(cell), at, Cell(cell->second));
-}
-
 void AccessMap::read(const Range& range, int step, std::vector<int>& waits_for) {
-  if (range.count == 0) return;
-  auto end = split(range.end());
-  for (auto cell = split(range.offset); cell != end; ++cell) {
-    if (cell->second.written >= 0) waits_for.push_back(cell->second.written);
-    std::vector<int>& reads = cell->second.reads;
-    if (reads.empty() || reads.back() != step) reads.push_back(step);
-  }
+  accesses_.each(range, [&](Access& last, int64_t, int64_t) {
+    if (last.written >= 0) waits_for.push_back(last.written);
+    if (last.reads.empty() || last.reads.back() != step) last.reads.push_back(step);
+  });
 }
 
 void AccessMap::write(const Range& range, int step, std::vector<int>& waits_for) {
-  if (range.count == 0) return;
-  auto end = split(range.end());
-  auto begin = split(range.offset);
-  for (auto cell = begin; cell != end; ++cell) {
-    const Cell& last = cell->second;  // its readers already wait for its writer
+  accesses_.each(range, [&](const Access& last, int64_t, int64_t) {
     waits_for.insert(waits_for.end(), last.reads.begin(), last.reads.end());
     if (last.written >= 0) waits_for.push_back(last.written);
-  }
-  begin->second = Cell{step, {}};
-  cells_.erase(std::next(begin), end);
+  });
+  accesses_.assign(range, Access{step, {}});
 }
 
 std::vector<Range> reads(const Step& step, int rank) {
@@ -217,13 +203,11 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
   state.plan.steps.push_back(std::move(step));
 }
 
-Range PlanBuilder::scratch(const std::vector<int>& ranks, int64_t count) {
+Range PlanBuilder::scratch(int first, int end, int64_t count) {
+  const auto begins = scratch_bytes_.begin() + first, ends = scratch_bytes_.begin() + end;
+  const Range range{Space::scratch, *std::max_element(begins, ends), count, spec_.dtype};
   // Whole cache lines, so that neighbouring ranges never share one.
-  int64_t offset = 0;
-  for (int rank : ranks) offset = std::max(offset, scratch_bytes_[rank]);
-  const Range range{Space::scratch, offset, count, spec_.dtype};
-  const int64_t end = (range.end() + kCacheLine - 1) / kCacheLine * kCacheLine;
-  for (int rank : ranks) scratch_bytes_[rank] = end;
+  std::fill(begins, ends, (range.end() + kCacheLine - 1) / kCacheLine * kCacheLine);
   return range;
 }
 

@@ -11,16 +11,16 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMostErrors = 16;  // one fault shows in many places; the first ones tell
+constexpr size_t kMostErrors = 16;  // one fault shows in many places
 
-// Compares a rank's output with what is wanted; appends the first difference.
-void check_output(const Execution& execution, const Range& output, const std::vector<Run>& wanted,
-                  int rank, bool scaled, std::vector<std::string>& errors) {
-  std::vector<Run> value;
-  for (const Run& want : wanted) {
+// Compares a rank's output with the wanted output; appends the first difference.
+void check_output(const Execution& execution, const Range& output, const Extents& wanted, int rank,
+                  bool scaled, std::vector<std::string>& errors) {
+  Extents value;
+  for (const Extent& want : wanted) {
     const Range range = output.within(want.begin, want.end);
     execution.read(rank, range, value);
-    for (const Run& got : value) {
+    for (const Extent& got : value) {
       const int64_t index = want.index + got.begin;
       const bool summed = want.term == Contributions::every
                               ? got.term != Terms::none && execution.terms().all_ranks(got.term)
@@ -35,7 +35,7 @@ void check_output(const Execution& execution, const Range& output, const std::ve
       }
       if (summed && got.index == index) continue;
       const Range where = Execution::range_of(range, got);
-      const Run expected{got.begin, got.end, index, want.term};
+      const Extent expected{got.begin, got.end, index, want.term};
       errors.push_back("rank " + std::to_string(rank) + " " + describe(where) + ": expected " +
                        execution.describe(expected) + "; got " + execution.describe(got));
       return;
@@ -43,16 +43,16 @@ void check_output(const Execution& execution, const Range& output, const std::ve
   }
 }
 
-// After a barrier each rank must hold a value that every other rank had a part in.
+// After a barrier each rank must hold a sum over all ranks.
 void check_barrier(const Execution& execution, const Plan& plan, std::vector<std::string>& errors) {
-  std::vector<Run> value;
+  Extents value;
   const Range token{Space::scratch, 0, 1, plan.spec.dtype};
   for (const Range& range :
        {token.within(0, plan.scratch_bytes),
         Range{Space::staging, 0, 0, plan.spec.dtype}.within(0, plan.staging_bytes)}) {
     execution.read(plan.rank, range, value);
-    for (const Run& run : value) {
-      if (run.term != Terms::none && execution.terms().all_ranks(run.term)) return;
+    for (const Extent& extent : value) {
+      if (extent.term != Terms::none && execution.terms().all_ranks(extent.term)) return;
     }
   }
   if (plan.size > 1) {
@@ -62,13 +62,13 @@ void check_barrier(const Execution& execution, const Plan& plan, std::vector<std
   }
 }
 
-// Every rank must have combined alike, or the bits of floating-point results differ: those of sums
-// and products by rounding, those of minima and maxima by the sign of zero.
+// All ranks must combine in one order, or the bits of floating-point results differ: sums and
+// products by rounding, minima and maxima by the sign of zero.
 void check_order(const Execution& execution, const Range& output, const Spec& spec, int size,
                  std::vector<std::string>& errors) {
   if (spec.collective != Collective::all_reduce) return;
   if (class_of(spec.dtype) != DtypeClass::floating) return;
-  std::vector<Run> first, value;
+  Extents first, value;
   execution.read(0, output, first);
   for (int rank = 1; rank < size; ++rank) {
     execution.read(rank, output, value);

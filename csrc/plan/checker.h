@@ -8,15 +8,10 @@
 
 namespace hetcomm {
 
-// Proves a set of plans without hardware: runs every rank's plan in one thread over symbolic
-// contributions (which ranks are summed into which range). Returns what is wrong, empty if nothing:
-// a malformed step (a range outside its buffer, a dependency on a later step), unmatched or
-// mismatched sends, island steps that members disagree on, deadlock (with rendezvous sends), two
-// unordered steps of a rank that touch the same elements, an element read before anything was
-// written to it, a rank counted twice, a wrong or missing result, a clobbered input that must be
-// kept, floating-point results that ranks combine in different orders or round in different places,
-// memory that the one who performs a step cannot reach. `plans`: one for each rank of the topology,
-// in rank order, all of one spec.
+// Proves a set of plans without hardware: executes the plans of all ranks on one thread, on symbols
+// of the ranks summed into each range. Returns the first errors; README.md lists the kinds of
+// errors. Sends complete only together with their receives. `plans`: one for each rank of the
+// topology, in rank order, all of one spec.
 std::vector<std::string> check(const Topology& topology, const std::vector<Plan>& plans);
 
 }  // namespace hetcomm

@@ -9,7 +9,7 @@ int64_t bytes_of(const Spec& spec, int64_t count) {
   return count * static_cast<int64_t>(size_of(spec.dtype));
 }
 
-// Where the block from one rank to another starts in the concatenated inputs of an all-to-all.
+// The start of each block in the concatenated inputs of an all-to-all, by sender and receiver.
 std::vector<int64_t> block_starts(const Spec& spec, int size) {
   std::vector<int64_t> starts{0};
   for (int block = 0; block < size * size; ++block) {
@@ -37,12 +37,12 @@ void all_to_all(const Spec& spec, int size, Contributions& result) {
 }  // namespace
 
 Contributions contributions(const Spec& spec, int size) {
-  Contributions result{std::vector<std::vector<Run>>(size), std::vector<std::vector<Run>>(size)};
+  Contributions result{std::vector<Extents>(size), std::vector<Extents>(size)};
   const int64_t count = bytes_of(spec, spec.count), all = count * size;
   const int root = spec.root, every = Contributions::every;
   if (spec.collective == Collective::all_to_all) all_to_all(spec, size, result);
   for (int rank = 0; rank < size; ++rank) {
-    std::vector<Run>&in = result.inputs[rank], &out = result.outputs[rank];
+    Extents &in = result.inputs[rank], &out = result.outputs[rank];
     const bool is_root = rank == root;
     const int64_t mine = rank * count;
     switch (spec.collective) {

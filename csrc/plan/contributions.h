@@ -7,14 +7,15 @@
 
 namespace hetcomm {
 
-// What a collective means, in symbols: where every rank's elements start and where they must end.
-// A logical byte has one index: its place in the whole buffer for all_reduce, reduce, broadcast,
-// reduce_scatter and scatter; its place in the concatenated inputs of all ranks for the others.
+// The meaning of a collective in symbols: the inputs of all ranks, and the outputs that must come
+// of them. Each logical byte has an index. For all_reduce, reduce, broadcast, reduce_scatter and
+// scatter it is the byte's offset in the whole buffer, for other collectives its offset in the
+// concatenated inputs of all ranks.
 struct Contributions {
-  static constexpr int every = -2;  // the term of a wanted run: summed over all ranks, in any order
+  static constexpr int every = -2;  // the term of a wanted sum over all ranks, in any order
 
-  std::vector<std::vector<Run>> inputs;   // for each rank
-  std::vector<std::vector<Run>> outputs;  // for each rank; only what is listed is wanted
+  std::vector<Extents> inputs;   // for each rank
+  std::vector<Extents> outputs;  // for each rank; other bytes of an output may hold anything
 };
 
 Contributions contributions(const Spec& spec, int size);

@@ -25,8 +25,8 @@ CostParameters::CostParameters(std::shared_ptr<const Profile> measured)
 
 namespace {
 
-// What one member sends or receives in an island step of a native library, in bytes, by
-// algorithms that are optimal: reductions and copies to all by rings.
+// Bytes that one member sends or receives in an island step of a native library. Algorithms are
+// taken as optimal: rings for reductions and for copies to all.
 int64_t ccl_bytes(const Step& step, int rank, int64_t members) {
   int64_t shared = 0, out = 0, in = 0;
   for (const Piece& piece : step.pieces) {
@@ -41,8 +41,8 @@ int64_t ccl_bytes(const Step& step, int rank, int64_t members) {
   return shared / members * (members - 1) + std::max(out, in);
 }
 
-// Steps are taken in the order in which they can start. Each occupies what it needs from then on,
-// or from when that is free, so contention is what comes first is served first.
+// Takes steps in the order in which they can start. A step occupies its resources as soon as it can
+// start and they are free: first come, first served.
 class Replay {
  public:
   Replay(const Topology& topology, const CostParameters& parameters, const StepGraph& graph)
@@ -52,14 +52,14 @@ class Replay {
         waits_(graph.waits()),
         ready_(graph.steps(), 0),
         span_(graph.steps()),
-        arrived_(graph.meetings().size(), 0),
+        arrived_(graph.collectives().size(), 0),
         posted_(graph.steps(), false),
         core_free_(topology.size(), 0),
         core_busy_(topology.size(), 0),
         messages_free_(topology.size(), 0),
         devices_(topology.size()),
         nics_(topology.hosts().size()) {
-    if (parameters.profile) places_ = parameters.profile->places(topology);
+    if (parameters.profile) measured_hosts_ = parameters.profile->match_hosts(topology);
   }
 
   Cost run() {
@@ -81,7 +81,7 @@ class Replay {
       cost_.staging = std::max({cost_.staging, device.out.busy, device.in.busy});
     }
     for (const Nics& nics : nics_) {
-      cost_.bridge = std::max({cost_.bridge, nics.out_busy, nics.in_busy});
+      cost_.bridge = std::max({cost_.bridge, nics.out.busy, nics.in.busy});
       cost_.bridge_bytes = std::max(cost_.bridge_bytes, nics.bytes_out);
     }
     return cost_;
@@ -90,12 +90,12 @@ class Replay {
   const Interval& span(int step) const { return span_[step]; }
 
  private:
-  struct Nics {
-    int64_t out_free = 0, in_free = 0, out_busy = 0, in_busy = 0, bytes_out = 0;
-  };
-
   struct Engine {
     int64_t free = 0, busy = 0;
+  };
+  struct Nics {
+    Engine out, in;
+    int64_t bytes_out = 0;
   };
   struct Device {
     Engine out, in, own;  // device memory to staging, staging to device memory, inside the device
@@ -103,9 +103,9 @@ class Replay {
   };
 
   void start(int step) {
-    if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
-      const std::vector<int>& steps = graph_.meetings()[meeting].steps;
-      if (++arrived_[meeting] == static_cast<int>(steps.size())) run_island(steps);
+    if (const int collective = graph_.collective_of(step); collective >= 0) {
+      const std::vector<int>& steps = graph_.collectives()[collective].steps;
+      if (++arrived_[collective] == static_cast<int>(steps.size())) run_island(steps);
     } else if (const int partner = graph_.partner(step); partner >= 0) {
       posted_[step] = true;
       if (!posted_[partner]) return;
@@ -129,14 +129,11 @@ class Replay {
       return complete(step, occupy(engine, ready_[step], parameters_.copy_latency,
                                    duration(bytes, parameters_.copy_bandwidth)));
     }
-    if (topology_.native(rank) && !reads_staging) {
-      const int64_t bytes = streams * at.target.bytes();
-      const Interval span = occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,
-                                   duration(bytes, parameters_.device_bandwidth));
-      core_busy_[rank] += span.end - span.start;
-      return complete(step, span);
-    }
-    const Interval span = occupy_core(rank, ready_[step], streams * at.target.bytes());
+    const int64_t bytes = streams * at.target.bytes();
+    const Interval span = topology_.native(rank) && !reads_staging
+                              ? occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,
+                                       duration(bytes, parameters_.device_bandwidth))
+                              : occupy_core(rank, ready_[step], bytes);
     core_busy_[rank] += span.end - span.start;
     complete(step, span);
   }
@@ -149,42 +146,37 @@ class Replay {
     return {start, engine.free + latency};
   }
 
-  void run_native_island(const std::vector<int>& steps) {
-    const std::vector<int>& members =
-        topology_.island(topology_.island_of(graph_.rank_of(steps[0])));
-    int64_t rate = parameters_.ccl_bandwidth;
-    for (int rank : members) {
-      if (!topology_.same_host(rank, members[0])) {
-        rate = std::min({rate, bandwidth(rank), bandwidth(members[0])});
-      }
-    }
-    int64_t start = 0, bytes = 0;
+  // ns of an island step of a native library.
+  int64_t ccl_time(const std::vector<int>& steps) const {
+    const int first = graph_.rank_of(steps[0]);
+    int64_t rate = parameters_.ccl_bandwidth, bytes = 0;
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
-      start = std::max({start, ready_[step], devices_[rank].own.free});
+      if (!topology_.same_host(rank, first)) {
+        rate = std::min({rate, bandwidth(rank), bandwidth(first)});
+      }
       bytes =
           std::max(bytes, ccl_bytes(graph_.step(step), rank, static_cast<int64_t>(steps.size())));
     }
-    const int64_t length = parameters_.ccl_latency + duration(bytes, rate);
-    for (int step : steps) {
-      const int rank = graph_.rank_of(step);
-      devices_[rank].own.free = start + length;
-      core_busy_[rank] += length;
-      complete(step, {start, start + length});
-    }
+    return parameters_.ccl_latency + duration(bytes, rate);
   }
 
   void run_island(const std::vector<int>& steps) {
-    if (topology_.native(graph_.rank_of(steps[0]))) return run_native_island(steps);
+    const int first = graph_.rank_of(steps[0]);
+    const bool native = topology_.native(first);
+    const auto busy_until = [&](int rank) -> int64_t& {
+      return native ? devices_[rank].own.free : core_free_[rank];
+    };
     int64_t start = 0;
     for (int step : steps) {
-      start = std::max({start, ready_[step], core_free_[graph_.rank_of(step)]});
+      start = std::max({start, ready_[step], busy_until(graph_.rank_of(step))});
     }
-    const int64_t length =
-        island_time(parameters_, topology_, graph_.rank_of(steps[0]), graph_.step(steps[0]));
+    const int64_t length = native
+                               ? ccl_time(steps)
+                               : island_time(parameters_, topology_, first, graph_.step(steps[0]));
     for (int step : steps) {
       const int rank = graph_.rank_of(step);
-      core_free_[rank] = start + length;
+      busy_until(rank) = start + length;
       core_busy_[rank] += length;
       complete(step, {start, start + length});
     }
@@ -194,8 +186,8 @@ class Replay {
     const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
     const int64_t bytes = graph_.step(recv).target.bytes();
     const int64_t posted = std::max(ready_[send], ready_[recv]);
-    // Flows share a NIC fairly, so neither end waits for the order in which the other serves them:
-    // the message is through when both queues are.
+    // Flows share a NIC fairly, so no end waits for the order of flows at the other end. The
+    // message is complete when the queues of both ends are done with it.
     Interval out, in;
     int64_t latency = parameters_.link_latency_shm;
     if (direct(from, to)) {
@@ -207,12 +199,11 @@ class Replay {
       out = occupy_core(from, posted, 2 * bytes);
       in = occupy_core(to, posted, 2 * bytes);
     } else {
-      const int64_t sends = turn(from, to, posted), receives = turn(to, from, posted);
+      const int64_t sends = issue(from, to, posted), receives = issue(to, from, posted);
       const int64_t start = std::max(sends, receives) + parameters_.step_overhead;
       Nics& sender = nics_[topology_.host_of(from)];
-      Nics& receiver = nics_[topology_.host_of(to)];
-      out = occupy_nic(sender.out_free, sender.out_busy, start, bytes, bandwidth(from));
-      in = occupy_nic(receiver.in_free, receiver.in_busy, start, bytes, bandwidth(to));
+      out = occupy(sender.out, start, 0, duration(bytes, bandwidth(from)));
+      in = occupy(nics_[topology_.host_of(to)].in, start, 0, duration(bytes, bandwidth(to)));
       sender.bytes_out += bytes;
       latency = link_latency(from, to, bytes);
     }
@@ -221,21 +212,20 @@ class Replay {
     complete(recv, span);
   }
 
-  // From one device's memory to another's, inside a host.
+  // Whether a message goes from one device's memory to another's inside a host.
   bool direct(int from, int to) const {
     return topology_.same_host(from, to) && topology_.native(from) && topology_.native(to) &&
            !topology_.staged(from, to);
   }
 
-  // So many ranks of its host share so many of its cores.
+  // The ranks of its host, and the cores that these ranks share.
   std::pair<int64_t, int64_t> sharing(int rank) const {
     const int host = topology_.host_of(rank);
     const auto ranks = static_cast<int64_t>(topology_.hosts()[host].size());
     return {ranks, std::min<int64_t>(ranks, topology_.processors(host))};
   }
 
-  // ns in which this rank moves bytes through memory with its share of the host's cores, and to
-  // issue the step.
+  // ns to issue a step and to move its bytes through memory, with the rank's share of the cores.
   int64_t core_time(int rank, int64_t bytes) const {
     const auto [ranks, cores] = sharing(rank);
     return parameters_.step_overhead + duration(bytes, parameters_.memory_bandwidth, ranks, cores);
@@ -247,16 +237,8 @@ class Replay {
     return {start, core_free_[rank]};
   }
 
-  static Interval occupy_nic(int64_t& free, int64_t& busy, int64_t ready, int64_t bytes,
-                             int64_t bandwidth) {
-    const int64_t start = std::max(ready, free), length = duration(bytes, bandwidth);
-    free = start + length;
-    busy += length;
-    return {start, free};
-  }
-
-  // When a rank gets to its message with a peer on another host.
-  int64_t turn(int rank, int peer, int64_t posted) {
+  // The time at which a rank issues its message with a peer on another host.
+  int64_t issue(int rank, int peer, int64_t posted) {
     const bool tcp = topology_.fabric_between(rank, peer) == Fabric::ethernet;
     const int64_t gap = tcp ? parameters_.message_gap_tcp : parameters_.message_gap_rdma;
     const int64_t start = std::max(posted, messages_free_[rank]);
@@ -265,14 +247,14 @@ class Replay {
     return start;
   }
 
-  // What a message between hosts takes beside its turn at the NICs.
+  // ns of a message between hosts beside its time at the NICs.
   int64_t link_latency(int from, int to, int64_t bytes) const {
     const Fabric fabric = topology_.fabric_between(from, to);
     if (parameters_.profile) {
       const auto measured = parameters_.profile->messages.find(fabric);
       if (measured != parameters_.profile->messages.end()) {
-        const int64_t turn = duration(bytes, std::min(bandwidth(from), bandwidth(to)));
-        return std::max<int64_t>(0, measured->second.at(bytes) - turn - parameters_.step_overhead);
+        const int64_t nics = duration(bytes, std::min(bandwidth(from), bandwidth(to)));
+        return std::max<int64_t>(0, measured->second.at(bytes) - nics - parameters_.step_overhead);
       }
     }
     return fabric == Fabric::ethernet ? parameters_.link_latency_tcp
@@ -281,8 +263,8 @@ class Replay {
 
   int64_t bandwidth(int rank) const {
     const int host = topology_.host_of(rank);
-    if (!places_.empty()) {
-      const int64_t measured = parameters_.profile->hosts[places_[host]].bandwidth;
+    if (!measured_hosts_.empty()) {
+      const int64_t measured = parameters_.profile->hosts[measured_hosts_[host]].bandwidth;
       if (measured > 0) return measured;
     }
     const int64_t reported = topology_.host_bandwidth(host);
@@ -293,10 +275,9 @@ class Replay {
     ++completed_;
     span_[step] = span;
     cost_.total = std::max(cost_.total, span.end);
-    for (const int* next = graph_.dependents_begin(step); next != graph_.dependents_end(step);
-         ++next) {
-      ready_[*next] = std::max(ready_[*next], span.end);
-      if (--waits_[*next] == 0) queue_.emplace(ready_[*next], *next);
+    for (int next : graph_.dependents(step)) {
+      ready_[next] = std::max(ready_[next], span.end);
+      if (--waits_[next] == 0) queue_.emplace(ready_[next], next);
     }
   }
 
@@ -306,12 +287,12 @@ class Replay {
   std::vector<int> waits_;
   std::vector<int64_t> ready_;
   std::vector<Interval> span_;
-  std::vector<int> arrived_;  // members at each meeting
+  std::vector<int> arrived_;  // members, by island collective
   std::vector<bool> posted_;  // sends and recvs
   std::vector<int64_t> core_free_, core_busy_, messages_free_;
   std::vector<Device> devices_;  // by rank
   std::vector<Nics> nics_;
-  std::vector<int> places_;  // in the profile, by host; empty without one
+  std::vector<int> measured_hosts_;  // indices in the profile, by host; empty without a profile
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       queue_;
   int completed_ = 0;

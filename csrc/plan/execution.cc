@@ -7,7 +7,7 @@
 namespace hetcomm {
 
 Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
-                     const StepGraph& graph, const std::vector<std::vector<Run>>& inputs)
+                     const StepGraph& graph, const std::vector<Extents>& inputs)
     : topology_(topology),
       plans_(plans),
       graph_(graph),
@@ -17,14 +17,14 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
       memory_(kSpaces * plans.size()),
       accesses_(plans.size()),
       waits_(graph.waits()),
-      arrived_(graph.meetings().size(), 0) {
+      arrived_(graph.collectives().size(), 0) {
   for (int rank = 0; rank < topology.size(); ++rank) {
     memory(rank, Space::input).write(0, inputs[rank]);
   }
   if (spec_.collective != Collective::barrier) return;
-  for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves whatever there is
+  for (int rank = 0; rank < topology.size(); ++rank) {  // a barrier moves memory of any content
     for (Space space : {Space::scratch, Space::staging}) {
-      Value tokens;
+      Extents tokens;
       for (int64_t at = 0; at < capacity(rank, space); at += element_) {
         tokens.push_back({at, at + element_, 0, rank});
       }
@@ -40,9 +40,9 @@ int Execution::buffer(Space space) const {
 int64_t Execution::capacity(int rank, Space space) const {
   switch (space) {
     case Space::input:
-      return input_count(spec_, rank, topology_.size()) * element_;
+      return buffer_counts(spec_, rank, topology_.size()).input * element_;
     case Space::output:
-      return output_count(spec_, rank, topology_.size()) * element_;
+      return buffer_counts(spec_, rank, topology_.size()).output * element_;
     case Space::scratch:
       return plans_[rank].scratch_bytes;
     case Space::staging:
@@ -55,12 +55,12 @@ bool Execution::same_place(const Range& a, const Range& b) const {
   return buffer(a.space) == buffer(b.space) && a.offset == b.offset && a.count == b.count;
 }
 
-void Execution::read(int rank, const Range& range, Value& value) const {
+void Execution::read(int rank, const Range& range, Extents& value) const {
   memory_[kSpaces * rank + buffer(range.space)].read(range.offset, range.bytes(), value);
 }
 
-Range Execution::range_of(const Range& range, const Run& run) {
-  return range.within(range.offset + run.begin, range.offset + run.end);
+Range Execution::range_of(const Range& range, const Extent& extent) {
+  return range.within(range.offset + extent.begin, range.offset + extent.end);
 }
 
 bool Execution::reachable(int step, const Range& range, const char* verb) {
@@ -71,23 +71,23 @@ bool Execution::reachable(int step, const Range& range, const char* verb) {
   return false;
 }
 
-void Execution::load(int step, int part, const Range& range, Value& value) {
+void Execution::load(int step, int part, const Range& range, Extents& value) {
   value.clear();
   if (!reachable(step, range, "reads ") || range.count == 0) return;
   const int rank = graph_.rank_of(step);
   read(rank, range, value);
   accesses_[rank].push_back(
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, false});
-  for (const Run& run : value) {
-    if (run.term != Terms::none) continue;
-    const Range gap = range_of(range, run);
-    report(step,
-           "reads " + hetcomm::describe(gap) + "; expected written elements, got " + describe(run));
+  for (const Extent& extent : value) {
+    if (extent.term != Terms::none) continue;
+    const Range gap = range_of(range, extent);
+    report(step, "reads " + hetcomm::describe(gap) + "; expected written elements, got " +
+                     describe(extent));
     return;
   }
 }
 
-void Execution::store(int step, int part, const Range& range, const Value& value) {
+void Execution::store(int step, int part, const Range& range, const Extents& value) {
   if (!reachable(step, range, "writes ")) return;
   const int rank = graph_.rank_of(step);
   const int64_t bytes = value.empty() ? 0 : value.back().end;
@@ -108,8 +108,9 @@ void Execution::store(int step, int part, const Range& range, const Value& value
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, true});
 }
 
-// sum += more, byte by byte; `range` is where `more` comes from.
-void Execution::add(int step, const Range& range, Value& sum, const Value& more, Terms::Kind kind) {
+// sum += more, byte by byte. `range` holds `more`.
+void Execution::add(int step, const Range& range, Extents& sum, const Extents& more,
+                    Terms::Kind kind) {
   const int64_t length = sum.empty() ? 0 : sum.back().end;
   const int64_t bytes = more.empty() ? 0 : more.back().end;
   if (length != bytes) {
@@ -118,14 +119,14 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
                      std::to_string(bytes / element_));
     return;
   }
-  Value result;
+  Extents result;
   size_t i = 0, j = 0;
   for (int64_t at = 0; at < length;) {
-    const Run &a = sum[i], &b = more[j];
+    const Extent &a = sum[i], &b = more[j];
     const int64_t end = std::min(a.end, b.end);
-    const Run left{at, end, a.index + (at - a.begin), a.term};
-    const Run right{at, end, b.index + (at - b.begin), b.term};
-    Run both = left;
+    const Extent left{at, end, a.index + (at - a.begin), a.term};
+    const Extent right{at, end, b.index + (at - b.begin), b.term};
+    Extent both = left;
     if (a.term != Terms::none && b.term != Terms::none) {
       const Range where = range.within(range.offset + at, range.offset + end);
       const int term = terms_.sum(a.term, b.term, kind);
@@ -156,30 +157,30 @@ void Execution::add(int step, const Range& range, Value& sum, const Value& more,
   sum = std::move(result);
 }
 
-// `range` is where the value comes from.
-void Execution::scale(int step, const Range& range, Value& value, Terms::Kind kind) {
-  for (Run& run : value) {
-    if (run.term == Terms::none) continue;
-    const int term = terms_.scale(run.term, kind);
+// `range` holds the value.
+void Execution::scale(int step, const Range& range, Extents& value, Terms::Kind kind) {
+  for (Extent& extent : value) {
+    if (extent.term == Terms::none) continue;
+    const int term = terms_.scale(extent.term, kind);
     if (term != Terms::none) {
-      run.term = term;
+      extent.term = term;
       continue;
     }
     report(step, "scales " + hetcomm::describe(range) +
-                     ": expected contributions not yet scaled; got " + describe(run));
+                     ": expected contributions not yet scaled; got " + describe(extent));
     return;
   }
 }
 
-// What a step of this kind makes of the value.
-void Execution::apply(int step, Value& value) {
-  for (Run& run : value) {
-    if (run.term == Terms::none) continue;
-    const int term = graph_.step(step).kind->effect(terms_, run.term);
+// Replaces each symbol by the effect of the step's kind.
+void Execution::apply(int step, Extents& value) {
+  for (Extent& extent : value) {
+    if (extent.term == Terms::none) continue;
+    const int term = graph_.step(step).kind->effect(terms_, extent.term);
     if (term == Terms::none) {
-      return report(step, "cannot be applied to " + describe(run));
+      return report(step, "cannot be applied to " + describe(extent));
     }
-    run.term = term;
+    extent.term = term;
   }
 }
 
@@ -199,16 +200,16 @@ std::vector<std::string> Execution::run(size_t most) {
 
 void Execution::start(int step) {
   if (waits_[step] < 0) return;  // completed together with its partner
-  if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
-    const std::vector<int>& steps = graph_.meetings()[meeting].steps;
-    if (++arrived_[meeting] < static_cast<int>(steps.size())) return;
-    perform_island(graph_.meetings()[meeting]);
+  if (const int collective = graph_.collective_of(step); collective >= 0) {
+    const std::vector<int>& steps = graph_.collectives()[collective].steps;
+    if (++arrived_[collective] < static_cast<int>(steps.size())) return;
+    perform_island(graph_.collectives()[collective]);
     for (int each : steps) complete(each);
   } else if (const int partner = graph_.partner(step); partner >= 0) {
     if (waits_[partner] != 0) return;
     const bool sends = graph_.step(step).kind->sends;
     const int send = sends ? step : partner, recv = sends ? partner : step;
-    Value value;
+    Extents value;
     load(send, 0, graph_.step(send).sources.at(0), value);
     store(recv, 0, graph_.step(recv).target, value);
     complete(send);
@@ -221,15 +222,14 @@ void Execution::start(int step) {
 
 void Execution::complete(int step) {
   waits_[step] = -1;
-  for (const int* next = graph_.dependents_begin(step); next != graph_.dependents_end(step);
-       ++next) {
-    if (--waits_[*next] == 0) ready_.push_back(*next);
+  for (int next : graph_.dependents(step)) {
+    if (--waits_[next] == 0) ready_.push_back(next);
   }
 }
 
 void Execution::perform_local(int step) {
   const Step& at = graph_.step(step);
-  Value sum, more;
+  Extents sum, more;
   int target_part = 0;
   for (int part = 0; part < static_cast<int>(at.sources.size()); ++part) {
     const Range& source = at.sources[part];
@@ -244,35 +244,36 @@ void Execution::perform_local(int step) {
   if (!moves || !same_place(at.sources.at(0), at.target)) store(step, target_part, at.target, sum);
 }
 
-void Execution::perform_island(const StepGraph::Meeting& meeting) {
-  const std::vector<Piece>& pieces = graph_.step(meeting.steps[0]).pieces;
+void Execution::perform_island(const StepGraph::IslandCollective& collective) {
+  const std::vector<Piece>& pieces = graph_.step(collective.steps[0]).pieces;
   for (int part = 0; part < static_cast<int>(pieces.size()); ++part) {
-    perform_piece(meeting, part, pieces[part]);
+    perform_piece(collective, part, pieces[part]);
   }
 }
 
-void Execution::perform_piece(const StepGraph::Meeting& meeting, int part, const Piece& piece) {
-  const int any = meeting.steps[0];
+void Execution::perform_piece(const StepGraph::IslandCollective& collective, int part,
+                              const Piece& piece) {
+  const int any = collective.steps[0];
   const StepKind& kind = *graph_.step(any).kind;
   const auto step_of = [&](int rank) {
-    if (rank >= 0 && rank < topology_.size() && topology_.island_of(rank) == meeting.island) {
-      return meeting.steps[topology_.index_in_island(rank)];
+    if (rank >= 0 && rank < topology_.size() && topology_.island_of(rank) == collective.island) {
+      return collective.steps[topology_.index_in_island(rank)];
     }
     report(any, "piece " + std::to_string(part) + ": expected a member of island " +
-                    std::to_string(meeting.island) + "; got rank " + std::to_string(rank));
+                    std::to_string(collective.island) + "; got rank " + std::to_string(rank));
     return -1;
   };
   const int from = kind.reduces ? any : step_of(piece.from);
   const int to = kind.to_all ? any : step_of(piece.to);
   if (from < 0 || to < 0) return;
-  Value value, more;
+  Extents value, more;
   load(from, part, piece.source, value);
-  for (size_t i = 1; kind.reduces && i < meeting.steps.size(); ++i) {
-    load(meeting.steps[i], part, piece.source, more);
-    add(meeting.steps[i], piece.source, value, more, Terms::Kind::island);
+  for (size_t i = 1; kind.reduces && i < collective.steps.size(); ++i) {
+    load(collective.steps[i], part, piece.source, more);
+    add(collective.steps[i], piece.source, value, more, Terms::Kind::island);
   }
   if (graph_.step(any).scaled) scale(any, piece.source, value, Terms::Kind::island);
-  for (int step : kind.to_all ? meeting.steps : std::vector<int>{to}) {
+  for (int step : kind.to_all ? collective.steps : std::vector<int>{to}) {
     const bool nothing = !kind.reduces && step == from && same_place(piece.source, piece.target);
     if (!nothing) store(step, part, piece.target, value);
   }
@@ -293,9 +294,9 @@ void Execution::report_deadlock() {
     text += (text.empty() ? "" : "; ") + graph_.describe(step);
     if (const int partner = graph_.partner(step); partner >= 0) {
       text += " for " + graph_.describe(partner);
-    } else if (const int meeting = graph_.meeting_of(step); meeting >= 0) {
-      const size_t members = graph_.meetings()[meeting].steps.size();
-      text += " with " + std::to_string(arrived_[meeting]) + " of " + std::to_string(members) +
+    } else if (const int collective = graph_.collective_of(step); collective >= 0) {
+      const size_t members = graph_.collectives()[collective].steps.size();
+      text += " with " + std::to_string(arrived_[collective]) + " of " + std::to_string(members) +
               " members there";
     }
   }
@@ -305,15 +306,16 @@ void Execution::report_deadlock() {
                  "deadlock: expected every step to complete; got stuck at " + text);
 }
 
-std::string Execution::describe(const Run& run) const {
-  if (run.term == Terms::none) return "nothing written";
-  const int64_t end = run.index + (run.end - run.begin);
-  const std::string elements = "elements [" + std::to_string(run.index / element_) + ", " +
+std::string Execution::describe(const Extent& extent) const {
+  if (extent.term == Terms::none) return "nothing written";
+  const int64_t end = extent.index + (extent.end - extent.begin);
+  const std::string elements = "elements [" + std::to_string(extent.index / element_) + ", " +
                                std::to_string(end / element_) + ") of ";
   return elements +
-         (run.term == Contributions::every ? "all ranks" : "ranks " + terms_.ranks(run.term)) +
-         (run.term >= 0 && terms_.scaled(run.term) ? ", scaled" : "") +
-         (run.term >= 0 && terms_.encoded(run.term) ? ", encoded" : "");
+         (extent.term == Contributions::every ? "all ranks"
+                                              : "ranks " + terms_.ranks(extent.term)) +
+         (extent.term >= 0 && terms_.scaled(extent.term) ? ", scaled" : "") +
+         (extent.term >= 0 && terms_.encoded(extent.term) ? ", encoded" : "");
 }
 
 std::string Execution::describe(const Access& access) const {

@@ -5,15 +5,15 @@
 namespace hetcomm {
 namespace {
 
-using Amount = __int128;  // of bytes, however many a plan moves
+using Amount = __int128;  // bytes; no plan overflows it
 
 constexpr int64_t kSlot = 128 << 10;     // of the shared memory engine
 constexpr int64_t kOneRound = 64 << 10;  // an all_reduce of less over all members has one round
 
-// Bytes that one member and all together move. Engines exchange through slots of shared memory that
-// stay in the cache: to publish or to fetch an element is a read and a write, to reduce one over n
-// members n reads and a write. The buffers themselves are in memory once they are too large; what
-// is written there is read before, unless it was just read.
+// Bytes moved by the busiest member and by all members. The engine exchanges through slots of
+// shared memory, which stay in the cache. To publish or to fetch an element is a read and a write.
+// To reduce an element over n members is n reads and a write. Buffers beyond the cache lie in
+// memory. There a write reads the cache line first, unless it was just read.
 struct Work {
   Amount touched, touched_by_all;
   Amount memory, memory_by_all;
@@ -55,8 +55,8 @@ int64_t rounds_of(Collective collective, Amount n, Amount bytes, Amount publishe
   return bytes * n <= kOneRound ? 1 : 2 * slots(published / 2);
 }
 
-// A step as one of two collectives: `single`, where one member has all that is shared out, as far
-// as part / whole says, and `even` for the rest.
+// A step as a mix of two collectives: `single`, in which one member has everything, to the share
+// part / whole, and `even` for the rest.
 struct Likeness {
   Collective even, single;
   int64_t bytes;  // of the largest buffer
@@ -95,12 +95,12 @@ Likeness likeness_of(const Topology& topology, int64_t n, const Step& step) {
   return like;
 }
 
-// By the constants alone.
+// The time by the constants, without a profile.
 int64_t assumed_time(const CostParameters& parameters, const IslandSize& size,
                      Collective collective, int64_t bytes) {
   const int64_t n = size.members, used = std::min(size.ranks, size.cores);
   const Work work = work_of(collective, n, bytes);
-  // What all have to do is shared by the processors, of which the island has a fair part.
+  // The island has a fair part of the processors, which share the work of all members.
   auto by_all = [&](Amount amount, int64_t bandwidth) {
     return duration(amount, bandwidth, size.ranks, used * n);
   };
@@ -122,13 +122,13 @@ int64_t assumed_time(const CostParameters& parameters, const IslandSize& size,
          (rounds - 1) * turns + moving;
 }
 
-}  // namespace
-
 IslandSize island_size(const Topology& topology, int rank) {
   const int host = topology.host_of(rank);
   return {static_cast<int64_t>(topology.island(topology.island_of(rank)).size()),
           static_cast<int64_t>(topology.hosts()[host].size()), topology.processors(host)};
 }
+
+}  // namespace
 
 int64_t island_time(const CostParameters& parameters, const IslandSize& size, Collective collective,
                     int64_t bytes) {

@@ -1,9 +1,9 @@
 #include "plan/lowering.h"
 
 #include <algorithm>
-#include <map>
 
 #include "plan/builder.h"
+#include "plan/byte_map.h"
 #include "plan/staging_cache.h"
 #include "plan/steps.h"
 
@@ -12,75 +12,39 @@ namespace {
 
 constexpr int64_t kLeastPartBytes = 512 << 10;  // a copy's latency is then small beside its time
 constexpr int64_t kPartBytes = 1 << 20;         // of long messages
-constexpr int64_t kParts = 16;                  // enough of them that filling the pipe costs little
-constexpr int64_t kMostParts = 256;             // few enough that issuing steps stays cheap
+constexpr int64_t kParts = 16;                  // filling the pipe then costs little
+constexpr int64_t kMostParts = 256;             // issuing the steps then stays cheap
 
-// Pinned memory of a plan, and the least number of parts that it holds if they are large.
+// Pinned memory of a plan, and the least number of large parts that it must hold.
 constexpr int64_t kStagingBytes = 32 << 20;
 constexpr int64_t kStagedParts = 8;
 
-// Where values would have to be copied first, a device adds up this much or more: for less, the
-// host is done before a kernel has started.
+// A device reduces this much or more, even if values must be copied first. For less, the host is
+// done before a kernel has started.
 constexpr int64_t kDeviceReduceBytes = 64 << 10;
 
-// The bytes of a buffer that a later step reads: intervals by begin, without overlap.
-class LiveSet {
- public:
-  void add(int64_t begin, int64_t end) {
-    remove(begin, end);
-    if (begin < end) ends_[begin] = end;
-  }
-
-  void remove(int64_t begin, int64_t end) {
-    if (begin >= end) return;
-    auto at = ends_.lower_bound(begin);
-    if (at != ends_.begin() && std::prev(at)->second > begin) --at;
-    while (at != ends_.end() && at->first < end) {
-      const auto [first, last] = *at;
-      at = ends_.erase(at);
-      if (first < begin) ends_[first] = begin;
-      if (last > end) ends_[end] = last;
-    }
-  }
-
-  // Appends what is not live of a range.
-  void gaps(const Range& range, std::vector<Range>& found) const {
-    int64_t at = range.offset;
-    auto next = ends_.upper_bound(at);
-    if (next != ends_.begin()) at = std::max(at, std::prev(next)->second);
-    for (; at < range.end(); ++next) {
-      const int64_t end = next == ends_.end() ? range.end() : std::min(range.end(), next->first);
-      if (at < end) found.push_back(range.within(at, end));
-      if (next == ends_.end()) return;
-      at = std::max(at, next->second);
-    }
-  }
-
- private:
-  std::map<int64_t, int64_t> ends_;
-};
-
-// For each step the ranges that it touches and nobody reads afterwards. The input is not among
-// them: it is never stale.
+// For each step the touched ranges that no later step reads. The input is left out: its values
+// always stay.
 std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int rank,
                                           const Range& output) {
-  LiveSet live[2];  // output, scratch
-  live[0].add(0, output.end());
-  const auto set = [&live](const Range& range) -> LiveSet& {
-    return live[range.space == Space::scratch];
+  ByteMap<bool> live[4];  // by Space: whether a later step reads the bytes
+  const auto of = [&live](const Range& range) -> ByteMap<bool>& {
+    return live[static_cast<int>(range.space)];
   };
+  of(output).assign(output, true);
+  live[static_cast<int>(Space::input)] = ByteMap<bool>(true);
   std::vector<std::vector<Range>> last(steps.size());
   for (size_t i = steps.size(); i-- > 0;) {
     const std::vector<Range> read = reads(steps[i], rank), written = writes(steps[i], rank);
     for (const auto* ranges : {&read, &written}) {
       for (const Range& range : *ranges) {
-        if (range.space != Space::input) set(range).gaps(range, last[i]);
+        of(range).each(range, [&](bool is_live, int64_t begin, int64_t end) {
+          if (!is_live) last[i].push_back(range.within(begin, end));
+        });
       }
     }
-    for (const Range& range : written) set(range).remove(range.offset, range.end());
-    for (const Range& range : read) {
-      if (range.space != Space::input) set(range).add(range.offset, range.end());
-    }
+    for (const Range& range : written) of(range).assign(range, false);
+    for (const Range& range : read) of(range).assign(range, true);
   }
   return last;
 }
@@ -118,7 +82,8 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
                      [&emit](const Range& source, const Range& target) {
                        emit({.kind = &steps::copy, .sources = {source}, .target = target});
                      });
-  const Range output{Space::output, 0, output_count(spec, rank, topology.size()), spec.dtype};
+  const Range output{Space::output, 0, buffer_counts(spec, rank, topology.size()).output,
+                     spec.dtype};
   const std::vector<std::vector<Range>> last = last_uses(steps, rank, output);
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];

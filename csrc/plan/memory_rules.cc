@@ -10,7 +10,7 @@ namespace {
 
 bool staged(const Range& range) { return range.space == Space::staging; }
 
-// Empty if the step is right, else what was expected.
+// What was expected of the step; empty if the step is right.
 std::string expected(const Topology& topology, int rank, const Step& step) {
   const std::vector<Range> read = reads(step, rank), written = writes(step, rank);
   const auto sources = std::count_if(read.begin(), read.end(), staged);

@@ -15,18 +15,6 @@ constexpr const char* kCollectives[] = {"all_reduce",     "broadcast",  "reduce"
                                         "barrier",        "send",       "recv"};
 constexpr const char* kSpaces[] = {"input", "output", "scratch", "staging"};
 
-int64_t row_sum(const Spec& spec, int rank, int size) {
-  int64_t sum = 0;
-  for (int to = 0; to < size; ++to) sum += spec.splits[rank * size + to];
-  return sum;
-}
-
-int64_t column_sum(const Spec& spec, int rank, int size) {
-  int64_t sum = 0;
-  for (int from = 0; from < size; ++from) sum += spec.splits[from * size + rank];
-  return sum;
-}
-
 std::string list(const std::vector<int>& values) {
   std::string text;
   for (int value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
@@ -34,7 +22,7 @@ std::string list(const std::vector<int>& values) {
 }
 
 std::string number(double value) {
-  char text[32];  // as short as it can be
+  char text[32];  // the shortest text of the value
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
@@ -134,62 +122,51 @@ std::string describe(const Step& step) {
   return step.after.empty() ? text : text + ", after " + list(step.after);
 }
 
-int64_t input_count(const Spec& spec, int rank, int size) {
+BufferCounts buffer_counts(const Spec& spec, int rank, int size) {
+  const int64_t count = spec.count;
   const bool is_root = rank == spec.root;
+  BufferCounts unequal{0, 0};
   switch (spec.collective) {
     case Collective::all_reduce:
-    case Collective::reduce:
-    case Collective::all_gather:
-    case Collective::gather:
-    case Collective::send:
-      return spec.count;
+      return {count, count};
     case Collective::broadcast:
-      return is_root || spec.in_place ? spec.count : 0;
-    case Collective::reduce_scatter:
-      return spec.count * size;
-    case Collective::scatter:
-      return is_root ? spec.count * size : 0;
-    case Collective::all_to_all:
-      return spec.splits.empty() ? spec.count * size : row_sum(spec, rank, size);
-    case Collective::barrier:
-    case Collective::recv:
-      return 0;
-  }
-  return 0;
-}
-
-int64_t output_count(const Spec& spec, int rank, int size) {
-  const bool is_root = rank == spec.root;
-  switch (spec.collective) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::reduce_scatter:
-    case Collective::scatter:
-    case Collective::recv:
-      return spec.count;
+      return {is_root || spec.in_place ? count : 0, count};
     case Collective::reduce:
-      return is_root || spec.in_place ? spec.count : 0;
+      return {count, is_root || spec.in_place ? count : 0};
     case Collective::all_gather:
-      return spec.count * size;
+      return {count, count * size};
+    case Collective::reduce_scatter:
+      return {count * size, count};
     case Collective::gather:
-      return is_root ? spec.count * size : 0;
+      return {count, is_root ? count * size : 0};
+    case Collective::scatter:
+      return {is_root ? count * size : 0, count};
     case Collective::all_to_all:
-      return spec.splits.empty() ? spec.count * size : column_sum(spec, rank, size);
-    case Collective::barrier:
+      if (spec.splits.empty()) return {count * size, count * size};
+      for (int peer = 0; peer < size; ++peer) {
+        unequal.input += spec.splits[rank * size + peer];
+        unequal.output += spec.splits[peer * size + rank];
+      }
+      return unequal;
     case Collective::send:
-      return 0;
+      return {count, 0};
+    case Collective::recv:
+      return {0, count};
+    case Collective::barrier:
+      return {0, 0};
   }
-  return 0;
+  return {0, 0};
 }
 
 int64_t largest_buffer(const Spec& spec, int size) {
-  int64_t count = 0;
-  if (spec.splits.empty()) {
-    count = std::max(input_count(spec, spec.root, size), output_count(spec, spec.root, size));
-  } else {
-    for (int rank = 0; rank < size; ++rank) {
-      count = std::max({count, input_count(spec, rank, size), output_count(spec, rank, size)});
-    }
+  const auto larger = [&](int rank) {
+    const BufferCounts counts = buffer_counts(spec, rank, size);
+    return std::max(counts.input, counts.output);
+  };
+  // With equal blocks no rank has more than the root.
+  int64_t count = spec.splits.empty() ? larger(spec.root) : 0;
+  for (int rank = 0; rank < size && !spec.splits.empty(); ++rank) {
+    count = std::max(count, larger(rank));
   }
   return count * static_cast<int64_t>(size_of(spec.dtype));
 }

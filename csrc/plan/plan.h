@@ -31,27 +31,28 @@ inline bool is_message(Collective collective) {
 }
 bool has_reduction(Collective collective);
 
-// What is to be done: the key under which a plan is cached. `count` is in elements: of the whole
-// buffer for all_reduce, broadcast and reduce; of one rank's block for the others (n blocks make
-// the larger buffer, in rank order). Buffers: gather has an output on the root only, scatter an
-// input on the root only; broadcast reads the root's input and writes every output.
+// One call: the key under which a plan is cached. `count` is in elements. For all_reduce, broadcast
+// and reduce these are the elements of the whole buffer, for other collectives those of one rank's
+// block. The larger buffer then has a block of each rank, in rank order. gather has an output on
+// the root only, scatter an input on the root only. broadcast reads the root's input and writes
+// every output.
 struct Spec {
   Collective collective = Collective::all_reduce;
   Dtype dtype = Dtype::float32;
   ReduceOp op = ReduceOp::sum;
-  double factor = 1;  // of premul_sum; 1 for all others
+  double factor = 1;  // of premul_sum; 1 for any other operation
   int root = 0;
   int64_t count = 0;
-  // Input and output are the same memory: the whole buffer for all_reduce, reduce and broadcast
-  // (the only ones that allow it). Such plans name it output, never input.
+  // Input and output are the same memory. Only all_reduce, reduce and broadcast allow it. The plan
+  // names this memory output, never input.
   bool in_place = false;
-  // all_to_all with unequal blocks: n x n row-major, splits[from * n + to] elements; else empty.
+  // Unequal blocks of an all_to_all: splits[from * n + to] elements, n x n. Else empty.
   std::vector<int64_t> splits;
 
   bool operator==(const Spec&) const = default;
 };
 size_t hash(const Spec& spec);
-// Of the operation, among `size` ranks. A sum that nothing would change needs none: by is 1.
+// The scale of the operation among `size` ranks; by 1 for an operation without a scale.
 Scale scale_of(const Spec& spec, int size);
 std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 
@@ -62,7 +63,7 @@ const char* name(Space space);
 
 inline constexpr int64_t kCacheLine = 64;  // bytes
 
-// Elements in a row in a buffer of this rank.
+// Contiguous elements in a buffer of this rank.
 struct Range {
   Space space = Space::input;
   int64_t offset = 0;  // bytes
@@ -72,7 +73,7 @@ struct Range {
   bool operator==(const Range&) const = default;
   int64_t bytes() const { return count * static_cast<int64_t>(size_of(dtype)); }
   int64_t end() const { return offset + bytes(); }
-  // `number` of the elements, from the one with index `first`.
+  // Elements first, first + 1, ... of the range, `number` in all.
   Range part(int64_t first, int64_t number) const {
     return {space, offset + first * static_cast<int64_t>(size_of(dtype)), number, dtype};
   }
@@ -82,8 +83,8 @@ struct Range {
   }
 };
 
-// A part of an island collective. `source` is read and `target` written, each on the members that
-// the kind of step says; both have the same count. Their offsets are equal on all members.
+// A part of an island collective. The kind of step says on which members `source` is read and
+// `target` is written. Both have the same count. Their offsets are equal on all members.
 struct Piece {
   int from = -1;  // rank, where the kind has a sender
   int to = -1;    // rank, where the kind has a receiver
@@ -93,42 +94,42 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// One entry of a plan. Steps start when all of `after` are complete; island steps of a plan also
-// start in plan order, one at a time, each when the one before it is complete.
+// One entry of a plan. A step starts when all steps of `after` are complete. An island step also
+// waits for the island step before it.
 struct Step {
   const StepKind* kind = nullptr;  // a row of steps.h
   int peer = -1;                   // rank, for send and recv
-  int tag = 0;  // for send and recv: number of the message of this plan between these two ranks
+  int tag = 0;  // for send and recv: number of this plan's message between the two ranks
   std::vector<Range> sources;
   Range target;
   std::vector<Piece> pieces;  // island steps: the same list on every member
   std::vector<int> after;     // indices of earlier steps of this plan
-  bool scaled = false;        // a reduction also applies the scale of the operation to its result
+  bool scaled = false;        // a reduction also applies the scale of the operation
 
   bool operator==(const Step&) const = default;
   bool in_island() const { return kind->performer == Performer::island; }
   bool is_message() const { return kind->performer == Performer::link; }
   const Range& message() const { return kind->sends ? sources[0] : target; }  // of send and recv
-  bool in_staging() const;  // every range of a step without pieces
+  bool in_staging() const;  // all ranges lie in staging; for steps without pieces
 };
 
 std::string describe(const Range& range);  // "scratch[0, 128)", in elements
 std::string describe(const Step& step);    // "send output[0, 64) to rank 3, message 0, after 2"
 std::string to_peer(const Step& step);     // " to rank 3" or " from rank 3", of a message
 
-// An island step and its pieces' `from` and `to` as indices in the island, -1 where there are none.
+// An island step. `members`: `from` and `to` of its pieces as indices in the island, -1 for none.
 struct IslandStep {
   int index;  // in the plan
   std::vector<std::pair<int, int>> members;
 };
 
-// The order of a plan's steps, as whoever runs it needs it.
+// The order of a plan's steps, ready for the executor.
 struct Schedule {
-  std::vector<int> waiting;                 // per step: how many it waits for
-  std::vector<std::vector<int>> followers;  // per step: those that wait for it
-  std::vector<int> ready;                   // that wait for none, the last first; no island steps
+  std::vector<int> waiting;                 // by step: the number of steps it waits for
+  std::vector<std::vector<int>> followers;  // by step: the steps that wait for it
+  std::vector<int> ready;                   // steps that wait for none, last first; no island steps
   std::vector<IslandStep> island_steps;     // in plan order
-  int messages = 0;                         // sends and recvs
+  int messages = 0;                         // number of sends and recvs
 };
 
 // What one rank does for one collective. Immutable once built; executed any number of times.
@@ -144,9 +145,11 @@ struct Plan {
   Schedule schedule = {};  // of `steps`; only plans that run have one
 };
 
-// Elements of the input and output that a rank must supply: with in_place, the one buffer is both.
-int64_t input_count(const Spec& spec, int rank, int size);
-int64_t output_count(const Spec& spec, int rank, int size);
+// Elements of the buffers that a rank supplies. In place the one buffer has both counts.
+struct BufferCounts {
+  int64_t input, output;
+};
+BufferCounts buffer_counts(const Spec& spec, int rank, int size);
 // Bytes of the largest buffer that any rank supplies.
 int64_t largest_buffer(const Spec& spec, int size);
 

@@ -32,27 +32,24 @@ const Algorithm* find(Collective collective, const std::string& name) {
   return nullptr;
 }
 
-// The algorithm that applies if no other does, else null.
-const Algorithm* only_one(const Spec& spec, const Topology& topology) {
-  const Algorithm* found = nullptr;
+std::vector<const Algorithm*> applicable(const Spec& spec, const Topology& topology) {
+  std::vector<const Algorithm*> found;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != spec.collective) continue;
-    if (!algorithm.why_not(topology, spec).empty()) continue;
-    if (found != nullptr) return nullptr;
-    found = &algorithm;
+    if (algorithm.why_not(topology, spec).empty()) found.push_back(&algorithm);
   }
   return found;
 }
 
-// Beyond 256 MiB all are one class: bandwidth alone decides there, and plans take long to price.
+// All sizes beyond 256 MiB are one class: bandwidth alone decides, and plans take long to price.
 int size_class(const Spec& spec, int size) {
   constexpr int kLastClass = 29;
   const auto bytes = static_cast<uint64_t>(largest_buffer(spec, size));
   return std::min<int>(std::bit_width(bytes), kLastClass);
 }
 
-// What stands for all specs of one size class, so that a choice never depends on which of them
-// came first.
+// The spec that is priced for all specs of its size class. So the choice does not depend on the
+// order of calls.
 Spec representative(const Spec& spec, int size) {
   const int bits = size_class(spec, size);
   Spec canonical{.collective = spec.collective};
@@ -61,14 +58,6 @@ Spec representative(const Spec& spec, int size) {
   const int64_t unit = largest_buffer(canonical, size);
   canonical.count = std::max<int64_t>(1, (int64_t{1} << (bits - 1)) / unit);
   return canonical;
-}
-
-// Of unequal blocks a rank knows its own only, so nothing may depend on their sizes.
-const Algorithm& for_unequal_blocks(const Spec& spec, const Topology& topology) {
-  const auto& rows = algorithms();
-  return *std::find_if(rows.begin(), rows.end(), [&](const Algorithm& algorithm) {
-    return algorithm.collective == spec.collective && algorithm.why_not(topology, spec).empty();
-  });
 }
 
 std::string in_seconds(const Cost& cost) {
@@ -174,7 +163,7 @@ std::shared_ptr<const Plan> Planner::plan(const Spec& spec, int rank) {
   PlanBuilder builder(*topology_, spec, rank);
   algorithm.build(builder);
   auto plan = std::make_shared<const Plan>(builder.take(rank, algorithm.name));
-  if (!spec.splits.empty()) return plan;  // they hardly ever come again, and are large
+  if (!spec.splits.empty()) return plan;  // the same splits hardly ever come again, and are large
   std::lock_guard lock(mutex_);
   if (cache_.size() >= kMostPlans) cache_.clear();
   return cache_.emplace(key, plan).first->second;
@@ -210,7 +199,6 @@ Planner::Choice Planner::choose(const Spec& spec) const {
   validate(spec);
   const Spec priced = representative(spec, topology_->size());
   Choice choice{nullptr, "", {}};
-  const Candidate* best = nullptr;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != spec.collective) continue;
     Candidate candidate{&algorithm, algorithm.why_not(*topology_, spec), {}};
@@ -219,12 +207,8 @@ Planner::Choice Planner::choose(const Spec& spec) const {
     }
     choice.candidates.push_back(std::move(candidate));
   }
-  for (const Candidate& candidate : choice.candidates) {
-    if (!candidate.rejected.empty()) continue;
-    if (best == nullptr || candidate.cost.total < best->cost.total) best = &candidate;
-  }
   if (!spec.splits.empty()) {
-    choice.algorithm = &for_unequal_blocks(spec, *topology_);
+    choice.algorithm = applicable(spec, *topology_)[0];
     choice.why = "blocks are unequal, and a rank knows only its own";
     return choice;
   }
@@ -233,16 +217,18 @@ Planner::Choice Planner::choose(const Spec& spec) const {
     choice.why = "the selection table says so";
     return choice;
   }
-  choice.algorithm = best->algorithm;
-  choice.why = "predicted " + in_seconds(best->cost) + " for the size class";
-  const Candidate* second = nullptr;
+  std::vector<const Candidate*> ranked;
   for (const Candidate& candidate : choice.candidates) {
-    if (&candidate == best || !candidate.rejected.empty()) continue;
-    if (second == nullptr || candidate.cost.total < second->cost.total) second = &candidate;
+    if (candidate.rejected.empty()) ranked.push_back(&candidate);
   }
-  choice.why += second == nullptr ? "; no other applies"
-                                  : "; next is " + std::string(second->algorithm->name) + " with " +
-                                        in_seconds(second->cost);
+  std::stable_sort(ranked.begin(), ranked.end(), [](const Candidate* a, const Candidate* b) {
+    return a->cost.total < b->cost.total;
+  });
+  choice.algorithm = ranked[0]->algorithm;
+  choice.why = "predicted " + in_seconds(ranked[0]->cost) + " for the size class; ";
+  choice.why += ranked.size() == 1 ? "no other applies"
+                                   : "next is " + std::string(ranked[1]->algorithm->name) +
+                                         " with " + in_seconds(ranked[1]->cost);
   return choice;
 }
 
@@ -257,7 +243,8 @@ const Algorithm* Planner::named(const Spec& spec) const {
 }
 
 const Algorithm& Planner::select(const Spec& spec) const {
-  if (!spec.splits.empty()) return for_unequal_blocks(spec, *topology_);
+  // A rank knows only its own splits, so the choice must not depend on them.
+  if (!spec.splits.empty()) return *applicable(spec, *topology_)[0];
   if (const Algorithm* wanted = named(spec)) return *wanted;
   const std::pair key(spec.collective, size_class(spec, topology_->size()));
   {
@@ -265,8 +252,8 @@ const Algorithm& Planner::select(const Spec& spec) const {
     auto found = selected_.find(key);
     if (found != selected_.end()) return *found->second;
   }
-  const Algorithm* chosen = only_one(spec, *topology_);  // spares the pricing
-  if (chosen == nullptr) chosen = choose(spec).algorithm;
+  const std::vector<const Algorithm*> all = applicable(spec, *topology_);
+  const Algorithm* chosen = all.size() == 1 ? all[0] : choose(spec).algorithm;
   std::lock_guard lock(mutex_);
   return *selected_.emplace(key, chosen).first->second;
 }

@@ -15,7 +15,7 @@
 
 namespace hetcomm {
 
-// One way to do a collective. A new one is a file in algorithms/ and a row in algorithms().
+// One way to do a collective. A new one is a function and a row in a file of algorithms/.
 struct Algorithm {
   Collective collective;
   const char* name;
@@ -25,22 +25,22 @@ struct Algorithm {
 };
 const std::vector<Algorithm>& algorithms();
 
-// Pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe.
+// A pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe.
 class Planner {
  public:
   // Throws Error(invalid_argument) if the table names an algorithm that does not exist.
   Planner(std::shared_ptr<const Topology> topology, SelectionTable table,
           CostParameters parameters = {});
 
-  // This rank's plan; nearly always a cache hit. Throws Error(invalid_argument) for a spec that
-  // cannot be (root out of range, operation not defined for the dtype, negative count, an algorithm
-  // that the table names but that does not apply to this topology).
+  // This rank's plan, nearly always from the cache. Throws Error(invalid_argument) for an
+  // impossible spec: a root out of range, an operation without this dtype, a negative count, or an
+  // algorithm of the table that does not apply to this topology.
   std::shared_ptr<const Plan> plan(const Spec& spec, int rank);
-  // Every rank's plan, for the checker, the cost model and explain.
+  // The plans of all ranks, for the checker, the cost model and explain.
   std::vector<Plan> plan_all(const Spec& spec) const;
   std::vector<Plan> plan_all(const Spec& spec, const Algorithm& algorithm) const;
 
-  // The candidates with their predicted time or the reason they were rejected, and the choice. The
+  // The candidates with their predicted time or the reason for their rejection, and the choice. The
   // prediction is for the spec rounded down to a power of two in bytes, float32 and root 0.
   struct Candidate {
     const Algorithm* algorithm;
@@ -68,15 +68,15 @@ class Planner {
   };
 
   void validate(const Spec& spec) const;           // throws Error(invalid_argument)
-  void expect_float8(const Spec& spec) const;      // of native libraries
-  const Algorithm* named(const Spec& spec) const;  // by the table; null where it says auto
+  void expect_float8(const Spec& spec) const;      // in the native libraries
+  const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   const Algorithm& select(const Spec& spec) const;
   std::vector<Plan> build_all(const Spec& spec, const Algorithm& algorithm) const;
 
   std::shared_ptr<const Topology> topology_;
   SelectionTable table_;
   CostParameters parameters_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
   mutable std::map<std::pair<Collective, int>, const Algorithm*> selected_;  // by log2 of the bytes
 };

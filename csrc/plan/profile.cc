@@ -14,7 +14,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr int64_t kLongest = int64_t{1} << 60;  // ns, which can still be added up
+constexpr int64_t kLongest = int64_t{1} << 60;  // ns; sums of a few of them do not overflow
 
 std::string in_words(const Profile::Host& host) {
   return std::to_string(host.ranks) + " ranks on " + std::to_string(host.cores) +
@@ -28,7 +28,8 @@ std::multiset<std::string> split(const std::string& nics) {
   return found;
 }
 
-// The ranks that a group leaves out may be the only ones on some processors, or next to some NICs.
+// Whether `host` is like the measured host, or a part of it. A group may leave out ranks of a host,
+// and with them processors and NICs.
 bool fits(const Profile::Host& measured, const Profile::Host& host) {
   if (measured.cores == host.cores && measured.nics == host.nics) {
     return measured.ranks >= host.ranks;
@@ -65,42 +66,43 @@ const Profile::Island* Profile::nearest(const IslandSize& size) const {
   return found;
 }
 
-std::vector<int> Profile::places(const Topology& topology) const {
+std::vector<int> Profile::match_hosts(const Topology& topology) const {
   const int count = static_cast<int>(topology.hosts().size());
   const int known = static_cast<int>(hosts.size());
   std::vector<Host> wanted;
   for (int host = 0; host < count; ++host) wanted.push_back(profile_host(topology, host));
-  std::vector<int> place(count, -1), taken_by(known, -1);
+  std::vector<int> match(count, -1), taken_by(known, -1);
   auto take = [&](int host, int found) {
-    place[host] = found;
+    match[host] = found;
     taken_by[found] = host;
     return true;
   };
-  // A host of a known name is taken for itself, unless that leaves none for another.
+  // Hosts of one name match first. Another host that finds none may change this.
   for (int host = 0; host < count; ++host) {
-    for (int i = 0; place[host] < 0 && i < known; ++i) {
+    for (int i = 0; match[host] < 0 && i < known; ++i) {
       if (taken_by[i] >= 0 || hosts[i].name != wanted[host].name) continue;
       if (fits(hosts[i], wanted[host])) take(host, i);
     }
   }
-  // Gives the host one that is free, or one whose owner finds another. looked: at which already.
-  std::function<bool(int, std::vector<bool>&)> find = [&](int host, std::vector<bool>& looked) {
+  // Augmenting paths of bipartite matching: takes a free measured host, or one whose owner finds
+  // another.
+  std::function<bool(int, std::vector<bool>&)> find = [&](int host, std::vector<bool>& visited) {
     std::vector<int> fitting;
     for (int i = 0; i < known; ++i) {
-      if (looked[i] || !fits(hosts[i], wanted[host])) continue;
+      if (visited[i] || !fits(hosts[i], wanted[host])) continue;
       if (taken_by[i] < 0) return take(host, i);
       fitting.push_back(i);
     }
     for (int i : fitting) {
-      if (looked[i]) continue;
-      looked[i] = true;
-      if (find(taken_by[i], looked)) return take(host, i);
+      if (visited[i]) continue;
+      visited[i] = true;
+      if (find(taken_by[i], visited)) return take(host, i);
     }
     return false;
   };
   for (int host = 0; host < count; ++host) {
-    std::vector<bool> looked(known);
-    if (place[host] >= 0 || find(host, looked)) continue;
+    std::vector<bool> visited(known);
+    if (match[host] >= 0 || find(host, visited)) continue;
     std::string all;
     for (const Host& each : hosts) all += (all.empty() ? "" : "; ") + in_words(each);
     throw Error(Code::invalid_argument,
@@ -109,7 +111,7 @@ std::vector<int> Profile::places(const Topology& topology) const {
                     " hosts, of which " + wanted[host].name + " has " + in_words(wanted[host]) +
                     "; run hetcomm tune on these hosts, or unset HETCOMM_PROFILE");
   }
-  return place;
+  return match;
 }
 
 std::string Profile::digest() const {
@@ -130,7 +132,7 @@ Profile::Host profile_host(const Topology& topology, int host) {
   const std::vector<int>& ranks = topology.hosts()[host];
   Profile::Host found{topology.rank(ranks[0]).host_name, static_cast<int64_t>(ranks.size()),
                       topology.processors(host), "", 0};
-  std::map<std::string, std::string> nics;  // each once, though several ranks list it
+  std::map<std::string, std::string> nics;  // by name: several ranks may list one NIC
   for (int rank : ranks) {
     const RankInfo& info = topology.rank(rank);
     for (const Nic& nic : info.nics) {

@@ -1,5 +1,5 @@
-// The text of a profile: lines of words. The first word says what the line is about, the others
-// are NAME=VALUE or, in curves, BYTES=NANOSECONDS; "#" begins a comment.
+// The text of a profile: lines of words. The first word is the subject of the line. The other words
+// are NAME=VALUE or, in curves, BYTES=NANOSECONDS. "#" begins a comment.
 
 #include <charconv>
 #include <fstream>
@@ -18,7 +18,7 @@ class Parser {
  public:
   Parser(const std::string& text, const std::string& source) : stream_(text), source_(source) {}
 
-  // Moves to the next line that says something.
+  // Moves to the next line with words; false at the end.
   bool next() {
     for (std::string line; std::getline(stream_, line);) {
       ++line_;
@@ -38,7 +38,7 @@ class Parser {
     return all;
   }
 
-  // What follows `key` and "=" in the word at this place.
+  // VALUE of the word with this index, which must be key=VALUE.
   std::string value(size_t index, const std::string& key) const {
     if (index < words_.size() && words_[index].starts_with(key + "=")) {
       return words_[index].substr(key.size() + 1);
@@ -64,7 +64,7 @@ class Parser {
     }
   }
 
-  // From the word at this place on.
+  // The curve in the words from this index on.
   Curve curve(size_t index) const {
     if (words_.size() < index + 2) {
       fail("at least 2 of BYTES=NANOSECONDS", std::to_string(words_.size() - index));
@@ -75,7 +75,7 @@ class Parser {
       const size_t sign = words_[index].find('=');
       if (sign == std::string::npos) fail("BYTES=NANOSECONDS", "\"" + words_[index] + "\"");
       const int64_t bytes = number(words_[index].substr(0, sign), lowest);
-      least = number(words_[index].substr(sign + 1), least);  // a curve that fell would mislead
+      least = number(words_[index].substr(sign + 1), least);  // times must not fall
       curve.add(bytes, least);
       lowest = bytes + 1;
     }
@@ -107,7 +107,7 @@ IslandSize parse_island(const Parser& parser) {
           parser.number(3, "cores", 1)};
 }
 
-// A curve of the island that the lines before are about.
+// A curve of the last island.
 void parse_collective(const Parser& parser, Profile& profile) {
   for (Collective collective : profiled_collectives()) {
     if (parser.word(0) != name(collective)) continue;

@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// Which steps complete before a step starts: one bit for each earlier step.
+// The steps that complete before a step starts: one bit for each earlier step.
 class Ancestors {
  public:
   explicit Ancestors(const Plan& plan)
@@ -54,7 +54,7 @@ std::vector<std::pair<Access, Access>> races(const Plan& plan, std::vector<Acces
   });
   const Ancestors ancestors(plan);
   std::vector<std::pair<Access, Access>> found;
-  std::vector<Access> open;  // those that reach beyond the beginning of the current one
+  std::vector<Access> open;  // accesses that end after the current one begins
   for (const Access& access : accesses) {
     std::erase_if(open, [&](const Access& each) {
       return each.buffer != access.buffer || each.end <= access.begin;

@@ -10,7 +10,7 @@ namespace hetcomm {
 void PlanBuilder::place_scale() {
   if (!has_reduction(spec_.collective) || scale_of(spec_, topology_.size()).by == 1) return;
   const bool average = spec_.op == ReduceOp::average;
-  // A native library has both; the CPU engine divides what it sums before it rounds.
+  // A native library has averages and scales. The CPU engine divides sums before it rounds.
   const bool one_island = topology_.islands().size() == 1 && topology_.size() > 1;
   island_scales_ = one_island && (average || topology_.native(0));
   output_scales_ = average && !island_scales_;
@@ -18,19 +18,17 @@ void PlanBuilder::place_scale() {
   const bool into_output = spec_.in_place || spec_.collective == Collective::all_reduce;
   const Space unscaled = contributions_;
   const Space scaled = into_output ? Space::output : Space::scratch;
-  if (scaled == Space::scratch) {
-    std::vector<int> everyone;
-    for (int rank = 0; rank < topology_.size(); ++rank) everyone.push_back(rank);
-    scratch(everyone, input_count(spec_, spec_.root, topology_.size()));  // the first, from 0 on
+  if (scaled == Space::scratch) {  // it is the first scratch, so it begins at 0
+    scratch_on_all(buffer_counts(spec_, spec_.root, topology_.size()).input);
   }
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    const int64_t count = input_count(spec_, rank, topology_.size());
+    const int64_t count = buffer_counts(spec_, rank, topology_.size()).input;
     scale(rank, elements(unscaled, 0, count), elements(scaled, 0, count));
   }
   contributions_ = scaled;
 }
 
-// In parts, so that what follows can begin with the first of them.
+// Scales in parts, so that the next steps can begin with the first part.
 void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
   if (!recorded(rank) || target.count == 0) return;
   for_parts(target.count, spec_.dtype, [&](int64_t offset, int64_t count) {
@@ -42,9 +40,9 @@ void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
 }
 
 void PlanBuilder::scale_outputs(int rank) {
-  // Elsewhere than on the root, a reduction in place leaves nothing of worth.
+  // A reduce in place leaves a result on the root only.
   if (spec_.collective == Collective::reduce && rank != spec_.root) return;
-  const Range whole = output(0, output_count(spec_, rank, topology_.size()));
+  const Range whole = output(0, buffer_counts(spec_, rank, topology_.size()).output);
   scale(rank, whole, whole);
 }
 

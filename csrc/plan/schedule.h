@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// What follows from the `after` of these steps. `members`: the ranks of the island.
+// The schedule that follows from the dependencies. `members`: the ranks of the island.
 Schedule schedule_of(const std::vector<Step>& steps, const std::vector<int>& members);
 
 }  // namespace hetcomm

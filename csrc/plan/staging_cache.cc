@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// Even beyond the bound there are as many blocks of a size, so that copies and messages overlap.
+// Blocks of a size before one is evicted, even beyond the bound: copies and messages then overlap.
 constexpr int kLeastBlocks = 4;
 
 bool contains(const Range& outer, const Range& inner) {
@@ -16,25 +16,9 @@ bool contains(const Range& outer, const Range& inner) {
 }  // namespace
 
 StagingCache::StagingCache(int64_t bound, Copy copy) : bound_(bound), copy_(std::move(copy)) {
-  // Scratch starts with no value, which need not be copied anywhere.
-  for (Space space : {Space::input, Space::output, Space::scratch}) {
-    cells_[static_cast<int>(space)][0].device = space != Space::scratch;
-  }
-}
-
-// Calls visit(cell, begin, end) for the cells of a range, cut at its ends.
-template <typename Visit>
-void StagingCache::each(const Range& range, const Visit& visit) {
-  if (range.count == 0) return;
-  Cells& all = cells(range);
-  const auto split = [&all](int64_t at) {
-    const auto cell = std::prev(all.upper_bound(at));
-    if (cell->first == at) return cell;
-    return all.emplace_hint(std::next(cell), at, Cell(cell->second));
-  };
-  const auto end = split(range.end());
-  for (auto cell = split(range.offset); cell != end; ++cell) {
-    visit(cell->second, cell->first, std::next(cell)->first);
+  // Scratch starts without a value, so nothing of it is copied.
+  for (Space space : {Space::input, Space::output}) {
+    values_[static_cast<int>(space)] = ByteMap<Value>(Value{.device = true});
   }
 }
 
@@ -47,15 +31,15 @@ Range StagingCache::read(const Range& range) {
     count_scratch(missing);
     copy_(missing, in_staging(block, missing));
   };
-  each(range, [&](Cell& cell, int64_t begin, int64_t end) {
-    if (cell.device && !cell.staging) {
+  values(range).each(range, [&](Value& value, int64_t begin, int64_t end) {
+    if (value.device && !value.staging) {
       if (missing.end() != begin) {
         copy();
         missing = range.within(begin, begin);
       }
       missing = range.within(missing.offset, end);
     }
-    cell.staging = true;
+    value.staging = true;
   });
   copy();
   return in_staging(block, range);
@@ -65,10 +49,7 @@ Range StagingCache::write(const Range& range) {
   if (range.count == 0) return {Space::staging, 0, 0, range.dtype};
   discard(range);
   const Block& block = blocks_[block_for(range)];
-  each(range, [](Cell& cell, int64_t, int64_t) {
-    cell.device = false;
-    cell.staging = true;
-  });
+  set(range, false, true);
   return in_staging(block, range);
 }
 
@@ -79,23 +60,27 @@ void StagingCache::read_device(const Range& range) {
 
 void StagingCache::write_device(const Range& range) {
   count_scratch(range);
-  each(range, [](Cell& cell, int64_t, int64_t) {
-    cell.device = true;
-    cell.staging = false;
-  });
+  set(range, true, false);
 }
 
-void StagingCache::discard(const Range& range) {
-  each(range, [](Cell& cell, int64_t, int64_t) { cell.device = cell.staging = false; });
+void StagingCache::discard(const Range& range) { set(range, false, false); }
+
+void StagingCache::set(const Range& range, bool device, bool staging) {
+  values(range).each(range, [=](Value& value, int64_t, int64_t) {
+    value.device = device;
+    value.staging = staging;
+  });
 }
 
 bool StagingCache::in_device(const Range& range) {
   bool all = true;
-  each(range, [&](Cell& cell, int64_t, int64_t) { all &= cell.device || !cell.staging; });
+  values(range).each(range, [&](const Value& value, int64_t, int64_t) {
+    all = all && (value.device || !value.staging);
+  });
   return all;
 }
 
-// Copies values that only staging has to device memory, neighbours in one block by one copy.
+// Copies the values that only staging holds to device memory. Neighbours in one block are one copy.
 void StagingCache::write_back(const Range& range) {
   Range stale = range.within(0, 0);
   int from = -1;
@@ -104,15 +89,15 @@ void StagingCache::write_back(const Range& range) {
     count_scratch(stale);
     copy_(in_staging(blocks_[from], stale), stale);
   };
-  each(range, [&](Cell& cell, int64_t begin, int64_t end) {
-    if (cell.device || !cell.staging) return;
-    if (cell.block != from || stale.end() != begin) {
+  values(range).each(range, [&](Value& value, int64_t begin, int64_t end) {
+    if (value.device || !value.staging) return;
+    if (value.block != from || stale.end() != begin) {
       copy();
       stale = range.within(begin, begin);
-      from = cell.block;
+      from = value.block;
     }
     stale = range.within(stale.offset, end);
-    cell.device = true;
+    value.device = true;
   });
   copy();
 }
@@ -120,8 +105,8 @@ void StagingCache::write_back(const Range& range) {
 // The block that caches the whole range. A block that caches a part of the range is evicted.
 int StagingCache::block_for(const Range& range) {
   std::vector<int> overlapping;
-  each(range, [&](Cell& cell, int64_t, int64_t) {
-    if (cell.block >= 0) overlapping.push_back(cell.block);
+  values(range).each(range, [&](const Value& value, int64_t, int64_t) {
+    if (value.block >= 0) overlapping.push_back(value.block);
   });
   int found = -1;
   for (int block : overlapping) {
@@ -134,7 +119,7 @@ int StagingCache::block_for(const Range& range) {
   if (found < 0) {
     found = allocate(range.bytes());
     blocks_[found].cached = range;
-    each(range, [found](Cell& cell, int64_t, int64_t) { cell.block = found; });
+    values(range).each(range, [=](Value& value, int64_t, int64_t) { value.block = found; });
   }
   blocks_[found].used = step_;
   return found;
@@ -163,7 +148,7 @@ int StagingCache::allocate(int64_t bytes) {
   return static_cast<int>(blocks_.size()) - 1;
 }
 
-// Scratch that is received and then used up never needs device memory.
+// Scratch in staging alone stays: received values that are used at once need no device memory.
 bool StagingCache::evictable(const Block& block) {
   if (block.used == step_) return false;
   return block.cached.space != Space::scratch || in_device(block.cached);
@@ -173,9 +158,9 @@ void StagingCache::evict(int block) {
   const Range range = blocks_[block].cached;
   if (range.count == 0) return;
   write_back(range);
-  each(range, [](Cell& cell, int64_t, int64_t) {
-    cell.staging = false;
-    cell.block = -1;
+  values(range).each(range, [](Value& value, int64_t, int64_t) {
+    value.staging = false;
+    value.block = -1;
   });
   blocks_[block].cached.count = 0;
 }

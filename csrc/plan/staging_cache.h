@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <vector>
 
+#include "plan/byte_map.h"
 #include "plan/plan.h"
 
 namespace hetcomm {
@@ -12,7 +12,7 @@ namespace hetcomm {
 // Staging as a write-back cache of one rank's device memory, while the steps of the rank are
 // lowered. A value lies in device memory, in staging, in both, or nowhere if no step needs it. A
 // block of staging caches one contiguous range of device memory. Beyond a bound the least recently
-// used block is evicted. Ranges in this interface are those of device memory. Use once, on one
+// used block is evicted. Ranges in this interface are ranges of device memory. Use once, on one
 // thread.
 class StagingCache {
  public:
@@ -20,10 +20,10 @@ class StagingCache {
   using Copy = std::function<void(const Range& source, const Range& target)>;
   StagingCache(int64_t bound, Copy copy);
 
-  // Where in staging a step reads the value, or overwrites the value.
+  // The range of staging in which a step reads the value, or overwrites the value.
   Range read(const Range& range);
   Range write(const Range& range);
-  // Before a step reads the value in device memory, or overwrites the value there.
+  // To be called before a step reads the value in device memory, or overwrites the value there.
   void read_device(const Range& range);
   void write_device(const Range& range);
   // No later step reads the value.
@@ -31,25 +31,23 @@ class StagingCache {
   // Blocks of the step before may be evicted from now on.
   void next_step() { ++step_; }
 
-  bool in_device(const Range& range);  // the value is there without a copy
+  bool in_device(const Range& range);  // whether a step can read it there without a copy
   int64_t staging_bytes() const { return staging_bytes_; }
-  int64_t scratch_bytes() const { return scratch_bytes_; }  // of scratch that device memory needs
+  int64_t scratch_bytes() const { return scratch_bytes_; }  // of scratch in device memory
 
  private:
-  struct Cell {
+  struct Value {
     bool device = false, staging = false;  // where the value is
-    int block = -1;                        // that caches the range, -1 if none
+    int block = -1;                        // the block that caches the range, -1 without one
   };
-  using Cells = std::map<int64_t, Cell>;  // by first byte; each ends where the next begins
   struct Block {
     int64_t offset, capacity;  // bytes
     Range cached;              // empty if the block is free
     int64_t used;              // the last step that used the block
   };
 
-  Cells& cells(const Range& range) { return cells_[static_cast<int>(range.space)]; }
-  template <typename Visit>
-  void each(const Range& range, const Visit& visit);
+  ByteMap<Value>& values(const Range& range) { return values_[static_cast<int>(range.space)]; }
+  void set(const Range& range, bool device, bool staging);
   void write_back(const Range& range);
   int block_for(const Range& range);
   int allocate(int64_t bytes);
@@ -60,7 +58,7 @@ class StagingCache {
 
   int64_t bound_;
   Copy copy_;
-  Cells cells_[3];  // by Space
+  ByteMap<Value> values_[3];  // by Space
   std::vector<Block> blocks_;
   int64_t step_ = 0, staging_bytes_ = 0, scratch_bytes_ = 0;
 };

@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// What the number of a step's sources should be; null if it is.
+// The expected number of sources; null if the step has it.
 const char* expected_sources(const Step& step) {
   const size_t sources = step.sources.size();
   switch (step.kind->sources) {
@@ -19,14 +19,14 @@ const char* expected_sources(const Step& step) {
   }
 }
 
-// What a scaled step should be; empty if it is.
+// What a scaled step is expected to be; empty if the step is so.
 std::string expected_scale(const Topology& topology, const Spec& spec, int rank, const Step& step) {
   if (!has_reduction(spec.collective) || !scales(spec.op)) {
     return std::string("no scale in ") + hetcomm::describe(spec);
   }
   if (!step.kind->reduces) return "a reduction";
   if (!step.in_island()) return step.sources.size() == 1 ? "" : "one source";
-  // An island divides by its own members; and the CPU engine has no factor.
+  // An engine divides by the members of its island, and the CPU engine has no factor.
   if (topology.islands().size() > 1) return "the only island";
   return spec.op == ReduceOp::average || topology.native(rank) ? "" : "a native library";
 }
@@ -43,16 +43,16 @@ std::string describe(const Plan& plan, int index) {
 
 StepGraph::StepGraph(const Topology& topology, const std::vector<Plan>& plans) : plans_(plans) {
   if (!check_plans(topology)) return;
-  tie_messages();
-  tie_islands(topology);
-  tie_dependencies();
+  match_messages();
+  match_island_steps(topology);
+  find_dependents();
 }
 
 std::string StepGraph::describe(int step) const {
   return hetcomm::describe(plans_[rank_of_[step]], index_of(step));
 }
 
-// What must hold before steps of different ranks can be tied to each other.
+// Steps of different ranks can be matched only in plans that pass.
 bool StepGraph::check_plans(const Topology& topology) {
   const int size = topology.size();
   if (static_cast<int>(plans_.size()) != size) {
@@ -103,11 +103,11 @@ bool StepGraph::check_plans(const Topology& topology) {
     rank_of_.insert(rank_of_.end(), plan.steps.size(), rank);
   }
   partner_.assign(steps(), -1);
-  meeting_of_.assign(steps(), -1);
+  collective_of_.assign(steps(), -1);
   return errors_.empty();
 }
 
-void StepGraph::tie_messages() {
+void StepGraph::match_messages() {
   using Message = std::tuple<int, int, int, int>;  // from, to, tag, step
   std::vector<Message> sends, recvs;
   for (int id = 0; id < steps(); ++id) {
@@ -149,7 +149,7 @@ void StepGraph::tie_messages() {
   }
 }
 
-void StepGraph::tie_islands(const Topology& topology) {
+void StepGraph::match_island_steps(const Topology& topology) {
   std::vector<std::vector<int>> island_steps(topology.size());
   for (int id = 0; id < steps(); ++id) {
     if (step(id).in_island()) island_steps[rank_of_[id]].push_back(id);
@@ -178,18 +178,18 @@ void StepGraph::tie_islands(const Topology& topology) {
       }
     }
     if (!errors_.empty()) continue;
-    for (int ordinal = 0; ordinal < static_cast<int>(leader.size()); ++ordinal) {
-      Meeting meeting{island, ordinal, {}};
+    for (size_t i = 0; i < leader.size(); ++i) {
+      IslandCollective collective{island, {}};
       for (int member : members) {
-        meeting.steps.push_back(island_steps[member][ordinal]);
-        meeting_of_[meeting.steps.back()] = static_cast<int>(meetings_.size());
+        collective.steps.push_back(island_steps[member][i]);
+        collective_of_[collective.steps.back()] = static_cast<int>(collectives_.size());
       }
-      meetings_.push_back(std::move(meeting));
+      collectives_.push_back(std::move(collective));
     }
   }
 }
 
-void StepGraph::tie_dependencies() {
+void StepGraph::find_dependents() {
   std::vector<std::pair<int, int>> edges;  // before, after
   int island_step = -1;
   for (int id = 0; id < steps(); ++id) {
@@ -206,7 +206,7 @@ void StepGraph::tie_dependencies() {
     ++offsets_[before + 1];
   }
   for (int id = 0; id < steps(); ++id) offsets_[id + 1] += offsets_[id];
-  dependents_.resize(edges.size() + 1);  // one more, so that the end of the last is addressable
+  dependents_.resize(edges.size());
   std::vector<int> next(offsets_.begin(), offsets_.end() - 1);
   for (const auto& [before, after] : edges) dependents_[next[before]++] = after;
 }

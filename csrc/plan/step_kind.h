@@ -11,9 +11,9 @@ namespace hetcomm {
 class Terms;
 struct Step;
 
-// Who carries out a step.
+// The performer of a step.
 enum class Performer : uint8_t {
-  island,  // the engine of the rank's island, together with its other members
+  island,  // the engine of the rank's island, together with the other members
   link,    // the transport, together with the peer
   rank     // the rank itself, on its processor or its device
 };
@@ -25,38 +25,36 @@ struct Operands {
   size_t count = 0;  // elements of the target
 };
 
-// Carries out steps of Performer::rank for one plan: the host's processor, or a device.
+// Performs the rank's own steps of one plan: the host's processor, or a device.
 class Processor {
  public:
   virtual ~Processor() = default;
   virtual Status copy(const Step& step, const Operands& operands) = 0;
   virtual Status reduce(const Step& step, const Operands& operands) = 0;
-  // For kinds with Memory::staging: target = function(source), both of as many bytes.
-  using Function = void (*)(std::byte* target, const std::byte* source, size_t bytes);
-  virtual Status apply(Function function, const Step& step, const Operands& operands) = 0;
 };
 
-// Everything about one kind of step; steps.h has a row for each kind. The builder, lowering to
-// staging, checker, cost model, executor and texts go by this row and by nothing else.
+// Everything about one kind of step; steps.h has a row for each kind. Builder, lowering, checker,
+// cost model, executor and texts go by this row alone.
 struct StepKind {
   enum class Sources : uint8_t { none, one, some };
-  // Where a rank with device memory may carry out a step of its own.
+  // The memory in which a rank with device memory performs its own step.
   enum class Memory : uint8_t {
     between,  // a copy: between device memory and staging, or within device memory
-    either,   // in device memory where the device has kernels, else in staging
-    staging   // in staging alone, by the host
+    either,   // device memory if the device has kernels, else staging
+    staging   // staging alone: the host performs the step, and `run` needs no Processor
   };
 
   const char* name;
   Performer performer;
   Sources sources = Sources::none;
   bool reduces = false;  // combines what it reads by the reduction of the plan
-  bool to_all = false;   // island: every member's target is written, else the target on `to`
+  bool to_all = false;   // island: writes every member's target, else the target on `to`
   bool sends = false;    // link: from the source to the peer, else from the peer to the target
-  Memory memory = Memory::between;  // rank
-  // What it makes of an element that it read or combined, in symbols; null: nothing.
+  Memory memory = Memory::between;  // Performer::rank
+  // The term of the target from the term of the read or combined value; Terms::none for a value
+  // that the step must not have. Null: both are equal.
   int (*effect)(Terms& terms, int term) = nullptr;
-  // Performer::rank: carries it out.
+  // Performer::rank: performs the step.
   Status (*run)(Processor& processor, const Step& step, const Operands& operands) = nullptr;
 };
 

@@ -3,11 +3,11 @@
 #include "plan/plan.h"
 #include "plan/step_kind.h"
 
-// The kinds of steps: a new kind is one more row here and in `all`. Each shared library has rows of
-// its own: bindings take those of step_kinds(), which all plans use.
+// The kinds of steps. A new kind is one more row here and in `all`. Each shared library has its own
+// copy of the rows. Plans use the rows of libhetcomm, so bindings take them from step_kinds().
 namespace hetcomm::steps {
 
-// In an island all members have the same pieces. A reduction reads every member's source.
+// All members of an island have the same pieces. A reduction reads every member's source.
 
 // Every member's target = sum of the sources.
 inline constexpr StepKind island_all_reduce{
@@ -35,7 +35,7 @@ inline constexpr StepKind copy{
       return processor.copy(step, operands);
     }};
 
-// target = sources[0] op sources[1] op ...; the target may be one of the sources.
+// target = sources[0] op sources[1] op ... The target may be one of the sources.
 inline constexpr StepKind reduce{
     .name = "reduce",
     .performer = Performer::rank,

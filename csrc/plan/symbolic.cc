@@ -11,7 +11,7 @@ uint64_t key(int a, int b) { return static_cast<uint64_t>(a) << 32 | static_cast
 }  // namespace
 
 Terms::Terms(int ranks)
-    : ranks_(ranks), words_((ranks + 63) / 64), sets_(words_ * ranks, 0), scaled_(ranks, false) {
+    : ranks_(ranks), words_((ranks + 63) / 64), sets_(words_ * ranks, 0), terms_(ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     sets_[rank * words_ + rank / 64] |= uint64_t{1} << (rank % 64);
   }
@@ -21,49 +21,43 @@ int Terms::sum(int a, int b, Kind kind) {
   auto& known = known_[static_cast<int>(kind)];
   const auto found = known.find(key(a, b));
   if (found != known.end()) return found->second;
-  if (scaled_[a] != scaled_[b] || encoded(a) || encoded(b)) return none;
+  if (scaled(a) != scaled(b) || encoded(a) || encoded(b)) return none;
   for (size_t i = 0; i < words_; ++i) {
     if (sets_[a * words_ + i] & sets_[b * words_ + i]) return none;
   }
-  const int term = static_cast<int>(sets_.size() / words_);
+  const int term = static_cast<int>(terms_.size());
   for (size_t i = 0; i < words_; ++i) {
     sets_.push_back(sets_[a * words_ + i] | sets_[b * words_ + i]);
   }
-  scaled_.push_back(scaled_[a]);
+  terms_.push_back({.scaled = scaled(a)});
   known.emplace(key(a, b), term);
   return term;
 }
 
 int Terms::scale(int term, Kind kind) {
-  if (scaled_[term] || encoded(term)) return none;
+  if (scaled(term) || encoded(term)) return none;
   auto& known = known_[static_cast<int>(kind)];
-  const auto [place, is_new] = known.emplace(key(term, none), static_cast<int>(scaled_.size()));
-  if (is_new) add_like(term, true);
+  const auto [place, is_new] = known.emplace(key(term, none), static_cast<int>(terms_.size()));
+  if (is_new) add_like(term, {.scaled = true});
   return place->second;
 }
 
 int Terms::encode(int term, const void* codec) {
   if (encoded(term)) return none;
   const auto [place, is_new] =
-      encoded_.emplace(std::pair(term, codec), static_cast<int>(scaled_.size()));
-  if (is_new) {
-    encoded_from_.emplace(place->second, place->first);
-    add_like(term, scaled_[term]);
-  }
+      encoded_.emplace(std::pair(term, codec), static_cast<int>(terms_.size()));
+  if (is_new) add_like(term, {.scaled = scaled(term), .decoded = term, .codec = codec});
   return place->second;
 }
 
 int Terms::decode(int term, const void* codec) const {
-  const auto found = encoded_from_.find(term);
-  const bool fits = found != encoded_from_.end() && found->second.second == codec;
-  return fits ? found->second.first : none;
+  return terms_[term].codec == codec ? terms_[term].decoded : none;
 }
 
-// Adds a term of the same ranks.
-void Terms::add_like(int term, bool scaled) {
+void Terms::add_like(int term, const Term& added) {
   const std::vector<uint64_t> same = set(term);
   sets_.insert(sets_.end(), same.begin(), same.end());
-  scaled_.push_back(scaled);
+  terms_.push_back(added);
 }
 
 std::vector<uint64_t> Terms::set(int term) const {
@@ -98,65 +92,63 @@ std::string Terms::list(const std::vector<uint64_t>& set) const {
   return "{" + text + "}";
 }
 
-void append(std::vector<Run>& runs, const Run& run) {
-  if (run.begin == run.end) return;
-  if (!runs.empty()) {
-    Run& last = runs.back();
-    const bool continues = last.index + (last.end - last.begin) == run.index;
-    if (last.end == run.begin && last.term == run.term && (continues || run.term == Terms::none)) {
-      last.end = run.end;
+void append(Extents& extents, const Extent& extent) {
+  if (extent.begin == extent.end) return;
+  if (!extents.empty()) {
+    Extent& last = extents.back();
+    const bool continues = last.index + (last.end - last.begin) == extent.index;
+    if (last.end == extent.begin && last.term == extent.term &&
+        (continues || extent.term == Terms::none)) {
+      last.end = extent.end;
       return;
     }
   }
-  runs.push_back(run);
+  extents.push_back(extent);
 }
 
-void append(std::vector<Run>& runs, const std::vector<Run>& more) {
-  for (const Run& run : more) append(runs, run);
-}
-
-void SymbolicMemory::read(int64_t offset, int64_t count, std::vector<Run>& value) const {
+void SymbolicMemory::read(int64_t offset, int64_t count, Extents& value) const {
   value.clear();
   const int64_t end = offset + count;
-  auto run = std::upper_bound(runs_.begin(), runs_.end(), offset,
-                              [](int64_t at, const Run& each) { return at < each.end; });
+  auto extent = std::upper_bound(extents_.begin(), extents_.end(), offset,
+                                 [](int64_t at, const Extent& each) { return at < each.end; });
   int64_t at = offset;
-  for (; at < end && run != runs_.end() && run->begin < end; ++run) {
-    if (run->begin > at) append(value, {at - offset, run->begin - offset, 0, Terms::none});
-    const int64_t begin = std::max(run->begin, at);
-    at = std::min(run->end, end);
-    append(value, {begin - offset, at - offset, run->index + (begin - run->begin), run->term});
+  for (; at < end && extent != extents_.end() && extent->begin < end; ++extent) {
+    if (extent->begin > at) append(value, {at - offset, extent->begin - offset, 0, Terms::none});
+    const int64_t begin = std::max(extent->begin, at);
+    at = std::min(extent->end, end);
+    append(value,
+           {begin - offset, at - offset, extent->index + (begin - extent->begin), extent->term});
   }
   if (at < end) append(value, {at - offset, count, 0, Terms::none});
 }
 
-void SymbolicMemory::write(int64_t offset, const std::vector<Run>& value) {
+void SymbolicMemory::write(int64_t offset, const Extents& value) {
   if (value.empty()) return;
   const int64_t end = offset + value.back().end;
-  // Neighbours that touch are taken in, so that what continues them is joined.
-  const auto first = std::lower_bound(runs_.begin(), runs_.end(), offset,
-                                      [](const Run& each, int64_t at) { return each.end < at; });
+  // Adjoining neighbours are replaced too: the value may continue them.
+  const auto first = std::lower_bound(extents_.begin(), extents_.end(), offset,
+                                      [](const Extent& each, int64_t at) { return each.end < at; });
   auto last = first;
-  while (last != runs_.end() && last->begin <= end) ++last;
-  std::vector<Run> replacement;
+  while (last != extents_.end() && last->begin <= end) ++last;
+  Extents replacement;
   if (first != last && first->begin < offset) {
     append(replacement, {first->begin, std::min(first->end, offset), first->index, first->term});
   }
-  for (const Run& run : value) {
-    if (run.term == Terms::none) continue;
-    append(replacement, {offset + run.begin, offset + run.end, run.index, run.term});
+  for (const Extent& extent : value) {
+    if (extent.term == Terms::none) continue;
+    append(replacement, {offset + extent.begin, offset + extent.end, extent.index, extent.term});
   }
   if (first != last && (last - 1)->end > end) {
-    const Run& tail = *(last - 1);
+    const Extent& tail = *(last - 1);
     const int64_t begin = std::max(tail.begin, end);
     append(replacement, {begin, tail.end, tail.index + (begin - tail.begin), tail.term});
   }
   const auto common = std::min<std::ptrdiff_t>(last - first, replacement.size());
   std::copy(replacement.begin(), replacement.begin() + common, first);
   if (common < last - first) {
-    runs_.erase(first + common, last);
+    extents_.erase(first + common, last);
   } else {
-    runs_.insert(last, replacement.begin() + common, replacement.end());
+    extents_.insert(last, replacement.begin() + common, replacement.end());
   }
 }
 

@@ -4,73 +4,81 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace hetcomm {
 
-// Sums of ranks' contributions as symbols. A term is the contribution of one rank (its number is
-// that of the rank), the sum of two terms, or a term scaled. What is added in another order, or
-// rounded in between, is another term, and so is a sum within an island, which belongs to its
-// engine: equal terms mean equal bits, whatever the operation and the dtype.
+// Sums of contributions as symbols. A term is the contribution of one rank (the rank is the number
+// of the term), a sum of two terms, a scaled term or an encoded term. Equal terms mean equal bits
+// for every operation and dtype. So another order of additions, or a rounding in between, gives
+// another term. A sum by an island's engine is a term of its own.
 class Terms {
  public:
-  // How a sum of two came about: in one step; added to a sum of the same step, which is rounded
-  // once; by an engine. And a scale: of a stored value, or by an engine, before it rounds.
+  // How a sum of two terms is made: by one step; by adding to a sum of the same step, which is
+  // rounded once; by an engine. A scale: of a stored value (pair), or by an engine before it
+  // rounds.
   enum class Kind : uint8_t { pair, same_step, island };
-  static constexpr int none = -1;  // of what was never written, or of a rank counted twice
+  static constexpr int none = -1;  // nothing written, or a rank counted twice
 
   explicit Terms(int ranks);
 
-  int sum(int a, int b, Kind kind);  // none if they share a rank or only one is scaled
+  int sum(int a, int b, Kind kind);  // none if they share a rank, or if only one is scaled
   int scale(int term, Kind kind);    // none if it is scaled
-  // In another representation, which `codec` names by its address; and back. None if the term is
-  // encoded already, or not by this codec. Encoded terms have no sums and no scale.
+  // Changes the representation by a codec, named by an address, and back. None if the term is
+  // encoded already, or by another codec. Encoded terms have no sums and no scale.
   int encode(int term, const void* codec);
   int decode(int term, const void* codec) const;
-  bool scaled(int term) const { return scaled_[term]; }
-  bool encoded(int term) const { return encoded_from_.contains(term); }
-  bool all_ranks(int term) const;          // in plain representation
+  bool scaled(int term) const { return terms_[term].scaled; }
+  bool encoded(int term) const { return terms_[term].codec != nullptr; }
+  bool all_ranks(int term) const;          // and not encoded
   std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
   std::string ranks(int term) const;       // "{0-3, 7}"
 
  private:
+  struct Term {
+    bool scaled = false;
+    int decoded = none;
+    const void* codec = nullptr;
+  };
+
   std::string list(const std::vector<uint64_t>& set) const;
   std::vector<uint64_t> set(int term) const;
-  void add_like(int term, bool scaled);
+  void add_like(int term, const Term& added);  // with the same ranks
 
   int ranks_;
   size_t words_;
-  std::vector<uint64_t> sets_;                               // words_ for each term
-  std::vector<bool> scaled_;                                 // likewise
-  std::map<std::pair<int, const void*>, int> encoded_;       // by term and codec
-  std::map<int, std::pair<int, const void*>> encoded_from_;  // by encoded term
-  std::unordered_map<uint64_t, int>
-      known_[3];  // by kind and the two numbers; scaled: the other none
+  std::vector<uint64_t> sets_;                          // words_ for each term
+  std::vector<Term> terms_;                             // by number
+  std::map<std::pair<int, const void*>, int> encoded_;  // by term and codec
+  // By kind and the numbers of both terms. Of a scaled term the other number is none.
+  std::unordered_map<uint64_t, int> known_[3];
 };
 
 // Bytes [begin, end) of a buffer hold the logical bytes index, index + 1, ... of a term.
-struct Run {
+struct Extent {
   int64_t begin, end;
   int64_t index;
   int term;
 
-  bool operator==(const Run&) const = default;
+  bool operator==(const Extent&) const = default;
 };
+using Extents = std::vector<Extent>;  // in order, without overlap
 
-// Runs in order, without overlap; appending joins a run to the last one where it continues it.
-void append(std::vector<Run>& runs, const Run& run);
-void append(std::vector<Run>& runs, const std::vector<Run>& more);
+// Appends an extent, joined to the last one if it continues the last one.
+void append(Extents& extents, const Extent& extent);
 
 // The symbolic contents of one buffer.
 class SymbolicMemory {
  public:
-  // The runs of [offset, offset + count), begin and end relative to offset; term none in gaps.
-  void read(int64_t offset, int64_t count, std::vector<Run>& value) const;
-  // Overwrites [offset, ...) with a value as read() makes it.
-  void write(int64_t offset, const std::vector<Run>& value);
+  // The extents of [offset, offset + count); begin and end are relative to offset. Gaps have the
+  // term none.
+  void read(int64_t offset, int64_t count, Extents& value) const;
+  // Overwrites [offset, ...) by a value in the form of read().
+  void write(int64_t offset, const Extents& value);
 
  private:
-  std::vector<Run> runs_;
+  Extents extents_;
 };
 
 }  // namespace hetcomm

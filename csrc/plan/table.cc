@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kInfinity = INT64_MAX;
 
-// Reads one table from left to right; every error names the column where it went wrong.
+// Reads one table from left to right. Every error names its column.
 class Reader {
  public:
   explicit Reader(const std::string& text) : text_(text) {}

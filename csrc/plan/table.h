@@ -8,11 +8,11 @@
 
 namespace hetcomm {
 
-// Which algorithm serves which collective and size, as text:
+// The algorithm for each collective and size, as text:
 //   all_reduce:0-4k=flat,4k-inf=hierarchical_ring;broadcast:0-inf=auto
-// Sizes are bytes of the largest buffer of the collective, lower bound included, upper excluded,
-// with the suffixes k, M, G and the word inf. "auto", and every size that no row covers, leaves
-// the choice to the cost model. HETCOMM_SELECT sets the table; every rank must set the same.
+// Sizes are bytes of the collective's largest buffer, with the suffixes k, M, G or the word inf. A
+// range includes its lower bound and excludes its upper bound. The cost model chooses for "auto"
+// and for sizes without a row. HETCOMM_SELECT sets the table; every rank must set the same.
 class SelectionTable {
  public:
   struct Row {
@@ -25,7 +25,7 @@ class SelectionTable {
   SelectionTable() = default;
   explicit SelectionTable(const std::string& text);  // throws Error(invalid_argument)
 
-  // "auto" if no row covers it.
+  // "auto" for a size without a row.
   const std::string& algorithm(Collective collective, int64_t bytes) const;
   const std::vector<Row>& rows() const { return rows_; }
   std::string text() const;

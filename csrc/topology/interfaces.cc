@@ -11,7 +11,7 @@ namespace {
 // Hardware types of linux/if_arp.h.
 constexpr int type_ethernet = 1, type_infiniband = 32, type_loopback = 772;
 
-// Names that software gives to interfaces of its own, where sysfs does not tell what they are.
+// Names of interfaces made by software, where sysfs does not tell their kind.
 struct NamePattern {
   const char* prefix;
   Standing standing;
@@ -38,7 +38,7 @@ constexpr NamePattern name_patterns[] = {
     {"tailscale", Standing::local, "a tunnel"},
 };
 
-// What udev knows the interface as: "wlan", "bridge", "bond", "vxlan", "wireguard", often nothing.
+// The type in udev's words: "wlan", "bridge", "bond", "vxlan", "wireguard", often nothing.
 std::string device_type(const std::string& folder) {
   std::ifstream file(folder + "/uevent");
   const std::string key = "DEVTYPE=";
@@ -51,12 +51,12 @@ std::string device_type(const std::string& folder) {
 bool is_up(const std::string& folder) {
   std::string state = read_attribute(folder + "/operstate");
   if (state != "unknown" && !state.empty()) return state == "up";
-  // Drivers without link detection say "unknown"; then the administrator's setting decides.
+  // Drivers without link detection say "unknown". The administrator's setting then decides.
   constexpr int flag_up = 0x1;
   return (static_cast<int>(read_number(folder + "/flags", flag_up)) & flag_up) != 0;
 }
 
-// The usable port that stands for the interface, empty if none does.
+// The usable port of the interface, empty without one.
 std::string port_of(const std::string& interface, const std::vector<Candidate>& ports) {
   for (const Candidate& port : ports) {
     if (port.standing != Standing::unusable && port.nic.interface == interface) {
@@ -98,25 +98,25 @@ void judge(Candidate& candidate, const std::string& folder, const std::vector<Ca
   }
 }
 
-// The ports that an interface stands on, as a VLAN, bond or bridge does; itself if on none.
+// The ports below a VLAN, bond or bridge; any other interface is its own port.
 std::set<std::string> ports_below(const std::string& root, const std::string& name) {
   const std::string prefix = "lower_";
   std::set<std::string> found, seen;
-  std::vector<std::string> left = {name};
-  while (!left.empty()) {
-    const std::string next = left.back();
-    left.pop_back();
+  std::vector<std::string> pending = {name};
+  while (!pending.empty()) {
+    const std::string next = pending.back();
+    pending.pop_back();
     if (!seen.insert(next).second) continue;
-    const size_t before = left.size();
+    const size_t before = pending.size();
     for (const std::string& entry : list_directory(root + "/" + next)) {
-      if (entry.starts_with(prefix)) left.push_back(entry.substr(prefix.size()));
+      if (entry.starts_with(prefix)) pending.push_back(entry.substr(prefix.size()));
     }
-    if (left.size() == before) found.insert(next);
+    if (pending.size() == before) found.insert(next);
   }
   return found;
 }
 
-// Interfaces on one port share its rate, though each reports it as its own.
+// Interfaces on one port share the rate of the port, although each reports the whole rate.
 void mark_shared_rates(const std::string& root, std::vector<Candidate>& candidates) {
   std::set<std::string> taken;
   for (Candidate& candidate : candidates) {
@@ -139,7 +139,7 @@ std::string address_entry(const Machine& machine, const std::string& interface) 
 }
 
 void set_bandwidth(Nic& nic, double bits_per_second, int64_t assumed) {
-  // Unknown is -1, also seen as 2^32 - 1 Mbit/s.
+  // Drivers write an unknown rate as -1, or as 2^32 - 1 Mbit/s.
   nic.bandwidth_known = bits_per_second > 0 && bits_per_second < 1e15;
   nic.bandwidth = nic.bandwidth_known ? static_cast<int64_t>(bits_per_second / 8) : assumed;
 }

@@ -23,7 +23,7 @@ struct Ip {
   int bits() const { return family == AF_INET ? 32 : 128; }
 };
 
-// -1 if there is none.
+// -1 without a prefix length.
 int prefix_length(const std::string& entry) {
   size_t slash = entry.find('/');
   return slash == std::string::npos ? -1 : std::atoi(entry.c_str() + slash + 1);

@@ -25,7 +25,7 @@ int count_bits(const unsigned char* bytes, size_t size) {
   return count;
 }
 
-// The text of an address that other hosts can use, with its prefix length, otherwise empty.
+// An address with its prefix length. Empty if other hosts cannot use the address.
 std::string address_text(const sockaddr* address, const sockaddr* mask) {
   int prefix = -1;
   char text[INET6_ADDRSTRLEN] = "";
@@ -130,7 +130,7 @@ Machine Machine::current() {
     }
     const std::string recorded = machine.sysfs + "/addresses";
     if (exists(recorded)) read_recorded_addresses(recorded, machine);
-    // The tree says which interfaces there are; the machine's others are none of its business.
+    // The tree says which interfaces exist. Other interfaces of this machine do not count.
     std::erase_if(machine.addresses, [&](const auto& entry) {
       return !exists(machine.sysfs + "/class/net/" + entry.first);
     });

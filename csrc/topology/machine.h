@@ -9,38 +9,42 @@
 
 namespace hetcomm {
 
-// The sources that probing reads: those of the machine it runs on, or of a recorded one. A plain
-// value; filled by current(), read by choose_nics().
+// The sources that probing reads: those of this machine, or of a recorded one. A plain value.
 struct Machine {
   std::string sysfs = "/sys";
-  // Directory of the uverbsN nodes, without which an RDMA port cannot be opened; empty: not
-  // checked.
+  // Directory of the uverbsN nodes. Without its node an RDMA port cannot be opened. Empty: nodes
+  // are not checked.
   std::string verbs;
-  // By interface: IPv4, else global IPv6, with the length of its prefix where known.
+  // By interface: the IPv4 address, else a global IPv6 address, with its prefix length if known.
   std::map<std::string, std::string> addresses;
   std::set<std::string> default_routes;  // interfaces with an IPv4 default route
   std::vector<std::string> requested;    // take exactly these, in this order; empty: choose
 
-  // This machine, as HETCOMM_SYSFS_ROOT and HETCOMM_SOCKET_IFNAME direct. A recorded tree may hold,
-  // beside class/, a file "addresses" with what sysfs itself does not show: lines
-  // "eth0 10.1.0.5/16", with the word "default" behind them where the default route goes.
+  // This machine. HETCOMM_SYSFS_ROOT names a recorded tree instead of /sys, HETCOMM_SOCKET_IFNAME
+  // (a comma-separated list of names) the requested interfaces. A recorded tree may hold a file
+  // "addresses" beside class/, because sysfs shows no addresses. Its lines are
+  // "eth0 10.1.0.5/16", or "eth0 10.1.0.5/16 default" for an interface with the default route.
   static Machine current();
 };
 
-// The interfaces and ports to use, best first, and one line for each that was looked at.
 struct NicChoice {
-  std::vector<Nic> taken;
-  std::vector<std::string> explanations;
-  // RoCE ports that only lack a setting, each with its remedy; they are not counted as RoCE.
+  std::vector<Nic> taken;                 // best first
+  std::vector<std::string> explanations;  // why each interface or port was taken or left out
+  // RoCE ports that only lack a setting, each with its remedy. They are not counted as RoCE.
   std::vector<std::string> warnings;
 };
 
-// Throws Error(invalid_argument) if a requested interface does not exist or cannot be used.
+// Chooses the usable interfaces and RDMA ports. A usable interface is up and has an address. An
+// InfiniBand port needs no address, a RoCE port needs a RoCE v2 GID that carries it. Container
+// bridges, tunnels and the loopback are taken only where nothing better exists. RDMA comes first,
+// then the higher rate, the default route, and the order of names. Throws Error(invalid_argument)
+// if a requested interface does not exist or cannot be used.
 NicChoice choose_nics(const Machine& machine);
 
-// Moves to the front, among the RDMA ports that are as good as the first one, those nearest to the
-// device with this PCI bus id: behind one PCI switch, else on its NUMA node. Devices equally near
-// to several ports begin with different ones. Without the facts for it nothing is moved.
+// Reorders the RDMA ports of the first port's fabric and rate. The ports nearest to the device with
+// this PCI bus id, "0000:1b:00.0", come first: behind one PCI switch, then on one NUMA node.
+// Devices equally near to several ports begin with different ports. Without the facts in sysfs the
+// order stays.
 void prefer_near(const Machine& machine, const std::string& bus, std::vector<Nic>& nics);
 
 }  // namespace hetcomm

@@ -12,7 +12,7 @@ namespace {
 
 using Networks = std::set<std::string>;
 
-// What a NIC's network is known by. RoCE links for two hosts only lead to all others by routing.
+// The name of a NIC's network. All RoCE links with room for two hosts are one routed network.
 std::string network_of(const Nic& nic) {
   return nic.fabric == Fabric::roce && is_point_to_point(nic.subnet) ? "routed" : nic.subnet;
 }
@@ -25,7 +25,7 @@ Networks networks_of(const RankInfo& info, Fabric fabric) {
   return found;
 }
 
-// The IP networks of any of its interfaces, also those that carry RDMA.
+// The IP networks of all its interfaces, of RoCE ports too.
 Networks ip_networks_of(const RankInfo& info) {
   Networks found;
   for (const Nic& nic : info.nics) {
@@ -40,8 +40,8 @@ Networks common(const Networks& a, const Networks& b) {
   return both;
 }
 
-// The networks that all hosts have; a host has what any of its ranks has, since ranks may have been
-// given different NICs.
+// The networks that all hosts have. A host has the networks of all its ranks, because its ranks may
+// have different NICs.
 template <typename NetworksOf>
 Networks shared_by_hosts(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
                          NetworksOf networks_of) {
@@ -79,15 +79,15 @@ std::string join(const Networks& networks) {
   return text;
 }
 
-// Why the members cannot all use the fabric: who is in the way, and with what.
+// Why the members cannot all use the fabric: which rank has no NIC of it, or another network.
 std::string why_not(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
                     Fabric fabric) {
-  auto who = [&](int member) {
+  auto name_of = [&](int member) {
     return "rank " + std::to_string(member) + " on " + ranks[member].host_name;
   };
   for (int member : members) {
     if (has(ranks[member], fabric)) continue;
-    std::string text = who(member) + " has none";
+    std::string text = name_of(member) + " has none";
     for (const std::string& warning : ranks[member].warnings) text += "; " + warning;
     return text;
   }
@@ -95,12 +95,13 @@ std::string why_not(const std::vector<RankInfo>& ranks, const std::vector<int>& 
     const Networks mine = networks_of(ranks[member], fabric);
     const Networks first = networks_of(ranks[members[0]], fabric);
     if (!common(mine, first).empty()) continue;
-    return who(members[0]) + " is on " + join(first) + ", " + who(member) + " on " + join(mine);
+    return name_of(members[0]) + " is on " + join(first) + ", " + name_of(member) + " on " +
+           join(mine);
   }
   return "its members are on different networks";
 }
 
-// The member's ports on the networks, the fastest ones; all of the fabric if none is on them.
+// The fastest of the member's ports on the networks; of all its ports if none is on the networks.
 IslandNetwork::Member rdma_member(const RankInfo& info, Fabric fabric, const Networks& networks) {
   std::vector<Nic> ports;
   for (bool on_them : {true, false}) {
@@ -120,7 +121,7 @@ IslandNetwork::Member rdma_member(const RankInfo& info, Fabric fabric, const Net
   return member;
 }
 
-// The interfaces that carry an address, plain Ethernet first: RDMA ports are busy enough.
+// The interfaces with an address, plain Ethernet first: RDMA ports have messages to carry.
 std::vector<Nic> ip_nics(const RankInfo& info) {
   std::vector<Nic> found;
   for (bool plain : {true, false}) {
@@ -132,8 +133,8 @@ std::vector<Nic> ip_nics(const RankInfo& info) {
   return found;
 }
 
-// Gives every member the interface by which the others reach it; returns the network they share,
-// empty if they share none.
+// Sets the interface by which the other members reach each member. Returns the IP network of these
+// interfaces, empty if the members share none.
 std::string choose_interfaces(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
                               IslandNetwork& network) {
   const Networks shared = shared_by_hosts(ranks, members, ip_networks_of);
@@ -163,7 +164,7 @@ int count_hosts(const std::vector<RankInfo>& ranks, const std::vector<int>& memb
 }  // namespace
 
 std::vector<std::vector<int>> find_islands(const std::vector<RankInfo>& ranks) {
-  // What is on one island whatever the networks are: in order of first rank.
+  // Ranks that are on one island whatever their networks are, in order of first rank.
   using Key = std::tuple<std::string, std::string, std::string, bool>;
   std::vector<std::vector<int>> units;
   std::map<Key, size_t> unit_of;
@@ -228,7 +229,7 @@ IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vect
     const Networks shared = shared_by_hosts(ranks, members, fabric);
     const bool all_have = std::all_of(members.begin(), members.end(),
                                       [&](int member) { return has(ranks[member], fabric); });
-    // RoCE v2 crosses routers; whoever labels an island says that they are there.
+    // RoCE v2 crosses routers. The user's label of an island says that routers join its networks.
     const bool is_routed = fabric == Fabric::roce && !first.island.empty() && shared.empty();
     if (!all_have || (shared.empty() && !is_routed)) {
       const bool some_have = std::any_of(members.begin(), members.end(),
@@ -282,7 +283,7 @@ bool share_network(const RankInfo& a, const RankInfo& b, Fabric fabric) {
 
 std::vector<int> find_bridge_nics(const std::vector<RankInfo>& ranks,
                                   const std::vector<int>& island_of) {
-  // Ranks with the same RDMA networks reach the same others, so one stands for all of them.
+  // Ranks with the same RDMA networks reach the same ranks, so one rank of each group is enough.
   struct Alike {
     size_t first;
     std::set<int> islands;

@@ -32,7 +32,7 @@ bool is_better(const Machine& machine, const Nic& a, const Nic& b) {
   return a_key != b_key ? a_key < b_key : natural_less(a.name, b.name);
 }
 
-// The candidates that one requested name means.
+// The usable candidates of one requested name: a port may be named by its interface.
 std::vector<Candidate> find_requested(const std::vector<Candidate>& candidates,
                                       const std::string& requested) {
   std::vector<Candidate> usable;
@@ -68,7 +68,7 @@ std::vector<Nic> take_requested(const Machine& machine, const std::vector<Candid
   return taken;
 }
 
-// All candidates of the best standing that any has.
+// All candidates of the best standing among them.
 std::vector<Nic> take_best(const Machine& machine, const std::vector<Candidate>& candidates) {
   Standing best = Standing::loopback;
   for (const Candidate& candidate : candidates) best = std::min(best, candidate.standing);

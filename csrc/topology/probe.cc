@@ -28,7 +28,7 @@ struct stat facts_of(const char* path) {
   return facts;
 }
 
-// Processors this thread may run on, for machines of any size.
+// The processors that this thread may run on. The mask grows until it has room for all of them.
 std::vector<int> allowed_processors() {
   std::vector<int> found;
   for (int count = 1024; count <= 1 << 20 && found.empty(); count *= 2) {
@@ -52,14 +52,6 @@ std::string host_identity() {
   return read_attribute(boot) + "/" + host_name() +
          "/net:" + std::to_string(facts_of("/proc/self/ns/net").st_ino) +
          "/shm:" + std::to_string(facts_of("/dev/shm").st_dev);
-}
-
-std::vector<Nic> probe_nics() { return choose_nics(Machine::current()).taken; }
-
-std::vector<std::string> explain_nics() { return choose_nics(Machine::current()).explanations; }
-
-void prefer_near(const std::string& bus, RankInfo& info) {
-  prefer_near(Machine::current(), bus, info.nics);
 }
 
 RankInfo probe_rank() {

@@ -6,12 +6,12 @@
 namespace hetcomm {
 namespace {
 
-// A NIC that adds less than one part in so many is left out: it is more likely to be late, or made
-// for other traffic, than to help.
+// A NIC below one part in so many of the fastest rate is no rail. It would rather delay messages
+// than help, or it is made for other traffic.
 constexpr int64_t kLeastShare = 8;
 
 bool may_be_rail(const Nic& nic) {
-  // A share of the bytes takes a rate that is known.
+  // The share of the bytes follows from the rate.
   return nic.fabric == Fabric::ethernet && nic.bandwidth_known && nic.bandwidth > 0 &&
          !nic.interface.empty() && !nic.address.empty() && !nic.subnet.empty();
 }
@@ -32,20 +32,20 @@ bool is_unreachable(const std::set<UnreachablePair>& unreachable, const Nic& a, 
 
 }  // namespace
 
-std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks) {
+std::set<std::string> ambiguous_networks(const std::vector<RankInfo>& ranks) {
   std::map<std::pair<std::string, std::string>, std::string> hosts;  // by network and address
-  std::set<std::string> unlike;
+  std::set<std::string> ambiguous;
   for (const RankInfo& info : ranks) {
     for (const Nic& nic : info.nics) {
       if (!may_be_rail(nic)) continue;
       const auto entry = hosts.emplace(std::pair(nic.subnet, nic.address), info.host).first;
-      if (entry->second != info.host) unlike.insert(nic.subnet);
+      if (entry->second != info.host) ambiguous.insert(nic.subnet);
     }
   }
-  return unlike;
+  return ambiguous;
 }
 
-RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike,
+RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& ambiguous,
                                const std::set<UnreachablePair>& unreachable) {
   RailCandidates found;
   if (!info.rails) return found;
@@ -53,7 +53,7 @@ RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>
   for (size_t i = 0; i < info.nics.size(); ++i) {
     const Nic& nic = info.nics[i];
     if (nic.fabric != Fabric::ethernet) found.key += nic.subnet + '\n';  // RDMA comes first
-    if (!may_be_rail(nic) || unlike.contains(nic.subnet)) continue;
+    if (!may_be_rail(nic) || ambiguous.contains(nic.subnet)) continue;
     if (!networks.insert(nic.subnet).second) continue;
     found.nics.push_back(static_cast<int>(i));
     found.key += std::to_string(i) + ' ' + nic.subnet + ' ' + std::to_string(nic.bandwidth) + '\n';
@@ -77,7 +77,7 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
       rails.push_back({own, peer, std::min(a.nics[own].bandwidth, b.nics[peer].bandwidth)});
     }
   }
-  // The same order at both ends, whatever the order of their NICs.
+  // The same order at both ends, although their NICs may come in other orders.
   std::sort(rails.begin(), rails.end(), [&](const Rail& x, const Rail& y) {
     if (x.bandwidth != y.bandwidth) return x.bandwidth > y.bandwidth;
     return a.nics[x.own].subnet < a.nics[y.own].subnet;
@@ -86,9 +86,9 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
   std::erase_if(rails, [&](const Rail& rail) { return rail.bandwidth < least; });
   int64_t sum = 0;
   for (const Rail& rail : rails) sum += rail.bandwidth;
-  // Perhaps no network joins the fastest ones, and IP finds a way between them.
-  const bool help = rails.size() > 1 && sum > std::min(fastest(a), fastest(b));
-  if (!help) return {};
+  // The fastest NICs may share no network. IP then routes between them.
+  const bool faster = rails.size() > 1 && sum > std::min(fastest(a), fastest(b));
+  if (!faster) return {};
   std::erase_if(rails, [&](const Rail& rail) {
     return is_unreachable(unreachable, a.nics[rail.own], b.nics[rail.peer]);
   });

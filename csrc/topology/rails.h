@@ -8,20 +8,21 @@
 
 namespace hetcomm {
 
-// NICs of plain Ethernet that messages between two hosts use together, each pair on a network of
-// its own, since IP sends what is for one network through one NIC. Functions of exchanged facts
-// alone, so that both ends find the same.
+// NICs of plain Ethernet that two hosts use together for one message. Each pair of NICs is on a
+// network of its own, because IP sends all packets for a network through one NIC. These are
+// functions of exchanged facts alone, so both ends get the same answer.
 
-// Networks on which two hosts have one address: each has a network of its own by that name.
-std::set<std::string> unlike_networks(const std::vector<RankInfo>& ranks);
+// Networks on which two hosts list the same address: different networks with the same name.
+std::set<std::string> ambiguous_networks(const std::vector<RankInfo>& ranks);
 
-// The first NIC of a rank on each network that is not `unlike`.
-RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& unlike,
+// The first NIC of a rank on each network that is not `ambiguous`.
+RailCandidates rail_candidates(const RankInfo& info, const std::set<std::string>& ambiguous,
                                const std::set<UnreachablePair>& unreachable = {});
 
-// The rails between two ranks of unlike hosts, the fastest first; none where fewer than two could
-// be used together, or where one NIC alone is as fast. Without unreachable pairs.
+// The rails between two ranks of different hosts, the fastest first, without unreachable pairs.
+// None if fewer than two NICs could be used together, or if one NIC alone is as fast.
 std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, const RankInfo& b,
                              const RailCandidates& of_b,
                              const std::set<UnreachablePair>& unreachable);
+
 }  // namespace hetcomm

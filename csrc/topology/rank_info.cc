@@ -9,8 +9,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr const char* fabric_names[] = {"shm",        "nvlink", "xgmi",    "pcie",
-                                        "infiniband", "roce",   "ethernet"};
+constexpr const char* fabric_names[] = {"shm", "pcie", "infiniband", "roce", "ethernet"};
 constexpr const char* memory_names[] = {"host", "device"};
 
 template <typename Value, size_t count>
@@ -29,6 +28,10 @@ Value value_of(const std::string& text, const char* const (&names)[count],
   }
   throw Error(Code::invalid_argument,
               "expected " + expected + " (" + known + "), got \"" + text + "\"");
+}
+
+Memory memory_from_name(const std::string& text) {
+  return value_of<Memory>(text, memory_names, "a kind of memory");
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
@@ -100,7 +103,7 @@ class Parser {
       const char* first = field.data() + i + 1;
       const char* last = field.data() + std::min(i + 3, field.size());
       auto [end, error] = std::from_chars(first, last, value, 16);
-      // Only control characters and the backslash are written so.
+      // escape() writes only control characters and the backslash in this form.
       if (error != std::errc() || end != first + 2 || value > 0x7f) {
         fail("two hexadecimal digits up to 7f after a backslash", quoted(field));
       }
@@ -127,7 +130,7 @@ class Parser {
     return value == 1;
   }
 
-  // As ranges() writes them.
+  // Reads what ranges() writes.
   std::vector<int> numbers(size_t index) const {
     constexpr int kMost = 1 << 20;  // processors of a host
     const std::string& field = fields_[index];
@@ -151,7 +154,7 @@ class Parser {
     return found;
   }
 
-  // One of a list of names, which `from_name` knows.
+  // Reads a name by `from_name`.
   template <typename Value>
   Value named(size_t index, const char* expected, Value (*from_name)(const std::string&)) const {
     try {
@@ -197,10 +200,6 @@ Fabric fabric_from_name(const std::string& text) {
 }
 
 const char* name(Memory memory) { return name_of(memory, memory_names); }
-
-Memory memory_from_name(const std::string& text) {
-  return value_of<Memory>(text, memory_names, "a kind of memory");
-}
 
 std::string serialize(const RankInfo& info) {
   std::ostringstream out;

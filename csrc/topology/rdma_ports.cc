@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// The interface that carries the port's address: one of those behind the port, or the bond (or
-// other master) that one of them belongs to.
+// The interface with the port's address: an interface of the port, or the bond (or other master)
+// of such an interface.
 std::string interface_of(const Machine& machine, const std::string& device, int port) {
   const std::string folder = machine.sysfs + "/class/infiniband/" + device;
   std::vector<std::string> names;
@@ -38,15 +38,15 @@ std::string interface_of(const Machine& machine, const std::string& device, int 
   return names.empty() ? "" : names[0];
 }
 
-// "fe80:0000:0000:0000" of the port's own GID; empty if it has none.
+// The prefix of the port's own GID, "fe80:0000:0000:0000"; empty without a GID.
 std::string subnet_prefix(const std::string& port_folder) {
   constexpr size_t length = 4 * 4 + 3;
   std::string gid = read_attribute(port_folder + "/gids/0");
   return gid.size() > length ? gid.substr(0, length) : "";
 }
 
-// Finds the RoCE v2 GID that carries the address of the port's interface, or says in the candidate
-// what is missing: another GID does not reach hosts behind a router, or not at all.
+// Finds the RoCE v2 GID that carries the address of the port's interface. Without such a GID the
+// candidate gets the reason and the remedy: other GIDs do not reach hosts behind a router.
 void choose_gid(const std::string& port_folder, Candidate& port) {
   Nic& nic = port.nic;
   if (nic.address.empty()) {
@@ -74,7 +74,7 @@ void choose_gid(const std::string& port_folder, Candidate& port) {
   }
 }
 
-// Why this process cannot open the device, empty if it can.
+// Why this process cannot open the device; empty if it can.
 std::string why_closed(const Machine& machine, const std::string& device) {
   if (machine.verbs.empty()) return "";
   const std::string folder = machine.sysfs + "/class/infiniband_verbs";

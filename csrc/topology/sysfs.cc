@@ -68,7 +68,7 @@ bool natural_less(const std::string& a, const std::string& b) {
     }
   }
   if (i < a.size() || j < b.size()) return i == a.size();
-  return a < b;  // equal but for leading zeros
+  return a < b;  // they differ in leading zeros only
 }
 
 }  // namespace hetcomm

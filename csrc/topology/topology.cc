@@ -13,7 +13,7 @@
 namespace hetcomm {
 namespace {
 
-// A petabyte per second: no NIC has it, and sums over a job's ranks stay far below an overflow.
+// A petabyte per second, beyond any NIC. Sums over the ranks of a job stay far below an overflow.
 constexpr int64_t highest_bandwidth = 1'000'000'000'000'000;
 
 void validate(const std::vector<RankInfo>& ranks) {
@@ -49,7 +49,7 @@ void validate(const std::vector<RankInfo>& ranks) {
   }
 }
 
-// Ranks may be bound to processors of their own. One that does not list its may run on any.
+// Ranks may be bound to processors of their own. A rank without a list may run on any processor.
 int count_processors(const std::vector<RankInfo>& ranks, const std::vector<int>& members) {
   std::set<int> listed;
   int most = 0;
@@ -60,10 +60,10 @@ int count_processors(const std::vector<RankInfo>& ranks, const std::vector<int>&
   return std::max(most, static_cast<int>(listed.size()));
 }
 
-// A native library refuses to work with another version of itself, and says so late. A rank without
-// any is found where its library is to be used.
+// A native library refuses to work with another version of itself, but reports that late. A rank
+// without a library gets its error when the engine is opened.
 void expect_one_library(const std::vector<RankInfo>& ranks, const std::vector<int>& members) {
-  auto version = [&](int rank) {  // without the path behind it
+  auto version = [&](int rank) {  // without the path
     return ranks[rank].ccl.substr(0, ranks[rank].ccl.find(" ("));
   };
   for (int member : members) {
@@ -80,21 +80,21 @@ void expect_one_library(const std::vector<RankInfo>& ranks, const std::vector<in
   }
 }
 
-// Whoever gives ranks one label wants one island, which ranks of unlike vendors cannot be.
+// One label asks for one island. Ranks of different vendors cannot form one.
 void expect_one_vendor(const std::vector<RankInfo>& ranks) {
   std::map<std::string, int> first;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
     if (ranks[rank].island.empty()) continue;
     const int other = first.emplace(ranks[rank].island, rank).first->second;
     if (ranks[rank].vendor == ranks[other].vendor) continue;
-    auto who = [&](int each) {
+    auto vendor_of = [&](int each) {
       return ranks[each].vendor + " on rank " + std::to_string(each) + " (" +
              ranks[each].host_name + ")";
     };
     throw Error(Status(Code::invalid_argument,
                        "HETCOMM_ISLAND=" + ranks[rank].island +
-                           ": expected ranks of one vendor, got " + who(other) + " and " +
-                           who(rank) +
+                           ": expected ranks of one vendor, got " + vendor_of(other) + " and " +
+                           vendor_of(rank) +
                            "; give the ranks of each vendor a label of their own, or correct "
                            "HETCOMM_VENDOR",
                        other, rank));
@@ -104,7 +104,7 @@ void expect_one_vendor(const std::vector<RankInfo>& ranks) {
 uint64_t hash(const std::vector<RankInfo>& ranks, const std::set<UnreachablePair>& unreachable) {
   uint64_t value = kFnvBasis;
   auto add = [&value](std::string text) {
-    text += '\0';  // never part of the text, so it separates the ranks
+    text += '\0';  // separates the ranks: no text holds this character
     value = fnv1a(text, value);
   };
   for (const RankInfo& info : ranks) add(serialize(info));
@@ -137,32 +137,23 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
     hosts_[entry->second].push_back(static_cast<int>(rank));
     host_of_.push_back(entry->second);
   }
-  const std::set<std::string> unlike = unlike_networks(ranks_);
+  const std::set<std::string> ambiguous = ambiguous_networks(ranks_);
   for (const UnreachablePair& one : unreachable) {
     unreachable_.insert(one);
     if (!one.other.empty()) unreachable_.insert({one.network, one.other, one.address});
   }
   for (const RankInfo& info : ranks_) {
-    rail_candidates_.push_back(rail_candidates(info, unlike, unreachable_));
+    rail_candidates_.push_back(rail_candidates(info, ambiguous, unreachable_));
   }
   count_bridge_nics();
-  std::vector<int> everyone(ranks_.size());
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) everyone[rank] = static_cast<int>(rank);
-  levels_ = {{"island", islands_}};
-  const bool nests = std::all_of(islands_.begin(), islands_.end(), [&](const auto& members) {
-    return std::all_of(members.begin(), members.end(),
-                       [&](int member) { return same_host(member, members[0]); });
-  });
-  if (nests) levels_.push_back({"host", hosts_});
-  levels_.push_back({"cluster", {everyone}});
   for (int rank = 0; rank < size(); ++rank) {
-    // The first on each host of each other island stands for the others there.
+    // The first member of an island on a host stands for the members after it there.
     stages_.push_back(std::any_of(islands_.begin(), islands_.end(), [&](const auto& members) {
       if (island_of_[members[0]] == island_of_[rank]) return false;
-      int asked = -1;
+      int checked = -1;
       return std::any_of(members.begin(), members.end(), [&](int member) {
-        if (asked >= 0 && same_host(asked, member)) return false;
-        asked = member;
+        if (checked >= 0 && same_host(checked, member)) return false;
+        checked = member;
         return staged(rank, member);
       });
     }));
@@ -175,16 +166,16 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
 
 void Topology::count_bridge_nics() {
   const std::vector<int> first = find_bridge_nics(ranks_, island_of_);
-  // Ranks whose candidates are alike stand for each other.
+  // Ranks with equal candidates have the same rails, so one rank of each key is enough.
   std::map<std::string, std::vector<int>> alike;
   for (int rank = 0; rank < size(); ++rank) alike[rail_candidates_[rank].key].push_back(rank);
   for (const auto& members : hosts_) {
-    std::map<std::string, int64_t> counted;                     // by name
-    std::map<std::pair<std::string, int>, bool> uses_together;  // by candidates and island
+    std::map<std::string, int64_t> counted;                 // by name
+    std::map<std::pair<std::string, int>, bool> has_rails;  // by candidates and island
     for (int member : members) {
       const std::vector<Nic>& nics = ranks_[member].nics;
       const std::pair kind(rail_candidates_[member].key, island_of_[member]);
-      const auto [known, is_new] = uses_together.emplace(kind, false);
+      const auto [known, is_new] = has_rails.emplace(kind, false);
       for (const auto& [key, others] : alike) {
         if (!is_new || rail_candidates_[member].nics.size() < 2) break;
         const auto other = std::find_if(others.begin(), others.end(), [&](int rank) {
@@ -221,7 +212,7 @@ bool Topology::staged(int rank, int peer) const {
   if (own.direct.empty()) return true;
   const Fabric fabric = fabric_between(rank, peer);
   if (!own.direct.contains(fabric)) return true;
-  // Inside a host one end opens the other's memory.
+  // Inside a host one end opens the memory of the other.
   return fabric == Fabric::shm && (other.vendor != own.vendor || !other.direct.contains(fabric));
 }
 
@@ -241,7 +232,7 @@ Fabric Topology::fabric_between(int a, int b) const {
   for (Fabric fabric : {Fabric::infiniband, Fabric::roce}) {
     if (share_network(ranks_[a], ranks_[b], fabric)) return fabric;
   }
-  return Fabric::ethernet;  // IP reaches every host, over RDMA ports as well
+  return Fabric::ethernet;
 }
 
 }  // namespace hetcomm

@@ -130,7 +130,7 @@ def native_spec(rng: random.Random, size: int, name: str) -> Spec:
 def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
     """What `rank` puts in. Numbers so small that they combine exactly in any order and dtype."""
     rng = np.random.default_rng([seed, rank])
-    count = spec.input_count(rank, size)
+    count, _ = spec.buffer_counts(rank, size)
     storage = np.dtype(STORAGE[spec.dtype.name])
     if spec.dtype.name.startswith("bytes"):
         return rng.integers(0, 256, count * storage.itemsize, np.uint8).view(storage)
@@ -171,7 +171,7 @@ class Call:
         if spec.in_place:
             self.output = mine
         else:
-            count = spec.output_count(self.rank, self.size)
+            _, count = spec.buffer_counts(self.rank, self.size)
             self.output = np.zeros(count, STORAGE[spec.dtype.name])
         self.work = communicator.submit(
             spec, mine, None if spec.in_place else self.output, will_wait

@@ -32,7 +32,7 @@ Make = Callable[[int], np.ndarray]
 def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
     """Numbers of very different sizes, so that a sum in another order has other bits."""
     rng = np.random.default_rng([seed, rank])
-    dtype, count = spec.dtype.name, spec.input_count(rank, size)
+    dtype, count = spec.dtype.name, spec.buffer_counts(rank, size)[0]
     values = widen(dtype, random_values(rng, dtype, count)).astype(np.float64)
     if spec.op == ReduceOp.product:
         return narrow(dtype, 1 + values / 16)
@@ -76,7 +76,7 @@ def whole_result(communicator: Communicator, spec: Spec, seed: int) -> bytes:
     """Of an all_reduce, or of a reduce_scatter whose blocks are then gathered."""
     rank, size = communicator.rank, communicator.size
     storage = STORAGE[spec.dtype.name]
-    output = np.zeros(spec.output_count(rank, size), storage)
+    output = np.zeros(spec.buffer_counts(rank, size)[1], storage)
     communicator.submit(spec, contribution(spec, rank, size, seed), output, True).wait()
     if spec.collective == Collective.all_reduce:
         return output.tobytes()

@@ -82,7 +82,7 @@ def written_input(rng: random.Random, plans: list[Plan]) -> bool:
     for plan, index in _places(rng, plans, {StepKind.recv, StepKind.reduce, StepKind.copy}):
         count = plan.steps[index].target.count
         target = Range(Space.input, 0, count, plan.spec.dtype)
-        readable = count <= plan.spec.input_count(plan.rank, plan.size)
+        readable = count <= plan.spec.buffer_counts(plan.rank, plan.size)[0]
         if readable and target not in plan.steps[index].sources:
             return _change(plan, index, target=target)
     return False
@@ -222,7 +222,7 @@ def missing_scale(rng: random.Random, plans: list[Plan]) -> bool:
 def scaled_twice(rng: random.Random, plans: list[Plan]) -> bool:
     spec = plans[0].spec
     rank = rng.randrange(len(plans)) if spec.collective.name != "reduce" else spec.root
-    count = spec.output_count(rank, len(plans))
+    _, count = spec.buffer_counts(rank, len(plans))
     if not any(step.scaled for plan in plans for step in plan.steps) or count == 0:
         return False
     output = Range(Space.output, 0, count, spec.dtype)

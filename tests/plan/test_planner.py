@@ -408,7 +408,7 @@ def test_specs_are_values() -> None:
     b = Spec(Collective.all_to_all, splits=[1, 2, 3, 4])
     assert a == b and hash(a) == hash(b)
     assert len({a, b, Spec(Collective.all_to_all, splits=[1, 2, 3, 5])}) == 2
-    assert [(a.input_count(r, 2), a.output_count(r, 2)) for r in range(2)] == [(3, 4), (7, 6)]
+    assert [a.buffer_counts(r, 2) for r in range(2)] == [(3, 4), (7, 6)]
     assert a.largest_buffer(2) == 28
     assert str(Spec(Collective.reduce, count=8, root=1)) == "<Spec reduce sum float32 x 8, root 1>"
 

@@ -208,7 +208,7 @@ def test_a_profile_of_another_topology_is_refused(topology: _core.Topology) -> N
     plans = Planner(topology).plan_all(Spec(Collective.all_reduce, count=4))
     for refused in (
         lambda: _core.predict(topology, plans, parameters_of(text_of())),
-        lambda: Profile(text_of()).places(topology),
+        lambda: Profile(text_of()).match_hosts(topology),
     ):
         with pytest.raises(_core.InvalidArgumentError) as error:
             refused()
@@ -222,11 +222,11 @@ def test_parts_of_the_measured_cluster_are_priced() -> None:
         for i, ranks in enumerate((2, 4, 2))
     ]
     profile = Profile(text_of(hosts=hosts, island="island members=2 ranks=2 cores=64"))
-    assert profile.places(topology_of([2, 4, 2])) == [0, 1, 2]
-    assert profile.places(topology_of([4, 2, 1])) == [1, 0, 2]  # by what they are, not by name
-    assert profile.places(topology_of([1])) == [0]
+    assert profile.match_hosts(topology_of([2, 4, 2])) == [0, 1, 2]
+    assert profile.match_hosts(topology_of([4, 2, 1])) == [1, 0, 2]  # by what they are, not by name
+    assert profile.match_hosts(topology_of([1])) == [0]
     with pytest.raises(_core.InvalidArgumentError, match="another topology"):
-        profile.places(topology_of([4, 4]))
+        profile.match_hosts(topology_of([4, 4]))
 
 
 def bound_ranks(count: int) -> list[_core.RankInfo]:
@@ -249,7 +249,7 @@ def test_groups_of_bound_ranks_are_priced() -> None:
     profile = Profile(text_of(hosts=[line], island="island members=4 ranks=4 cores=4"))
     for ranks in ([0, 1], [0, 2], [1, 2, 3], [3]):
         group = _core.Topology([infos[rank] for rank in ranks])
-        assert profile.places(group) == [0]
+        assert profile.match_hosts(group) == [0]
         plans = Planner(group, parameters=CostParameters(profile)).plan_all(
             Spec(Collective.all_reduce, count=4)
         )
@@ -259,7 +259,7 @@ def test_groups_of_bound_ranks_are_priced() -> None:
         nics[0].bandwidth = 10 * GBIT
         part[0].nics = nics
         with pytest.raises(_core.InvalidArgumentError, match="another topology"):
-            profile.places(_core.Topology(part))
+            profile.match_hosts(_core.Topology(part))
 
 
 def test_parts_of_different_hosts_find_a_host_each() -> None:
@@ -273,7 +273,7 @@ def test_parts_of_different_hosts_find_a_host_each() -> None:
         infos = topology_of([2] * len(cores)).ranks
         for rank, info in enumerate(infos):
             info.cores = cores[rank // 2]
-        found: list[int] = profile.places(_core.Topology(infos))
+        found: list[int] = profile.match_hosts(_core.Topology(infos))
         return found
 
     assert places([2, 2, 2]) == [0, 1, 2]

@@ -4,8 +4,8 @@
 
 namespace hetcomm {
 
-// The algorithms of each collective, in the file of its name; of equally fast ones the earlier is
-// chosen.
+// The algorithms of each collective, in the file of its name. Of equally fast algorithms the
+// planner takes the earlier one.
 std::vector<Algorithm> all_reduce_algorithms();
 std::vector<Algorithm> broadcast_algorithms();
 std::vector<Algorithm> reduce_algorithms();

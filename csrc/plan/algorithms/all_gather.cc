@@ -17,8 +17,8 @@ void share_own_blocks(PlanBuilder& builder, int island) {
 
 void flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
 
-// Every block crosses once to each other island, spread over the uplinks of its members, which then
-// share what they imported.
+// Every block crosses once to each other island, spread over the uplinks of that island's members.
+// The members then share the imported parts.
 void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();

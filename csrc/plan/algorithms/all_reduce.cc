@@ -12,10 +12,10 @@ struct Exchange {
   PlanBuilder& builder;
   const Segment& segment;
   int chunk;
-  const std::vector<int64_t>& shares;  // ends of the parts in which sums are made, by island
-  std::vector<Range> partial;          // by island: where its owner holds the island's sum
-  Range target;                        // where every owner shall hold the total
-  // Scratch of an owner for what it receives in this chunk; `lane` tells concurrent uses apart.
+  const std::vector<int64_t>& shares;  // ends of the parts that the islands reduce
+  std::vector<Range> partial;          // by island: the island's sum at its owner
+  Range target;                        // the total, at every owner
+  // Scratch of an owner for the messages of this chunk. Concurrent messages have different lanes.
   std::function<Range(int island, int lane, int64_t count)> scratch;
 
   int islands() const { return static_cast<int>(partial.size()); }
@@ -23,16 +23,16 @@ struct Exchange {
   Range part(const Range& range, int index) const {
     return shares_of(range, shares[index], shares[index + 1], shares.back());
   }
-  // The part of an island's sum; parts are cut where those of the target are.
+  // A part of an island's sum, cut like the target.
   Range partial_part(int island, int index) const {
     const Range wanted = part(target, index);
     return in(partial[island].space, wanted, partial[island].offset - target.offset);
   }
 };
 
-// Reduce-scatter in each island, `combine` across islands, all-gather in each island; chunked.
-// An owner receives islands - 1 times in each exchange, its island's part of the segment each time;
-// the whole of it if there are no `shares`.
+// Reduce-scatter in each island, `combine` across islands, all-gather in each island; chunked. An
+// owner receives islands - 1 messages in each exchange. Each message has its island's part of the
+// segment, or the whole segment without `shares`.
 void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
                   const std::vector<int64_t>& shares, void (*combine)(const Exchange&)) {
   const Topology& topology = builder.topology();
@@ -95,8 +95,8 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
       });
 }
 
-// Every owner sends its island's sum to all the others and adds up in island order, so that all
-// come to the same bits.
+// Every owner sends its island's sum to all other owners. All of them add up in island order, so
+// they get the same bits.
 void direct(const Exchange& e) {
   const int k = e.islands();
   std::vector<std::vector<Range>> sources(k, e.partial);
@@ -112,36 +112,35 @@ void direct(const Exchange& e) {
   }
 }
 
-// Owner i adds up part i, in island order, and sends the total to the others. Parts are in
-// proportion to what uplinks can carry.
+// Owner i adds up part i, in island order, and sends the total to the other owners. The sizes of
+// parts follow from the uplinks.
 void scatter(const Exchange& e) {
   const int k = e.islands();
   std::vector<std::vector<Range>> sources(k);
-  for (int totaller = 0; totaller < k; ++totaller) {
-    for (int from = 0; from < k; ++from)
-      sources[totaller].push_back(e.partial_part(from, totaller));
+  for (int reducer = 0; reducer < k; ++reducer) {
+    for (int from = 0; from < k; ++from) sources[reducer].push_back(e.partial_part(from, reducer));
   }
   for (int shift = 1; shift < k; ++shift) {
     for (int from = 0; from < k; ++from) {
-      const int totaller = (from + shift) % k;
-      const Range sent = sources[totaller][from];
-      sources[totaller][from] = e.scratch(totaller, shift - 1, sent.count);
-      e.builder.transfer(e.owner(from), sent, e.owner(totaller), sources[totaller][from]);
+      const int reducer = (from + shift) % k;
+      const Range sent = sources[reducer][from];
+      sources[reducer][from] = e.scratch(reducer, shift - 1, sent.count);
+      e.builder.transfer(e.owner(from), sent, e.owner(reducer), sources[reducer][from]);
     }
   }
-  for (int totaller = 0; totaller < k; ++totaller) {
-    e.builder.reduce(e.owner(totaller), sources[totaller], e.part(e.target, totaller));
+  for (int reducer = 0; reducer < k; ++reducer) {
+    e.builder.reduce(e.owner(reducer), sources[reducer], e.part(e.target, reducer));
   }
   for (int shift = 1; shift < k; ++shift) {
-    for (int totaller = 0; totaller < k; ++totaller) {
-      const Range total = e.part(e.target, totaller);
-      e.builder.transfer(e.owner(totaller), total, e.owner((totaller + shift) % k), total);
+    for (int reducer = 0; reducer < k; ++reducer) {
+      const Range total = e.part(e.target, reducer);
+      e.builder.transfer(e.owner(reducer), total, e.owner((reducer + shift) % k), total);
     }
   }
 }
 
-// Ring reduce-scatter, then ring all-gather (Patarasuk and Yuan, 2009) among the owners. Part p is
-// totalled by one owner only and then copied, so that all have the same bits.
+// Ring reduce-scatter, then ring all-gather (Patarasuk and Yuan, 2009) among the owners. Only one
+// owner makes the total of a part, so all owners get the same bits.
 void ring(const Exchange& e) {
   const int k = e.islands();
   const std::vector<int> order = island_order(e.builder.topology());

@@ -3,7 +3,7 @@
 namespace hetcomm {
 namespace {
 
-// Where the block of each pair of ranks lies in the sender's input and in the receiver's output.
+// The block of each pair of ranks in the sender's input and in the receiver's output.
 class Blocks {
  public:
   explicit Blocks(const PlanBuilder& builder)
@@ -39,7 +39,7 @@ class Blocks {
   std::vector<int64_t> sources_, targets_;
 };
 
-// The lower edge of a size class, so that all of one are alike.
+// The lower bound of a size class, so that all sizes of a class get the same answer.
 constexpr int64_t kLongBlocks = 1 << 20;
 
 std::string short_blocks(const Topology& topology, const Spec& spec) {
@@ -50,7 +50,7 @@ std::string short_blocks(const Topology& topology, const Spec& spec) {
   return two_islands(topology, spec);
 }
 
-// To price the messages of so many pairs would take seconds.
+// Pricing the messages of all pairs of more ranks would take seconds.
 constexpr int kManyRanks = 256;
 
 std::string few_pairs(const Topology& topology, const Spec& spec) {
@@ -59,8 +59,8 @@ std::string few_pairs(const Topology& topology, const Spec& spec) {
 }
 
 // Rank r sends to r + 1, r + 2, ... in turn, so that no receiver gets everything at once. With
-// unequal blocks a rank need know only its own row and column of the splits: every pair of ranks
-// then exchanges a message, an empty one too, so that ranks which disagree notice.
+// unequal blocks a rank knows only its own row and column of the splits. Every pair of ranks then
+// exchanges a message, even an empty one. So ranks notice when their splits disagree.
 void direct(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const int size = topology.size();
@@ -84,10 +84,10 @@ void direct(PlanBuilder& builder) {
   }
 }
 
-// What each foreign rank is to get has an agent in an island, its members in turn (member j that of
-// member j where islands are alike, rail by rail), who collects it from all of them. So the wire
-// carries the same bytes in one message for each foreign rank of an island instead of one for each
-// pair; blocks move once more inside their island for it.
+// An island has an agent for each foreign rank: its members in turn, member j for member j where
+// islands are alike. The agent collects the blocks for that rank from all members and sends them in
+// one message. The wire carries the same bytes in fewer messages, but blocks move once more inside
+// their island.
 void aggregated(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Blocks blocks(builder);
@@ -98,7 +98,7 @@ void aggregated(PlanBuilder& builder) {
   };
   struct Parcel {
     int agent, to;
-    Range packed;  // a block of each member
+    Range packed;  // a block from each member
   };
   for (int island = 0; island < islands; ++island) {
     const std::vector<int>& members = topology.island(island);

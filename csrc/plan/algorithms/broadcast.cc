@@ -5,8 +5,8 @@ namespace hetcomm {
 namespace {
 
 // The root's island shares each chunk, so that every owner there can send its segments over its own
-// uplink; every other island receives each segment once and shares it. `predecessor[i]` is the
-// island that island i receives from, -1 for the root's; `order` visits predecessors first.
+// uplink. Any other island receives each segment once and shares it. Island i receives from island
+// predecessor[i]; the root's island has -1. `order` visits predecessors first.
 void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
                   const std::vector<int>& predecessor) {
   const Topology& topology = builder.topology();

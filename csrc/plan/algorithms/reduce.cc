@@ -4,9 +4,9 @@
 namespace hetcomm {
 namespace {
 
-// Reduce-scatter in each island; sums cross to the root's island, where the owners hand the totals
-// to the root; chunked. `successor[i]`: the island that receives what island i has, -1 for the
-// root's; `order` visits an island after all those that it receives from.
+// Reduce-scatter in each island. The sums cross to the root's island, where the owners pass the
+// totals to the root; chunked. Island i sends to island successor[i]; the root's island has -1.
+// `order` visits an island after all islands that send to it.
 class Reduction {
  public:
   Reduction(PlanBuilder& builder, std::vector<int> order, std::vector<int> successor)
@@ -17,14 +17,14 @@ class Reduction {
         cut_(segments(topology_, spec_.count, spec_.dtype)) {
     for (const Segment& segment : cut_) {
       const int64_t room = largest_part(segment.count, chunks_, spec_.dtype);
-      Places places{{}, std::vector<std::vector<Slots>>(order_.size())};
+      Scratch scratch{{}, std::vector<std::vector<Slots>>(order_.size())};
       for (size_t island = 0; island < order_.size(); ++island) {
-        places.sums.emplace_back(builder_, segment.owners[island], room, chunks_);
+        scratch.sums.emplace_back(builder_, segment.owners[island], room, chunks_);
         if (successor_[island] < 0) continue;
         const int to = successor_[island];
-        places.received[to].emplace_back(builder_, segment.owners[to], room, chunks_);
+        scratch.received[to].emplace_back(builder_, segment.owners[to], room, chunks_);
       }
-      places_.push_back(std::move(places));
+      scratch_.push_back(std::move(scratch));
     }
   }
 
@@ -35,29 +35,29 @@ class Reduction {
           for (int island : order_) reduce_scatter(island, chunk);
           for (size_t s = 0; s < cut_.size(); ++s) combine(s, chunk);
         },
-        [this](int chunk) { hand_to_root(chunk); });
+        [this](int chunk) { pass_to_root(chunk); });
   }
 
  private:
   // Scratch of the owners of one segment, by island.
-  struct Places {
+  struct Scratch {
     std::vector<Slots> sums;                   // the island's own sum
-    std::vector<std::vector<Slots>> received;  // what other islands sent
+    std::vector<std::vector<Slots>> received;  // sums from other islands
   };
 
   Range piece(size_t s, int chunk) const { return part_of(cut_[s], chunk, chunks_, spec_.dtype); }
 
-  // Where the owner has its own island's sum: an island of one member in its input, to be kept.
+  // The island's own sum at the owner. In an island of one member it is the input.
   Range own(size_t s, int island, int chunk) const {
     if (topology_.island(island).size() == 1) return in(Space::input, piece(s, chunk));
     if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
-    return places_[s].sums[island].at(chunk, piece(s, chunk).count);
+    return scratch_[s].sums[island].at(chunk, piece(s, chunk).count);
   }
 
-  // Where the owner adds up its own and what it received.
+  // The sum of the island's own sum and the received ones, at the owner.
   Range total(size_t s, int island, int chunk) const {
     if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
-    const std::vector<Slots>& received = places_[s].received[island];
+    const std::vector<Slots>& received = scratch_[s].received[island];
     if (received.empty()) return own(s, island, chunk);
     return received[0].at(chunk, piece(s, chunk).count);
   }
@@ -82,13 +82,13 @@ class Reduction {
       const int to = successor_[island];
       if (to < 0) continue;
       const Range received =
-          places_[s].received[to][sources[to].size()].at(chunk, piece(s, chunk).count);
+          scratch_[s].received[to][sources[to].size()].at(chunk, piece(s, chunk).count);
       builder_.transfer(owner, total(s, island, chunk), cut_[s].owners[to], received);
       sources[to].push_back(received);
     }
   }
 
-  void hand_to_root(int chunk) {
+  void pass_to_root(int chunk) {
     const int island = order_.back();
     std::vector<Piece> pieces;
     for (size_t s = 0; s < cut_.size(); ++s) {
@@ -108,7 +108,7 @@ class Reduction {
   const std::vector<int> order_, successor_;
   const int chunks_;
   const std::vector<Segment> cut_;
-  std::vector<Places> places_;  // by segment
+  std::vector<Scratch> scratch_;  // by segment
 };
 
 std::vector<int> order_to_root(const PlanBuilder& builder) {

@@ -15,8 +15,9 @@ void flat(PlanBuilder& builder) {
   builder.island_reduce_scatter(0, pieces);
 }
 
-// Each island sums all blocks: its own members' where they belong, foreign ones sharded over its
-// members, who send their sums to the block's rank. That one adds up in island order.
+// Each island sums all blocks. Blocks of its members are summed at their ranks. Foreign blocks are
+// sharded over the members, which send the sums to the block's rank. That rank adds up in island
+// order.
 void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
@@ -35,7 +36,7 @@ void hierarchical(PlanBuilder& builder) {
     }
   }
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    // Where the owner in each island has that island's sum, by segment and island.
+    // The sum of each island at its owner, by segment and island.
     std::vector<std::vector<Range>> sources(cut.size());
     for (int island = 0; island < islands; ++island) {
       std::vector<Piece> pieces;

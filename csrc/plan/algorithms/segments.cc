@@ -5,18 +5,17 @@
 namespace hetcomm {
 namespace {
 
-// Chunks of this size or more, so that latency stays small beside transfer time; few enough of
-// them that issuing steps stays cheap.
+// The least size of a chunk: latency then stays small beside transfer time.
 constexpr int64_t kChunkBytes = 512 << 10;
+// The number of chunks is small, so that issuing steps stays cheap ...
 constexpr int64_t kMostChunks = 32;
-// What a rank has of scratch at most, while kMostBoundedChunks are enough for it: chunks of larger
-// buffers are more, not larger.
+// ... unless larger chunks would need more scratch of a rank than this.
 constexpr int64_t kMostScratch = 60 << 20;
 constexpr int64_t kMostBoundedChunks = 8192;
-// Where values pass through staging, which is bounded, chunks stay smaller than it.
+// Staging is bounded. Chunks that pass through staging stay smaller.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;
-// Shards smaller than this are not worth a message of their own.
+// Smaller shards are not worth a message of their own.
 constexpr int64_t kShardBytes = 1024;
 
 int64_t line_count(Dtype dtype) { return kCacheLine / static_cast<int64_t>(size_of(dtype)); }
@@ -28,12 +27,12 @@ int64_t scaled(int64_t count, int64_t numerator, int64_t denominator) {
   return static_cast<int64_t>(static_cast<__int128>(count) * numerator / denominator);
 }
 
-// In MB/s: the sum over an island of any size fits.
+// The uplink in MB/s, so that the sum over an island of any size fits.
 int64_t weight(const Topology& topology, int rank) {
   return std::max<int64_t>(1, topology.uplink(rank) / 1'000'000);
 }
 
-// An island's cut of `count` elements among its members.
+// The cut of `count` elements among the members of an island.
 struct Shards {
   std::vector<int64_t> ends;
 
@@ -129,7 +128,7 @@ Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
 
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
-  // A rank keeps kSlots chunks from each island at most.
+  // A rank keeps at most kSlots chunks from each island.
   const auto islands = static_cast<int64_t>(topology.islands().size());
   const int64_t bounded = bytes / (kMostScratch / (kSlots * islands)) + 1;
   const int64_t most = std::clamp(bounded, kMostChunks, kMostBoundedChunks);
@@ -158,8 +157,8 @@ std::vector<int64_t> shares_by_uplink(const Topology& topology) {
     uplinks.push_back(0);
     for (int rank : members) uplinks.back() += weight(topology, rank);
   }
-  // In the time t that all of them take an island moves t b = 1 + (k-2) w; one that has t b < 1
-  // gets w = 0, and the sum of the others' w is 1. Hence t = (k - 2 + those) / (sum of their b).
+  // In the time t of the exchange an island moves t b = 1 + (k-2) w. An island with t b < 1 gets
+  // w = 0. The w of the other m islands add up to 1. Hence t = (k - 2 + m) / (sum of their b).
   std::vector<int64_t> fastest = uplinks;
   std::sort(fastest.rbegin(), fastest.rend());
   int64_t numerator = static_cast<int64_t>(uplinks.size()) - 2, denominator = 0;
