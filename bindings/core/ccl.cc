@@ -42,14 +42,6 @@ class CclDriver {
     island_ = open_ccl_island(options, after(timeout));
   }
 
-  explicit CclDriver(std::unique_ptr<Island> island) : island_(std::move(island)) {}
-
-  // Null for a member that is left out.
-  std::unique_ptr<CclDriver> split(const std::vector<int>& members, double timeout) {
-    auto made = island_->split(members, after(timeout));
-    return made ? std::make_unique<CclDriver>(std::move(made)) : nullptr;
-  }
-
   void register_buffer(uintptr_t address, size_t bytes) {
     island_->register_buffer(reinterpret_cast<void*>(address), bytes);
   }
@@ -162,7 +154,6 @@ void bind(py::module_& module) {
            py::arg("members"), py::arg("ranks") = std::vector<int>(), py::arg("network") = "",
            py::arg("environment") = CclEnvironment(), py::arg("timeout") = 30.0,
            py::arg("call_bound") = 30.0, Release())
-      .def("split", &CclDriver::split, py::arg("members"), py::arg("timeout") = 30.0, Release())
       .def("register_buffer", &CclDriver::register_buffer, py::arg("address"), py::arg("bytes"))
       .def("deregister_buffer", &CclDriver::deregister_buffer, py::arg("address"))
       .def("allocate", &CclDriver::allocate, py::arg("bytes"))

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "device/device.h"
@@ -90,14 +89,6 @@ class Island {
   // Passes when a lane's call is over; null until the call is in the stream. A call that begins
   // after that, in whatever lane, comes behind it: all members must agree on this order, too.
   virtual Event event(int lane) const { return static_cast<void>(lane), nullptr; }
-
-  // A new island of some members, without a meeting place of its own. All members take part while
-  // no call is under way; each passes the list that it is in, as indices here in the order of the
-  // new island, or an empty one, and gets null. Throws Error.
-  virtual std::unique_ptr<Island> split(const std::vector<int>& members, Deadline deadline) {
-    static_cast<void>(members), static_cast<void>(deadline);
-    throw lacks("islands made from it; make a process group of those ranks");
-  }
 
   // Device memory that calls will use again and again, which an engine may then do without copies.
   // All members register theirs, and none while a call is under way. Throws Error.

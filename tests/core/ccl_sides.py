@@ -1,5 +1,5 @@
-"""Programs of what one native island is made of: its blocking communicator, islands split off
-it, and registered memory. See ccl_members.py."""
+"""Programs of what one native island is made of: its blocking communicator and registered memory.
+See ccl_members.py."""
 
 from __future__ import annotations
 
@@ -53,41 +53,8 @@ def in_the_stream(vendor: str) -> dict[str, Any]:
     return {"launched": launched, "describe": described, "values": [v.tolist() for v in held]}
 
 
-def divided(vendor: str, again: str) -> dict[str, Any]:
-    """Islands of the members 2 and 0, and of 3 and 1, out of one of five; then that one again."""
-    islands = open_members(vendor, 5)
-    lists: list[list[int]] = [[2, 0], [3, 1], [2, 0], [3, 1], []]
-    found: list[Any] = [None] * 5
-    described = [""] * 5
-
-    def body(member: int) -> None:
-        part = islands[member].split(lists[member])
-        if part is not None:
-            found[member] = [float(sums(part, 10.0**member)[0])]
-            described[member] = part.describe()
-            if again:  # a part of a part, in the other order
-                half = part.split([1, 0])
-                found[member].append(float(sums(half, member)[0]))
-                half.close()
-            part.close()
-        total = sums(islands[member], 1)[0]
-        found[member] = [found[member], float(total)]
-        islands[member].close()
-
-    together(5, body)
-    return {"found": found, "describe": described[0]}
-
-
-def split_refused(vendor: str) -> dict[str, Any]:
-    (island,) = open_members(vendor, 1)
-    texts = [failed(lambda m=members: island.split(m))["text"] for members in ([1], [0, 0], [0, 2])]
-    works = float(sums(island, 3)[0])
-    island.close()
-    return {"texts": texts, "works": works}
-
-
-def split_fault(vendor: str, patience: str) -> list[dict[str, Any]]:
-    """What members meet when they open and split an island, and whether closing ends."""
+def opening(vendor: str, patience: str) -> list[dict[str, Any]]:
+    """How opening an island ends for each of two members, and after how many seconds."""
     unique_id = _core.make_ccl_id(vendor)
     ends: list[dict[str, Any]] = [{}] * 2
 

@@ -34,8 +34,6 @@ enum RedOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
 enum ScalarResidence : int { scalar_device = 0, scalar_host_immediate = 1 };
 
-inline constexpr int kNoColor = -1;  // of a member that a split leaves out
-
 // The layout of 2.18. Libraries take as many bytes as `size` says and fill in later fields.
 struct Config {
   static constexpr int kUndefined = INT_MIN;

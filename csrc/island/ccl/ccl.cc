@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "base/config.h"
@@ -92,7 +91,6 @@ class CclIsland final : public Island {
   void abandon(int lane) override;
   bool released() const override { return !stopped_ || communicator_->aborted(Deadline({})); }
 
-  std::unique_ptr<Island> split(const std::vector<int>& members, Deadline deadline) override;
   void register_buffer(void* pointer, size_t bytes) override {
     check(failure_);
     communicator_->register_buffer(pointer, bytes);
@@ -264,7 +262,7 @@ void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result resul
                            " did not return within " + format_seconds(options_.call_bound);
   const std::string text =
       "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " +
-      (overdue ? late : communicator_->failure(function, result)) + ", in " +
+      (overdue ? late : communicator_->library().failure(function, result)) + ", in " +
       (options_.describe_call ? options_.describe_call(lane.descriptor) : "a collective") +
       (overdue ? "; see that all members make the same calls, or set HETCOMM_CCL=blocking=0 on "
                  "all, which waits for them in the background"
@@ -289,47 +287,6 @@ void CclIsland::abandon(int) {
                       communicator_->rank());
   }
   stop();
-}
-
-std::unique_ptr<Island> CclIsland::split(const std::vector<int>& members, Deadline deadline) {
-  check(failure_);
-  const auto mine = std::find(members.begin(), members.end(), options_.member);
-  bool valid = members.empty() || mine != members.end();
-  for (int member : members) {
-    valid = valid && member >= 0 && member < options_.members &&
-            std::count(members.begin(), members.end(), member) == 1;
-  }
-  for (const Lane& lane : lanes_) valid = valid && lane.phase == Phase::idle;
-  if (!valid) {
-    throw Error(Code::invalid_argument,
-                describe() + ": expected a list of its members with this one, " +
-                    std::to_string(options_.member) +
-                    ", or an empty list, while no call is under way; got " +
-                    std::to_string(members.size()) + " members; correct the list, or wait first");
-  }
-  if (communicator_->library().CommSplit == nullptr) {
-    throw Error(Code::vendor, communicator_->library().version +
-                                  ": expected ncclCommSplit, which came with NCCL 2.18; got a "
-                                  "library without it; make a process group of those ranks");
-  }
-  CclOptions options = options_;
-  options.member = static_cast<int>(mine - members.begin());
-  options.members = static_cast<int>(members.size());
-  options.ranks.clear();
-  for (int member : members) {
-    options.ranks.push_back(options_.ranks.empty() ? member : options_.ranks[member]);
-  }
-  int color = nccl::kNoColor;
-  if (members.empty()) options.ranks = {communicator_->rank()};  // of whom messages speak
-  for (int member : members) color = std::max(color, member);
-  try {
-    auto made = communicator_->split(options, color, deadline);
-    return made ? std::make_unique<CclIsland>(options, std::move(made), network_) : nullptr;
-  } catch (const Error& error) {
-    failure_ = error.status();
-    stop();
-    throw;
-  }
 }
 
 void validate(const CclOptions& options) {

@@ -69,9 +69,8 @@ nccl::Config CclCommunicator::config(const CclOptions& options) const {
 
 nccl::Result CclCommunicator::begin(const CclOptions& options) {
   nccl::Config asked = config(options);
-  // The two sides of this object share: memory and the library's threads are there once, and one
-  // abort reaches both. What is split off later is split off the blocking side.
-  asked.split_share = options.blocking || options.split_share;
+  // The two sides share memory and the library's threads, and one abort reaches both.
+  asked.split_share = options.blocking;
   nccl::UniqueId id;
   std::memcpy(id.bytes, options.unique_id.data(), sizeof id.bytes);
   stream_ = device_->make_stream();  // also makes the device current, which the library takes
@@ -82,10 +81,7 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
                                                        Deadline deadline) {
   std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
   const auto begin = [made, options] { return made->begin(options); };
-  if (made->perform("ncclCommInitRankConfig", begin, made->first_, options, deadline) ==
-      Outcome::refused) {
-    throw Error(Code::vendor, made->library_.version + ": ncclCommInitRankConfig was refused");
-  }
+  made->perform("ncclCommInitRankConfig", begin, options, deadline);
   made->add_blocking(options, deadline);
   return made;
 }
@@ -101,11 +97,10 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
     const auto begin = [self = shared_from_this(), options] {
       nccl::Config asked = self->config(options);
       asked.blocking = 1;
-      asked.split_share = options.split_share;
       return self->library_.CommSplit(self->first_.handle, 0, options.member,
                                       &self->blocking_.handle, &asked);
     };
-    if (perform("ncclCommSplit", begin, first_, options, deadline) == Outcome::refused) {
+    if (!perform("ncclCommSplit", begin, options, deadline)) {
       without_blocking_ = "the library refused ncclCommSplit";
     }
   }
@@ -121,39 +116,8 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
   });
 }
 
-std::shared_ptr<CclCommunicator> CclCommunicator::split(const CclOptions& options, int color,
-                                                        Deadline deadline) {
-  std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
-  const Side& parent = guard_ ? blocking_ : first_;
-  const auto begin = [self = shared_from_this(), made, options, color, &parent] {
-    nccl::Config asked = made->config(options);
-    asked.split_share = options.blocking || options.split_share;
-    made->stream_ = made->device_->make_stream();
-    return self->library_.CommSplit(parent.handle, color, options.member, &made->first_.handle,
-                                    &asked);
-  };
-  try {
-    if (perform("ncclCommSplit", begin, parent, options, deadline) == Outcome::refused) {
-      abort();
-      throw Error(Code::vendor, failure("ncclCommSplit", nccl::invalid_argument) +
-                                    "; make a process group of those ranks");
-    }
-  } catch (const Error&) {
-    if (aborted(Deadline(kAbortBound))) made->abort();  // else the library may be at work on it
-    throw;
-  }
-  if (color == nccl::kNoColor) {
-    made->release_stream();
-    return nullptr;
-  }
-  made->add_blocking(options, deadline);
-  return made;
-}
-
-CclCommunicator::Outcome CclCommunicator::perform(const char* function,
-                                                  std::function<nccl::Result()> begin,
-                                                  const Side& side, const CclOptions& options,
-                                                  Deadline deadline) {
+bool CclCommunicator::perform(const char* function, std::function<nccl::Result()> begin,
+                              const CclOptions& options, Deadline deadline) {
   const bool first = first_.handle == nullptr;  // nothing to be aborted until `begin` returns
   auto opening = std::make_shared<Opening>();
   // Also a non-blocking initialisation first loads plug-ins and wakes the driver.
@@ -188,21 +152,21 @@ CclCommunicator::Outcome CclCommunicator::perform(const char* function,
     check(opening->status);
   }
   const bool at_once = result != nccl::in_progress && result != nccl::success;
-  if (at_once && !first && poll(side) == nccl::success) return Outcome::refused;
+  if (at_once && !first && poll(first_) == nccl::success) return false;
   auto looked = Clock::now();
   for (Pause pause; begun && result == nccl::in_progress && !deadline.passed() && absent.ok();
        pause()) {
-    result = poll(side);
+    result = poll(first_);
     if (Clock::now() - looked < kLookAfter) continue;
     look(kLookBound);
     looked = Clock::now();
   }
-  if (result == nccl::success) return Outcome::done;
+  if (result == nccl::success) return true;
   if (result == nccl::remote_error) look(kReasonBound);
 
   const bool late = result == nccl::in_progress;
   std::string text = late ? missing_members(function, options, library_, deadline)
-                          : failure(function, result) + "; give all ranks the same " +
+                          : library_.failure(function, result) + "; give all ranks the same " +
                                 library_.vendor->ccl.name +
                                 " and a network that it can use (NCCL_DEBUG=INFO shows what it "
                                 "finds)";
@@ -213,10 +177,6 @@ CclCommunicator::Outcome CclCommunicator::perform(const char* function,
   }
   check(absent);
   throw Error(Status(late ? Code::timeout : Code::vendor, text, rank_));
-}
-
-std::string CclCommunicator::failure(const std::string& function, nccl::Result result) const {
-  return library_.failure(function, result);
 }
 
 void CclCommunicator::abort() {
@@ -269,10 +229,6 @@ void CclCommunicator::end(Side& side) {
 void CclCommunicator::finish() {
   end(first_);
   end(blocking_);
-  release_stream();
-}
-
-void CclCommunicator::release_stream() {
   std::lock_guard lock(ending_);
   try {
     if (stream_ != nullptr && !stream_released_) device_->destroy(stream_);

@@ -32,9 +32,6 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
  public:
   // Waits until all members have come; throws Error(timeout) and Error(vendor).
   static std::shared_ptr<CclCommunicator> open(const CclOptions& options, Deadline deadline);
-  // All members, with no call under way; those of one color make a communicator, in the order of
-  // options.member. Null for nccl::kNoColor. On failure this communicator is lost, too.
-  std::shared_ptr<CclCommunicator> split(const CclOptions& options, int color, Deadline deadline);
 
   const CclLibrary& library() const { return library_; }
   Device& device() const { return *device_; }
@@ -50,8 +47,6 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   nccl::Result issue(std::vector<nccl::Call> calls, nccl::Factor factor, std::string& function);
   nccl::Result state() const;  // in_progress, success, or what went wrong meanwhile
   bool overdue() const { return guard_ && guard_->struck(); }  // a call did not return in time
-  // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".
-  std::string failure(const std::string& function, nccl::Result result) const;
 
   // Of whole buffers, known by where they begin; gone when the communicator ends. Throw Error.
   void register_buffer(void* pointer, size_t bytes);
@@ -67,7 +62,6 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   bool close(Deadline deadline);
 
  private:
-  enum class Outcome : uint8_t { done, refused };  // refused at once: nothing has changed
   struct Side {
     nccl::Communicator* handle = nullptr;  // set by the library, at times on a thread of its own
     bool ended = false;                    // under ending_
@@ -77,10 +71,11 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   nccl::Config config(const CclOptions& options) const;
   nccl::Result begin(const CclOptions& options);
   void add_blocking(const CclOptions& options, Deadline deadline);
-  // Runs a function of the library on a thread and polls `side`, in whose background it may go on,
-  // until it is over. Throws Error when it fails, and aborts this communicator.
-  Outcome perform(const char* function, std::function<nccl::Result()> begin, const Side& side,
-                  const CclOptions& options, Deadline deadline);
+  // Runs a function of the library on a thread, and polls the first side until the function is over.
+  // False: the library has refused a split at once, and nothing has changed. Any other failure
+  // aborts this communicator and throws Error.
+  bool perform(const char* function, std::function<nccl::Result()> begin, const CclOptions& options,
+               Deadline deadline);
   nccl::Result poll(const Side& side) const;
   nccl::Result call(const nccl::Call& call, nccl::Communicator* handle);
   nccl::Result group(const std::vector<nccl::Call>& calls, nccl::Communicator* handle,
@@ -89,7 +84,6 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   void finish();
   bool finalize(Side& side, Deadline deadline);
   void drop_registrations();
-  void release_stream();
 
   const std::shared_ptr<Device> device_;
   const CclLibrary& library_;

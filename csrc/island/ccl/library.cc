@@ -64,12 +64,11 @@ CclLibrary load(const Vendor& vendor) {
 
 }  // namespace
 
-std::string CclLibrary::failure(const std::string& function, nccl::Result result,
-                                nccl::Communicator* communicator) const {
+std::string CclLibrary::failure(const std::string& function, nccl::Result result) const {
   const char* meaning = GetErrorString(result);
   std::string text = (version.empty() ? vendor->ccl.name : version) + ": " + function + ": " +
                      (meaning ? meaning : "error " + std::to_string(result));
-  const char* words = GetLastError(communicator);
+  const char* words = GetLastError(nullptr);
   if (words != nullptr && *words != '\0') text += std::string(": ") + words;
   while (text.ends_with('\n')) text.pop_back();
   return text;

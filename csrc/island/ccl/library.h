@@ -68,8 +68,7 @@ struct CclLibrary {
   std::string version;  // "NCCL 2.28.3"
 
   // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".
-  std::string failure(const std::string& function, nccl::Result result,
-                      nccl::Communicator* communicator = nullptr) const;
+  std::string failure(const std::string& function, nccl::Result result) const;
 };
 
 // Throws Error(vendor): expected, got, remedy. A later call tries again.

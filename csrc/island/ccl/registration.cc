@@ -24,7 +24,7 @@ void CclCommunicator::register_buffer(void* pointer, size_t bytes) {
     const nccl::Result result = library_.CommRegister(communicator, pointer, bytes, &handle);
     if (result != nccl::success) {
       for (const Registration& one : made) library_.CommDeregister(one.communicator, one.handle);
-      throw Error(Code::vendor, failure("ncclCommRegister", result) + ", of " +
+      throw Error(Code::vendor, library_.failure("ncclCommRegister", result) + ", of " +
                                     format_bytes(static_cast<int64_t>(bytes)) +
                                     "; give whole device buffers, best those of allocate()");
     }
@@ -44,7 +44,8 @@ void CclCommunicator::deregister_buffer(void* pointer) {
   registrations_.erase(found);
   for (const Registration& one : made) {
     const nccl::Result result = library_.CommDeregister(one.communicator, one.handle);
-    if (result != nccl::success) throw Error(Code::vendor, failure("ncclCommDeregister", result));
+    if (result == nccl::success) continue;
+    throw Error(Code::vendor, library_.failure("ncclCommDeregister", result));
   }
 }
 
@@ -58,7 +59,7 @@ std::shared_ptr<void> CclCommunicator::allocate(size_t bytes) {
   void* pointer = nullptr;
   const nccl::Result made = library_.MemAlloc(&pointer, bytes);
   if (made != nccl::success) {
-    throw Error(Code::vendor, failure("ncclMemAlloc", made) + ", of " +
+    throw Error(Code::vendor, library_.failure("ncclMemAlloc", made) + ", of " +
                                   format_bytes(static_cast<int64_t>(bytes)) + "; free some memory");
   }
   return {pointer, [device = device_, &library = library_, rank = rank_](void* memory) {
@@ -75,7 +76,7 @@ void CclCommunicator::drop_registrations() {
     for (const Registration& one : made) {
       const nccl::Result result = library_.CommDeregister(one.communicator, one.handle);
       if (result != nccl::success) {
-        log(LogLevel::debug, failure("ncclCommDeregister", result), rank_);
+        log(LogLevel::debug, library_.failure("ncclCommDeregister", result), rank_);
       }
     }
   }

@@ -28,7 +28,7 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
 
 // What was a variable of its own is now a part of HETCOMM_CCL.
 void refuse_former_variables() {
-  for (const char* part : {"MIN_CTAS", "MAX_CTAS", "SPLIT_SHARE", "BLOCKING"}) {
+  for (const char* part : {"MIN_CTAS", "MAX_CTAS", "BLOCKING"}) {
     const std::string former = std::string(kVariable) + "_" + part;
     const auto value = setting(former.c_str());
     if (!value) continue;
@@ -54,12 +54,10 @@ void read_ccl_settings(CclOptions& options) {
       options.min_ctas = number(part, value, 1, kMostCtas);
     } else if (key == "max_ctas") {
       options.max_ctas = number(part, value, 1, kMostCtas);
-    } else if (key == "split_share") {
-      options.split_share = number(part, value, 0, 1) == 1;
     } else if (key == "blocking") {
       options.blocking = number(part, value, 0, 1) == 1;
     } else {
-      refuse("min_ctas=, max_ctas=, split_share= or blocking=, separated by commas", part);
+      refuse("min_ctas=, max_ctas= or blocking=, separated by commas", part);
     }
   }
   // Without it the first collectives connect as they are called, which must not hold up the host.
@@ -75,8 +73,7 @@ std::string describe_ccl_settings(const CclOptions& options) {
     return value > 0 ? key + std::to_string(value) + "," : "";
   };
   return std::string(kVariable) + "=" + ctas("min_ctas=", options.min_ctas) +
-         ctas("max_ctas=", options.max_ctas) + "split_share=" + (options.split_share ? "1" : "0") +
-         ",blocking=" + (options.blocking ? "1" : "0");
+         ctas("max_ctas=", options.max_ctas) + "blocking=" + (options.blocking ? "1" : "0");
 }
 
 }  // namespace hetcomm
