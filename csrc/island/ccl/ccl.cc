@@ -2,15 +2,11 @@
 
 #include <sched.h>
 
-#include <mutex>
-
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "island/ccl/communicator.h"
-#include "island/ccl/detached.h"
-#include "island/ccl/library.h"
 #include "island/ccl/library_log.h"
 #include "island/ccl/lowering.h"
 
@@ -19,25 +15,10 @@ namespace {
 
 // How many calls may be in the stream at a time.
 constexpr int kLanes = 64;
-constexpr auto kIdBound = std::chrono::seconds(30);
 constexpr auto kLaunchBound = std::chrono::seconds(30);
 constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
 // A neighbour's end shows in the library first; who it was is told elsewhere within this time.
 constexpr auto kReasonBound = std::chrono::seconds(2);
-
-void set(const CclEnvironment& environment, const Vendor& vendor) {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  for (const auto& [variable, value] : environment) {
-    const auto present = environment_variable(variable.c_str());
-    if (!present) {
-      set_environment_variable(variable.c_str(), value);
-    } else if (*present != value) {
-      log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
-                                 " is set and stays; the facts of all ranks suggest " + value);
-    }
-  }
-}
 
 class CclIsland final : public Island {
  public:
@@ -57,7 +38,7 @@ class CclIsland final : public Island {
       return;
     }
     for (const Lane& lane : lanes_) {
-      if (lane.phase == Phase::launching || lane.phase == Phase::running) stop();
+      if (lane.under_way()) stop();
     }
     if (!(stopped_ ? communicator_->aborted(Deadline(kEndBound))
                    : communicator_->close(Deadline(kEndBound)))) {
@@ -115,6 +96,8 @@ class CclIsland final : public Island {
     Phase phase = Phase::idle;
     Status outcome;
     Clock::time_point failed_at;
+
+    bool under_way() const { return phase == Phase::launching || phase == Phase::running; }
   };
 
   Status copy(const std::vector<nccl::Call>& calls);
@@ -216,12 +199,10 @@ void CclIsland::launched(Lane& lane) {
 
 Island::Progress CclIsland::progress(int index, Status& status) {
   Lane& lane = lanes_[index];
-  const bool under_way = lane.phase == Phase::launching || lane.phase == Phase::running;
-  if (under_way && !failure_.ok()) {  // another lane's call failed
+  if (lane.under_way() && !failure_.ok()) {  // another lane's call failed
     lane.outcome = failure_;
     lane.phase = Phase::over;
-  }
-  if (lane.phase == Phase::launching || lane.phase == Phase::running) {
+  } else if (lane.under_way()) {
     const nccl::Result state = communicator_->state();
     if (state != nccl::success && state != nccl::in_progress) {
       fail(lane, "asynchronous error", state);
@@ -306,54 +287,18 @@ void validate(const CclOptions& options) {
 
 }  // namespace
 
-std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment) {
-  const CclLibrary& library = ccl_library(vendor);
-  set(environment, vendor);
-  LibraryLog listening;  // this may be the library's first call
-  struct Made {
-    nccl::UniqueId id;
-    nccl::Result result;
-    std::string text;
-  };
-  auto made = std::make_shared<Made>();
-  Detached thread([&library, made] {  // listens on a network, which plug-ins may be needed for
-    made->result = library.GetUniqueId(&made->id);
-    if (made->result != nccl::success) {
-      made->text = library.failure("ncclGetUniqueId", made->result);
-    }
-  });
-  if (!thread.wait(Deadline(kIdBound))) {
-    throw Error(Code::timeout, library.version +
-                                   ": expected ncclGetUniqueId to return within 30 s; "
-                                   "NCCL_DEBUG=INFO shows what it waits for");
-  }
-  if (made->result != nccl::success) {
-    throw Error(Code::vendor,
-                made->text + "; NCCL_SOCKET_IFNAME names the interface on which members meet");
-  }
-  return std::string(made->id.bytes, sizeof made->id.bytes);
-}
-
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
-  set(options.environment, options.device->vendor());
+  set_ccl_environment(options.environment, options.device->vendor());
   // Connections are made now: the first collective would wait for them under the engine's lock.
   if (options.blocking && !environment_variable("NCCL_RUNTIME_CONNECT")) {
     set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
   }
   LibraryLog listening;
   auto communicator = CclCommunicator::open(options, deadline);
-  CclOptions kept = options;
-  kept.failure = nullptr;  // of the set-up
-  auto island =
-      std::make_unique<CclIsland>(std::move(kept), std::move(communicator), listening.network());
+  auto island = std::make_unique<CclIsland>(options, std::move(communicator), listening.network());
   island->compare_network();
   return island;
-}
-
-std::string ccl_version(const Vendor& vendor) {
-  const CclLibrary& library = ccl_library(vendor);
-  return library.version + " (" + library.path + ")";
 }
 
 }  // namespace hetcomm

@@ -14,9 +14,10 @@ namespace hetcomm {
 class Device;
 struct Vendor;
 
-// Settings that the library reads from the environment, once per process. What the user has set
-// himself stays.
+// Variables that a collective library reads once per process.
 using CclEnvironment = std::map<std::string, std::string>;
+// Sets these variables. A variable that the user has set stays, with a warning where it differs.
+void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor);
 
 struct CclOptions {
   std::shared_ptr<Device> device;

@@ -112,7 +112,7 @@ const char* name(Function function) {
 
 std::optional<Factor> factor_of(const IslandCall& call) {
   if (call.op != ReduceOp::premul_sum) return {};
-  return Factor{row_of(call.dtype).ccl, stored(call.dtype, call.factor)};
+  return Factor{row_of(call.dtype).ccl, stored(call.dtype, call.descriptor.factor)};
 }
 
 std::vector<Call> lower(const IslandCall& call, int member, int members) {

@@ -1,6 +1,9 @@
+#include <mutex>
 #include <sstream>
 
 #include "base/config.h"
+#include "base/log.h"
+#include "device/vendor.h"
 #include "island/ccl/ccl.h"
 
 namespace hetcomm {
@@ -65,6 +68,20 @@ void read_ccl_settings(CclOptions& options) {
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     refuse("min_ctas to be at most max_ctas, which is " + std::to_string(options.max_ctas),
            "min_ctas=" + std::to_string(options.min_ctas));
+  }
+}
+
+void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  for (const auto& [variable, value] : environment) {
+    const auto present = environment_variable(variable.c_str());
+    if (!present) {
+      set_environment_variable(variable.c_str(), value);
+    } else if (*present != value) {
+      log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
+                                 " is set and stays; the facts of all ranks suggest " + value);
+    }
   }
 }
 
