@@ -99,11 +99,6 @@ class Island {
     static_cast<void>(pointer);
     throw lacks("registered buffers; there is nothing to take back");
   }
-  // Device memory that suits the engine best for registration. Throws Error.
-  virtual std::shared_ptr<void> allocate(size_t bytes) {
-    static_cast<void>(bytes);
-    throw lacks("memory of its own; use that of the framework");
-  }
 
  private:
   Error lacks(const std::string& what) const {

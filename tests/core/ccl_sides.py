@@ -3,6 +3,8 @@ See ccl_members.py."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from typing import Any
 
@@ -11,6 +13,7 @@ from ccl_members import failed, open_members
 from islands import together
 
 from hetcomm import _core
+from hetcomm._vendors import library_variables
 
 
 def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
@@ -90,9 +93,20 @@ def late_call(vendor: str) -> list[dict[str, Any]]:
 
 
 def buffers(vendor: str) -> dict[str, Any]:
-    """Registered buffers: of the library's own memory and others, given back and not."""
+    """Registered buffers: memory of the library and of others, deregistered or not. The emulated
+    library refuses to free memory that is registered."""
+    library = ctypes.CDLL(os.environ[library_variables(vendor)[1]])
+
+    def allocate(bytes_: int) -> int:
+        memory = ctypes.c_void_p()
+        assert library.ncclMemAlloc(ctypes.byref(memory), ctypes.c_size_t(bytes_)) == 0
+        return memory.value or 0
+
+    def free(memory: int) -> int:
+        return int(library.ncclMemFree(ctypes.c_void_p(memory)))
+
     (island,) = open_members(vendor, 1)
-    own = island.allocate(4096)
+    own = allocate(4096)
     result: dict[str, Any] = {"empty": failed(lambda: island.register_buffer(own, 0))["text"]}
     island.register_buffer(own, 4096)
     result["twice"] = failed(lambda: island.register_buffer(own, 4096))["text"]
@@ -105,20 +119,12 @@ def buffers(vendor: str) -> dict[str, Any]:
     island.deregister_buffer(own)
     island.register_buffer(own, 4096)
     island.deregister_buffer(own)
-    island.free(own)
-    other, kept = np.ones(8), island.allocate(64)
+    result["freed"] = [free(own)]
+    other, kept = np.ones(8), allocate(64)
     island.register_buffer(other.ctypes.data, 64)
     island.register_buffer(kept, 64)
+    result["early"] = free(kept)
     result["works"] = float(sums(island, 2)[0])
-    island.close()  # drops them
-    island.free(kept)
+    island.close()  # drops the registrations
+    result["freed"].append(free(kept))
     return result
-
-
-def freed_early(vendor: str) -> dict[str, Any]:
-    (island,) = open_members(vendor, 1)
-    own = island.allocate(4096)
-    island.register_buffer(own, 4096)
-    island.free(own)  # is told in the log
-    island.close()
-    return {}

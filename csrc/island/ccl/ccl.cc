@@ -79,10 +79,6 @@ class CclIsland final : public Island {
   void deregister_buffer(void* pointer) override {
     if (failure_.ok()) communicator_->deregister_buffer(pointer);  // else they went with it
   }
-  std::shared_ptr<void> allocate(size_t bytes) override {
-    check(failure_);
-    return communicator_->allocate(bytes);
-  }
   void compare_network() const;
 
  private:

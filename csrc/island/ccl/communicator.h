@@ -51,7 +51,6 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   // Of whole buffers, known by where they begin; gone when the communicator ends. Throw Error.
   void register_buffer(void* pointer, size_t bytes);
   void deregister_buffer(void* pointer);
-  std::shared_ptr<void> allocate(size_t bytes);  // the library's own memory; throws Error
 
   // Stops what is under way and frees everything, in the background; nothing but aborted() may be
   // called afterwards. aborted() tells whether that is over.

@@ -51,9 +51,7 @@ namespace hetcomm {
                               nccl::Communicator** made, nccl::Config* config)) \
   X(CommRegister, nccl::Result, (nccl::Communicator* communicator, void* buffer, size_t bytes, \
                                  void** registration)) \
-  X(CommDeregister, nccl::Result, (nccl::Communicator* communicator, void* registration)) \
-  X(MemAlloc, nccl::Result, (void** pointer, size_t bytes)) \
-  X(MemFree, nccl::Result, (void* pointer))
+  X(CommDeregister, nccl::Result, (nccl::Communicator* communicator, void* registration))
 // clang-format on
 
 // The functions of one vendor's collective library, called as `library.AllReduce(...)`. Made on

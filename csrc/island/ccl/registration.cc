@@ -26,7 +26,7 @@ void CclCommunicator::register_buffer(void* pointer, size_t bytes) {
       for (const Registration& one : made) library_.CommDeregister(one.communicator, one.handle);
       throw Error(Code::vendor, library_.failure("ncclCommRegister", result) + ", of " +
                                     format_bytes(static_cast<int64_t>(bytes)) +
-                                    "; give whole device buffers, best those of allocate()");
+                                    "; give whole device buffers");
     }
     made.push_back({communicator, handle});
   }
@@ -47,28 +47,6 @@ void CclCommunicator::deregister_buffer(void* pointer) {
     if (result == nccl::success) continue;
     throw Error(Code::vendor, library_.failure("ncclCommDeregister", result));
   }
-}
-
-std::shared_ptr<void> CclCommunicator::allocate(size_t bytes) {
-  if (library_.MemAlloc == nullptr || library_.MemFree == nullptr) {
-    throw Error(Code::vendor, library_.version +
-                                  ": expected ncclMemAlloc, which came with NCCL 2.19; got a "
-                                  "library without it; use the framework's memory");
-  }
-  check(device_->make_current());
-  void* pointer = nullptr;
-  const nccl::Result made = library_.MemAlloc(&pointer, bytes);
-  if (made != nccl::success) {
-    throw Error(Code::vendor, library_.failure("ncclMemAlloc", made) + ", of " +
-                                  format_bytes(static_cast<int64_t>(bytes)) + "; free some memory");
-  }
-  return {pointer, [device = device_, &library = library_, rank = rank_](void* memory) {
-            if (!device->make_current()) return;  // the process is at its end
-            const nccl::Result result = library.MemFree(memory);
-            if (result == nccl::success) return;
-            log(LogLevel::error,
-                library.failure("ncclMemFree", result) + "; deregister the buffer first", rank);
-          }};
 }
 
 void CclCommunicator::drop_registrations() {
