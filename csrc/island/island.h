@@ -21,7 +21,7 @@ struct CallDescriptor {
   uint8_t dtype = 0;
   uint8_t op = 0;
   double factor = 1;
-  uint64_t history = 0;  // hash of all earlier calls; a mistake shows at the next call at the latest
+  uint64_t history = 0;  // hash of all earlier calls, so that a mistake shows at the next call
   uint64_t step = 0;     // the island step within the plan
 
   bool operator==(const CallDescriptor&) const = default;
@@ -55,8 +55,8 @@ struct IslandCall {
 
 // Collectives among the ranks of one island. Owned by one communicator. All calls come under the
 // engine lock, with one exception: start() of an engine with a stream() runs without the lock, and
-// only const methods for other lanes run meanwhile. An island has `lanes()` independent lanes. Calls
-// of one lane run one at a time, and every member makes the same calls in the same order.
+// only const methods for other lanes run meanwhile. An island has `lanes()` independent lanes.
+// Calls of one lane run one at a time, and every member makes the same calls in the same order.
 class Island {
  public:
   virtual ~Island() = default;
@@ -77,9 +77,9 @@ class Island {
   // Whether an island that failed or was abandoned no longer uses the memory of its calls.
   virtual bool released() const { return true; }
 
-  // For sleeping. While true, a peer that makes progress possible wakes this rank. A rank first calls
-  // set_sleeping(true), then progress() in every busy lane. It sleeps only if all lanes return
-  // waiting, so it misses no peer.
+  // For sleeping. While true, a peer that makes progress possible wakes this rank. A rank first
+  // calls set_sleeping(true), then progress() in every busy lane. It sleeps only if all lanes
+  // return waiting, so it misses no peer.
   virtual void set_sleeping(bool sleeping) = 0;
 
   // The stream of an engine for device memory. A call comes after all work that was in the stream

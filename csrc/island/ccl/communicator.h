@@ -70,9 +70,9 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   nccl::Config config(const CclOptions& options) const;
   nccl::Result begin(const CclOptions& options);
   void add_blocking(const CclOptions& options, Deadline deadline);
-  // Runs a function of the library on a thread, and polls the first side until the function is over.
-  // False: the library has refused a split at once, and nothing has changed. Any other failure
-  // aborts this communicator and throws Error.
+  // Runs a function of the library on a thread, and polls the first side until the function is
+  // over. False: the library has refused a split at once, and nothing has changed. Any other
+  // failure aborts this communicator and throws Error.
   bool perform(const char* function, std::function<nccl::Result()> begin, const CclOptions& options,
                Deadline deadline);
   nccl::Result poll(const Side& side) const;

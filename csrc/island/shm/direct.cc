@@ -10,22 +10,22 @@
 namespace hetcomm::shm {
 namespace {
 
-// Bytes of the largest buffer, per member, from which a call is worth its rounds: measured with 2
-// and 4 members on 2 cores. A reduction on every member takes one round more: with 2 members one of
-// 256 KiB is no faster than through slots, one of 512 KiB takes 18 us instead of 21.
+// A call is worth its rounds from this many bytes per member of the largest buffer. Measured with 2
+// and 4 members on 2 cores. An all_reduce takes one round more: with 2 members 256 KiB are no
+// faster than through slots, 512 KiB take 18 us instead of 21.
 constexpr int64_t kSmallest = 64 << 10;
 constexpr int64_t kSmallestAllReduce = 4 * kSmallest;
-// Of a member's part of a round: what is reduced stays in the second-level cache until it is
-// gathered.
+// A member's part of a round, at most: a reduced part stays in the second-level cache until members
+// gather it.
 constexpr int64_t kLargestPart = 128 << 10;
-// Moves need no rounds but for other work to get its turn.
+// Moves have several rounds only to give other work its turn.
 constexpr int64_t kMoveWidth = 1 << 20;
-// Offers that fail in a row before members stop offering.
+// Members stop offering after this many failed offers in a row.
 constexpr int kOffers = 8;
 
 using Ranges = std::vector<std::pair<const std::byte*, const std::byte*>>;
 
-// In order, with those that touch or overlap as one.
+// Sorts ranges, and joins ranges that touch or overlap.
 void merge(Ranges& ranges) {
   std::sort(ranges.begin(), ranges.end());
   size_t last = 0;
@@ -39,7 +39,7 @@ void merge(Ranges& ranges) {
   if (!ranges.empty()) ranges.resize(last + 1);
 }
 
-// Of merged ranges.
+// Whether two lists of merged ranges overlap.
 bool overlap(const Ranges& first, const Ranges& second) {
   for (size_t i = 0, j = 0; i < first.size() && j < second.size();) {
     if (first[i].second <= second[j].first) {
@@ -71,7 +71,7 @@ bool Direct::reads(const IslandCall& call, const IslandPiece& piece) const {
 bool Direct::writes(const IslandCall& call, const IslandPiece& piece) const {
   const bool own = reads(call, piece) && piece.source == piece.target;
   const bool gets = call.to_all || piece.to == member_;
-  // Moving to where it is already is no writing, reducing there is.
+  // A move in place writes nothing; a reduction in place does.
   return piece.count > 0 && gets && piece.target != nullptr && (call.reduces || !own);
 }
 
@@ -96,12 +96,12 @@ bool Direct::shared(const IslandCall& call) {
     if (is_read && !arena.holds(piece.source, bytes)) return false;
     if (is_written && !arena.holds(piece.target, bytes)) return false;
     if (is_read) sources.emplace_back(piece.source, piece.source + bytes);
-    // What is reduced in place is read by nobody but who writes it next.
+    // A piece that is reduced in place has one reader, which then writes the piece.
     if (is_written && !(is_read && piece.source == piece.target)) {
       targets.emplace_back(piece.target, piece.target + bytes);
     }
   }
-  // Sources must keep until all have read them, also where slots would forgive otherwise.
+  // Sources must stay until all members have read them. Slots would allow overlap.
   merge(sources);
   merge(targets);
   return !overlap(sources, targets) && peers_.map();
@@ -116,7 +116,7 @@ void Direct::prepare(const IslandCall& call) {
   element_bytes_ = static_cast<int64_t>(size_of(call.dtype));
   failure_ = Status();
   agreed_ = false;
-  rounds_ = 2;  // until it is known whether all agree
+  rounds_ = 2;  // until read() knows whether all agree
   extent_ = static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size());
 }
 
@@ -161,7 +161,7 @@ void Direct::read(int64_t round, const std::byte* const* slots) {
   lay_out();
 }
 
-// Whether this member is willing, then the places of every piece.
+// Writes whether this member is willing, then the places of every piece.
 void Direct::tell(std::byte* slot) const {
   const Arena& arena = Arena::mine();
   const uint64_t willing = shared_;
@@ -213,7 +213,7 @@ void Direct::look_up(const std::byte* const* slots) {
 }
 
 void Direct::lay_out() {
-  for (Stream& stream : incoming_) stream.clear();
+  for (PieceList& list : incoming_) list.clear();
   std::vector<int64_t> bytes(members_);
   for (const IslandPiece& piece : call_->pieces) {
     for (int member = 0; member < members_; ++member) {
@@ -252,19 +252,19 @@ Direct::View& Direct::view(int member, const IslandPiece& piece) {
   return views_[member * pieces + static_cast<size_t>(&piece - call_->pieces.data())];
 }
 
-// Everybody begins with what another member has, its own last.
+// Each member begins with another member's pieces and ends with its own.
 void Direct::move(int64_t begin, int64_t end) {
   int64_t at = 0;
   for (int step = 1; step <= members_ && failure_.ok(); ++step) {
     const int from = (member_ + step) % members_;
-    const Stream& stream = incoming_[from];
+    const PieceList& list = incoming_[from];
     const int64_t first = std::max<int64_t>(0, begin - at);
-    at += stream.bytes();
-    if (first >= stream.bytes() || at - stream.bytes() >= end) continue;
-    stream.visit(first, end - (at - stream.bytes()),
-                 [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-                   copy(piece.target + offset, view(from, piece).source + offset, bytes);
-                 });
+    at += list.bytes();
+    if (first >= list.bytes() || at - list.bytes() >= end) continue;
+    list.visit(first, end - (at - list.bytes()),
+               [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+                 copy(piece.target + offset, view(from, piece).source + offset, bytes);
+               });
   }
 }
 
