@@ -5,8 +5,8 @@
 
 namespace hetcomm {
 
-// The part of the NCCL ABI that hetcomm calls, as NCCL 2.18 and every later NCCL and RCCL have it.
-// Declared here so that no vendor's header is needed to build.
+// The part of the NCCL ABI that hetcomm calls, as in NCCL 2.18 and every later NCCL and RCCL.
+// Declared here so that a build needs no vendor's header.
 namespace nccl {
 
 struct Communicator;  // ncclComm
@@ -29,12 +29,12 @@ enum Result : int {
 using DataType = int;  // DtypeRow::ccl
 inline constexpr DataType kBytes = 0;
 
-// Further ones are made for a communicator, by RedOpCreatePreMulSum.
+// RedOpCreatePreMulSum makes further operations, for one communicator each.
 enum RedOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
 enum ScalarResidence : int { scalar_device = 0, scalar_host_immediate = 1 };
 
-// The layout of 2.18. Libraries take as many bytes as `size` says and fill in later fields.
+// The layout of 2.18. Libraries read `size` bytes and use defaults for later fields.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
 

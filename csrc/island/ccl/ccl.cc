@@ -17,7 +17,7 @@ namespace {
 constexpr int kLanes = 64;
 constexpr auto kLaunchBound = std::chrono::seconds(30);
 constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
-// A neighbour's end shows in the library first; who it was is told elsewhere within this time.
+// The library notices first that a neighbour has ended. Health tells which rank within this time.
 constexpr auto kReasonBound = std::chrono::seconds(2);
 
 class CclIsland final : public Island {
@@ -33,7 +33,7 @@ class CclIsland final : public Island {
   }
 
   ~CclIsland() override {
-    if (mark_.inherited()) {  // a forked child has none of the library's threads, nor ours
+    if (mark_.inherited()) {  // a forked child has none of these threads, so it frees nothing
       new std::shared_ptr<CclCommunicator>(communicator_);
       return;
     }
@@ -77,12 +77,12 @@ class CclIsland final : public Island {
     communicator_->register_buffer(pointer, bytes);
   }
   void deregister_buffer(void* pointer) override {
-    if (failure_.ok()) communicator_->deregister_buffer(pointer);  // else they went with it
+    if (failure_.ok()) communicator_->deregister_buffer(pointer);  // else none is left
   }
   void compare_network() const;
 
  private:
-  // launching: not yet in the stream; ending: the failure is told when the reason may have come.
+  // launching: not yet in the stream; ending: failed, and a better reason may still come.
   enum class Phase : uint8_t { idle, launching, running, ending, over };
 
   struct Lane {
@@ -112,7 +112,7 @@ class CclIsland final : public Island {
   bool stopped_ = false;
 };
 
-// The library is free to do otherwise than it was told, which may cost most of the speed.
+// Warns if the library took another network than set-up asked for: most of the speed may be lost.
 void CclIsland::compare_network() const {
   const auto devices = options_.environment.find("NCCL_IB_HCA");
   const std::string missing = network_.lacks(
@@ -160,7 +160,7 @@ void CclIsland::start(int index, const IslandCall& call) {
   }
 }
 
-// What the caller records next must find the call in the stream.
+// Waits until the call is in the stream: the caller records its next work behind the call.
 void CclIsland::await_launch(Lane& lane) {
   const Deadline deadline(kLaunchBound);
   nccl::Result state = communicator_->state();
@@ -235,12 +235,13 @@ void CclIsland::fail(Lane& lane, const Status& status) {
 
 void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result result) {
   const bool overdue = communicator_->overdue();
-  const std::string late = communicator_->library().version + ": " + function +
-                           " did not return within " + format_seconds(options_.call_bound);
+  const CclLibrary& library = communicator_->library();
+  const std::string what = overdue ? library.version + ": " + function + " did not return within " +
+                                         format_seconds(options_.call_bound)
+                                   : library.failure(function, result);
   const std::string text =
-      "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " +
-      (overdue ? late : communicator_->library().failure(function, result)) + ", in " +
-      (options_.describe_call ? options_.describe_call(lane.descriptor) : "a collective") +
+      "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " + what +
+      ", in " + options_.describe_call(lane.descriptor) +
       (overdue ? "; see that all members make the same calls, or set HETCOMM_CCL=blocking=0 on "
                  "all, which waits for them in the background"
                : "; NCCL_DEBUG=WARN shows more; make a new process group");

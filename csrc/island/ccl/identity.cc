@@ -1,4 +1,4 @@
-// What ranks ask of a collective library before they open an island.
+// The version of a collective library, and the address at which members meet.
 #include <memory>
 
 #include "island/ccl/ccl.h"
@@ -28,7 +28,7 @@ std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment)
     std::string text;
   };
   auto made = std::make_shared<Made>();
-  Detached thread([&library, made] {  // listens on a network, which plug-ins may be needed for
+  Detached thread([&library, made] {  // listens on a network, perhaps by a plug-in
     made->result = library.GetUniqueId(&made->id);
     if (made->result != nccl::success) {
       made->text = library.failure("ncclGetUniqueId", made->result);

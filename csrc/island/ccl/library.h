@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// Every function of a collective library that hetcomm calls: X(name, result, parameters); the
+// Every function of a collective library that hetcomm calls: X(name, result, parameters). The
 // symbol is "nccl" and the name.
 // clang-format off
 #define HETCOMM_CCL_SYMBOLS(X) \
@@ -54,8 +54,8 @@ namespace hetcomm {
   X(CommDeregister, nccl::Result, (nccl::Communicator* communicator, void* registration))
 // clang-format on
 
-// The functions of one vendor's collective library, called as `library.AllReduce(...)`. Made on
-// first use, kept for the life of the process; thread-safe.
+// The functions of one vendor's collective library, called as `library.AllReduce(...)`. Loaded at
+// first use and kept until the process ends. Thread-safe.
 struct CclLibrary {
 #define X(name, result, parameters) result(*name) parameters = nullptr;
   HETCOMM_CCL_SYMBOLS(X)
@@ -69,7 +69,7 @@ struct CclLibrary {
   std::string failure(const std::string& function, nccl::Result result) const;
 };
 
-// Throws Error(vendor): expected, got, remedy. A later call tries again.
+// Throws Error(vendor) if there is no usable library. A later call tries again.
 const CclLibrary& ccl_library(const Vendor& vendor);
 
 }  // namespace hetcomm

@@ -1,11 +1,11 @@
-// Buffers that the library knows.
+// Registered buffers.
 #include "base/config.h"
 #include "base/log.h"
 #include "island/ccl/communicator.h"
 
 namespace hetcomm {
 
-// With both communicators: which of them a buffer will be used with depends on the call.
+// Registers with both communicators: later calls may use either.
 void CclCommunicator::register_buffer(void* pointer, size_t bytes) {
   if (library_.CommRegister == nullptr || library_.CommDeregister == nullptr) {
     throw Error(Code::vendor, library_.version +

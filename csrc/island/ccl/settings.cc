@@ -29,7 +29,7 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
   return static_cast<int>(found);
 }
 
-// What was a variable of its own is now a part of HETCOMM_CCL.
+// Each part of HETCOMM_CCL was once a variable.
 void refuse_former_variables() {
   for (const char* part : {"MIN_CTAS", "MAX_CTAS", "BLOCKING"}) {
     const std::string former = std::string(kVariable) + "_" + part;
@@ -63,7 +63,7 @@ void read_ccl_settings(CclOptions& options) {
       refuse("min_ctas=, max_ctas= or blocking=, separated by commas", part);
     }
   }
-  // Without it the first collectives connect as they are called, which must not hold up the host.
+  // The user lets the library connect in the first collectives. These must not block the host.
   if (environment_variable("NCCL_RUNTIME_CONNECT").value_or("0") != "0") options.blocking = false;
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     refuse("min_ctas to be at most max_ctas, which is " + std::to_string(options.max_ctas),

@@ -10,14 +10,14 @@
 
 namespace hetcomm::shm {
 
+constexpr uint32_t kDepth = 4;
+
 // How a segment is divided: every member owns, in every lane, a ring of `depth` slots.
 struct Shape {
   uint32_t members = 1;
   uint32_t lanes = 1;
-  uint32_t depth = 4;
+  uint32_t depth = kDepth;
   uint64_t slot_bytes = 0;  // of data, a multiple of 64
-
-  bool operator==(const Shape&) const = default;
 };
 
 // A bit in SlotHeader::finished: all buffers of the member in the call are shared allocations.

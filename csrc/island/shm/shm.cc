@@ -16,7 +16,6 @@ namespace hetcomm {
 namespace shm {
 namespace {
 
-constexpr uint32_t kDepth = 4;
 constexpr size_t kHostBytes = 64 << 20;     // of all slots together, if no slot size is set
 constexpr size_t kLargestSlot = 128 << 10;  // larger slots fall out of the second-level cache
 // Stages of set-up, see MemberState::attached.
@@ -178,7 +177,6 @@ std::string create_shm_segment(const ShmOptions& options) {
   shm::Shape shape;
   shape.members = static_cast<uint32_t>(options.members);
   shape.lanes = static_cast<uint32_t>(options.lanes);
-  shape.depth = shm::kDepth;
   shape.slot_bytes = shm::slot_bytes(options);
   return shm::Handover::offer(shm::Segment::create(shape), options.across_namespaces);
 }
