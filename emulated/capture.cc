@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "emulated/runtime_abi.h"
@@ -12,14 +11,6 @@ namespace hetcomm::emulated {
 namespace {
 
 // Never destroyed: threads of streams may outlive static objects.
-std::mutex& graphs_mutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-std::unordered_map<void*, std::shared_ptr<Graph>>& graphs() {
-  static auto* all = new std::unordered_map<void*, std::shared_ptr<Graph>>;
-  return *all;
-}
 std::mutex& captures_mutex() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -32,24 +23,6 @@ std::set<Capture*>& captures() {
 thread_local int thread_mode = capture_global;
 
 }  // namespace
-
-void* Graph::enroll(std::shared_ptr<Graph> graph) {
-  std::lock_guard lock(graphs_mutex());
-  void* handle = graph.get();
-  graphs()[handle] = std::move(graph);
-  return handle;
-}
-
-std::shared_ptr<Graph> Graph::find(void* handle) {
-  std::lock_guard lock(graphs_mutex());
-  auto found = graphs().find(handle);
-  return found == graphs().end() ? nullptr : found->second;
-}
-
-bool Graph::forget(void* handle) {
-  std::lock_guard lock(graphs_mutex());
-  return graphs().erase(handle) == 1;
-}
 
 std::vector<size_t> Graph::order(bool origin_first) const {
   std::vector<size_t> done;

@@ -27,9 +27,6 @@ class Graph {
   };
   explicit Graph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
 
-  static void* enroll(std::shared_ptr<Graph> graph);
-  static std::shared_ptr<Graph> find(void* handle);  // null: unknown
-  static bool forget(void* handle);
   std::shared_ptr<Graph> copy() const { return std::make_shared<Graph>(nodes_); }
 
   Operation prepare();  // for the next launch

@@ -6,20 +6,13 @@
 #include <cstring>
 #include <sstream>
 #include <thread>
-#include <unordered_map>
 
+#include "emulated/registry.h"
 #include "emulated/settings.h"
 
 namespace hetcomm::emulated {
 
 namespace {
-
-std::mutex registry_mutex;
-
-std::unordered_map<void*, std::shared_ptr<Communicator>>& registry() {
-  static auto* all = new std::unordered_map<void*, std::shared_ptr<Communicator>>;
-  return *all;
-}
 
 void refuse_unless(bool legal, const char* field, int value) {
   if (legal || value == kUndefined) return;
@@ -56,23 +49,14 @@ CommunicatorOptions read_config(const Config* config, const CommunicatorOptions&
 }
 
 std::shared_ptr<Communicator> Communicator::find(void* handle) {
-  std::lock_guard lock(registry_mutex);
-  auto found = registry().find(handle);
-  if (found != registry().end()) return found->second;
+  if (auto found = registry<Communicator>().find(handle)) return found;
   throw Failure{ccl_invalid_argument,
                 "unknown communicator: it was destroyed, aborted or never made"};
 }
 
-void* Communicator::enroll() {
-  std::lock_guard lock(registry_mutex);
-  registry()[this] = shared_from_this();
-  return this;
-}
+void* Communicator::enroll() { return registry<Communicator>().add(shared_from_this()); }
 
-void Communicator::forget() {
-  std::lock_guard lock(registry_mutex);
-  registry().erase(this);
-}
+void Communicator::forget() { registry<Communicator>().take(this); }
 
 void Communicator::report(int result, const std::string& text) {
   note(text);
@@ -286,12 +270,7 @@ int Communicator::deregister_buffer(void* registration) {
 }
 
 bool Communicator::registered(const void* memory) {
-  std::vector<std::shared_ptr<Communicator>> all;
-  {
-    std::lock_guard lock(registry_mutex);
-    for (const auto& [handle, communicator] : registry()) all.push_back(communicator);
-  }
-  for (const auto& communicator : all) {
+  for (const auto& communicator : registry<Communicator>().all()) {
     std::lock_guard lock(communicator->mutex_);
     for (const auto& [registration, buffer] : communicator->buffers_) {
       if (buffer == memory) return true;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "emulated/registry.h"
 #include "emulated/runtime_abi.h"
 #include "emulated/stream.h"
 
@@ -51,7 +52,7 @@ int on_stream(void* handle, Function&& function) {
 template <typename Function>
 int on_event(void* handle, Function&& function) {
   return call([&] {
-    std::shared_ptr<Event> event = Event::find(handle);
+    std::shared_ptr<Event> event = registry<Event>().find(handle);
     return event == nullptr ? int{invalid_handle} : function(*event);
   });
 }

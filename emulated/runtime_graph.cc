@@ -26,7 +26,7 @@ int NAME(StreamEndCapture)(void* handle, void** graph) {
     std::shared_ptr<Graph> recorded = capture->end();
     if (!valid) return int{capture_invalidated};
     if (!joined) return int{capture_unjoined};
-    *graph = Graph::enroll(std::move(recorded));
+    *graph = registry<Graph>().add(std::move(recorded));
     return int{success};
   });
 }
@@ -54,16 +54,16 @@ int NAME(ThreadExchangeStreamCaptureMode)(int* mode) {
 
 int NAME(GraphInstantiateWithFlags)(void** executable, void* handle, unsigned long long) {
   return call([&] {
-    std::shared_ptr<Graph> graph = Graph::find(handle);
+    std::shared_ptr<Graph> graph = registry<Graph>().find(handle);
     if (executable == nullptr || graph == nullptr) return int{invalid_value};
-    *executable = Graph::enroll(graph->copy());
+    *executable = registry<Graph>().add(graph->copy());
     return int{success};
   });
 }
 
 int NAME(GraphLaunch)(void* executable, void* handle) {
   return on_stream(handle, [&](Stream& stream) {
-    std::shared_ptr<Graph> graph = Graph::find(executable);
+    std::shared_ptr<Graph> graph = registry<Graph>().find(executable);
     if (graph == nullptr) return int{invalid_value};
     if (stream.capture() != nullptr) return int{not_supported};
     stream.enqueue(graph->prepare());
@@ -72,7 +72,7 @@ int NAME(GraphLaunch)(void* executable, void* handle) {
 }
 
 int NAME(GraphDestroy)(void* graph) {
-  return call([&] { return Graph::forget(graph) ? int{success} : int{invalid_value}; });
+  return call([&] { return registry<Graph>().take(graph) ? int{success} : int{invalid_value}; });
 }
 
 int NAME(GraphExecDestroy)(void* executable) { return NAME(GraphDestroy)(executable); }

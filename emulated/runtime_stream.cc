@@ -29,7 +29,7 @@ bool askable(Stream& stream) {
 int make_event(void** handle) {
   return call([&] {
     if (handle == nullptr) return int{invalid_value};
-    *handle = Event::create();
+    *handle = registry<Event>().add(std::make_shared<Event>());
     return int{success};
   });
 }
@@ -104,7 +104,7 @@ int NAME(StreamQuery)(void* handle) {
 
 int NAME(StreamWaitEvent)(void* handle, void* event_handle, unsigned) {
   return on_stream(handle, [&](Stream& stream) {
-    std::shared_ptr<Event> event = Event::find(event_handle);
+    std::shared_ptr<Event> event = registry<Event>().find(event_handle);
     if (event == nullptr) return int{invalid_handle};
     const Event::Recorded captured = event->captured();
     std::shared_ptr<Capture> into = stream.capture();
@@ -129,12 +129,12 @@ int NAME(EventCreate)(void** event) { return make_event(event); }
 int NAME(EventCreateWithFlags)(void** event, unsigned) { return make_event(event); }
 
 int NAME(EventDestroy)(void* event) {
-  return call([&] { return Event::destroy(event) ? int{success} : int{invalid_handle}; });
+  return call([&] { return registry<Event>().take(event) ? int{success} : int{invalid_handle}; });
 }
 
 int NAME(EventRecord)(void* event_handle, void* handle) {
   return on_stream(handle, [&](Stream& stream) {
-    std::shared_ptr<Event> event = Event::find(event_handle);
+    std::shared_ptr<Event> event = registry<Event>().find(event_handle);
     if (event == nullptr) return int{invalid_handle};
     if (std::shared_ptr<Capture> capture = stream.capture()) {
       event->record_captured({capture, capture->last(&stream)});
@@ -165,7 +165,7 @@ int NAME(EventSynchronize)(void* handle) {
 
 int NAME(EventElapsedTime)(float* milliseconds, void* from_handle, void* to_handle) {
   return on_event(from_handle, [&](Event& from) {
-    std::shared_ptr<Event> to = Event::find(to_handle);
+    std::shared_ptr<Event> to = registry<Event>().find(to_handle);
     if (to == nullptr) return int{invalid_handle};
     if (milliseconds == nullptr) return int{invalid_value};
     if (!from.passed() || !to->passed()) return int{not_ready};

@@ -53,10 +53,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
 // What cudaEvent_t and hipEvent_t point to. Thread-safe.
 class Event {
  public:
-  static void* create();
-  static bool destroy(void* handle);
-  static std::shared_ptr<Event> find(void* handle);  // null: unknown
-
   // What a captured event stands for; `capture` is null for others.
   struct Recorded {
     std::shared_ptr<Capture> capture;
