@@ -19,7 +19,6 @@ namespace {
 
 constexpr char kTag[8] = {'h', 'e', 't', 'e', 'm', 'u', '0', '1'};
 constexpr std::chrono::minutes kRootLives{10};
-constexpr int kStranger = 2000;  // milliseconds to say who one is
 
 struct Answer {
   int32_t result;
@@ -62,7 +61,7 @@ class Root {  // collects the members of one communicator and tells them of each
   std::string admit(const Stop& stop) {  // what is wrong with the one that came, if anything
     Member came{listener_.accept(stop), {}};
     Introduction& introduction = came.introduction;
-    if (!came.socket.receive_all(&introduction, sizeof introduction, stop, kStranger) ||
+    if (!came.socket.receive_all(&introduction, sizeof introduction, stop, kGreetingTimeout) ||
         std::memcmp(introduction.magic, identity_.magic, sizeof identity_.magic) != 0) {
       return "";  // a stranger
     }
