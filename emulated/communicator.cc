@@ -167,7 +167,7 @@ int Communicator::settled() {
 void Communicator::require_ready() {
   int now = state();
   if (now == ccl_success) return;
-  throw Failure{now == ccl_in_progress ? int{ccl_invalid_argument} : now,
+  throw Failure{now == ccl_in_progress ? ccl_invalid_argument : now,
                 "the communicator was used before its previous operation had returned ncclSuccess"};
 }
 

@@ -38,14 +38,14 @@ int call(Function&& function) {
 // For calls that captures under way forbid, except on threads that have said they are relaxed.
 template <typename Function>
 int unsafe_call(Function&& function) {
-  return call([&] { return Capture::forbids() ? int{capture_unsupported} : int{function()}; });
+  return call([&] { return Capture::forbids() ? capture_unsupported : int{function()}; });
 }
 
 template <typename Function>
 int on_stream(void* handle, Function&& function) {
   return call([&] {
     std::shared_ptr<Stream> stream = Stream::find(handle, current_device());
-    return stream == nullptr ? int{invalid_handle} : function(*stream);
+    return stream == nullptr ? invalid_handle : function(*stream);
   });
 }
 
@@ -53,7 +53,7 @@ template <typename Function>
 int on_event(void* handle, Function&& function) {
   return call([&] {
     std::shared_ptr<Event> event = registry<Event>().find(handle);
-    return event == nullptr ? int{invalid_handle} : function(*event);
+    return event == nullptr ? invalid_handle : function(*event);
   });
 }
 

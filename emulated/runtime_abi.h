@@ -85,27 +85,25 @@
 namespace hetcomm::emulated {
 
 // Both vendors use the same numbers for these errors, the CUDA driver too.
-enum RuntimeError {
-  success = 0,
-  invalid_value = 1,
-  out_of_memory = 2,
-  not_initialized = 3,
-  no_device = 100,
-  invalid_device = 101,
-  invalid_handle = 400,
-  illegal_state = 401,
-  not_ready = 600,
-  not_permitted = 800,
-  not_supported = 801,
-  capture_unsupported = 900,
-  capture_invalidated = 901,
-  capture_merge = 902,
-  capture_unmatched = 903,
-  capture_unjoined = 904,
-  capture_isolation = 905,
-  captured_event = 907,
-  capture_wrong_thread = 908,
-};
+inline constexpr int success = 0;
+inline constexpr int invalid_value = 1;
+inline constexpr int out_of_memory = 2;
+inline constexpr int not_initialized = 3;
+inline constexpr int no_device = 100;
+inline constexpr int invalid_device = 101;
+inline constexpr int invalid_handle = 400;
+inline constexpr int illegal_state = 401;
+inline constexpr int not_ready = 600;
+inline constexpr int not_permitted = 800;
+inline constexpr int not_supported = 801;
+inline constexpr int capture_unsupported = 900;
+inline constexpr int capture_invalidated = 901;
+inline constexpr int capture_merge = 902;
+inline constexpr int capture_unmatched = 903;
+inline constexpr int capture_unjoined = 904;
+inline constexpr int capture_isolation = 905;
+inline constexpr int captured_event = 907;
+inline constexpr int capture_wrong_thread = 908;
 
 enum MemoryType { memory_unregistered = 0, memory_host = 1, memory_device = 2 };
 enum CopyKind {

@@ -21,9 +21,9 @@ std::atomic<bool> forked = false;
 
 int set(int* target, int value) {
   return call([&] {
-    if (target == nullptr) return int{invalid_value};
+    if (target == nullptr) return invalid_value;
     *target = value;
-    return int{success};
+    return success;
   });
 }
 
@@ -31,8 +31,8 @@ bool known(int index) { return index >= 0 && index < settings().devices; }
 
 int describe(void* properties, int index) {
   return call([&] {
-    if (properties == nullptr) return int{invalid_value};
-    if (!known(index)) return int{invalid_device};
+    if (properties == nullptr) return invalid_value;
+    if (!known(index)) return invalid_device;
     auto* described = static_cast<DeviceProperties*>(properties);
     *described = {};
     std::string maker = HETCOMM_EMULATED_VENDOR;
@@ -41,7 +41,7 @@ int describe(void* properties, int index) {
     std::memcpy(described->uuid, "hetcomm emulated", sizeof described->uuid);
     described->uuid[0] = static_cast<char>(index);
     described->global_memory = size_t{16} << 30;
-    return int{success};
+    return success;
   });
 }
 
@@ -123,9 +123,9 @@ int NAME(GetDeviceCount)(int* count) { return set(count, settings().devices); }
 
 int NAME(SetDevice)(int index) {
   return call([&] {
-    if (!known(index)) return int{invalid_device};
+    if (!known(index)) return invalid_device;
     device = index;
-    return int{success};
+    return success;
   });
 }
 
@@ -149,16 +149,16 @@ int NAME(PeekAtLastError)() { return last_error; }
 int NAME(DeviceSynchronize)() {
   return unsafe_call([] {
     Stream::synchronize_device(device);
-    return int{success};
+    return success;
   });
 }
 
 int NAME(DeviceGetPCIBusId)(char* text, int length, int index) {
   return call([&] {
-    if (text == nullptr || length < 13) return int{invalid_value};
-    if (!known(index)) return int{invalid_device};
+    if (text == nullptr || length < 13) return invalid_value;
+    if (!known(index)) return invalid_device;
     std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + index);
-    return int{success};
+    return success;
   });
 }
 
@@ -166,7 +166,7 @@ int NAME(DeviceGetStreamPriorityRange)(int* least, int* greatest) {
   return call([&] {
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = -5;
-    return int{success};
+    return success;
   });
 }
 

@@ -13,9 +13,9 @@ namespace {
 
 int make_stream(void** handle) {
   return call([&] {
-    if (handle == nullptr) return int{invalid_value};
+    if (handle == nullptr) return invalid_value;
     *handle = Stream::create(current_device());
-    return int{success};
+    return success;
   });
 }
 
@@ -28,9 +28,9 @@ bool askable(Stream& stream) {
 
 int make_event(void** handle) {
   return call([&] {
-    if (handle == nullptr) return int{invalid_value};
+    if (handle == nullptr) return invalid_value;
     *handle = registry<Event>().add(std::make_shared<Event>());
-    return int{success};
+    return success;
   });
 }
 
@@ -49,8 +49,8 @@ bool reached(uint32_t now, uint32_t value, unsigned how) {
 
 int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32_t mask) {
   return on_stream(handle, [&](Stream& stream) {
-    if (settings().strikes(FaultKind::no_wait_value)) return int{not_supported};
-    if (address == nullptr || how > wait_nor) return int{invalid_value};
+    if (settings().strikes(FaultKind::no_wait_value)) return not_supported;
+    if (address == nullptr || how > wait_nor) return invalid_value;
     auto* word = static_cast<uint32_t*>(address);
     stream.enqueue([=] {
       // The host sets the word with a plain store, so nobody can wake this thread.
@@ -59,17 +59,17 @@ int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32
         std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     });
-    return int{success};
+    return success;
   });
 }
 
 int write_value(void* handle, void* address, uint32_t value) {
   return on_stream(handle, [&](Stream& stream) {
-    if (settings().strikes(FaultKind::no_wait_value)) return int{not_supported};
-    if (address == nullptr) return int{invalid_value};
+    if (settings().strikes(FaultKind::no_wait_value)) return not_supported;
+    if (address == nullptr) return invalid_value;
     auto* word = static_cast<uint32_t*>(address);
     stream.enqueue([=] { std::atomic_ref(*word).store(value, std::memory_order_release); });
-    return int{success};
+    return success;
   });
 }
 
@@ -84,44 +84,44 @@ int NAME(StreamCreateWithFlags)(void** stream, unsigned) { return make_stream(st
 int NAME(StreamCreateWithPriority)(void** stream, unsigned, int) { return make_stream(stream); }
 
 int NAME(StreamDestroy)(void* stream) {
-  return call([&] { return Stream::destroy(stream) ? int{success} : int{invalid_handle}; });
+  return call([&] { return Stream::destroy(stream) ? success : invalid_handle; });
 }
 
 int NAME(StreamSynchronize)(void* handle) {
   return on_stream(handle, [](Stream& stream) {
-    if (!askable(stream)) return int{capture_unsupported};
+    if (!askable(stream)) return capture_unsupported;
     stream.synchronize();
-    return int{success};
+    return success;
   });
 }
 
 int NAME(StreamQuery)(void* handle) {
   return on_stream(handle, [](Stream& stream) {
-    if (!askable(stream)) return int{capture_unsupported};
-    return stream.idle() ? int{success} : int{not_ready};
+    if (!askable(stream)) return capture_unsupported;
+    return stream.idle() ? success : not_ready;
   });
 }
 
 int NAME(StreamWaitEvent)(void* handle, void* event_handle, unsigned) {
   return on_stream(handle, [&](Stream& stream) {
     std::shared_ptr<Event> event = registry<Event>().find(event_handle);
-    if (event == nullptr) return int{invalid_handle};
+    if (event == nullptr) return invalid_handle;
     const Event::Recorded captured = event->captured();
     std::shared_ptr<Capture> into = stream.capture();
     if (captured.capture != nullptr) {
-      if (into == nullptr && captured.capture->ended()) return int{captured_event};
-      if (into != nullptr && into != captured.capture) return int{capture_merge};
+      if (into == nullptr && captured.capture->ended()) return captured_event;
+      if (into != nullptr && into != captured.capture) return capture_merge;
       if (into == nullptr) stream.capture_into(captured.capture);
       captured.capture->follow(&stream, captured.nodes);
-      return int{success};
+      return success;
     }
     uint64_t record = event->latest();
     if (into != nullptr && record > 0) {
       into->invalidate();
-      return int{capture_isolation};
+      return capture_isolation;
     }
     if (into == nullptr) stream.enqueue([event, record] { event->wait(record); });
-    return int{success};
+    return success;
   });
 }
 
@@ -129,56 +129,56 @@ int NAME(EventCreate)(void** event) { return make_event(event); }
 int NAME(EventCreateWithFlags)(void** event, unsigned) { return make_event(event); }
 
 int NAME(EventDestroy)(void* event) {
-  return call([&] { return registry<Event>().take(event) ? int{success} : int{invalid_handle}; });
+  return call([&] { return registry<Event>().take(event) ? success : invalid_handle; });
 }
 
 int NAME(EventRecord)(void* event_handle, void* handle) {
   return on_stream(handle, [&](Stream& stream) {
     std::shared_ptr<Event> event = registry<Event>().find(event_handle);
-    if (event == nullptr) return int{invalid_handle};
+    if (event == nullptr) return invalid_handle;
     if (std::shared_ptr<Capture> capture = stream.capture()) {
       event->record_captured({capture, capture->last(&stream)});
-      return int{success};
+      return success;
     }
     uint64_t record = event->record();
     stream.enqueue([event, record] { event->pass(record); });
-    return int{success};
+    return success;
   });
 }
 
 int NAME(EventQuery)(void* handle) {
   return on_event(handle, [](Event& event) {
-    if (Capture::forbids()) return int{capture_unsupported};
-    if (event.captured().capture != nullptr) return int{captured_event};
-    return event.passed() ? int{success} : int{not_ready};
+    if (Capture::forbids()) return capture_unsupported;
+    if (event.captured().capture != nullptr) return captured_event;
+    return event.passed() ? success : not_ready;
   });
 }
 
 int NAME(EventSynchronize)(void* handle) {
   return on_event(handle, [](Event& event) {
-    if (Capture::forbids()) return int{capture_unsupported};
-    if (event.captured().capture != nullptr) return int{captured_event};
+    if (Capture::forbids()) return capture_unsupported;
+    if (event.captured().capture != nullptr) return captured_event;
     event.wait(event.latest());
-    return int{success};
+    return success;
   });
 }
 
 int NAME(EventElapsedTime)(float* milliseconds, void* from_handle, void* to_handle) {
   return on_event(from_handle, [&](Event& from) {
     std::shared_ptr<Event> to = registry<Event>().find(to_handle);
-    if (to == nullptr) return int{invalid_handle};
-    if (milliseconds == nullptr) return int{invalid_value};
-    if (!from.passed() || !to->passed()) return int{not_ready};
+    if (to == nullptr) return invalid_handle;
+    if (milliseconds == nullptr) return invalid_value;
+    if (!from.passed() || !to->passed()) return not_ready;
     *milliseconds = static_cast<float>(Event::milliseconds(from, *to));
-    return int{success};
+    return success;
   });
 }
 
 int NAME(LaunchHostFunc)(void* handle, void (*function)(void*), void* argument) {
   return on_stream(handle, [&](Stream& stream) {
-    if (function == nullptr) return int{invalid_value};
+    if (function == nullptr) return invalid_value;
     stream.enqueue([=] { run_host_function(function, argument); });
-    return int{success};
+    return success;
   });
 }
 
@@ -206,7 +206,7 @@ int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t v
 int NAME(GetDriverEntryPointByVersion)(const char* symbol, void** function, unsigned,
                                        unsigned long long, int* status) {
   return call([&] {
-    if (symbol == nullptr || function == nullptr) return int{invalid_value};
+    if (symbol == nullptr || function == nullptr) return invalid_value;
     std::string name = symbol;
     *function = nullptr;
     if (name == "cuStreamWaitValue32") {
@@ -215,7 +215,7 @@ int NAME(GetDriverEntryPointByVersion)(const char* symbol, void** function, unsi
       *function = reinterpret_cast<void*>(&cuStreamWriteValue32_v2);
     }
     if (status != nullptr) *status = *function == nullptr ? 1 : 0;  // 1: symbol not found
-    return int{success};
+    return success;
   });
 }
 #endif
