@@ -62,7 +62,7 @@ int flush() {  // the end of the outermost group
   if (done.result != ccl_success) return done.result;
   int result = ccl_success;
   for (const auto& communicator : done.connecting) {
-    int state = communicator->options().blocking ? communicator->settled() : ccl_in_progress;
+    int state = communicator->options().blocking ? communicator->wait_for_state() : ccl_in_progress;
     if (result == ccl_success) result = state;
   }
   for (const Pending& pending : done.pending) {
@@ -124,7 +124,7 @@ int open(void** handle, int size, const UniqueId& id, int rank, const Config* co
       group.connecting.push_back(communicator);
       return ccl_success;
     }
-    int result = communicator->settled();
+    int result = communicator->wait_for_state();
     if (result != ccl_success) {
       communicator->forget();
       *handle = nullptr;
@@ -182,8 +182,8 @@ EXPORT const char* ncclGetLastError(void*) { return latest_note(); }
 int ncclGetVersion(int* version) {
   if (version == nullptr) return ccl_invalid_argument;
   *version = 22803;
-  if (settings().strikes(FaultKind::old_version)) *version = 21403;
-  if (settings().strikes(FaultKind::version)) *version = static_cast<int>(settings().after);
+  if (settings().injects(FaultKind::old_version)) *version = 21403;
+  if (settings().injects(FaultKind::version)) *version = static_cast<int>(settings().after);
   return ccl_success;
 }
 
@@ -219,14 +219,14 @@ int ncclCommFinalize(void* handle) {
   return with(handle, [](Communicator& communicator) {
     communicator.require_ready();
     communicator.finalize();
-    return communicator.options().blocking ? communicator.settled() : ccl_in_progress;
+    return communicator.options().blocking ? communicator.wait_for_state() : ccl_in_progress;
   });
 }
 
 int ncclCommDestroy(void* handle) {
   if (handle == nullptr) return ccl_success;
   return with(handle, [](Communicator& communicator) {
-    communicator.settled();
+    communicator.wait_for_state();
     communicator.wait_submitted();
     communicator.end(communicator.state() != ccl_success);
     return ccl_success;
@@ -236,7 +236,7 @@ int ncclCommDestroy(void* handle) {
 int ncclCommAbort(void* handle) {
   if (handle == nullptr) return ccl_success;
   return with(handle, [](Communicator& communicator) {
-    while (settings().strikes(FaultKind::abort_hang, communicator.rank())) {
+    while (settings().injects(FaultKind::abort_hang, communicator.rank())) {
       std::this_thread::sleep_for(std::chrono::hours(1));
     }
     communicator.end(true);

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// The part of NCCL's ABI that is emulated, RCCL's likewise: names, argument order, enum values and
-// structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
-// it with what the vendors publish.
+// The emulated part of NCCL's and RCCL's ABI: names, argument order, enum values and structs.
+// Handles are void*, enums are int. tests/core/test_emulated_abi.py compares this file with the
+// published ABI.
 
 // X(name, (parameters)): every function returns ncclResult_t as int; its symbol begins with "nccl".
 #define HETCOMM_EMULATED_CCL(X)                                                  \

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
-// The part of the vendors' runtime ABI that is emulated: names, argument order, enum values and
-// structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
-// it with the vendors' headers. The build defines HETCOMM_EMULATED_PREFIX, which begins symbols,
-// and HETCOMM_EMULATED_HIP for a runtime like HIP's; without it the runtime is like CUDA's.
+// The emulated part of the vendors' runtime ABI: names, argument order, enum values and structs.
+// Handles are void*, enums are int. tests/core/test_emulated_abi.py compares this file with the
+// vendors' headers. The build defines HETCOMM_EMULATED_PREFIX, the beginning of symbols, and
+// HETCOMM_EMULATED_HIP for a runtime like HIP's. Without it the runtime is like CUDA's.
 
 // X(name, (parameters)): every function returns the vendor's error as int and its symbol begins
 // with the vendor's prefix.
@@ -126,7 +126,7 @@ struct PointerAttributes {
   int managed;
   unsigned flags;
 #else
-  long reserved[8];  // new in CUDA 13, so it is left as it is
+  long reserved[8];  // new in CUDA 13; never written
 #endif
 };
 

@@ -71,7 +71,7 @@ int describe(void* properties, int index) {
 
 int current_device() { return device; }
 
-int enter() {  // what forbids every call, if anything
+int enter() {
   static std::once_flag once;
   std::call_once(once, [] {
     pthread_atfork(nullptr, nullptr, [] { forked = used.load(); });
@@ -81,7 +81,7 @@ int enter() {  // what forbids every call, if anything
     }
   });
   if (!unusable().empty()) return not_initialized;
-  // As with the vendors' runtimes, a child cannot use what its parent has initialised.
+  // A child cannot use a runtime that its parent has initialised, as with the vendors' runtimes.
   if (forked) return not_initialized;
   if (in_host_function()) return kLikeHip ? not_supported : not_permitted;
   if (settings().devices == 0) return no_device;
@@ -132,7 +132,7 @@ int NAME(SetDevice)(int index) {
 int NAME(GetDevice)(int* index) { return set(index, device); }
 
 int NAME(RuntimeGetVersion)(int* version) {
-  bool old = settings().strikes(FaultKind::old_runtime);
+  bool old = settings().injects(FaultKind::old_runtime);
   return set(version, old ? HETCOMM_EMULATED_OLD_VERSION : HETCOMM_EMULATED_VERSION);
 }
 

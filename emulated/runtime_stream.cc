@@ -1,4 +1,4 @@
-// Streams, events, host functions, and words in memory that streams wait for.
+// Streams, events, host functions, and waits of streams for words in memory.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -19,7 +19,7 @@ int make_stream(void** handle) {
   });
 }
 
-// Whether the stream may be asked how far it has come; a capture that is asked is invalid.
+// Whether a call may ask for the progress of the stream. Asking during a capture invalidates it.
 bool askable(Stream& stream) {
   std::shared_ptr<Capture> capture = stream.capture();
   if (capture != nullptr) capture->invalidate();
@@ -49,11 +49,11 @@ bool reached(uint32_t now, uint32_t value, unsigned how) {
 
 int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32_t mask) {
   return on_stream(handle, [&](Stream& stream) {
-    if (settings().strikes(FaultKind::no_wait_value)) return not_supported;
+    if (settings().injects(FaultKind::no_wait_value)) return not_supported;
     if (address == nullptr || how > wait_nor) return invalid_value;
     auto* word = static_cast<uint32_t*>(address);
     stream.enqueue([=] {
-      // The host sets the word with a plain store, so nobody can wake this thread.
+      // The host sets the word with a plain store, which wakes no thread.
       while (!reached(std::atomic_ref(*word).load(std::memory_order_acquire) & mask, value & mask,
                       how)) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -65,7 +65,7 @@ int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32
 
 int write_value(void* handle, void* address, uint32_t value) {
   return on_stream(handle, [&](Stream& stream) {
-    if (settings().strikes(FaultKind::no_wait_value)) return not_supported;
+    if (settings().injects(FaultKind::no_wait_value)) return not_supported;
     if (address == nullptr) return invalid_value;
     auto* word = static_cast<uint32_t*>(address);
     stream.enqueue([=] { std::atomic_ref(*word).store(value, std::memory_order_release); });
@@ -196,7 +196,7 @@ HETCOMM_EMULATED_DRIVER(X)
 #undef X
 
 int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned how) {
-  constexpr unsigned kFlush = 1u << 30;  // of what others wrote; all see all at once here
+  constexpr unsigned kFlush = 1u << 30;  // of remote writes, which need no flush here
   return wait_value(stream, reinterpret_cast<void*>(address), value, how & ~kFlush, ~0u);
 }
 int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {

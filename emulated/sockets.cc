@@ -58,8 +58,8 @@ void wait_for(int descriptor, short events, const Stop& stop) {
   wait_for(descriptor, events, stop, -1, expired);
 }
 
-// As NCCL reads NCCL_SOCKET_IFNAME and NCCL_IB_HCA: prefixes, before a ":"; "=" before them: whole
-// names; "^": all but these.
+// Reads NCCL_SOCKET_IFNAME and NCCL_IB_HCA like NCCL: a list of prefixes, each before a ":". "=" in
+// front means whole names, "^" all names but these.
 bool chosen(const std::string& name, std::string filter) {
   bool except = filter.starts_with('^');
   if (except) filter.erase(0, 1);

@@ -67,7 +67,8 @@ struct Interface {
   in_addr address;
 };
 
-// The interface that NCCL_SOCKET_IFNAME names; else the first besides the loopback; else the loopback.
+// The interface that NCCL_SOCKET_IFNAME names; else the first besides the loopback; else the
+// loopback.
 Interface choose_interface();
 bool interface_named();  // NCCL_SOCKET_IFNAME is set
 std::string interface_of(in_addr address);

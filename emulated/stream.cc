@@ -28,7 +28,9 @@ thread_local bool host_function = false;
 
 }  // namespace
 
-void* Stream::create(int device) { return registry<Stream>().add(std::make_shared<Stream>(device)); }
+void* Stream::create(int device) {
+  return registry<Stream>().add(std::make_shared<Stream>(device));
+}
 
 bool Stream::destroy(void* handle) {
   std::shared_ptr<Stream> stream = registry<Stream>().take(handle);
@@ -40,7 +42,7 @@ bool Stream::destroy(void* handle) {
 }
 
 std::shared_ptr<Stream> Stream::find(void* handle, int device) {
-  // 1 and 2 are cudaStreamLegacy and cudaStreamPerThread, in HIP likewise.
+  // 1 and 2 are cudaStreamLegacy and cudaStreamPerThread, and so in HIP.
   if (reinterpret_cast<uintptr_t>(handle) <= 2) return default_stream(device);
   return registry<Stream>().find(handle);
 }
@@ -108,7 +110,7 @@ void Stream::run() {
     operations_.pop_front();
     lock.unlock();
     operation();
-    operation = nullptr;  // what it holds goes before anybody is told
+    operation = nullptr;  // frees its captures before waiters wake
     lock.lock();
     ++performed_;
     changed_.notify_all();
