@@ -1,6 +1,7 @@
 // How numbers are read, rounded and quantised. One text for nvcc, NVRTC, hipcc, hipRTC and, in
-// host_kernels.inc, the host compiler; it includes nothing, because the run-time compilers may have
-// no headers. Built without contraction of a * b + c, so that all of them give the same bits.
+// conversion_kernels.inc, the host compiler; it includes nothing, because the run-time compilers
+// may have no headers. Built without contraction of a * b + c, so that all of them give the same
+// bits.
 
 #if defined(__HIPCC__) || defined(__HIPCC_RTC__)
 #define HETCOMM_HIP
