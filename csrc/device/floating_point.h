@@ -6,9 +6,9 @@
 
 namespace hetcomm {
 
-// While it lives, the calling thread rounds to nearest, keeps subnormal numbers and traps nothing.
+// While it exists, the calling thread rounds to nearest, keeps subnormal numbers and traps nothing.
 // A program may have set its own threads otherwise (torch.set_flush_denormal, -ffast-math), and
-// which thread reduces is a matter of timing. On x86 only.
+// timing decides which thread reduces. On x86 only.
 class FloatingPointDefaults {
  public:
 #ifdef __x86_64__
