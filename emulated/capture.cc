@@ -10,14 +10,15 @@ namespace hetcomm::emulated {
 
 namespace {
 
+struct Captures {
+  std::mutex mutex;
+  std::set<Capture*> all;
+};
+
 // Never destroyed: threads of streams may outlive static objects.
-std::mutex& captures_mutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-std::set<Capture*>& captures() {
-  static auto* all = new std::set<Capture*>;
-  return *all;
+Captures& captures() {
+  static auto* captures = new Captures;
+  return *captures;
 }
 
 thread_local int thread_mode = capture_global;
@@ -62,14 +63,14 @@ Operation Graph::prepare() {
 std::shared_ptr<Capture> Capture::begin(const void* origin, int mode) {
   std::shared_ptr<Capture> capture(new Capture(origin, mode));
   capture->last_[origin];
-  std::lock_guard lock(captures_mutex());
-  captures().insert(capture.get());
+  std::lock_guard lock(captures().mutex);
+  captures().all.insert(capture.get());
   return capture;
 }
 
 Capture::~Capture() {
-  std::lock_guard lock(captures_mutex());
-  captures().erase(this);
+  std::lock_guard lock(captures().mutex);
+  captures().all.erase(this);
 }
 
 bool Capture::may_end_here() const {
@@ -124,8 +125,8 @@ bool Capture::joined() {
 
 std::shared_ptr<Graph> Capture::end() {
   {
-    std::lock_guard lock(captures_mutex());
-    captures().erase(this);
+    std::lock_guard lock(captures().mutex);
+    captures().all.erase(this);
   }
   std::lock_guard lock(mutex_);
   ended_ = true;
@@ -134,9 +135,9 @@ std::shared_ptr<Graph> Capture::end() {
 
 bool Capture::forbids() {
   if (thread_mode == capture_relaxed) return false;
-  std::lock_guard lock(captures_mutex());
+  std::lock_guard lock(captures().mutex);
   bool forbidden = false;
-  for (Capture* capture : captures()) {
+  for (Capture* capture : captures().all) {
     const bool own = capture->thread_ == std::this_thread::get_id();
     if (capture->mode_ == capture_relaxed) continue;
     if (!own && (thread_mode != capture_global || capture->mode_ != capture_global)) continue;

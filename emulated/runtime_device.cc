@@ -1,12 +1,10 @@
 // Devices, versions and errors.
-#include <pthread.h>
-
-#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 
+#include "base/fork.h"
 #include "emulated/runtime.h"
 #include "emulated/settings.h"
 
@@ -16,8 +14,6 @@ namespace {
 
 thread_local int device = 0;
 thread_local int last_error = success;
-std::atomic<bool> used = false;
-std::atomic<bool> forked = false;
 
 int set(int* target, int value) {
   return call([&] {
@@ -74,19 +70,17 @@ int current_device() { return device; }
 int enter() {
   static std::once_flag once;
   std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, [] { forked = used.load(); });
     if (!unusable().empty()) {
       std::fprintf(stderr, "hetcomm emulated %s: %s\n", hetcomm_emulated_vendor(),
                    unusable().c_str());
     }
   });
   if (!unusable().empty()) return not_initialized;
-  // A child cannot use a runtime that its parent has initialised, as with the vendors' runtimes.
-  if (forked) return not_initialized;
   if (in_host_function()) return kLikeHip ? not_supported : not_permitted;
   if (settings().devices == 0) return no_device;
-  used = true;
-  return success;
+  // A child cannot use a runtime that its parent has initialised, as with the vendors' runtimes.
+  static const ProcessMark first_use;
+  return first_use.inherited() ? not_initialized : success;
 }
 
 int result(int error) {

@@ -38,6 +38,17 @@ int fill_on(Stream& stream, void* target, int value, size_t bytes) {
   return success;
 }
 
+// Runs enqueue(stream) in the default stream, and waits for the operation.
+template <typename Enqueue>
+int synchronous(Enqueue&& enqueue) {
+  return on_stream(nullptr, [&](Stream& stream) {
+    if (Capture::forbids()) return capture_unsupported;
+    int error = enqueue(stream);
+    if (error == success) stream.synchronize();
+    return error;
+  });
+}
+
 int free_block(void* pointer, bool is_pinned) {
   return unsafe_call([&] {
     if (pointer == nullptr) return success;
@@ -63,12 +74,8 @@ int make_block(void** pointer, size_t bytes, bool is_pinned) {
 using namespace hetcomm::emulated;
 
 int NAME(Memcpy)(void* target, const void* source, size_t bytes, int kind) {
-  return on_stream(nullptr, [&](Stream& stream) {
-    if (Capture::forbids()) return capture_unsupported;
-    int error = copy_on(stream, target, source, bytes, kind);
-    if (error == success) stream.synchronize();
-    return error;
-  });
+  return synchronous(
+      [&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
 }
 
 int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, void* handle) {
@@ -77,12 +84,7 @@ int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, 
 }
 
 int NAME(Memset)(void* target, int value, size_t bytes) {
-  return on_stream(nullptr, [&](Stream& stream) {
-    if (Capture::forbids()) return capture_unsupported;
-    int error = fill_on(stream, target, value, bytes);
-    if (error == success) stream.synchronize();
-    return error;
-  });
+  return synchronous([&](Stream& stream) { return fill_on(stream, target, value, bytes); });
 }
 
 int NAME(MemsetAsync)(void* target, int value, size_t bytes, void* handle) {

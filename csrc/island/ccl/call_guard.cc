@@ -42,11 +42,8 @@ struct CallGuard::State {
   }
 };
 
-namespace {
-
 // Never destroyed: its thread may outlive static objects.
-template <typename State>
-struct Watch {
+struct CallGuard::Watch {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::shared_ptr<State>> states;
@@ -71,13 +68,11 @@ struct Watch {
   }
 };
 
-}  // namespace
-
 CallGuard::CallGuard(std::chrono::nanoseconds bound, std::function<void()> overdue)
     : state_(std::make_shared<State>()) {
   state_->bound = bound;
   state_->overdue = std::move(overdue);
-  auto& watch = Watch<State>::process();
+  auto& watch = Watch::process();
   std::lock_guard lock(watch.mutex);
   if (!watch.running) Detached thread([&watch] { watch.run(); });
   watch.running = true;
@@ -86,7 +81,7 @@ CallGuard::CallGuard(std::chrono::nanoseconds bound, std::function<void()> overd
 }
 
 CallGuard::~CallGuard() {
-  auto& watch = Watch<State>::process();
+  auto& watch = Watch::process();
   std::lock_guard lock(watch.mutex);
   std::erase(watch.states, state_);
   watch.changed.notify_all();

@@ -22,6 +22,7 @@ class CallGuard {
 
  private:
   struct State;
+  struct Watch;
   std::shared_ptr<State> state_;
 };
 
