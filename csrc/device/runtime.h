@@ -63,7 +63,6 @@ struct Runtime {
 enum RuntimeValue : int {
   kSuccess = 0,
   kInsufficientDriver = 35,
-  kNoDevice = 100,
   kNotReady = 600,
   kCaptureImplicit = 906,  // a query of the default stream while another stream is captured
   kCopyAny = 4,            // cudaMemcpyDefault: the pointers tell the direction

@@ -17,11 +17,8 @@ struct UniqueId {
 
 enum Result : int {
   success = 0,
-  unhandled_device_error = 1,
-  system_error = 2,
   internal_error = 3,
   invalid_argument = 4,
-  invalid_usage = 5,
   remote_error = 6,
   in_progress = 7,
 };
@@ -32,7 +29,7 @@ inline constexpr DataType kBytes = 0;
 // RedOpCreatePreMulSum makes further operations, for one communicator each.
 enum RedOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
-enum ScalarResidence : int { scalar_device = 0, scalar_host_immediate = 1 };
+enum ScalarResidence : int { scalar_host_immediate = 1 };
 
 // The layout of 2.18. Libraries read `size` bytes and use defaults for later fields.
 struct Config {

@@ -122,14 +122,14 @@ void Direct::prepare(const IslandCall& call) {
 
 int64_t Direct::needs(int64_t round) const {
   if (round == 0) return 0;
-  if (!agreed_) return 1 + otherwise_->needs(round - 1);
+  if (!agreed_) return 1 + fallback_->needs(round - 1);
   const bool closes = all_reduces(*call_) && round == rounds_ - 1;
   return closes ? round : 1;
 }
 
 void Direct::publish(int64_t round, std::byte* slot) {
-  if (round == 0) return tell(slot);
-  if (!agreed_) return otherwise_->publish(round - 1, slot);
+  if (round == 0) return write_offer(slot);
+  if (!agreed_) return fallback_->publish(round - 1, slot);
   const int64_t chunk = round - 1;
   if (!call_->reduces) {
     move(chunk * width_, (chunk + 1) * width_);
@@ -143,26 +143,26 @@ void Direct::publish(int64_t round, std::byte* slot) {
 
 void Direct::read(int64_t round, const std::byte* const* slots) {
   if (round > 0) {
-    if (!agreed_) return otherwise_->read(round - 1, slots);
+    if (!agreed_) return fallback_->read(round - 1, slots);
     if (all_reduces(*call_) && round <= chunks_) gather(round - 1);
     return;
   }
-  agreed_ = all_agree(slots);
+  agreed_ = all_willing(slots);
   if (!agreed_) {
     --offers_left_;
-    otherwise_->prepare(*call_);
-    rounds_ = 1 + otherwise_->rounds();
-    extent_ = otherwise_->extent();
+    fallback_->prepare(*call_);
+    rounds_ = 1 + fallback_->rounds();
+    extent_ = fallback_->extent();
     return;
   }
   offers_left_ = kOffers;
   ++calls_;
-  look_up(slots);
-  lay_out();
+  resolve(slots);
+  divide_into_rounds();
 }
 
 // Writes whether this member is willing, then the places of every piece.
-void Direct::tell(std::byte* slot) const {
+void Direct::write_offer(std::byte* slot) const {
   const Arena& arena = Arena::mine();
   const uint64_t willing = shared_;
   std::memcpy(slot, &willing, sizeof willing);
@@ -176,7 +176,7 @@ void Direct::tell(std::byte* slot) const {
   }
 }
 
-bool Direct::all_agree(const std::byte* const* slots) const {
+bool Direct::all_willing(const std::byte* const* slots) const {
   return std::all_of(slots, slots + members_, [](const std::byte* slot) {
     uint64_t willing;
     std::memcpy(&willing, slot, sizeof willing);
@@ -184,11 +184,11 @@ bool Direct::all_agree(const std::byte* const* slots) const {
   });
 }
 
-const std::byte* Direct::here(int member, uint64_t offset, int64_t bytes) {
+const std::byte* Direct::address_of(int member, uint64_t offset, int64_t bytes) {
   return failure_.ok() ? peers_.at(member, offset, bytes, failure_) : nullptr;
 }
 
-void Direct::look_up(const std::byte* const* slots) {
+void Direct::resolve(const std::byte* const* slots) {
   const size_t pieces = call_->pieces.size();
   views_.assign(pieces * members_, View{});
   for (int member = 0; member < members_; ++member) {
@@ -204,15 +204,15 @@ void Direct::look_up(const std::byte* const* slots) {
       Places places;
       std::memcpy(&places, told, sizeof places);
       const bool is_source = call_->reduces || piece.from == member;
-      if (is_source) found.source = here(member, places.source, bytes);
+      if (is_source) found.source = address_of(member, places.source, bytes);
       if (all_reduces(*call_)) {
-        found.target = here(member, places.target, bytes);
+        found.target = address_of(member, places.target, bytes);
       }
     }
   }
 }
 
-void Direct::lay_out() {
+void Direct::divide_into_rounds() {
   for (PieceList& list : incoming_) list.clear();
   std::vector<int64_t> bytes(members_);
   for (const IslandPiece& piece : call_->pieces) {

@@ -34,7 +34,7 @@ class Direct final : public Exchange {
 
   // Before prepare(): the exchange that takes the call if an offer fails, and the result of
   // shared().
-  void begin(Exchange& otherwise, bool shared) { otherwise_ = &otherwise, shared_ = shared; }
+  void begin(Exchange& fallback, bool shared) { fallback_ = &fallback, shared_ = shared; }
   void prepare(const IslandCall& call) override;
   int64_t needs(int64_t round) const override;
   void publish(int64_t round, std::byte* slot) override;
@@ -55,11 +55,11 @@ class Direct final : public Exchange {
 
   bool reads(const IslandCall& call, const IslandPiece& piece) const;  // as a source
   bool writes(const IslandCall& call, const IslandPiece& piece) const;
-  void tell(std::byte* slot) const;
-  bool all_agree(const std::byte* const* slots) const;
-  void look_up(const std::byte* const* slots);
-  void lay_out();
-  const std::byte* here(int member, uint64_t offset, int64_t bytes);
+  void write_offer(std::byte* slot) const;
+  bool all_willing(const std::byte* const* slots) const;
+  void resolve(const std::byte* const* slots);
+  void divide_into_rounds();
+  const std::byte* address_of(int member, uint64_t offset, int64_t bytes);
   View& view(int member, const IslandPiece& piece);
   Bounds part(int64_t chunk, int owner) const;
   void copy(std::byte* target, const std::byte* source, int64_t bytes) const;
@@ -69,7 +69,7 @@ class Direct final : public Exchange {
 
   const ShmOptions& options_;
   PeerMemory& peers_;
-  Exchange* otherwise_ = nullptr;
+  Exchange* fallback_ = nullptr;
   const IslandCall* call_ = nullptr;
   int64_t element_bytes_ = 1;
   bool shared_ = false;

@@ -12,9 +12,9 @@ namespace {
 constexpr int kRoundsPerTurn = 4;
 // Looks for the other members' slots, with a pause each, right after a member has published. They
 // take about a microsecond. The slots come in this time if all members make the call together.
-constexpr int kMostPatience = 24;
+constexpr int kMostSpins = 24;
 // With fewer looks, a member would never see a peer that is a little late each time.
-constexpr int kLeastPatience = 8;
+constexpr int kLeastSpins = 8;
 
 // From 1; 0 if not known.
 uint32_t this_processor() { return static_cast<uint32_t>(sched_getcpu() + 1); }
@@ -44,8 +44,8 @@ void Lane::start(const IslandCall& call) {
   call_ = &call;
   published_ = read_ = 0;
   arrived_ = roomy_ = 0;
-  refused_ = broken_.ok() ? validate(call) : broken_;
-  if (!refused_.ok()) return;
+  rejection_ = failure_.ok() ? validate(call) : failure_;
+  if (!rejection_.ok()) return;
   exchange_ = exchanges_[call.reduces][call.to_all].get();
   suits_ = direct_.suits(call);
   shared_by_all_ = shared_ = suits_ && direct_.shared(call);
@@ -83,20 +83,20 @@ Island::Progress Lane::progress(Status& status) {
     return Island::Progress::done;
   };
   if (call_ == nullptr) return Island::Progress::waiting;
-  if (!refused_.ok()) return finish(refused_);
+  if (!rejection_.ok()) return finish(rejection_);
   bool advanced = false;
   Status failure;
   for (int turn = 0; turn < kRoundsPerTurn && read_ < exchange_->rounds(); ++turn) {
     const bool published = publish(failure);
-    const bool was_read = failure.ok() && (!published || linger(failure)) && read(failure);
-    if (!failure.ok()) return finish(broken_ = failure);
+    const bool was_read = failure.ok() && (!published || spin(failure)) && read(failure);
+    if (!failure.ok()) return finish(failure_ = failure);
     advanced |= published || was_read;
     if (!published && !was_read) break;
   }
   if (read_ == exchange_->rounds()) {
     // A member that gave up may have freed its memory during a read.
     if (exchange_ == &direct_) failure = aborted();
-    if (!failure.ok()) return finish(broken_ = failure);
+    if (!failure.ok()) return finish(failure_ = failure);
     if (exchange_ != &direct_ && suits_) direct_.learn(shared_by_all_);
     base_ += read_;
     call_ = nullptr;
@@ -131,7 +131,7 @@ bool Lane::publish(Status& status) {
   header.finished = (base_ + read_) | (shared_ ? kShared : 0);
   header.descriptor = call_->descriptor;
   header.round.store(round + 1, std::memory_order_release);
-  tell_processor();
+  store_processor();
   ++published_;
   roomy_ = 0;
   doorbell_.ring();
@@ -154,7 +154,7 @@ bool Lane::readable(int member) {
 }
 
 // Stores only a change, so that the line stays in the other members' caches.
-void Lane::tell_processor() {
+void Lane::store_processor() {
   const uint32_t here = this_processor();
   auto& told = segment_.member(member_).processor;
   if (told.load(std::memory_order_relaxed) != here) told.store(here, std::memory_order_relaxed);
@@ -233,22 +233,22 @@ bool Lane::has_arrived(uint64_t round, Status& status) {
 // Looks for the other members' slots for a short time. If all members make the call together, it
 // then needs no further wait. If they do not, perhaps because they share processors, each failure
 // halves the next time.
-bool Lane::linger(Status& status) {
+bool Lane::spin(Status& status) {
   const uint64_t round = base_ + read_;
   for (int look = 0; !has_arrived(round, status); ++look) {
     if (!status.ok()) return false;
-    if (look >= patience_) {
-      patience_ = std::max(patience_ / 2, kLeastPatience);
+    if (look >= spins_) {
+      spins_ = std::max(spins_ / 2, kLeastSpins);
       return false;
     }
     pause();
   }
-  patience_ = kMostPatience;
+  spins_ = kMostSpins;
   return true;
 }
 
 uint64_t Lane::awaited() const {
-  if (call_ == nullptr || !refused_.ok()) return 0;
+  if (call_ == nullptr || !rejection_.ok()) return 0;
   uint64_t members = 0;
   if (read_ < published_ && arrived_ < members_) members |= Doorbell::bit(arrived_);
   const bool wants_room = published_ < exchange_->rounds() && exchange_->needs(published_) <= read_;
@@ -257,15 +257,15 @@ uint64_t Lane::awaited() const {
 }
 
 Status Lane::mismatch(int peer, const CallDescriptor& theirs) const {
-  std::string mine = words(member_, call_->descriptor);
-  std::string other = words(peer, theirs);
+  std::string mine = describe(member_, call_->descriptor);
+  std::string other = describe(peer, theirs);
   return Status(Code::invalid_argument,
                 "ranks disagree: expected the same call from all; got " + other + ", " + mine +
                     "; check that all ranks make the same collective calls in the same order",
                 options_.rank(member_), options_.rank(peer));
 }
 
-std::string Lane::words(int member, const CallDescriptor& descriptor) const {
+std::string Lane::describe(int member, const CallDescriptor& descriptor) const {
   return "rank " + std::to_string(options_.rank(member)) + " called " +
          options_.describe_call(descriptor) + " (call " + std::to_string(descriptor.sequence) + ")";
 }

@@ -33,16 +33,16 @@ class Lane {
   bool publish(Status& status);
   bool reserve(Status& status);
   bool readable(int member);
-  void tell_processor();
+  void store_processor();
   bool read(Status& status);
   bool has_room(uint64_t round);
   bool has_arrived(uint64_t round, Status& status);
-  bool linger(Status& status);
+  bool spin(Status& status);
   bool awaits_same_processor() const;
   Status validate(const IslandCall& call) const;
   Status aborted() const;
   Status mismatch(int peer, const CallDescriptor& theirs) const;
-  std::string words(int member, const CallDescriptor& descriptor) const;
+  std::string describe(int member, const CallDescriptor& descriptor) const;
 
   Segment& segment_;
   Doorbell& doorbell_;
@@ -55,8 +55,8 @@ class Lane {
 
   const IslandCall* call_ = nullptr;
   Exchange* exchange_ = nullptr;
-  Status refused_;         // why this call cannot begin
-  Status broken_;          // why no later call can begin: members are out of step
+  Status rejection_;       // why this call cannot begin
+  Status failure_;         // why no later call can begin: members are out of step
   uint64_t base_ = 0;      // rounds before this call
   int64_t published_ = 0;  // rounds of this call
   int64_t read_ = 0;
@@ -65,7 +65,7 @@ class Lane {
   bool shared_by_all_ = false;  // on all members whose slots were seen so far
   int arrived_ = 0;             // lower members have published the round to be read
   int roomy_ = 0;               // lower members have left room for the round to be published
-  int patience_ = 0;            // looks that linger() takes
+  int spins_ = 0;               // looks that spin() takes
   int64_t reserved_ = -1;       // bytes of each of this member's slots; -1: nothing yet
   std::vector<bool> readable_;  // by member: its slots are known to be reserved
   std::vector<uint64_t> finished_;       // by member: rounds known to be finished
