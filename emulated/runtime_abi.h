@@ -68,7 +68,7 @@
   X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t)) \
   X(StreamWriteValue32, (void*, void*, uint32_t, unsigned))
 #else
-// Since CUDA 13 cudaGetDeviceProperties is what CUDA 12 called cudaGetDeviceProperties_v2.
+// CUDA 13 renamed cudaGetDeviceProperties_v2 to cudaGetDeviceProperties.
 #define HETCOMM_EMULATED_RUNTIME(X)        \
   HETCOMM_EMULATED_RUNTIME_COMMON(X)       \
   X(HostAlloc, (void**, size_t, unsigned)) \

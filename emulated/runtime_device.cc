@@ -41,7 +41,7 @@ int describe(void* properties, int index) {
   });
 }
 
-// X(number, what)
+// X(code, text)
 #define ERRORS(X)                                                          \
   X(success, "no error")                                                   \
   X(invalid_value, "invalid argument")                                     \

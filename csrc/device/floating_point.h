@@ -22,7 +22,7 @@ class FloatingPointDefaults {
   FloatingPointDefaults& operator=(const FloatingPointDefaults&) = delete;
 
  private:
-  static constexpr unsigned kDefaults = 0x1f80, kFlags = 0x3f;  // flags: what has happened so far
+  static constexpr unsigned kDefaults = 0x1f80, kFlags = 0x3f;  // flags: earlier exceptions
 
   const unsigned before_ = _mm_getcsr();
   const bool changed_ = (before_ & ~kFlags) != kDefaults;

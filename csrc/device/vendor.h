@@ -48,7 +48,7 @@ struct Vendor {
     const char* architecture_option = nullptr;
     std::vector<std::string> options;  // C++17, and a * b + c not contracted
   };
-  // The collective library. What it reduces beyond ccl_reduces() it always has.
+  // The collective library. Every version reduces all that ccl_reduces() accepts but 8-bit floats.
   struct Ccl {
     const char* name = nullptr;
     std::vector<std::string> libraries;

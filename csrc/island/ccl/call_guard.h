@@ -11,7 +11,7 @@ namespace hetcomm {
 class CallGuard {
  public:
   // `overdue` runs once, on a thread of its own, when a call has taken longer than `bound`. It must
-  // own all that it uses, because it may run longer than the guard lives.
+  // own all that it uses, because it may run after the guard's end.
   CallGuard(std::chrono::nanoseconds bound, std::function<void()> overdue);
   ~CallGuard();
   CallGuard(const CallGuard&) = delete;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kOldestVersion = 21800;  // the first with all of HETCOMM_CCL_SYMBOLS and nccl::Config
 
-// The vendor of this library, if the name of its file tells: all libraries have the same functions.
+// The vendor of this library by its file's name, since all libraries have the same functions.
 std::string maker(const Library& library) {
   if (library.has("hetcomm_emulated_vendor")) {
     return library.symbol<const char* (*)()>("hetcomm_emulated_vendor")();

@@ -18,7 +18,7 @@ namespace {
 constexpr off_t kMostRead = 16 << 20;
 constexpr const char* kVariables[] = {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"};
 
-// What follows the last `mark`, up to `end` or the end of its line, without spaces around it.
+// The text after the last `mark`, up to `end` or the end of the line, without spaces around it.
 std::string after_last(const std::string& text, const std::string& mark, const char* end) {
   const size_t at = text.rfind(mark);
   if (at == std::string::npos) return "";

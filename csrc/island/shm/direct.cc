@@ -82,7 +82,7 @@ bool Direct::suits(const IslandCall& call) const {
   if (!call.reduces && !call.to_all) count /= members_;
   const int64_t least = members_ * (all_reduces(call) ? kSmallestAllReduce : kSmallest);
   return count * static_cast<int64_t>(size_of(call.dtype)) >= least &&
-         static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size()) <=
+         static_cast<int64_t>(sizeof(uint64_t) + sizeof(Offsets) * call.pieces.size()) <=
              slot_bytes_;
 }
 
@@ -117,7 +117,7 @@ void Direct::prepare(const IslandCall& call) {
   failure_ = Status();
   agreed_ = false;
   rounds_ = 2;  // until read() knows whether all agree
-  extent_ = static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size());
+  extent_ = static_cast<int64_t>(sizeof(uint64_t) + sizeof(Offsets) * call.pieces.size());
 }
 
 int64_t Direct::needs(int64_t round) const {
@@ -161,7 +161,7 @@ void Direct::read(int64_t round, const std::byte* const* slots) {
   divide_into_rounds();
 }
 
-// Writes whether this member is willing, then the places of every piece.
+// Writes whether this member is willing, then the offsets of every piece.
 void Direct::write_offer(std::byte* slot) const {
   const Arena& arena = Arena::mine();
   const uint64_t willing = shared_;
@@ -169,10 +169,10 @@ void Direct::write_offer(std::byte* slot) const {
   slot += sizeof willing;
   if (!shared_) return;
   for (const IslandPiece& piece : call_->pieces) {
-    const Places places{reads(*call_, piece) ? arena.offset(piece.source) : 0,
+    const Offsets offsets{reads(*call_, piece) ? arena.offset(piece.source) : 0,
                         writes(*call_, piece) ? arena.offset(piece.target) : 0};
-    std::memcpy(slot, &places, sizeof places);
-    slot += sizeof places;
+    std::memcpy(slot, &offsets, sizeof offsets);
+    slot += sizeof offsets;
   }
 }
 
@@ -190,23 +190,23 @@ const std::byte* Direct::address_of(int member, uint64_t offset, int64_t bytes) 
 
 void Direct::resolve(const std::byte* const* slots) {
   const size_t pieces = call_->pieces.size();
-  views_.assign(pieces * members_, View{});
+  addresses_.assign(pieces * members_, Addresses{});
   for (int member = 0; member < members_; ++member) {
-    const std::byte* told = slots[member] + sizeof(uint64_t);
-    for (size_t i = 0; i < pieces; ++i, told += sizeof(Places)) {
+    const std::byte* offer = slots[member] + sizeof(uint64_t);
+    for (size_t i = 0; i < pieces; ++i, offer += sizeof(Offsets)) {
       const IslandPiece& piece = call_->pieces[i];
-      View& found = views_[member * pieces + i];
+      Addresses& found = addresses_[member * pieces + i];
       if (member == member_) {
         found = {piece.source, piece.target};
         continue;
       }
       const int64_t bytes = piece.count * element_bytes_;
-      Places places;
-      std::memcpy(&places, told, sizeof places);
+      Offsets offsets;
+      std::memcpy(&offsets, offer, sizeof offsets);
       const bool is_source = call_->reduces || piece.from == member;
-      if (is_source) found.source = address_of(member, places.source, bytes);
+      if (is_source) found.source = address_of(member, offsets.source, bytes);
       if (all_reduces(*call_)) {
-        found.target = address_of(member, places.target, bytes);
+        found.target = address_of(member, offsets.target, bytes);
       }
     }
   }
@@ -247,9 +247,9 @@ void Direct::copy(std::byte* target, const std::byte* source, int64_t bytes) con
   }
 }
 
-Direct::View& Direct::view(int member, const IslandPiece& piece) {
+Direct::Addresses& Direct::addresses(int member, const IslandPiece& piece) {
   const size_t pieces = call_->pieces.size();
-  return views_[member * pieces + static_cast<size_t>(&piece - call_->pieces.data())];
+  return addresses_[member * pieces + static_cast<size_t>(&piece - call_->pieces.data())];
 }
 
 // Each member begins with another member's pieces and ends with its own.
@@ -263,7 +263,7 @@ void Direct::move(int64_t begin, int64_t end) {
     if (first >= list.bytes() || at - list.bytes() >= end) continue;
     list.visit(first, end - (at - list.bytes()),
                [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-                 copy(piece.target + offset, view(from, piece).source + offset, bytes);
+                 copy(piece.target + offset, addresses(from, piece).source + offset, bytes);
                });
   }
 }
@@ -273,7 +273,7 @@ void Direct::combine(int64_t begin, int64_t end) {
   incoming_[0].visit(begin, end,
                      [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
                        for (int member = 0; member < members_; ++member) {
-                         sources_[member] = view(member, piece).source + offset;
+                         sources_[member] = addresses(member, piece).source + offset;
                        }
                        reduce_all(*call_, piece.target + offset, sources_, bytes);
                      });
@@ -292,7 +292,7 @@ void Direct::gather(int64_t chunk) {
     const Bounds bounds = part(chunk, owner);
     incoming_[0].visit(bounds.begin, bounds.end,
                        [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-                         copy(piece.target + offset, view(owner, piece).target + offset, bytes);
+                         copy(piece.target + offset, addresses(owner, piece).target + offset, bytes);
                        });
   }
 }

@@ -44,11 +44,11 @@ class Direct final : public Exchange {
 
  private:
   // Where a piece begins: offsets in its member's arena, and addresses in this process.
-  struct Places {
+  struct Offsets {
     uint64_t source;
     uint64_t target;
   };
-  struct View {
+  struct Addresses {
     const std::byte* source;
     const std::byte* target;
   };
@@ -60,7 +60,7 @@ class Direct final : public Exchange {
   void resolve(const std::byte* const* slots);
   void divide_into_rounds();
   const std::byte* address_of(int member, uint64_t offset, int64_t bytes);
-  View& view(int member, const IslandPiece& piece);
+  Addresses& addresses(int member, const IslandPiece& piece);
   Bounds part(int64_t chunk, int owner) const;
   void copy(std::byte* target, const std::byte* source, int64_t bytes) const;
   void move(int64_t begin, int64_t end);
@@ -78,7 +78,7 @@ class Direct final : public Exchange {
   int64_t calls_ = 0;
   Status failure_;
   std::vector<PieceList> incoming_;  // of a move: by sender; of a reduction: all in [0]
-  std::vector<View> views_;          // member x piece
+  std::vector<Addresses> addresses_;  // member x piece
   std::vector<const void*> sources_;
   int64_t width_ = 0;  // bytes that a member moves or reduces in a round
   int64_t chunks_ = 0;

@@ -223,7 +223,7 @@ bool Lane::has_arrived(uint64_t round, Status& status) {
       status = mismatch(arrived_, header.descriptor);
       return false;
     }
-    // The slot tells what the peer has finished, which mostly saves reading its LaneState.
+    // The slot has the peer's finished rounds, which mostly saves reading its LaneState.
     finished_[arrived_] = header.finished & ~kShared;
     shared_by_all_ &= (header.finished & kShared) != 0;
   }

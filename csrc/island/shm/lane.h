@@ -50,7 +50,7 @@ class Lane {
   const int lane_;
   const int member_;
   const int members_;
-  std::unique_ptr<Exchange> exchanges_[2][2];  // by what a call does: reduces, to_all
+  std::unique_ptr<Exchange> exchanges_[2][2];  // [reduces][to_all] of a call
   Direct direct_;
 
   const IslandCall* call_ = nullptr;

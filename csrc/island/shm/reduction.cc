@@ -65,7 +65,7 @@ void ReduceScatter::prepare(const IslandCall& call) {
     if (by_owner_[owner].bytes() > 0) ++owners;
     longest = std::max(longest, by_owner_[owner].bytes());
   }
-  // An owner's slot has no part for itself.
+  // If all members are owners, each slot has parts for the other members only.
   width_ = part_of_slot(owners == members_ ? owners - 1 : owners);
   set_rounds(longest, width_);
   const int64_t others = owners - (by_owner_[member_].bytes() > 0);
