@@ -290,10 +290,11 @@ void Direct::gather(int64_t chunk) {
   for (int step = 1; step < members_; ++step) {
     const int owner = (member_ + step) % members_;
     const Bounds bounds = part(chunk, owner);
-    incoming_[0].visit(bounds.begin, bounds.end,
-                       [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-                         copy(piece.target + offset, addresses(owner, piece).target + offset, bytes);
-                       });
+    incoming_[0].visit(
+        bounds.begin, bounds.end,
+        [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+          copy(piece.target + offset, addresses(owner, piece).target + offset, bytes);
+        });
   }
 }
 
