@@ -65,8 +65,7 @@
   X(HostMalloc, (void**, size_t, unsigned))                          \
   X(HostFree, (void*))                                               \
   X(GetDevicePropertiesR0600, (void*, int))                          \
-  X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t)) \
-  X(StreamWriteValue32, (void*, void*, uint32_t, unsigned))
+  X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t))
 #else
 // CUDA 13 renamed cudaGetDeviceProperties_v2 to cudaGetDeviceProperties.
 #define HETCOMM_EMULATED_RUNTIME(X)        \
@@ -74,12 +73,10 @@
   X(HostAlloc, (void**, size_t, unsigned)) \
   X(FreeHost, (void*))                     \
   X(GetDeviceProperties, (void*, int))     \
-  X(GetDeviceProperties_v2, (void*, int))  \
-  X(GetDriverEntryPointByVersion, (const char*, void**, unsigned, unsigned long long, int*))
+  X(GetDeviceProperties_v2, (void*, int))
 // Of the driver: the symbol has no "cuda" before it, and it returns the driver's error.
-#define HETCOMM_EMULATED_DRIVER(X)                                           \
-  X(cuStreamWaitValue32_v2, (void*, unsigned long long, uint32_t, unsigned)) \
-  X(cuStreamWriteValue32_v2, (void*, unsigned long long, uint32_t, unsigned))
+#define HETCOMM_EMULATED_DRIVER(X) \
+  X(cuStreamWaitValue32_v2, (void*, unsigned long long, uint32_t, unsigned))
 #endif
 
 namespace hetcomm::emulated {

@@ -63,16 +63,6 @@ int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32
   });
 }
 
-int write_value(void* handle, void* address, uint32_t value) {
-  return on_stream(handle, [&](Stream& stream) {
-    if (settings().injects(FaultKind::no_wait_value)) return not_supported;
-    if (address == nullptr) return invalid_value;
-    auto* word = static_cast<uint32_t*>(address);
-    stream.enqueue([=] { std::atomic_ref(*word).store(value, std::memory_order_release); });
-    return success;
-  });
-}
-
 }  // namespace
 
 }  // namespace hetcomm::emulated
@@ -187,9 +177,6 @@ int NAME(StreamWaitValue32)(void* stream, void* address, uint32_t value, unsigne
                             uint32_t mask) {
   return wait_value(stream, address, value, how, mask);
 }
-int NAME(StreamWriteValue32)(void* stream, void* address, uint32_t value, unsigned) {
-  return write_value(stream, address, value);
-}
 #else
 #define X(name, parameters) EXPORT int name parameters;
 HETCOMM_EMULATED_DRIVER(X)
@@ -198,24 +185,5 @@ HETCOMM_EMULATED_DRIVER(X)
 int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned how) {
   constexpr unsigned kFlush = 1u << 30;  // of remote writes, which need no flush here
   return wait_value(stream, reinterpret_cast<void*>(address), value, how & ~kFlush, ~0u);
-}
-int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
-  return write_value(stream, reinterpret_cast<void*>(address), value);
-}
-
-int NAME(GetDriverEntryPointByVersion)(const char* symbol, void** function, unsigned,
-                                       unsigned long long, int* status) {
-  return call([&] {
-    if (symbol == nullptr || function == nullptr) return invalid_value;
-    std::string name = symbol;
-    *function = nullptr;
-    if (name == "cuStreamWaitValue32") {
-      *function = reinterpret_cast<void*>(&cuStreamWaitValue32_v2);
-    } else if (name == "cuStreamWriteValue32") {
-      *function = reinterpret_cast<void*>(&cuStreamWriteValue32_v2);
-    }
-    if (status != nullptr) *status = *function == nullptr ? 1 : 0;  // 1: symbol not found
-    return success;
-  });
 }
 #endif
