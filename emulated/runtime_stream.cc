@@ -1,7 +1,6 @@
 // Streams, events, host functions, and waits of streams for words in memory.
 #include <atomic>
 #include <chrono>
-#include <string>
 #include <thread>
 
 #include "emulated/runtime.h"
