@@ -60,11 +60,11 @@
 #define HETCOMM_EMULATED_NAME(name) HETCOMM_EMULATED_SYMBOL(HETCOMM_EMULATED_PREFIX, name)
 
 #ifdef HETCOMM_EMULATED_HIP
-#define HETCOMM_EMULATED_RUNTIME(X)                                  \
-  HETCOMM_EMULATED_RUNTIME_COMMON(X)                                 \
-  X(HostMalloc, (void**, size_t, unsigned))                          \
-  X(HostFree, (void*))                                               \
-  X(GetDevicePropertiesR0600, (void*, int))                          \
+#define HETCOMM_EMULATED_RUNTIME(X)         \
+  HETCOMM_EMULATED_RUNTIME_COMMON(X)        \
+  X(HostMalloc, (void**, size_t, unsigned)) \
+  X(HostFree, (void*))                      \
+  X(GetDevicePropertiesR0600, (void*, int)) \
   X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t))
 #else
 // CUDA 13 renamed cudaGetDeviceProperties_v2 to cudaGetDeviceProperties.

@@ -74,8 +74,7 @@ int make_block(void** pointer, size_t bytes, bool is_pinned) {
 using namespace hetcomm::emulated;
 
 int NAME(Memcpy)(void* target, const void* source, size_t bytes, int kind) {
-  return synchronous(
-      [&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
+  return synchronous([&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
 }
 
 int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, void* handle) {
@@ -103,9 +102,8 @@ int NAME(Malloc)(void** pointer, size_t bytes) { return make_block(pointer, byte
 int NAME(Free)(void* pointer) { return free_block(pointer, false); }
 
 int NAME(HostRegister)(void* pointer, size_t bytes, unsigned) {
-  return call([&] {
-    return register_pinned(pointer, bytes, current_device()) ? success : invalid_value;
-  });
+  return call(
+      [&] { return register_pinned(pointer, bytes, current_device()) ? success : invalid_value; });
 }
 
 int NAME(HostUnregister)(void* pointer) {

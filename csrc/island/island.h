@@ -46,8 +46,8 @@ struct IslandCall {
   bool reduces = false;  // sums the sources of all members; else takes the source on `from`
   bool to_all = false;   // writes the targets of all members; else the target on `to`
   Dtype dtype = Dtype::float32;
-  ReduceOp op = ReduceOp::sum;  // of this step; an average is over the members
-  CallDescriptor descriptor;    // its factor is that of premul_sum, for native libraries only
+  ReduceOp op = ReduceOp::sum;      // of this step; an average is over the members
+  CallDescriptor descriptor;        // its factor is that of premul_sum, for native libraries only
   std::vector<IslandPiece> pieces;  // the same list on every member, except for addresses
   // The stream is being recorded into a graph: the call is over as soon as it is in the stream.
   bool recorded = false;

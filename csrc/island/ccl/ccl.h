@@ -29,7 +29,7 @@ struct CclOptions {
   CclEnvironment environment;  // such as NCCL_IB_HCA
   int min_ctas = 0;            // 0: the library's choice
   int max_ctas = 0;
-  bool blocking = true;        // with a blocking communicator, see CclCommunicator
+  bool blocking = true;  // with a blocking communicator, see CclCommunicator
   std::chrono::nanoseconds call_bound = std::chrono::seconds(30);  // of a call into the library
   // Puts a call in words, "all_reduce sum float32 x 100".
   std::function<std::string(const CallDescriptor&)> describe_call;

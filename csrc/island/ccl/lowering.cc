@@ -37,8 +37,7 @@ std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
   for (const IslandPiece& piece : pieces) {
     if (piece.count == 0) continue;
     const bool joins = !result.empty() && piece.from == result.back().from &&
-                       piece.to == result.back().to &&
-                       follows(result.back(), piece);
+                       piece.to == result.back().to && follows(result.back(), piece);
     if (joins) {
       result.back().count += piece.count;
     } else {

@@ -170,7 +170,7 @@ void Direct::write_offer(std::byte* slot) const {
   if (!shared_) return;
   for (const IslandPiece& piece : call_->pieces) {
     const Offsets offsets{reads(*call_, piece) ? arena.offset(piece.source) : 0,
-                        writes(*call_, piece) ? arena.offset(piece.target) : 0};
+                          writes(*call_, piece) ? arena.offset(piece.target) : 0};
     std::memcpy(slot, &offsets, sizeof offsets);
     slot += sizeof offsets;
   }
@@ -290,11 +290,11 @@ void Direct::gather(int64_t chunk) {
   for (int step = 1; step < members_; ++step) {
     const int owner = (member_ + step) % members_;
     const Bounds bounds = part(chunk, owner);
-    incoming_[0].visit(
-        bounds.begin, bounds.end,
-        [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-          copy(piece.target + offset, addresses(owner, piece).target + offset, bytes);
-        });
+    incoming_[0].visit(bounds.begin, bounds.end,
+                       [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+                         copy(piece.target + offset, addresses(owner, piece).target + offset,
+                              bytes);
+                       });
   }
 }
 

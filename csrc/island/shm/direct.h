@@ -77,7 +77,7 @@ class Direct final : public Exchange {
   int offers_left_ = 0;
   int64_t calls_ = 0;
   Status failure_;
-  std::vector<PieceList> incoming_;  // of a move: by sender; of a reduction: all in [0]
+  std::vector<PieceList> incoming_;   // of a move: by sender; of a reduction: all in [0]
   std::vector<Addresses> addresses_;  // member x piece
   std::vector<const void*> sources_;
   int64_t width_ = 0;  // bytes that a member moves or reduces in a round

@@ -77,9 +77,9 @@ class AllToAll final : public Exchange {
 
   std::vector<PieceList> outgoing_;  // by receiver; this member's entry is a local copy
   std::vector<PieceList> incoming_;  // by sender
-  std::vector<int64_t> bytes_;    // from x to
-  std::vector<int64_t> width_;    // by sender: bytes of its slot for each receiver
-  std::vector<int64_t> offset_;   // by sender: where its slot holds this member's part
+  std::vector<int64_t> bytes_;       // from x to
+  std::vector<int64_t> width_;       // by sender: bytes of its slot for each receiver
+  std::vector<int64_t> offset_;      // by sender: where its slot holds this member's part
 };
 
 // Reduces `bytes` at the sources of all members into `target`, in member order.

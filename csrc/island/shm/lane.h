@@ -60,15 +60,15 @@ class Lane {
   uint64_t base_ = 0;      // rounds before this call
   int64_t published_ = 0;  // rounds of this call
   int64_t read_ = 0;
-  bool suits_ = false;          // Direct::suits() of the call
-  bool shared_ = false;         // Direct::shared() of the call
-  bool shared_by_all_ = false;  // on all members whose slots were seen so far
-  int arrived_ = 0;             // lower members have published the round to be read
-  int roomy_ = 0;               // lower members have left room for the round to be published
-  int spins_ = 0;               // looks that spin() takes
-  int64_t reserved_ = -1;       // bytes of each of this member's slots; -1: nothing yet
-  std::vector<bool> readable_;  // by member: its slots are known to be reserved
-  std::vector<uint64_t> finished_;       // by member: rounds known to be finished
+  bool suits_ = false;              // Direct::suits() of the call
+  bool shared_ = false;             // Direct::shared() of the call
+  bool shared_by_all_ = false;      // on all members whose slots were seen so far
+  int arrived_ = 0;                 // lower members have published the round to be read
+  int roomy_ = 0;                   // lower members have left room for the round to be published
+  int spins_ = 0;                   // looks that spin() takes
+  int64_t reserved_ = -1;           // bytes of each of this member's slots; -1: nothing yet
+  std::vector<bool> readable_;      // by member: its slots are known to be reserved
+  std::vector<uint64_t> finished_;  // by member: rounds known to be finished
   std::vector<const std::byte*> slots_;  // scratch of read()
 };
 
