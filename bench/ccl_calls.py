@@ -32,7 +32,7 @@ def measure(vendor: str, members: int, calls: int, floats: int) -> list[float]:
 
     def body(member: int) -> None:
         island = _core.CclIsland(vendor, member, unique_id, member, members)
-        memory = island.allocate(4 * floats)
+        memory = _core.Device.open(vendor, member).allocate(4 * floats)
         call = _core.IslandCall(
             _core.StepKind.island_all_reduce, _core.Dtype.float32, _core.ReduceOp.sum, 0,
             [(-1, -1, memory, memory, floats)],

@@ -19,14 +19,13 @@ namespace {
 
 constexpr char kTag[8] = {'h', 'e', 't', 'e', 'm', 'u', '0', '1'};
 constexpr std::chrono::minutes kRootLives{10};
-constexpr int kStranger = 2000;  // milliseconds to say who one is
 
 struct Answer {
   int32_t result;
   char text[252];
 };
 
-// As NCCL tells hosts apart: NCCL_HOSTID, else host name and boot.
+// Identifies the host as NCCL does: NCCL_HOSTID, else host name and boot.
 uint64_t host_hash() {
   if (const char* given = std::getenv("NCCL_HOSTID")) return std::hash<std::string>{}(given);
   char name[65] = {};
@@ -36,7 +35,7 @@ uint64_t host_hash() {
   return std::hash<std::string>{}(name + boot);
 }
 
-class Root {  // collects the members of one communicator and tells them of each other
+class Root {  // collects the members of one communicator and sends each all contacts
  public:
   Root(Socket listener, const Identity& identity)
       : listener_(std::move(listener)), identity_(identity) {}
@@ -59,10 +58,10 @@ class Root {  // collects the members of one communicator and tells them of each
     Introduction introduction;
   };
 
-  std::string admit(const Stop& stop) {  // what is wrong with the one that came, if anything
+  std::string admit(const Stop& stop) {  // why a new member cannot join; empty if it can
     Member came{listener_.accept(stop), {}};
     Introduction& introduction = came.introduction;
-    if (!came.socket.receive_all(&introduction, sizeof introduction, stop, kStranger) ||
+    if (!came.socket.receive_all(&introduction, sizeof introduction, stop, kGreetingTimeout) ||
         std::memcmp(introduction.magic, identity_.magic, sizeof identity_.magic) != 0) {
       return "";  // a stranger
     }

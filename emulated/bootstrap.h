@@ -10,7 +10,7 @@
 
 namespace hetcomm::emulated {
 
-// What a unique id holds. Members of another vendor's library refuse it.
+// The contents of a unique id. Libraries of other vendors refuse it.
 struct Identity {
   char tag[8];
   char vendor[16];
@@ -18,7 +18,7 @@ struct Identity {
   sockaddr_in root;
 };
 
-// A member as it introduces itself.
+// The first message of a member to the root.
 struct Introduction {
   uint8_t magic[16];
   int32_t rank;
@@ -28,12 +28,12 @@ struct Introduction {
   Contact contact;
 };
 
-// Throws Failure. The root that members meet at runs in this process, for ten minutes at most.
+// Starts the root, at which members meet, in this process for ten minutes at most. Throws Failure.
 UniqueId make_unique_id();
 Identity read_unique_id(const UniqueId& id);
 
-// Meets all members at the root of `identity` and connects to each. `address` becomes where this
-// member listens. Throws Failure or Aborted.
+// Meets all members at the root of `identity` and connects to each. Sets `address` to the address
+// at which this member listens. Throws Failure or Aborted.
 std::unique_ptr<Mesh> meet(const Identity& identity, int rank, int size, int device,
                            const Stop& stop, in_addr& address);
 

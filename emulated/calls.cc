@@ -42,7 +42,7 @@ class Collective {  // of one member
   }
 
  private:
-  // Parts of the elements [0, count) in rounds: each member owns up to one portion of each.
+  // Goes by rounds, in which each member owns up to one portion of the elements.
   void all_reduce() {
     size_t portion = kPortion / size_;
     size_t members = static_cast<size_t>(mesh_.size());
@@ -74,8 +74,8 @@ class Collective {  // of one member
     }
   }
 
-  // Sends to each owner its part of the own contribution, and combines what came for the own part,
-  // in the order of members, into the target at `into`. Positions are in elements.
+  // Sends to each owner its part of this member's contribution. Combines the contributions to this
+  // member's part, in member order, into the target at `into`. Positions are in elements.
   template <typename Begin, typename Count>
   void gather_parts(Begin&& begin, Count&& count, size_t into) {
     size_t members = static_cast<size_t>(mesh_.size()), own = count(rank());
@@ -106,7 +106,7 @@ class Collective {  // of one member
     if (call_.reduction.averaged) divide(call_.type, mesh_.size(), target, own);
   }
 
-  // Each member's part of the target goes to all others.
+  // Sends this member's part of the target to all other members, and receives theirs.
   template <typename Begin>
   void spread_parts(Begin&& begin) {
     std::vector<Message> sends, receives;
@@ -134,7 +134,7 @@ class Collective {  // of one member
     if (rank() != root) {
       receives.push_back(message(root, call_.target, call_.count));
     } else {
-      // In place, NCCL's root writes nothing either.
+      // In place the root writes nothing, like NCCL's.
       if (call_.target != call_.source)
         std::memmove(call_.target, call_.source, call_.count * size_);
       for (size_t member = 0; member < static_cast<size_t>(mesh_.size()); ++member) {

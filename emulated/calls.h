@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "emulated/arithmetic.h"
+#include "emulated/ccl_abi.h"
 #include "emulated/mesh.h"
 
 namespace hetcomm::emulated {
@@ -22,13 +23,13 @@ enum class CallKind : uint16_t {
 
 std::string call_name(uint16_t kind);
 
-// How contributions are combined. `op` is sum, product, max or min.
+// How members combine their contributions. `op` is op_sum, op_product, op_max or op_min.
 struct Reduction {
-  int op = 0;
-  bool scaled = false;              // each member multiplies its own contribution first
-  Scalar factor;                    // by this,
-  const void* factor_at = nullptr;  // or by what is here when the call runs
-  bool averaged = false;            // integers are divided by the members at the end
+  int op = op_sum;
+  bool scaled = false;              // each member first multiplies its own contribution
+  Scalar factor;                    // by this factor,
+  const void* factor_at = nullptr;  // or by the factor at this address when the call runs
+  bool averaged = false;            // integers are divided by the number of members at the end
 };
 
 // One call of the collective library.
@@ -44,8 +45,8 @@ struct Call {
   uint32_t sequence = 0;  // of the collectives of this communicator
 };
 
-// Runs the calls of one group: collectives one after another, then all messages at once. Memory
-// beside the buffers is a few MiB. Throws what Mesh::exchange() throws.
+// Runs the calls of one group: collectives one after another, then all messages at once. Takes a
+// few MiB of memory beside the buffers. Throws like Mesh::exchange().
 void run_calls(const std::vector<Call>& calls, Mesh& mesh, const Stop& stop);
 
 }  // namespace hetcomm::emulated

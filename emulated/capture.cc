@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "emulated/runtime_abi.h"
@@ -11,45 +10,20 @@ namespace hetcomm::emulated {
 
 namespace {
 
+struct Captures {
+  std::mutex mutex;
+  std::set<Capture*> all;
+};
+
 // Never destroyed: threads of streams may outlive static objects.
-std::mutex& graphs_mutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-std::unordered_map<void*, std::shared_ptr<Graph>>& graphs() {
-  static auto* all = new std::unordered_map<void*, std::shared_ptr<Graph>>;
-  return *all;
-}
-std::mutex& captures_mutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-std::set<Capture*>& captures() {
-  static auto* all = new std::set<Capture*>;
-  return *all;
+Captures& captures() {
+  static auto* captures = new Captures;
+  return *captures;
 }
 
 thread_local int thread_mode = capture_global;
 
 }  // namespace
-
-void* Graph::enroll(std::shared_ptr<Graph> graph) {
-  std::lock_guard lock(graphs_mutex());
-  void* handle = graph.get();
-  graphs()[handle] = std::move(graph);
-  return handle;
-}
-
-std::shared_ptr<Graph> Graph::find(void* handle) {
-  std::lock_guard lock(graphs_mutex());
-  auto found = graphs().find(handle);
-  return found == graphs().end() ? nullptr : found->second;
-}
-
-bool Graph::forget(void* handle) {
-  std::lock_guard lock(graphs_mutex());
-  return graphs().erase(handle) == 1;
-}
 
 std::vector<size_t> Graph::order(bool origin_first) const {
   std::vector<size_t> done;
@@ -89,14 +63,14 @@ Operation Graph::prepare() {
 std::shared_ptr<Capture> Capture::begin(const void* origin, int mode) {
   std::shared_ptr<Capture> capture(new Capture(origin, mode));
   capture->last_[origin];
-  std::lock_guard lock(captures_mutex());
-  captures().insert(capture.get());
+  std::lock_guard lock(captures().mutex);
+  captures().all.insert(capture.get());
   return capture;
 }
 
 Capture::~Capture() {
-  std::lock_guard lock(captures_mutex());
-  captures().erase(this);
+  std::lock_guard lock(captures().mutex);
+  captures().all.erase(this);
 }
 
 bool Capture::may_end_here() const {
@@ -151,8 +125,8 @@ bool Capture::joined() {
 
 std::shared_ptr<Graph> Capture::end() {
   {
-    std::lock_guard lock(captures_mutex());
-    captures().erase(this);
+    std::lock_guard lock(captures().mutex);
+    captures().all.erase(this);
   }
   std::lock_guard lock(mutex_);
   ended_ = true;
@@ -161,9 +135,9 @@ std::shared_ptr<Graph> Capture::end() {
 
 bool Capture::forbids() {
   if (thread_mode == capture_relaxed) return false;
-  std::lock_guard lock(captures_mutex());
+  std::lock_guard lock(captures().mutex);
   bool forbidden = false;
-  for (Capture* capture : captures()) {
+  for (Capture* capture : captures().all) {
     const bool own = capture->thread_ == std::this_thread::get_id();
     if (capture->mode_ == capture_relaxed) continue;
     if (!own && (thread_mode != capture_global || capture->mode_ != capture_global)) continue;

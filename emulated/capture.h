@@ -12,24 +12,21 @@
 namespace hetcomm::emulated {
 
 using Operation = std::function<void()>;         // throws nothing
-using Preparation = std::function<Operation()>;  // gives what one launch has to do
+using Preparation = std::function<Operation()>;  // makes the operation of one launch
 
-// What cudaGraph_t and cudaGraphExec_t point to: operations, and which comes after which. A launch
-// performs them one at a time, in one of two orders that the recording allows, by turns: work of
-// the stream that was captured first or last. So what nobody has ordered shows. Thread-safe; owned
-// by the registry and by launches under way.
+// The object behind cudaGraph_t and cudaGraphExec_t: operations and their order. A launch performs
+// the operations one at a time. Launches alternate between two orders that the recording allows:
+// the work of the captured stream as early or as late as possible. So missing dependencies show.
+// Thread-safe. Owned by the registry and by launches under way.
 class Graph {
  public:
   struct Node {
     Preparation prepare;
     std::vector<size_t> after;
-    bool origin = false;  // from the stream that was captured, not from one that joined
+    bool origin = false;  // from the captured stream, not from a stream that joined the capture
   };
   explicit Graph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
 
-  static void* enroll(std::shared_ptr<Graph> graph);
-  static std::shared_ptr<Graph> find(void* handle);  // null: unknown
-  static bool forget(void* handle);
   std::shared_ptr<Graph> copy() const { return std::make_shared<Graph>(nodes_); }
 
   Operation prepare();  // for the next launch
@@ -42,8 +39,8 @@ class Graph {
   uint64_t launches_ = 0;
 };
 
-// The recording of a stream and of those that joined it by events. Streams are told apart by their
-// addresses. Thread-safe.
+// The recording of a stream and of streams that joined the capture by events. A stream is named by
+// its address. Thread-safe.
 class Capture {
  public:
   static std::shared_ptr<Capture> begin(const void* origin, int mode);
@@ -52,18 +49,18 @@ class Capture {
   bool began_in(const void* stream) const { return stream == origin_; }
   bool may_end_here() const;  // on this thread
   void add(const void* stream, Preparation preparation);
-  std::vector<size_t> last(const void* stream);  // what an event of the stream would wait for
+  std::vector<size_t> last(const void* stream);  // nodes that an event of the stream waits for
   void follow(const void* stream, const std::vector<size_t>& nodes);
   void invalidate();
   bool valid();
   bool ended();
-  bool joined();  // whether all that streams have recorded is before the end of the first one
+  bool joined();  // whether the end of the captured stream comes after all recorded nodes
   std::shared_ptr<Graph> end();
 
-  // Whether a call that may wait for streams, or touch them all, is forbidden on this thread by
-  // captures under way; those are then invalid.
+  // Whether captures forbid calls on this thread that may wait for streams, or touch all streams.
+  // Such a call invalidates these captures.
   static bool forbids();
-  static int exchange_mode(int mode);  // of this thread; the one before
+  static int exchange_mode(int mode);  // of this thread; returns the previous mode
 
  private:
   Capture(const void* origin, int mode) : origin_(origin), mode_(mode) {}

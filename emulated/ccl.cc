@@ -33,7 +33,7 @@ struct Group {  // of one thread
 
 thread_local Group group;
 
-// Runs `function`, which throws Failure or returns a CclResult.
+// Runs `function`, which throws Failure or returns a result code.
 template <typename Function>
 int guarded(Function&& function) {
   int result = ccl_success;
@@ -62,7 +62,7 @@ int flush() {  // the end of the outermost group
   if (done.result != ccl_success) return done.result;
   int result = ccl_success;
   for (const auto& communicator : done.connecting) {
-    int state = communicator->options().blocking ? communicator->settled() : int{ccl_in_progress};
+    int state = communicator->options().blocking ? communicator->wait_for_state() : ccl_in_progress;
     if (result == ccl_success) result = state;
   }
   for (const Pending& pending : done.pending) {
@@ -104,7 +104,7 @@ int add(void* handle, void* stream_handle, Call call) {
     require(found->stream == stream, ccl_invalid_usage,
             "emulated: one stream per communicator in a group");
     found->calls.push_back(call);
-    return group.depth == 0 ? flush() : int{ccl_success};
+    return group.depth == 0 ? flush() : ccl_success;
   });
 }
 
@@ -119,12 +119,12 @@ int open(void** handle, int size, const UniqueId& id, int rank, const Config* co
     auto communicator = std::make_shared<Communicator>(rank, size, current_device(), options);
     *handle = communicator->enroll();
     communicator->connect(identity);
-    if (!options.blocking) return int{ccl_in_progress};
+    if (!options.blocking) return ccl_in_progress;
     if (group.depth > 0) {
       group.connecting.push_back(communicator);
-      return int{ccl_success};
+      return ccl_success;
     }
-    int result = communicator->settled();
+    int result = communicator->wait_for_state();
     if (result != ccl_success) {
       communicator->forget();
       *handle = nullptr;
@@ -144,8 +144,17 @@ int tell(int* target, int value) {
   return ccl_success;
 }
 
-Call collective(CallKind kind, const void* source, void* target, size_t count, int type) {
-  Call call{kind, source, target, count, type};
+int tell_ready(void* handle, int* target, int (Communicator::*value)() const) {
+  return with(handle, [&](Communicator& communicator) {
+    communicator.require_ready();
+    return tell(target, (communicator.*value)());
+  });
+}
+
+Call make_call(CallKind kind, const void* source, void* target, size_t count, int type,
+               int peer = -1, int op = op_sum) {
+  Call call{kind, source, target, count, type, peer};
+  call.reduction.op = op;
   return call;
 }
 
@@ -173,8 +182,8 @@ EXPORT const char* ncclGetLastError(void*) { return latest_note(); }
 int ncclGetVersion(int* version) {
   if (version == nullptr) return ccl_invalid_argument;
   *version = 22803;
-  if (settings().strikes(FaultKind::old_version)) *version = 21403;
-  if (settings().strikes(FaultKind::version)) *version = static_cast<int>(settings().after);
+  if (settings().injects(FaultKind::old_version)) *version = 21403;
+  if (settings().injects(FaultKind::version)) *version = static_cast<int>(settings().after);
   return ccl_success;
 }
 
@@ -182,7 +191,7 @@ int ncclGetUniqueId(UniqueId* id) {
   return guarded([&] {
     require(id != nullptr, ccl_invalid_argument, "the unique id's address is null");
     *id = make_unique_id();
-    return int{ccl_success};
+    return ccl_success;
   });
 }
 
@@ -202,7 +211,7 @@ int ncclCommSplit(void* handle, int color, int key, void** made, Config* config)
     *made = nullptr;
     CommunicatorOptions options = read_config(config, parent.options());
     parent.split(color, key, options, made);
-    return parent.options().blocking ? int{ccl_success} : int{ccl_in_progress};
+    return parent.options().blocking ? ccl_success : ccl_in_progress;
   });
 }
 
@@ -210,28 +219,28 @@ int ncclCommFinalize(void* handle) {
   return with(handle, [](Communicator& communicator) {
     communicator.require_ready();
     communicator.finalize();
-    return communicator.options().blocking ? communicator.settled() : int{ccl_in_progress};
+    return communicator.options().blocking ? communicator.wait_for_state() : ccl_in_progress;
   });
 }
 
 int ncclCommDestroy(void* handle) {
   if (handle == nullptr) return ccl_success;
   return with(handle, [](Communicator& communicator) {
-    communicator.settled();
+    communicator.wait_for_state();
     communicator.wait_submitted();
     communicator.end(communicator.state() != ccl_success);
-    return int{ccl_success};
+    return ccl_success;
   });
 }
 
 int ncclCommAbort(void* handle) {
   if (handle == nullptr) return ccl_success;
   return with(handle, [](Communicator& communicator) {
-    while (settings().strikes(FaultKind::abort_hang, communicator.rank())) {
+    while (settings().injects(FaultKind::abort_hang, communicator.rank())) {
       std::this_thread::sleep_for(std::chrono::hours(1));
     }
     communicator.end(true);
-    return int{ccl_success};
+    return ccl_success;
   });
 }
 
@@ -241,24 +250,15 @@ int ncclCommGetAsyncError(void* handle, int* result) {
 }
 
 int ncclCommCount(void* handle, int* count) {
-  return with(handle, [&](Communicator& communicator) {
-    communicator.require_ready();
-    return tell(count, communicator.size());
-  });
+  return tell_ready(handle, count, &Communicator::size);
 }
 
 int ncclCommCuDevice(void* handle, int* device) {
-  return with(handle, [&](Communicator& communicator) {
-    communicator.require_ready();
-    return tell(device, communicator.device());
-  });
+  return tell_ready(handle, device, &Communicator::device);
 }
 
 int ncclCommUserRank(void* handle, int* rank) {
-  return with(handle, [&](Communicator& communicator) {
-    communicator.require_ready();
-    return tell(rank, communicator.rank());
-  });
+  return tell_ready(handle, rank, &Communicator::rank);
 }
 
 int ncclCommRegister(void* handle, void* buffer, size_t bytes, void** registration) {
@@ -277,7 +277,7 @@ int ncclCommDeregister(void* handle, void* registration) {
 int ncclMemAlloc(void** pointer, size_t bytes) {
   return guarded([&] {
     require(NAME(Malloc)(pointer, bytes) == success, ccl_unhandled_runtime_error, "out of memory");
-    return int{ccl_success};
+    return ccl_success;
   });
 }
 
@@ -286,7 +286,7 @@ int ncclMemFree(void* pointer) {
     require(!Communicator::registered(pointer), ccl_invalid_usage,
             "memory is freed while it is registered");
     require(NAME(Free)(pointer) == success, ccl_invalid_argument, "not memory of ncclMemAlloc");
-    return int{ccl_success};
+    return ccl_success;
   });
 }
 
@@ -308,56 +308,49 @@ int ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, voi
 int ncclRedOpDestroy(int op, void* handle) {
   return with(handle, [&](Communicator& communicator) {
     require(communicator.remove_reduction(op), ccl_invalid_argument, "unknown operation");
-    return int{ccl_success};
+    return ccl_success;
   });
 }
 
 int ncclAllReduce(const void* source, void* target, size_t count, int type, int op,
                   void* communicator, void* stream) {
-  Call call = collective(CallKind::all_reduce, source, target, count, type);
-  call.reduction.op = op;
-  return add(communicator, stream, call);
+  return add(communicator, stream,
+             make_call(CallKind::all_reduce, source, target, count, type, -1, op));
 }
 
 int ncclReduceScatter(const void* source, void* target, size_t count, int type, int op,
                       void* communicator, void* stream) {
-  Call call = collective(CallKind::reduce_scatter, source, target, count, type);
-  call.reduction.op = op;
-  return add(communicator, stream, call);
+  return add(communicator, stream,
+             make_call(CallKind::reduce_scatter, source, target, count, type, -1, op));
 }
 
 int ncclReduce(const void* source, void* target, size_t count, int type, int op, int root,
                void* communicator, void* stream) {
-  Call call = collective(CallKind::reduce, source, target, count, type);
-  call.reduction.op = op;
-  call.peer = root;
-  return add(communicator, stream, call);
+  return add(communicator, stream,
+             make_call(CallKind::reduce, source, target, count, type, root, op));
 }
 
 int ncclAllGather(const void* source, void* target, size_t count, int type, void* communicator,
                   void* stream) {
-  return add(communicator, stream, collective(CallKind::all_gather, source, target, count, type));
+  return add(communicator, stream, make_call(CallKind::all_gather, source, target, count, type));
 }
 
 int ncclBroadcast(const void* source, void* target, size_t count, int type, int root,
                   void* communicator, void* stream) {
-  Call call = collective(CallKind::broadcast, source, target, count, type);
-  call.peer = root;
-  return add(communicator, stream, call);
+  return add(communicator, stream,
+             make_call(CallKind::broadcast, source, target, count, type, root));
 }
 
 int ncclSend(const void* source, size_t count, int type, int peer, void* communicator,
              void* stream) {
-  Call call = collective(CallKind::message, source, nullptr, count, type);
-  call.peer = peer;
+  Call call = make_call(CallKind::message, source, nullptr, count, type, peer);
   call.sending = true;
   return add(communicator, stream, call);
 }
 
 int ncclRecv(void* target, size_t count, int type, int peer, void* communicator, void* stream) {
-  Call call = collective(CallKind::message, nullptr, target, count, type);
-  call.peer = peer;
-  return add(communicator, stream, call);
+  return add(communicator, stream,
+             make_call(CallKind::message, nullptr, target, count, type, peer));
 }
 
 int ncclGroupStart() {

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
-// The part of NCCL's ABI that is emulated, RCCL's likewise: names, argument order, enum values and
-// structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
-// it with what the vendors publish.
+// The emulated part of NCCL's and RCCL's ABI: names, argument order, enum values and structs.
+// Handles are void*, enums are int. tests/core/test_emulated_abi.py compares this file with the
+// published ABI.
 
-// X(name, (parameters)): every function returns a CclResult as int; its symbol begins with "nccl".
+// X(name, (parameters)): every function returns ncclResult_t as int; its symbol begins with "nccl".
 #define HETCOMM_EMULATED_CCL(X)                                                  \
   X(GetVersion, (int*))                                                          \
   X(GetUniqueId, (hetcomm::emulated::UniqueId*))                                 \
@@ -41,16 +41,15 @@
 
 namespace hetcomm::emulated {
 
-enum CclResult {
-  ccl_success = 0,
-  ccl_unhandled_runtime_error = 1,
-  ccl_system_error = 2,
-  ccl_internal_error = 3,
-  ccl_invalid_argument = 4,
-  ccl_invalid_usage = 5,
-  ccl_remote_error = 6,
-  ccl_in_progress = 7,
-};
+// ncclResult_t
+inline constexpr int ccl_success = 0;
+inline constexpr int ccl_unhandled_runtime_error = 1;
+inline constexpr int ccl_system_error = 2;
+inline constexpr int ccl_internal_error = 3;
+inline constexpr int ccl_invalid_argument = 4;
+inline constexpr int ccl_invalid_usage = 5;
+inline constexpr int ccl_remote_error = 6;
+inline constexpr int ccl_in_progress = 7;
 
 enum CclType {
   type_int8 = 0,

@@ -6,20 +6,13 @@
 #include <cstring>
 #include <sstream>
 #include <thread>
-#include <unordered_map>
 
+#include "emulated/registry.h"
 #include "emulated/settings.h"
 
 namespace hetcomm::emulated {
 
 namespace {
-
-std::mutex registry_mutex;
-
-std::unordered_map<void*, std::shared_ptr<Communicator>>& registry() {
-  static auto* all = new std::unordered_map<void*, std::shared_ptr<Communicator>>;
-  return *all;
-}
 
 void refuse_unless(bool legal, const char* field, int value) {
   if (legal || value == kUndefined) return;
@@ -56,23 +49,14 @@ CommunicatorOptions read_config(const Config* config, const CommunicatorOptions&
 }
 
 std::shared_ptr<Communicator> Communicator::find(void* handle) {
-  std::lock_guard lock(registry_mutex);
-  auto found = registry().find(handle);
-  if (found != registry().end()) return found->second;
+  if (auto found = registry<Communicator>().find(handle)) return found;
   throw Failure{ccl_invalid_argument,
                 "unknown communicator: it was destroyed, aborted or never made"};
 }
 
-void* Communicator::enroll() {
-  std::lock_guard lock(registry_mutex);
-  registry()[this] = shared_from_this();
-  return this;
-}
+void* Communicator::enroll() { return registry<Communicator>().add(shared_from_this()); }
 
-void Communicator::forget() {
-  std::lock_guard lock(registry_mutex);
-  registry().erase(this);
-}
+void Communicator::forget() { registry<Communicator>().take(this); }
 
 void Communicator::report(int result, const std::string& text) {
   note(text);
@@ -102,7 +86,7 @@ void Communicator::in_background(std::function<void()> work) {
   }).detach();
 }
 
-// Another communicator of the family may raise the flag, who tells nobody.
+// Polls, because another communicator may raise a shared abort flag without a signal.
 template <typename Condition>
 void Communicator::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
   while (!changed_.wait_for(lock, std::chrono::milliseconds(20), condition)) {
@@ -118,7 +102,7 @@ void Communicator::wait_for_abort() {
 bool Communicator::accept(size_t calls) {
   std::unique_lock lock(mutex_);
   accepted_ += static_cast<int64_t>(calls);
-  if (accepted_ <= settings().after || !settings().strikes(FaultKind::call_hang, rank_)) {
+  if (accepted_ <= settings().after || !settings().injects(FaultKind::call_hang, rank_)) {
     return true;
   }
   wait(lock, [&] { return abort_->raised(); });
@@ -126,7 +110,7 @@ bool Communicator::accept(size_t calls) {
 }
 
 std::string Communicator::choose_network() const {
-  if (settings().strikes(FaultKind::init_error, rank_)) {
+  if (settings().injects(FaultKind::init_error, rank_)) {
     throw Failure{ccl_system_error, "set-up failed, as HETCOMM_EMULATED_FAULT=init_error asks"};
   }
   std::istringstream list(settings().networks);
@@ -162,7 +146,7 @@ void Communicator::announce(const std::string& network) const {
 void Communicator::connect(const Identity& identity) {
   std::memcpy(magic_, identity.magic, sizeof magic_);
   in_background([this, identity] {
-    if (settings().strikes(FaultKind::init_hang, rank_)) wait_for_abort();
+    if (settings().injects(FaultKind::init_hang, rank_)) wait_for_abort();
     std::string network = choose_network();
     mesh_ = meet(identity, rank_, size_, device_, Stop{.abort = abort_.get()}, address_);
     announce(network);
@@ -174,7 +158,7 @@ int Communicator::state() {
   return state_;
 }
 
-int Communicator::settled() {
+int Communicator::wait_for_state() {
   std::unique_lock lock(mutex_);
   wait(lock, [&] { return state_ != ccl_in_progress; });
   return state_;
@@ -183,7 +167,7 @@ int Communicator::settled() {
 void Communicator::require_ready() {
   int now = state();
   if (now == ccl_success) return;
-  throw Failure{now == ccl_in_progress ? int{ccl_invalid_argument} : now,
+  throw Failure{now == ccl_in_progress ? ccl_invalid_argument : now,
                 "the communicator was used before its previous operation had returned ncclSuccess"};
 }
 
@@ -204,7 +188,7 @@ void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> strea
     if (now) return stream->enqueue(now);
     stream->enqueue_each([self, calls] { return self->take_turn(calls); });
   };
-  // A thread launches for a communicator that does not block, as with the vendors' libraries.
+  // A thread launches for a non-blocking communicator, as in the vendors' libraries.
   if (options_.blocking) {
     launch();
   } else {
@@ -230,14 +214,14 @@ void Communicator::perform(const std::vector<Call>& calls) {
     try {
       bool due = performed_ + static_cast<int64_t>(calls.size()) > settings().after;
       performed_ += static_cast<int64_t>(calls.size());
-      if (due && settings().strikes(FaultKind::hang, rank_)) wait_for_abort();
-      if (due && settings().strikes(FaultKind::async_error, rank_)) {
+      if (due && settings().injects(FaultKind::hang, rank_)) wait_for_abort();
+      if (due && settings().injects(FaultKind::async_error, rank_)) {
         throw Failure{ccl_remote_error, "failed, as HETCOMM_EMULATED_FAULT=async_error asks"};
       }
       run_calls(calls, *mesh_, Stop{.abort = abort_.get()});
     } catch (const Failure& failure) {
       report(failure.result, failure.text);
-      wait_for_abort();  // as a kernel that waits for a peer
+      wait_for_abort();  // like a kernel that waits for a peer
     }
   } catch (const Aborted&) {
   }
@@ -286,12 +270,7 @@ int Communicator::deregister_buffer(void* registration) {
 }
 
 bool Communicator::registered(const void* memory) {
-  std::vector<std::shared_ptr<Communicator>> all;
-  {
-    std::lock_guard lock(registry_mutex);
-    for (const auto& [handle, communicator] : registry()) all.push_back(communicator);
-  }
-  for (const auto& communicator : all) {
+  for (const auto& communicator : registry<Communicator>().all()) {
     std::lock_guard lock(communicator->mutex_);
     for (const auto& [registration, buffer] : communicator->buffers_) {
       if (buffer == memory) return true;

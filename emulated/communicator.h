@@ -14,41 +14,43 @@
 
 namespace hetcomm::emulated {
 
-// The fields of ncclConfig_t that mean something here.
+// The fields of ncclConfig_t that have an effect here.
 struct CommunicatorOptions {
   bool blocking = true;
-  bool split_share = false;  // those split off it have its abort flag
+  bool split_share = false;  // communicators split off this one share its abort flag
   std::string network;       // netName, empty: any
 };
 
-// Throws Failure where a field has no legal value. Null: `defaults`, otherwise the library's own.
+// Throws Failure if a field has no legal value. `defaults` count for a null `config` only; fields
+// that are not set have the library's defaults.
 CommunicatorOptions read_config(const Config* config, const CommunicatorOptions& defaults);
 
-// What ncclComm_t points to. Its operations run one at a time, in the order of submit(), on the
-// threads of their streams. Thread-safe; owned by the registry and by operations under way.
+// The object behind ncclComm_t. Operations run one at a time, in the order of submit(), on the
+// threads of their streams. Thread-safe. Owned by the registry and by operations under way.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(int rank, int size, int device, CommunicatorOptions options)
       : rank_(rank), size_(size), device_(device), options_(std::move(options)) {}
 
   static std::shared_ptr<Communicator> find(void* handle);  // throws Failure
-  void* enroll();                                           // gives the handle
+  void* enroll();                                           // returns the handle
 
-  // Both return at once; state() tells how it goes.
+  // Returns at once; state() has the result.
   void connect(const Identity& identity);
-  // In the background of this communicator if that does not block; then `made` is set, also where
-  // it failed.
+  // Runs in the background of this communicator if that does not block. Sets `made` in the end,
+  // also after a failure.
   void split(int color, int key, const CommunicatorOptions& options, void** made);
   void submit(std::vector<Call> calls, std::shared_ptr<Stream> stream);
   void finalize();
 
-  int state();    // ccl_in_progress, ccl_success, or what went wrong
-  int settled();  // waits until it is not in progress
-  // Of a blocking communicator: stands still where a fault says so; false once it was aborted.
+  int state();           // ccl_in_progress, ccl_success, or the code of a failure
+  int wait_for_state();  // state(), once it is not ccl_in_progress
+  // Counts calls of a blocking communicator. Hangs by FaultKind::call_hang; then false after an
+  // abort.
   bool accept(size_t calls);
-  void require_ready();   // throws Failure unless success
-  void wait_submitted();  // until all operations have run, or something went wrong
-  void end(bool abort);   // waits for its operations, or ends them; forgets the handle
+  void require_ready();   // throws Failure unless state() is ccl_success
+  void wait_submitted();  // until all operations have run or one has failed
+  void end(bool abort);   // waits for all operations, or ends them; forgets the handle
   void forget();
   int register_buffer(void* buffer, size_t bytes, void** registration);
   int deregister_buffer(void* registration);
@@ -65,7 +67,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   void in_background(std::function<void()> work);
-  Operation take_turn(std::vector<Call> calls);  // to be performed once, after all earlier ones
+  Operation take_turn(std::vector<Call> calls);  // runs after all earlier operations
   void in_turn(uint64_t ticket, const std::function<void()>& work);
   void perform(const std::vector<Call>& calls);
   std::string choose_network() const;  // throws Failure
@@ -79,8 +81,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank_, size_;
   const int device_;
   const CommunicatorOptions options_;
-  std::shared_ptr<Abort> abort_ = std::make_shared<Abort>();  // shared by a family
-  in_addr address_{};                                         // where this member listens
+  std::shared_ptr<Abort> abort_ = std::make_shared<Abort>();  // perhaps shared, see split_share
+  in_addr address_{};                                         // of this member's listener
   uint8_t magic_[16] = {};
   std::unique_ptr<Mesh> mesh_;
 
@@ -91,7 +93,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t issued_ = 0;  // tickets for turns
   uint64_t turn_ = 0;
   int64_t performed_ = 0;  // calls
-  int64_t accepted_ = 0;   // likewise
+  int64_t accepted_ = 0;   // calls
   uint32_t sequence_ = 0;  // of collectives, for labels
   uint32_t splits_ = 0;
   std::map<int, Reduction> reductions_;

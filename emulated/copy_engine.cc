@@ -10,8 +10,8 @@ namespace hetcomm::emulated {
 
 namespace {
 
-constexpr size_t kPortion = 256 * 1024;  // copies of several streams take turns of this size
-// A sleeper wakes late: what it lost it may make up, this much at most.
+constexpr size_t kPortion = 256 * 1024;  // copies of several streams alternate by this size
+// A copy that woke late may catch up, by this much at most.
 constexpr std::chrono::microseconds kLateness{500};
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 namespace hetcomm::emulated {
 
-// One direction of the path between pinned and device memory: copies share its rate. Thread-safe.
+// One direction of copies between pinned and device memory. Copies share its rate. Thread-safe.
 class CopyEngine {
  public:
-  // Copies and takes as long as settings() say. Returns when done.
+  // Copies at the rate and latency of settings(). Returns when done.
   void copy(void* target, const void* source, size_t bytes);
 
  private:
@@ -17,7 +17,7 @@ class CopyEngine {
   void transmit(size_t bytes, int64_t rate);
 
   std::mutex mutex_;
-  Clock::time_point free_at_{};  // when all bytes taken so far have passed
+  Clock::time_point free_at_{};  // when all bytes so far have passed
 };
 
 }  // namespace hetcomm::emulated

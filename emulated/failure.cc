@@ -68,7 +68,7 @@ void note(const std::string& text) {
 }
 
 const char* latest_note() {
-  static thread_local std::string copy;  // lives until this thread asks again
+  static thread_local std::string copy;  // valid until this thread's next call
   std::lock_guard lock(mutex);
   copy = latest();
   return copy.c_str();

@@ -6,7 +6,7 @@
 
 namespace hetcomm::emulated {
 
-// What went wrong, thrown by set-up and operations, caught where a result is returned or kept.
+// A failed call or operation. Exported functions return its result; operations keep it as a state.
 struct Failure {
   int result = ccl_internal_error;
   std::string text;
@@ -14,7 +14,7 @@ struct Failure {
 
 struct Aborted {};  // thrown where an abort ends a wait
 
-// What ncclGetLastError says: the latest failure of this process. Thread-safe.
+// The text of ncclGetLastError(): the latest failure of this process. Thread-safe.
 void note(const std::string& text);
 const char* latest_note();
 int fail(int result, const std::string& text);  // notes the text, returns `result`

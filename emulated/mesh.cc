@@ -14,8 +14,6 @@ namespace hetcomm::emulated {
 
 namespace {
 
-constexpr int kStranger = 2000;  // milliseconds to say who one is
-
 struct Greeting {
   uint8_t magic[16];
   int32_t rank;
@@ -64,8 +62,6 @@ class Queue {  // the transfers of one direction with one peer
   throw Failure{ccl_remote_error, "rank " + std::to_string(rank) + ": the connection to rank " +
                                       std::to_string(peer) + " " + how};
 }
-
-bool retry() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 bool Queue::send(int descriptor, int rank) {
   bool moved = false;
@@ -152,7 +148,7 @@ Mesh::Mesh(int rank, const std::vector<Contact>& contacts, const uint8_t (&magic
   for (int missing = size() - rank - 1; missing > 0;) {
     Socket came = listener.accept(stop);
     Greeting theirs{};
-    if (!came.receive_all(&theirs, sizeof theirs, stop, kStranger)) continue;
+    if (!came.receive_all(&theirs, sizeof theirs, stop, kGreetingTimeout)) continue;
     if (std::memcmp(theirs.magic, magic, sizeof magic) != 0) continue;
     if (theirs.rank <= rank || theirs.rank >= size()) continue;
     Socket& place = sockets_[static_cast<size_t>(theirs.rank)];

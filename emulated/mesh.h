@@ -7,8 +7,8 @@
 
 namespace hetcomm::emulated {
 
-// What the bytes of a message belong to. Both ends state it, so that members which make different
-// calls get an error where the vendors' libraries stand still.
+// The call of a message. Both ends state it. So members that make different calls get an error,
+// where the vendors' libraries hang.
 struct Label {
   uint16_t kind = 0;  // CallKind
   uint8_t type = 0;   // CclType
@@ -23,20 +23,20 @@ struct Message {
   Label label;
 };
 
-// Where a member listens, how members know each other. Exchanged as it is.
+// The address at which a member listens, as members exchange it.
 struct Contact {
   sockaddr_in address{};
 };
 
-// One TCP connection between every two members. One thread at a time.
+// One TCP connection between every two members. Used by one thread at a time.
 class Mesh {
  public:
-  // `listener` is where contacts[rank] says. Only holders of the magic are let in.
+  // `listener` has the address of contacts[rank]. Accepts only members that know the magic.
   Mesh(int rank, const std::vector<Contact>& contacts, const uint8_t (&magic)[16],
        const Socket& listener, const Stop& stop);
 
-  // All at once, in order per peer. Throws Failure (a peer is gone, or makes another call) and
-  // Aborted. Messages of a member to itself are matched in order.
+  // Moves all messages at once; those of one peer in order, also those to itself. Throws Failure (a
+  // peer is gone, or makes another call) and Aborted.
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives,
                 const Stop& stop);
 

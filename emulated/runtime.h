@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "emulated/registry.h"
 #include "emulated/runtime_abi.h"
 #include "emulated/stream.h"
 
@@ -12,7 +13,7 @@
 HETCOMM_EMULATED_RUNTIME(X)
 #undef X
 
-// Which vendor this library plays. How hetcomm tells an emulated library.
+// The vendor that this library emulates. By this symbol hetcomm recognises an emulated library.
 EXPORT const char* hetcomm_emulated_vendor();
 
 namespace hetcomm::emulated {
@@ -23,10 +24,10 @@ inline constexpr bool kLikeHip = true;
 inline constexpr bool kLikeHip = false;
 #endif
 
-// What every exported function shares. All of it is about the calling thread.
+// Shared by all exported functions. All state is the calling thread's.
 int current_device();
-int enter();            // the error that forbids any call here, or success
-int result(int error);  // remembers it for GetLastError
+int enter();            // the error that forbids every call on this thread, or success
+int result(int error);  // keeps an error for GetLastError
 
 template <typename Function>
 int call(Function&& function) {
@@ -34,25 +35,25 @@ int call(Function&& function) {
   return result(error == success ? function() : error);
 }
 
-// For calls that captures under way forbid, except on threads that have said they are relaxed.
+// For calls that captures forbid on threads without the relaxed mode.
 template <typename Function>
 int unsafe_call(Function&& function) {
-  return call([&] { return Capture::forbids() ? int{capture_unsupported} : int{function()}; });
+  return call([&] { return Capture::forbids() ? capture_unsupported : int{function()}; });
 }
 
 template <typename Function>
 int on_stream(void* handle, Function&& function) {
   return call([&] {
     std::shared_ptr<Stream> stream = Stream::find(handle, current_device());
-    return stream == nullptr ? int{invalid_handle} : function(*stream);
+    return stream == nullptr ? invalid_handle : function(*stream);
   });
 }
 
 template <typename Function>
 int on_event(void* handle, Function&& function) {
   return call([&] {
-    std::shared_ptr<Event> event = Event::find(handle);
-    return event == nullptr ? int{invalid_handle} : function(*event);
+    std::shared_ptr<Event> event = registry<Event>().find(handle);
+    return event == nullptr ? invalid_handle : function(*event);
   });
 }
 

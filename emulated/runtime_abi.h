@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
-// The part of the vendors' runtime ABI that is emulated: names, argument order, enum values and
-// structs, with handles written as void* and enums as int. tests/core/test_emulated_abi.py compares
-// it with the vendors' headers. The build defines HETCOMM_EMULATED_PREFIX, which begins symbols,
-// and HETCOMM_EMULATED_HIP for a runtime like HIP's; without it the runtime is like CUDA's.
+// The emulated part of the vendors' runtime ABI: names, argument order, enum values and structs.
+// Handles are void*, enums are int. tests/core/test_emulated_abi.py compares this file with the
+// vendors' headers. The build defines HETCOMM_EMULATED_PREFIX, the beginning of symbols, and
+// HETCOMM_EMULATED_HIP for a runtime like HIP's. Without it the runtime is like CUDA's.
 
 // X(name, (parameters)): every function returns the vendor's error as int and its symbol begins
 // with the vendor's prefix.
@@ -60,52 +60,47 @@
 #define HETCOMM_EMULATED_NAME(name) HETCOMM_EMULATED_SYMBOL(HETCOMM_EMULATED_PREFIX, name)
 
 #ifdef HETCOMM_EMULATED_HIP
-#define HETCOMM_EMULATED_RUNTIME(X)                                  \
-  HETCOMM_EMULATED_RUNTIME_COMMON(X)                                 \
-  X(HostMalloc, (void**, size_t, unsigned))                          \
-  X(HostFree, (void*))                                               \
-  X(GetDevicePropertiesR0600, (void*, int))                          \
-  X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t)) \
-  X(StreamWriteValue32, (void*, void*, uint32_t, unsigned))
+#define HETCOMM_EMULATED_RUNTIME(X)         \
+  HETCOMM_EMULATED_RUNTIME_COMMON(X)        \
+  X(HostMalloc, (void**, size_t, unsigned)) \
+  X(HostFree, (void*))                      \
+  X(GetDevicePropertiesR0600, (void*, int)) \
+  X(StreamWaitValue32, (void*, void*, uint32_t, unsigned, uint32_t))
 #else
-// Since CUDA 13 cudaGetDeviceProperties is what CUDA 12 called cudaGetDeviceProperties_v2.
+// CUDA 13 renamed cudaGetDeviceProperties_v2 to cudaGetDeviceProperties.
 #define HETCOMM_EMULATED_RUNTIME(X)        \
   HETCOMM_EMULATED_RUNTIME_COMMON(X)       \
   X(HostAlloc, (void**, size_t, unsigned)) \
   X(FreeHost, (void*))                     \
   X(GetDeviceProperties, (void*, int))     \
-  X(GetDeviceProperties_v2, (void*, int))  \
-  X(GetDriverEntryPointByVersion, (const char*, void**, unsigned, unsigned long long, int*))
+  X(GetDeviceProperties_v2, (void*, int))
 // Of the driver: the symbol has no "cuda" before it, and it returns the driver's error.
-#define HETCOMM_EMULATED_DRIVER(X)                                           \
-  X(cuStreamWaitValue32_v2, (void*, unsigned long long, uint32_t, unsigned)) \
-  X(cuStreamWriteValue32_v2, (void*, unsigned long long, uint32_t, unsigned))
+#define HETCOMM_EMULATED_DRIVER(X) \
+  X(cuStreamWaitValue32_v2, (void*, unsigned long long, uint32_t, unsigned))
 #endif
 
 namespace hetcomm::emulated {
 
 // Both vendors use the same numbers for these errors, the CUDA driver too.
-enum RuntimeError {
-  success = 0,
-  invalid_value = 1,
-  out_of_memory = 2,
-  not_initialized = 3,
-  no_device = 100,
-  invalid_device = 101,
-  invalid_handle = 400,
-  illegal_state = 401,
-  not_ready = 600,
-  not_permitted = 800,
-  not_supported = 801,
-  capture_unsupported = 900,
-  capture_invalidated = 901,
-  capture_merge = 902,
-  capture_unmatched = 903,
-  capture_unjoined = 904,
-  capture_isolation = 905,
-  captured_event = 907,
-  capture_wrong_thread = 908,
-};
+inline constexpr int success = 0;
+inline constexpr int invalid_value = 1;
+inline constexpr int out_of_memory = 2;
+inline constexpr int not_initialized = 3;
+inline constexpr int no_device = 100;
+inline constexpr int invalid_device = 101;
+inline constexpr int invalid_handle = 400;
+inline constexpr int illegal_state = 401;
+inline constexpr int not_ready = 600;
+inline constexpr int not_permitted = 800;
+inline constexpr int not_supported = 801;
+inline constexpr int capture_unsupported = 900;
+inline constexpr int capture_invalidated = 901;
+inline constexpr int capture_merge = 902;
+inline constexpr int capture_unmatched = 903;
+inline constexpr int capture_unjoined = 904;
+inline constexpr int capture_isolation = 905;
+inline constexpr int captured_event = 907;
+inline constexpr int capture_wrong_thread = 908;
 
 enum MemoryType { memory_unregistered = 0, memory_host = 1, memory_device = 2 };
 enum CopyKind {
@@ -128,7 +123,7 @@ struct PointerAttributes {
   int managed;
   unsigned flags;
 #else
-  long reserved[8];  // new in CUDA 13, so it is left as it is
+  long reserved[8];  // new in CUDA 13; never written
 #endif
 };
 

@@ -1,12 +1,10 @@
 // Devices, versions and errors.
-#include <pthread.h>
-
-#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 
+#include "base/fork.h"
 #include "emulated/runtime.h"
 #include "emulated/settings.h"
 
@@ -16,14 +14,12 @@ namespace {
 
 thread_local int device = 0;
 thread_local int last_error = success;
-std::atomic<bool> used = false;
-std::atomic<bool> forked = false;
 
 int set(int* target, int value) {
   return call([&] {
-    if (target == nullptr) return int{invalid_value};
+    if (target == nullptr) return invalid_value;
     *target = value;
-    return int{success};
+    return success;
   });
 }
 
@@ -31,8 +27,8 @@ bool known(int index) { return index >= 0 && index < settings().devices; }
 
 int describe(void* properties, int index) {
   return call([&] {
-    if (properties == nullptr) return int{invalid_value};
-    if (!known(index)) return int{invalid_device};
+    if (properties == nullptr) return invalid_value;
+    if (!known(index)) return invalid_device;
     auto* described = static_cast<DeviceProperties*>(properties);
     *described = {};
     std::string maker = HETCOMM_EMULATED_VENDOR;
@@ -41,11 +37,11 @@ int describe(void* properties, int index) {
     std::memcpy(described->uuid, "hetcomm emulated", sizeof described->uuid);
     described->uuid[0] = static_cast<char>(index);
     described->global_memory = size_t{16} << 30;
-    return int{success};
+    return success;
   });
 }
 
-// X(number, what)
+// X(code, text)
 #define ERRORS(X)                                                          \
   X(success, "no error")                                                   \
   X(invalid_value, "invalid argument")                                     \
@@ -71,22 +67,20 @@ int describe(void* properties, int index) {
 
 int current_device() { return device; }
 
-int enter() {  // what forbids every call, if anything
+int enter() {
   static std::once_flag once;
   std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, [] { forked = used.load(); });
     if (!unusable().empty()) {
       std::fprintf(stderr, "hetcomm emulated %s: %s\n", hetcomm_emulated_vendor(),
                    unusable().c_str());
     }
   });
   if (!unusable().empty()) return not_initialized;
-  // As with the vendors' runtimes, a child cannot use what its parent has initialised.
-  if (forked) return not_initialized;
   if (in_host_function()) return kLikeHip ? not_supported : not_permitted;
   if (settings().devices == 0) return no_device;
-  used = true;
-  return success;
+  // A child cannot use a runtime that its parent has initialised, as with the vendors' runtimes.
+  static const ProcessMark first_use;
+  return first_use.inherited() ? not_initialized : success;
 }
 
 int result(int error) {
@@ -123,16 +117,16 @@ int NAME(GetDeviceCount)(int* count) { return set(count, settings().devices); }
 
 int NAME(SetDevice)(int index) {
   return call([&] {
-    if (!known(index)) return int{invalid_device};
+    if (!known(index)) return invalid_device;
     device = index;
-    return int{success};
+    return success;
   });
 }
 
 int NAME(GetDevice)(int* index) { return set(index, device); }
 
 int NAME(RuntimeGetVersion)(int* version) {
-  bool old = settings().strikes(FaultKind::old_runtime);
+  bool old = settings().injects(FaultKind::old_runtime);
   return set(version, old ? HETCOMM_EMULATED_OLD_VERSION : HETCOMM_EMULATED_VERSION);
 }
 
@@ -149,16 +143,16 @@ int NAME(PeekAtLastError)() { return last_error; }
 int NAME(DeviceSynchronize)() {
   return unsafe_call([] {
     Stream::synchronize_device(device);
-    return int{success};
+    return success;
   });
 }
 
 int NAME(DeviceGetPCIBusId)(char* text, int length, int index) {
   return call([&] {
-    if (text == nullptr || length < 13) return int{invalid_value};
-    if (!known(index)) return int{invalid_device};
+    if (text == nullptr || length < 13) return invalid_value;
+    if (!known(index)) return invalid_device;
     std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + index);
-    return int{success};
+    return success;
   });
 }
 
@@ -166,7 +160,7 @@ int NAME(DeviceGetStreamPriorityRange)(int* least, int* greatest) {
   return call([&] {
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = -5;
-    return int{success};
+    return success;
   });
 }
 

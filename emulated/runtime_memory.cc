@@ -38,21 +38,32 @@ int fill_on(Stream& stream, void* target, int value, size_t bytes) {
   return success;
 }
 
+// Runs enqueue(stream) in the default stream, and waits for the operation.
+template <typename Enqueue>
+int synchronous(Enqueue&& enqueue) {
+  return on_stream(nullptr, [&](Stream& stream) {
+    if (Capture::forbids()) return capture_unsupported;
+    int error = enqueue(stream);
+    if (error == success) stream.synchronize();
+    return error;
+  });
+}
+
 int free_block(void* pointer, bool is_pinned) {
   return unsafe_call([&] {
-    if (pointer == nullptr) return int{success};
+    if (pointer == nullptr) return success;
     Block block;
-    if (!find(pointer, block)) return int{invalid_value};
+    if (!find(pointer, block)) return invalid_value;
     Stream::synchronize_device(block.device);  // as the vendors' do
-    return release(pointer, is_pinned) ? int{success} : int{invalid_value};
+    return release(pointer, is_pinned) ? success : invalid_value;
   });
 }
 
 int make_block(void** pointer, size_t bytes, bool is_pinned) {
   return unsafe_call([&] {
-    if (pointer == nullptr) return int{invalid_value};
+    if (pointer == nullptr) return invalid_value;
     *pointer = bytes == 0 ? nullptr : allocate(bytes, current_device(), is_pinned);
-    return bytes > 0 && *pointer == nullptr ? int{out_of_memory} : int{success};
+    return bytes > 0 && *pointer == nullptr ? out_of_memory : success;
   });
 }
 
@@ -63,12 +74,7 @@ int make_block(void** pointer, size_t bytes, bool is_pinned) {
 using namespace hetcomm::emulated;
 
 int NAME(Memcpy)(void* target, const void* source, size_t bytes, int kind) {
-  return on_stream(nullptr, [&](Stream& stream) {
-    if (Capture::forbids()) return int{capture_unsupported};
-    int error = copy_on(stream, target, source, bytes, kind);
-    if (error == success) stream.synchronize();
-    return error;
-  });
+  return synchronous([&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
 }
 
 int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, void* handle) {
@@ -77,12 +83,7 @@ int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, 
 }
 
 int NAME(Memset)(void* target, int value, size_t bytes) {
-  return on_stream(nullptr, [&](Stream& stream) {
-    if (Capture::forbids()) return int{capture_unsupported};
-    int error = fill_on(stream, target, value, bytes);
-    if (error == success) stream.synchronize();
-    return error;
-  });
+  return synchronous([&](Stream& stream) { return fill_on(stream, target, value, bytes); });
 }
 
 int NAME(MemsetAsync)(void* target, int value, size_t bytes, void* handle) {
@@ -91,9 +92,9 @@ int NAME(MemsetAsync)(void* target, int value, size_t bytes, void* handle) {
 
 int NAME(MemGetInfo)(size_t* available, size_t* total) {
   return call([&] {
-    if (available == nullptr || total == nullptr) return int{invalid_value};
+    if (available == nullptr || total == nullptr) return invalid_value;
     *available = *total = size_t{16} << 30;
-    return int{success};
+    return success;
   });
 }
 
@@ -101,25 +102,24 @@ int NAME(Malloc)(void** pointer, size_t bytes) { return make_block(pointer, byte
 int NAME(Free)(void* pointer) { return free_block(pointer, false); }
 
 int NAME(HostRegister)(void* pointer, size_t bytes, unsigned) {
-  return call([&] {
-    return register_pinned(pointer, bytes, current_device()) ? int{success} : int{invalid_value};
-  });
+  return call(
+      [&] { return register_pinned(pointer, bytes, current_device()) ? success : invalid_value; });
 }
 
 int NAME(HostUnregister)(void* pointer) {
-  return call([&] { return unregister_pinned(pointer) ? int{success} : int{invalid_value}; });
+  return call([&] { return unregister_pinned(pointer) ? success : invalid_value; });
 }
 
 int NAME(PointerGetAttributes)(PointerAttributes* attributes, const void* pointer) {
   return call([&] {
-    if (attributes == nullptr || pointer == nullptr) return int{invalid_value};
+    if (attributes == nullptr || pointer == nullptr) return invalid_value;
     Block block;
     bool found = find(pointer, block);
     attributes->type = found && block.pinned ? memory_host : memory_device;
     attributes->device = found ? block.device : current_device();
     attributes->device_pointer = attributes->host_pointer = const_cast<void*>(pointer);
     if (attributes->type == memory_device) attributes->host_pointer = nullptr;
-    return int{success};
+    return success;
   });
 }
 

@@ -1,7 +1,6 @@
-// Streams, events, host functions, and words in memory that streams wait for.
+// Streams, events, host functions, and waits of streams for words in memory.
 #include <atomic>
 #include <chrono>
-#include <string>
 #include <thread>
 
 #include "emulated/runtime.h"
@@ -13,13 +12,13 @@ namespace {
 
 int make_stream(void** handle) {
   return call([&] {
-    if (handle == nullptr) return int{invalid_value};
+    if (handle == nullptr) return invalid_value;
     *handle = Stream::create(current_device());
-    return int{success};
+    return success;
   });
 }
 
-// Whether the stream may be asked how far it has come; a capture that is asked is invalid.
+// Whether a call may ask for the progress of the stream. Asking during a capture invalidates it.
 bool askable(Stream& stream) {
   std::shared_ptr<Capture> capture = stream.capture();
   if (capture != nullptr) capture->invalidate();
@@ -28,9 +27,9 @@ bool askable(Stream& stream) {
 
 int make_event(void** handle) {
   return call([&] {
-    if (handle == nullptr) return int{invalid_value};
-    *handle = Event::create();
-    return int{success};
+    if (handle == nullptr) return invalid_value;
+    *handle = registry<Event>().add(std::make_shared<Event>());
+    return success;
   });
 }
 
@@ -49,27 +48,17 @@ bool reached(uint32_t now, uint32_t value, unsigned how) {
 
 int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32_t mask) {
   return on_stream(handle, [&](Stream& stream) {
-    if (settings().strikes(FaultKind::no_wait_value)) return int{not_supported};
-    if (address == nullptr || how > wait_nor) return int{invalid_value};
+    if (settings().injects(FaultKind::no_wait_value)) return not_supported;
+    if (address == nullptr || how > wait_nor) return invalid_value;
     auto* word = static_cast<uint32_t*>(address);
     stream.enqueue([=] {
-      // The host sets the word with a plain store, so nobody can wake this thread.
+      // The host sets the word with a plain store, which wakes no thread.
       while (!reached(std::atomic_ref(*word).load(std::memory_order_acquire) & mask, value & mask,
                       how)) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     });
-    return int{success};
-  });
-}
-
-int write_value(void* handle, void* address, uint32_t value) {
-  return on_stream(handle, [&](Stream& stream) {
-    if (settings().strikes(FaultKind::no_wait_value)) return int{not_supported};
-    if (address == nullptr) return int{invalid_value};
-    auto* word = static_cast<uint32_t*>(address);
-    stream.enqueue([=] { std::atomic_ref(*word).store(value, std::memory_order_release); });
-    return int{success};
+    return success;
   });
 }
 
@@ -84,44 +73,44 @@ int NAME(StreamCreateWithFlags)(void** stream, unsigned) { return make_stream(st
 int NAME(StreamCreateWithPriority)(void** stream, unsigned, int) { return make_stream(stream); }
 
 int NAME(StreamDestroy)(void* stream) {
-  return call([&] { return Stream::destroy(stream) ? int{success} : int{invalid_handle}; });
+  return call([&] { return Stream::destroy(stream) ? success : invalid_handle; });
 }
 
 int NAME(StreamSynchronize)(void* handle) {
   return on_stream(handle, [](Stream& stream) {
-    if (!askable(stream)) return int{capture_unsupported};
+    if (!askable(stream)) return capture_unsupported;
     stream.synchronize();
-    return int{success};
+    return success;
   });
 }
 
 int NAME(StreamQuery)(void* handle) {
   return on_stream(handle, [](Stream& stream) {
-    if (!askable(stream)) return int{capture_unsupported};
-    return stream.idle() ? int{success} : int{not_ready};
+    if (!askable(stream)) return capture_unsupported;
+    return stream.idle() ? success : not_ready;
   });
 }
 
 int NAME(StreamWaitEvent)(void* handle, void* event_handle, unsigned) {
   return on_stream(handle, [&](Stream& stream) {
-    std::shared_ptr<Event> event = Event::find(event_handle);
-    if (event == nullptr) return int{invalid_handle};
+    std::shared_ptr<Event> event = registry<Event>().find(event_handle);
+    if (event == nullptr) return invalid_handle;
     const Event::Recorded captured = event->captured();
     std::shared_ptr<Capture> into = stream.capture();
     if (captured.capture != nullptr) {
-      if (into == nullptr && captured.capture->ended()) return int{captured_event};
-      if (into != nullptr && into != captured.capture) return int{capture_merge};
+      if (into == nullptr && captured.capture->ended()) return captured_event;
+      if (into != nullptr && into != captured.capture) return capture_merge;
       if (into == nullptr) stream.capture_into(captured.capture);
       captured.capture->follow(&stream, captured.nodes);
-      return int{success};
+      return success;
     }
     uint64_t record = event->latest();
     if (into != nullptr && record > 0) {
       into->invalidate();
-      return int{capture_isolation};
+      return capture_isolation;
     }
     if (into == nullptr) stream.enqueue([event, record] { event->wait(record); });
-    return int{success};
+    return success;
   });
 }
 
@@ -129,56 +118,56 @@ int NAME(EventCreate)(void** event) { return make_event(event); }
 int NAME(EventCreateWithFlags)(void** event, unsigned) { return make_event(event); }
 
 int NAME(EventDestroy)(void* event) {
-  return call([&] { return Event::destroy(event) ? int{success} : int{invalid_handle}; });
+  return call([&] { return registry<Event>().take(event) ? success : invalid_handle; });
 }
 
 int NAME(EventRecord)(void* event_handle, void* handle) {
   return on_stream(handle, [&](Stream& stream) {
-    std::shared_ptr<Event> event = Event::find(event_handle);
-    if (event == nullptr) return int{invalid_handle};
+    std::shared_ptr<Event> event = registry<Event>().find(event_handle);
+    if (event == nullptr) return invalid_handle;
     if (std::shared_ptr<Capture> capture = stream.capture()) {
       event->record_captured({capture, capture->last(&stream)});
-      return int{success};
+      return success;
     }
     uint64_t record = event->record();
     stream.enqueue([event, record] { event->pass(record); });
-    return int{success};
+    return success;
   });
 }
 
 int NAME(EventQuery)(void* handle) {
   return on_event(handle, [](Event& event) {
-    if (Capture::forbids()) return int{capture_unsupported};
-    if (event.captured().capture != nullptr) return int{captured_event};
-    return event.passed() ? int{success} : int{not_ready};
+    if (Capture::forbids()) return capture_unsupported;
+    if (event.captured().capture != nullptr) return captured_event;
+    return event.passed() ? success : not_ready;
   });
 }
 
 int NAME(EventSynchronize)(void* handle) {
   return on_event(handle, [](Event& event) {
-    if (Capture::forbids()) return int{capture_unsupported};
-    if (event.captured().capture != nullptr) return int{captured_event};
+    if (Capture::forbids()) return capture_unsupported;
+    if (event.captured().capture != nullptr) return captured_event;
     event.wait(event.latest());
-    return int{success};
+    return success;
   });
 }
 
 int NAME(EventElapsedTime)(float* milliseconds, void* from_handle, void* to_handle) {
   return on_event(from_handle, [&](Event& from) {
-    std::shared_ptr<Event> to = Event::find(to_handle);
-    if (to == nullptr) return int{invalid_handle};
-    if (milliseconds == nullptr) return int{invalid_value};
-    if (!from.passed() || !to->passed()) return int{not_ready};
+    std::shared_ptr<Event> to = registry<Event>().find(to_handle);
+    if (to == nullptr) return invalid_handle;
+    if (milliseconds == nullptr) return invalid_value;
+    if (!from.passed() || !to->passed()) return not_ready;
     *milliseconds = static_cast<float>(Event::milliseconds(from, *to));
-    return int{success};
+    return success;
   });
 }
 
 int NAME(LaunchHostFunc)(void* handle, void (*function)(void*), void* argument) {
   return on_stream(handle, [&](Stream& stream) {
-    if (function == nullptr) return int{invalid_value};
+    if (function == nullptr) return invalid_value;
     stream.enqueue([=] { run_host_function(function, argument); });
-    return int{success};
+    return success;
   });
 }
 
@@ -187,35 +176,13 @@ int NAME(StreamWaitValue32)(void* stream, void* address, uint32_t value, unsigne
                             uint32_t mask) {
   return wait_value(stream, address, value, how, mask);
 }
-int NAME(StreamWriteValue32)(void* stream, void* address, uint32_t value, unsigned) {
-  return write_value(stream, address, value);
-}
 #else
 #define X(name, parameters) EXPORT int name parameters;
 HETCOMM_EMULATED_DRIVER(X)
 #undef X
 
 int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned how) {
-  constexpr unsigned kFlush = 1u << 30;  // of what others wrote; all see all at once here
+  constexpr unsigned kFlush = 1u << 30;  // of remote writes, which need no flush here
   return wait_value(stream, reinterpret_cast<void*>(address), value, how & ~kFlush, ~0u);
-}
-int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
-  return write_value(stream, reinterpret_cast<void*>(address), value);
-}
-
-int NAME(GetDriverEntryPointByVersion)(const char* symbol, void** function, unsigned,
-                                       unsigned long long, int* status) {
-  return call([&] {
-    if (symbol == nullptr || function == nullptr) return int{invalid_value};
-    std::string name = symbol;
-    *function = nullptr;
-    if (name == "cuStreamWaitValue32") {
-      *function = reinterpret_cast<void*>(&cuStreamWaitValue32_v2);
-    } else if (name == "cuStreamWriteValue32") {
-      *function = reinterpret_cast<void*>(&cuStreamWriteValue32_v2);
-    }
-    if (status != nullptr) *status = *function == nullptr ? 1 : 0;  // 1: symbol not found
-    return int{success};
-  });
 }
 #endif

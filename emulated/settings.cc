@@ -71,7 +71,7 @@ struct Read {
 };
 
 const Read& environment() {
-  static const Read* read = new Read;  // threads may outlive static objects
+  static const Read* read = new Read;  // kept, as threads may outlive static objects
   return *read;
 }
 

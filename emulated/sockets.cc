@@ -7,7 +7,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,22 +16,26 @@
 #include <filesystem>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 namespace hetcomm::emulated {
 
 namespace {
 
-constexpr int kBriefly = 50;  // milliseconds between looks at an abort
+constexpr int kBriefly = 50;  // milliseconds between checks of an abort
 
 [[noreturn]] void throw_system(const std::string& what) {
   throw Failure{ccl_system_error, what + ": " + std::strerror(errno)};
 }
 
-int make_socket() {
-  int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+Descriptor make_socket() {
+  Descriptor descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (descriptor < 0) throw_system("socket");
   return descriptor;
+}
+
+void send_at_once(int descriptor) {
+  int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 void wait_for(int descriptor, short events, const Stop& stop, int milliseconds, bool& expired) {
@@ -55,10 +58,8 @@ void wait_for(int descriptor, short events, const Stop& stop) {
   wait_for(descriptor, events, stop, -1, expired);
 }
 
-bool retry() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-// As NCCL reads NCCL_SOCKET_IFNAME and NCCL_IB_HCA: prefixes, before a ":"; "=" before them: whole
-// names; "^": all but these.
+// Reads NCCL_SOCKET_IFNAME and NCCL_IB_HCA like NCCL: a list of prefixes, each before a ":". "=" in
+// front means whole names, "^" all names but these.
 bool chosen(const std::string& name, std::string filter) {
   bool except = filter.starts_with('^');
   if (except) filter.erase(0, 1);
@@ -91,17 +92,10 @@ std::vector<Interface> interfaces() {
 
 }  // namespace
 
+bool retry() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
 void poll_briefly(std::vector<pollfd>& polled) {
   if (poll(polled.data(), polled.size(), kBriefly) < 0 && errno != EINTR) throw_system("poll");
-}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-Socket::~Socket() {
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 Socket Socket::listen_at(in_addr address, int backlog) {
@@ -128,8 +122,7 @@ Socket Socket::connect_to(const sockaddr_in& address, const Stop& stop) {
     errno = error;
     if (error != 0) throw_system("connecting to " + to_text(address.sin_addr));
   }
-  int on = 1;
-  setsockopt(made.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  send_at_once(made.descriptor_);
   return made;
 }
 
@@ -145,13 +138,12 @@ sockaddr_in Socket::local() const {
 Socket Socket::accept(const Stop& stop) const {
   while (true) {
     wait_for(descriptor_, POLLIN, stop);
-    Socket made(accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Socket made{Descriptor(accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))};
     if (!made.open()) {
       if (retry() || errno == ECONNABORTED) continue;
       throw_system("accept");
     }
-    int on = 1;
-    setsockopt(made.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    send_at_once(made.descriptor_);
     return made;
   }
 }

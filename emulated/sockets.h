@@ -7,11 +7,15 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "emulated/failure.h"
 
 namespace hetcomm::emulated {
+
+constexpr int kGreetingTimeout = 2000;  // milliseconds for a connection's first message
 
 // Ends waits for sockets. Thread-safe.
 class Abort {
@@ -23,7 +27,7 @@ class Abort {
   std::atomic<bool> raised_ = false;
 };
 
-// What ends a wait: either abort (null: none), or the time.
+// Ends a wait: one of two aborts (null: none), or the time.
 struct Stop {
   const Abort* abort = nullptr;
   const Abort* also = nullptr;
@@ -38,11 +42,7 @@ struct Stop {
 // A TCP socket, closed with the object. Functions throw Failure, or Aborted where they wait.
 class Socket {
  public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
-  Socket& operator=(Socket&& other) noexcept;
-  ~Socket();
+  explicit Socket(Descriptor descriptor = Descriptor()) : descriptor_(std::move(descriptor)) {}
 
   static Socket listen_at(in_addr address, int backlog);
   static Socket connect_to(const sockaddr_in& address, const Stop& stop);
@@ -51,14 +51,15 @@ class Socket {
   sockaddr_in local() const;
   Socket accept(const Stop& stop) const;
   void send_all(const void* data, size_t bytes, const Stop& stop) const;
-  // False where the other end closed, or nothing came for `milliseconds` (-1: no limit).
+  // False if the other end closed, or nothing came for `milliseconds` (-1: no limit).
   bool receive_all(void* data, size_t bytes, const Stop& stop, int milliseconds = -1) const;
 
  private:
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
-// Waits for any of poll()'s events; short, so that the caller looks at its Stop in between.
+bool retry();  // whether errno asks for the same call again
+// Waits for any of poll()'s events for a short time, so that the caller checks its Stop in between.
 void poll_briefly(std::vector<pollfd>& polled);
 
 struct Interface {
@@ -66,7 +67,8 @@ struct Interface {
   in_addr address;
 };
 
-// The interface that NCCL_SOCKET_IFNAME names, else the first that is not the loopback, else that.
+// The interface that NCCL_SOCKET_IFNAME names; else the first besides the loopback; else the
+// loopback.
 Interface choose_interface();
 bool interface_named();  // NCCL_SOCKET_IFNAME is set
 std::string interface_of(in_addr address);

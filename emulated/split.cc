@@ -51,8 +51,8 @@ void Communicator::join(Communicator& parent, uint64_t ticket, int color, int ke
                         uint32_t number) {
   address_ = parent.address_;
   Stop stop{.abort = abort_.get(), .also = parent.abort_.get()};
-  if (settings().strikes(FaultKind::split_hang, parent.rank_)) parent.wait_for_abort();
-  if (settings().strikes(FaultKind::split_error, parent.rank_)) {
+  if (settings().injects(FaultKind::split_hang, parent.rank_)) parent.wait_for_abort();
+  if (settings().injects(FaultKind::split_error, parent.rank_)) {
     throw Failure{ccl_system_error, "the split failed, as HETCOMM_EMULATED_FAULT=split_error asks"};
   }
   Socket listener = Socket::listen_at(address_, size_);
@@ -90,7 +90,7 @@ void Communicator::join(Communicator& parent, uint64_t ticket, int color, int ke
     size_ = static_cast<int>(members.size());
   }
   std::memcpy(magic_, parent.magic_, sizeof magic_);
-  for (size_t i = 0; i < 4; ++i) {  // so that no member of another split is let in
+  for (size_t i = 0; i < 4; ++i) {  // so that members of other splits stay out
     magic_[i] ^= static_cast<uint8_t>(number >> (8 * i));
     magic_[4 + i] ^= static_cast<uint8_t>(static_cast<uint32_t>(color) >> (8 * i));
   }

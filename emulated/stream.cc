@@ -5,56 +5,12 @@
 
 #include <map>
 #include <thread>
-#include <unordered_map>
-#include <vector>
+
+#include "emulated/registry.h"
 
 namespace hetcomm::emulated {
 
 namespace {
-
-template <typename T>
-class Registry {  // thread-safe
- public:
-  void* add(std::shared_ptr<T> object) {
-    std::lock_guard lock(mutex_);
-    void* handle = object.get();
-    objects_.emplace(handle, std::move(object));
-    return handle;
-  }
-  std::shared_ptr<T> take(void* handle) {
-    std::lock_guard lock(mutex_);
-    auto found = objects_.find(handle);
-    if (found == objects_.end()) return nullptr;
-    std::shared_ptr<T> object = std::move(found->second);
-    objects_.erase(found);
-    return object;
-  }
-  std::shared_ptr<T> find(void* handle) {
-    std::lock_guard lock(mutex_);
-    auto found = objects_.find(handle);
-    return found == objects_.end() ? nullptr : found->second;
-  }
-  std::vector<std::shared_ptr<T>> all() {
-    std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<T>> copies;
-    for (auto& [handle, object] : objects_) copies.push_back(object);
-    return copies;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<void*, std::shared_ptr<T>> objects_;
-};
-
-// Never destroyed: threads of streams may outlive static objects.
-Registry<Stream>& streams() {
-  static auto* all = new Registry<Stream>;
-  return *all;
-}
-Registry<Event>& events() {
-  static auto* all = new Registry<Event>;
-  return *all;
-}
 
 std::shared_ptr<Stream> default_stream(int device) {
   static auto* mutex = new std::mutex;
@@ -63,7 +19,7 @@ std::shared_ptr<Stream> default_stream(int device) {
   std::shared_ptr<Stream>& stream = (*all)[device];
   if (stream == nullptr) {
     stream = std::make_shared<Stream>(device);
-    streams().add(stream);
+    registry<Stream>().add(stream);
   }
   return stream;
 }
@@ -72,10 +28,12 @@ thread_local bool host_function = false;
 
 }  // namespace
 
-void* Stream::create(int device) { return streams().add(std::make_shared<Stream>(device)); }
+void* Stream::create(int device) {
+  return registry<Stream>().add(std::make_shared<Stream>(device));
+}
 
 bool Stream::destroy(void* handle) {
-  std::shared_ptr<Stream> stream = streams().take(handle);
+  std::shared_ptr<Stream> stream = registry<Stream>().take(handle);
   if (stream == nullptr) return false;
   std::lock_guard lock(stream->mutex_);
   stream->destroyed_ = true;
@@ -84,13 +42,13 @@ bool Stream::destroy(void* handle) {
 }
 
 std::shared_ptr<Stream> Stream::find(void* handle, int device) {
-  // 1 and 2 are cudaStreamLegacy and cudaStreamPerThread, in HIP likewise.
+  // 1 and 2 are cudaStreamLegacy and cudaStreamPerThread, and so in HIP.
   if (reinterpret_cast<uintptr_t>(handle) <= 2) return default_stream(device);
-  return streams().find(handle);
+  return registry<Stream>().find(handle);
 }
 
 void Stream::synchronize_device(int device) {
-  for (const std::shared_ptr<Stream>& stream : streams().all()) {
+  for (const std::shared_ptr<Stream>& stream : registry<Stream>().all()) {
     if (stream->device() == device) stream->synchronize();
   }
 }
@@ -125,7 +83,7 @@ void Stream::capture_into(std::shared_ptr<Capture> capture) {
 }
 
 void Stream::end_capture(const Capture& capture) {
-  for (const std::shared_ptr<Stream>& stream : streams().all()) {
+  for (const std::shared_ptr<Stream>& stream : registry<Stream>().all()) {
     if (stream->capture().get() == &capture) stream->capture_into(nullptr);
   }
 }
@@ -152,16 +110,12 @@ void Stream::run() {
     operations_.pop_front();
     lock.unlock();
     operation();
-    operation = nullptr;  // what it holds goes before anybody is told
+    operation = nullptr;  // frees its captures before waiters wake
     lock.lock();
     ++performed_;
     changed_.notify_all();
   }
 }
-
-void* Event::create() { return events().add(std::make_shared<Event>()); }
-bool Event::destroy(void* handle) { return events().take(handle) != nullptr; }
-std::shared_ptr<Event> Event::find(void* handle) { return events().find(handle); }
 
 uint64_t Event::record() {
   std::lock_guard lock(mutex_);

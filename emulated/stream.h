@@ -13,21 +13,21 @@
 
 namespace hetcomm::emulated {
 
-// What cudaStream_t and hipStream_t point to: a queue of operations that one thread, started at the
-// first of them, performs in order. Thread-safe. The registry and the thread own it; a destroyed
-// stream first performs what it holds.
+// The object behind cudaStream_t and hipStream_t: a queue of operations. One thread performs them
+// in order; the first operation starts it. A destroyed stream performs its queue first.
+// Thread-safe. Owned by the registry and the thread.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   explicit Stream(int device) : device_(device) {}
 
   static void* create(int device);
   static bool destroy(void* handle);
-  // Null and the vendors' names for the default stream give that of `device`; unknown handles null.
+  // The default stream of `device` for null and the vendors' special handles; null if unknown.
   static std::shared_ptr<Stream> find(void* handle, int device);
   static void synchronize_device(int device);
 
   int device() const { return device_; }
-  // Into the queue, or, while the stream is captured, into the graph: to be done at each launch.
+  // Adds to the queue or, during a capture, to the graph. Each launch prepares its own operation.
   void enqueue(Operation operation);
   void enqueue_each(const Preparation& preparation);
   std::shared_ptr<Capture> capture();  // null: not captured
@@ -47,17 +47,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint64_t enqueued_ = 0;
   uint64_t performed_ = 0;
   bool running_ = false;    // the thread exists
-  bool destroyed_ = false;  // the thread ends once nothing is left
+  bool destroyed_ = false;  // the thread ends with an empty queue
 };
 
-// What cudaEvent_t and hipEvent_t point to. Thread-safe.
+// The object behind cudaEvent_t and hipEvent_t. Thread-safe.
 class Event {
  public:
-  static void* create();
-  static bool destroy(void* handle);
-  static std::shared_ptr<Event> find(void* handle);  // null: unknown
-
-  // What a captured event stands for; `capture` is null for others.
+  // The nodes of a capture before a captured event; `capture` is null for other events.
   struct Recorded {
     std::shared_ptr<Capture> capture;
     std::vector<size_t> nodes;
@@ -68,9 +64,9 @@ class Event {
   Recorded captured();
   void pass(uint64_t record);
   uint64_t latest();
-  bool passed();  // the latest record
+  bool passed();  // whether the latest record has
   void wait(uint64_t record);
-  // Between the latest passes of both.
+  // Between the times at which both passed last.
   static double milliseconds(Event& from, Event& to);
 
  private:
@@ -86,7 +82,7 @@ class Event {
 enum class Direction { to_device, to_host };
 CopyEngine& copy_engine(int device, Direction direction);
 
-// True in host functions, where the runtime must not be called.
+// Whether this thread is in a host function, which must not call the runtime.
 bool in_host_function();
 void run_host_function(void (*function)(void*), void* argument);
 

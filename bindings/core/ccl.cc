@@ -42,29 +42,11 @@ class CclDriver {
     island_ = open_ccl_island(options, after(timeout));
   }
 
-  explicit CclDriver(std::unique_ptr<Island> island) : island_(std::move(island)) {}
-
-  // Null for a member that is left out.
-  std::unique_ptr<CclDriver> split(const std::vector<int>& members, double timeout) {
-    auto made = island_->split(members, after(timeout));
-    return made ? std::make_unique<CclDriver>(std::move(made)) : nullptr;
-  }
-
   void register_buffer(uintptr_t address, size_t bytes) {
     island_->register_buffer(reinterpret_cast<void*>(address), bytes);
   }
   void deregister_buffer(uintptr_t address) {
     island_->deregister_buffer(reinterpret_cast<void*>(address));
-  }
-  // Until free() or the end of this object.
-  uintptr_t allocate(size_t bytes) {
-    memory_.push_back(island_->allocate(bytes));
-    return reinterpret_cast<uintptr_t>(memory_.back().get());
-  }
-  void free(uintptr_t address) {
-    std::erase_if(memory_, [&](const std::shared_ptr<void>& memory) {
-      return reinterpret_cast<uintptr_t>(memory.get()) == address;
-    });
   }
 
   void start(IslandCall call) {
@@ -117,7 +99,6 @@ class CclDriver {
  private:
   IslandCall call_;
   std::unique_ptr<Island> island_;
-  std::vector<std::shared_ptr<void>> memory_;
 };
 
 const Vendor& row(const std::string& vendor) {
@@ -162,11 +143,8 @@ void bind(py::module_& module) {
            py::arg("members"), py::arg("ranks") = std::vector<int>(), py::arg("network") = "",
            py::arg("environment") = CclEnvironment(), py::arg("timeout") = 30.0,
            py::arg("call_bound") = 30.0, Release())
-      .def("split", &CclDriver::split, py::arg("members"), py::arg("timeout") = 30.0, Release())
       .def("register_buffer", &CclDriver::register_buffer, py::arg("address"), py::arg("bytes"))
       .def("deregister_buffer", &CclDriver::deregister_buffer, py::arg("address"))
-      .def("allocate", &CclDriver::allocate, py::arg("bytes"))
-      .def("free", &CclDriver::free, py::arg("address"))
       .def("launched", &CclDriver::launched)
       .def("repeat", &CclDriver::repeat, py::arg("call"), py::arg("repeat"),
            py::arg("timeout") = 30.0, Release())

@@ -161,7 +161,7 @@ void bind(py::module_& module) {
                [](const StepKind& kind, Dtype dtype, ReduceOp op, uint64_t sequence,
                   const std::vector<std::tuple<int, int, uintptr_t, uintptr_t, int64_t>>& pieces,
                   const std::vector<std::pair<int64_t, int64_t>>& places, double factor) {
-                 IslandCall call{kind.reduces, kind.to_all, dtype, op, factor, {}, {}};
+                 IslandCall call{kind.reduces, kind.to_all, dtype, op, {}, {}};
                  for (const auto& [from, to, source, target, count] : pieces) {
                    call.pieces.push_back(piece(from, to, source, target, count));
                    call.descriptor.count += static_cast<uint64_t>(count);
@@ -181,9 +181,7 @@ void bind(py::module_& module) {
            py::arg("kind"), py::arg("dtype"), py::arg("op"), py::arg("sequence"), py::arg("pieces"),
            py::arg("places") = std::vector<std::pair<int64_t, int64_t>>(), py::arg("factor") = 1.0,
            "kind: one of an island; pieces: (from, to, source address, target address, count) "
-           "each; places: (source, "
-           "target) "
-           "each, or none.");
+           "each; places: (source, target) each, or none.");
   module.def(
       "create_shm_segment",
       [](int members, int lanes, size_t slot_bytes, bool across_namespaces) {

@@ -30,10 +30,8 @@ const std::vector<Setting>& settings() {
       {"HETCOMM_CCL",
        "how NCCL or RCCL is used, comma-separated. `min_ctas=N`, `max_ctas=N`: least and "
        "most blocks of a GPU for a call, 1 to 256. `blocking=0`: calls never wait for a "
-       "peer, and each costs a thread. `split_share=1`: islands that the engine splits "
-       "off an island (`Island::split`) share its memory and threads, and are aborted "
-       "together. Equal on the ranks of an island",
-       "the library's choice, `blocking=1,split_share=0`"},
+       "peer, and each costs a thread. Equal on the ranks of an island",
+       "the library's choice, `blocking=1`"},
       {"HETCOMM_POOL_BYTES",
        "idle device memory, and idle pinned memory, that is kept for reuse between "
        "communicators",

@@ -1,7 +1,5 @@
 #include "device/device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -15,27 +13,13 @@ namespace {
 constexpr int64_t kPoolBytes = int64_t{512} << 20;
 constexpr size_t kPropertiesBytes = 16384;  // the vendors' structures have 1 to 2 KiB
 
-// What PointerGetAttributes fills; CUDA's is larger than HIP's.
+// The result of PointerGetAttributes; CUDA's is larger than HIP's.
 struct PointerAttributes {
   int type;
   int device;
   void* device_pointer;
   void* host_pointer;
   long reserved[8];
-};
-
-// Lets the runtime's calls through while some stream of the process is recorded into a graph, which
-// they have nothing to do with.
-class OutsideCapture {
- public:
-  explicit OutsideCapture(const Runtime& runtime) : runtime_(runtime) {
-    runtime_.ThreadExchangeStreamCaptureMode(&mode_);
-  }
-  ~OutsideCapture() { runtime_.ThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  const Runtime& runtime_;
-  int mode_ = kCaptureRelaxed;
 };
 
 const Runtime& runtime_of(const std::string& vendor) {
@@ -76,7 +60,6 @@ int Device::count(const std::string& vendor) { return count_devices(runtime_of(v
 Device::Device(const Runtime& runtime, int index)
     : runtime_(runtime),
       index_(index),
-      process_(getpid()),
       memory_(
           [this](size_t bytes) {
             OutsideCapture outside(runtime_);
@@ -126,7 +109,7 @@ Device::Device(const Runtime& runtime, int index)
   description_ += ": " + name_ + ", " + runtime_.version + " (" + runtime_.path + ")";
 }
 
-// Some drivers have the operation and refuse it.
+// Tries StreamWaitValue32 once: some drivers have the function, and refuse the operation.
 void Device::try_stream_wait() {
   if (runtime_.StreamWaitValue32 == nullptr) return;
   Stream stream = make_stream();
@@ -152,7 +135,7 @@ Status Device::check(const char* function, int error) const {
                 description_ + ": " + runtime_.failure(vendor().symbols(function).front(), error));
 }
 
-// Asked each time: others in the process, such as torch, change it too.
+// Asks each time, because other libraries, such as torch, change the current device too.
 Status Device::make_current() const {
   int current = -1;
   if (runtime_.GetDevice(&current) == kSuccess && current == index_) return {};
@@ -162,7 +145,7 @@ Status Device::make_current() const {
 Status Device::enter() {
   thread_local const Device* entered = nullptr;
   if (entered == this) return make_current();
-  entered = this;  // a runtime makes a context current only when a thread first asks for something
+  entered = this;  // a runtime makes the context current at a thread's first call
   return check("SetDevice", runtime_.SetDevice(index_));
 }
 
@@ -177,9 +160,9 @@ Stream Device::make_stream() {
 }
 
 void Device::destroy(Stream stream) {
-  if (getpid() != process_) return;  // a forked child has none of the runtime's threads
+  if (mark_.inherited()) return;  // a forked child has none of the runtime's threads
   OutsideCapture outside(runtime_);
-  // After an error of the device every call fails, and whoever is being destroyed can do no more.
+  // After an error of the device every call fails, and a destructor can do no more.
   const Status status = check("StreamDestroy", runtime_.StreamDestroy(stream));
   if (!status.ok()) log(LogLevel::debug, status.text());
 }
@@ -211,7 +194,7 @@ void* Device::allocate_pinned(size_t bytes) { return pinned_.take(bytes); }
 void Device::release_pinned(void* memory) { pinned_.give(memory); }
 
 void Device::trim() {
-  if (getpid() != process_) return;  // a forked child must not touch the runtime
+  if (mark_.inherited()) return;  // a forked child must not touch the runtime
   memory_.trim();
   pinned_.trim();
 }
@@ -237,7 +220,7 @@ bool Device::passed(Event event, Status& status) {
   if (status = make_current(); !status) return true;
   int error = runtime_.EventQuery(event);
   if (error == kNotReady) {
-    runtime_.GetLastError();  // not an error that others should find
+    runtime_.GetLastError();  // clears the error for other libraries
     return false;
   }
   status = check("EventQuery", error);
@@ -285,7 +268,7 @@ Status Device::wait(Stream stream, const std::shared_ptr<Flag>& flag) {
           (*kept)->await();
         },
         kept.get());
-    if (status) kept.release();  // the function's now
+    if (status) kept.release();  // the function owns it now
     return status;
   }
   Event event = nullptr;

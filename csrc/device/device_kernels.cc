@@ -16,7 +16,7 @@ constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
 
 }  // namespace
 
-// The functions that load and launch compiled kernels, as the vendor's row spells them.
+// The functions that load and launch compiled kernels, spelled by the vendor's row.
 struct DeviceKernels::Driver {
   explicit Driver(const Runtime& runtime) {
     const Vendor& vendor = *runtime.vendor;
@@ -75,19 +75,17 @@ const DeviceKernels* DeviceKernels::of(Device& device, std::string& why_not) {
 }
 
 DeviceKernels::DeviceKernels(Device& device)
-    : runtime_(load_runtime(device.vendor())), index_(device.index()) {
+    : device_(device), runtime_(load_runtime(device.vendor())) {
   if (device.emulated()) {
     throw Error(Code::vendor, device.describe() + " is emulated: it runs no kernels");
   }
   description_ = describe_compiler(device.vendor());
   driver_ = std::make_unique<const Driver>(runtime_);
-  if (const int error = runtime_.SetDevice(index_)) {
-    throw Error(Code::vendor, runtime_.failure("SetDevice", error));
-  }
-  runtime_.Free(nullptr);  // older runtimes make the context only when it is needed
+  hetcomm::check(device.enter());
+  runtime_.Free(nullptr);  // older runtimes make the context at its first use
   if (driver_->DeviceGet != nullptr) {
     int handle = 0, major = 0, minor = 0;
-    hetcomm::check(failure("DeviceGet", driver_->DeviceGet(&handle, index_)));
+    hetcomm::check(failure("DeviceGet", driver_->DeviceGet(&handle, device.index())));
     const auto attribute = driver_->DeviceGetAttribute;
     hetcomm::check(
         failure("DeviceGetAttribute", attribute(&major, kComputeCapabilityMajor, handle)));
@@ -96,7 +94,7 @@ DeviceKernels::DeviceKernels(Device& device)
     architecture_ = "sm_" + std::to_string(major) + std::to_string(minor);
     description_ += ", " + architecture_;
   }
-  // Proves that the compiler and the driver agree about the device.
+  // Fails if the compiler and the driver do not agree about the device.
   const void* nothing = nullptr;
   hetcomm::check(reduce(Dtype::float32, ReduceOp::sum, nullptr, &nothing, 1, 0, nullptr));
 }
@@ -117,9 +115,7 @@ Status DeviceKernels::find(const std::string& kernel, Function& function) const 
     function = found->second;
     return {};
   }
-  // Loading is allowed while another stream is recorded into a graph.
-  int mode = kCaptureRelaxed;
-  runtime_.ThreadExchangeStreamCaptureMode(&mode);
+  OutsideCapture outside(runtime_);
   Status status;
   try {
     const CompiledKernel compiled = compile_kernel(*runtime_.vendor, architecture_, kernel);
@@ -132,19 +128,12 @@ Status DeviceKernels::find(const std::string& kernel, Function& function) const 
   } catch (const Error& error) {
     status = error.status();
   }
-  runtime_.ThreadExchangeStreamCaptureMode(&mode);
   if (status) functions_.emplace(kernel, function);
   return status;
 }
 
 Status DeviceKernels::run(const KernelLaunch& launch, Stream stream) const {
-  int current = -1;
-  runtime_.GetDevice(&current);
-  if (current != index_) {
-    if (const int error = runtime_.SetDevice(index_)) {
-      return Status(Code::vendor, runtime_.failure("SetDevice", error));
-    }
-  }
+  if (Status status = device_.make_current(); !status) return status;
   Function function = nullptr;
   if (Status status = find(launch.kernel, function); !status) return status;
   if (launch.blocks == 0) return {};

@@ -11,16 +11,17 @@
 
 namespace hetcomm {
 
-// Arithmetic on the memory of one device, by kernels that are compiled when first used and kept.
-// One object per device, kept until the process ends. Thread-safe. Each call enqueues on the
-// caller's stream and does not wait for it; the memory must stay until the stream is past.
-// Arguments and results are those of reduce.h, cast.h and quantise.h, alignment as in
-// kernel_launch.h. The first use of a kernel takes a fraction of a second, and loading it may wait
-// for the device: call with a count of 0 during set-up, which compiles and loads only.
+// Arithmetic on the memory of one device, by kernels that are compiled at first use and kept. One
+// object per device, kept until the process ends. Thread-safe. Each call enqueues work on the
+// caller's stream and does not wait. The memory must stay until the stream has passed. Arguments
+// and results are those of reduce.h, cast.h and quantise.h, with the alignment of kernel_launch.h.
+// The first use of a kernel takes a fraction of a second, and loading may wait for the device. So
+// call with a count of 0 during set-up, which only compiles and loads.
 class DeviceKernels {
  public:
-  // Null, with the reason, where this device cannot run kernels of ours: no run-time compiler, one
-  // that does not know the device, or an emulated device. Reduce in host memory then.
+  // Null, with the reason, if this device cannot run hetcomm's kernels: there is no run-time
+  // compiler, the compiler does not know the device, or the device is emulated. Reduce in host
+  // memory then.
   static const DeviceKernels* of(Device& device, std::string& why_not);
 
   // "NVRTC 13.0 (path), sm_90"
@@ -49,8 +50,8 @@ class DeviceKernels {
   Status find(const std::string& kernel, Function& function) const;
   Status failure(const char* call, int error) const;
 
+  Device& device_;
   const Runtime& runtime_;
-  const int index_;
   std::unique_ptr<const Driver> driver_;
   std::string architecture_, description_;
   mutable std::mutex mutex_;

@@ -6,7 +6,7 @@ namespace hetcomm {
 
 namespace {
 constexpr size_t kLine = 64;
-constexpr size_t kBlock = 65536;  // enough for most programs, so that none is made during work
+constexpr size_t kBlock = 65536;  // enough for most programs
 }  // namespace
 
 FlagWords::FlagWords(std::function<void*(size_t)> allocate_pinned)
@@ -14,7 +14,7 @@ FlagWords::FlagWords(std::function<void*(size_t)> allocate_pinned)
   make_words();
 }
 
-// Not under the lock: the runtime may wait for a stream whose function gives a word back.
+// Allocates without the lock: the runtime may wait for a stream whose function gives a word back.
 void FlagWords::make_words() {
   char* block = static_cast<char*>(allocate_(kBlock));
   std::lock_guard lock(mutex_);

@@ -11,8 +11,8 @@ namespace hetcomm {
 
 using FlagWord = std::atomic<uint32_t>;
 
-// Words of pinned memory for flags, a cache line each. They are never given back to the runtime, so
-// that a flag may end on any thread. Thread-safe.
+// Words of pinned memory for flags, a cache line each. The runtime never gets them back, so that a
+// flag may end on any thread. Owned by a device and its flags. Thread-safe.
 class FlagWords {
  public:
   explicit FlagWords(std::function<void*(size_t)> allocate_pinned);  // throws Error(vendor)
@@ -27,8 +27,8 @@ class FlagWords {
   std::vector<FlagWord*> free_;
 };
 
-// Something that a stream can wait for and the host sets, once. Made by Device::make_flag(), shared
-// by who sets it and the streams that wait. Thread-safe.
+// A word that the host sets once and that streams wait for. Made by Device::make_flag(), shared by
+// the host's code and the waiting streams. Thread-safe.
 class Flag {
  public:
   explicit Flag(std::shared_ptr<FlagWords> words)

@@ -6,9 +6,9 @@
 
 namespace hetcomm {
 
-// While it lives, the calling thread rounds to nearest, keeps subnormal numbers and traps nothing.
+// While it exists, the calling thread rounds to nearest, keeps subnormal numbers and traps nothing.
 // A program may have set its own threads otherwise (torch.set_flush_denormal, -ffast-math), and
-// which thread reduces is a matter of timing. On x86 only.
+// timing decides which thread reduces. On x86 only.
 class FloatingPointDefaults {
  public:
 #ifdef __x86_64__
@@ -22,7 +22,7 @@ class FloatingPointDefaults {
   FloatingPointDefaults& operator=(const FloatingPointDefaults&) = delete;
 
  private:
-  static constexpr unsigned kDefaults = 0x1f80, kFlags = 0x3f;  // flags: what has happened so far
+  static constexpr unsigned kDefaults = 0x1f80, kFlags = 0x3f;  // flags: earlier exceptions
 
   const unsigned before_ = _mm_getcsr();
   const bool changed_ = (before_ & ~kFlags) != kDefaults;

@@ -6,7 +6,7 @@
 namespace hetcomm {
 namespace {
 
-// These have the values and the layout of their namesakes in device/kernels.
+// With the values and layouts of the same names in device/kernels.
 constexpr size_t kVectorBytes = 16;
 constexpr int kMostSources = 256;
 constexpr size_t kReduceSteps = 2, kCastSteps = 4;
@@ -17,7 +17,7 @@ struct Cut {
   uint64_t count, head, vectors;
 };
 
-constexpr size_t kMostBlocks = 1 << 20;  // beyond, threads work on several vectors
+constexpr size_t kMostBlocks = 1 << 20;  // in larger calls threads work on several vectors
 
 template <class T>
 void add(KernelLaunch& launch, const T& argument) {

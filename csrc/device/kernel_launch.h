@@ -12,18 +12,18 @@
 
 namespace hetcomm {
 
-// Which kernel of device/kernels runs with which arguments: everything about a call but the device.
+// A kernel of device/kernels with its grid and arguments: all of a call except the device.
 struct KernelLaunch {
-  std::string kernel;   // as compile_kernel() takes it
+  std::string kernel;   // for compile_kernel()
   unsigned blocks = 0;  // 0: there is nothing to do
   unsigned threads = 256;
   std::vector<std::string> arguments;  // the bytes of each
 };
 
 // The launch for an operation of reduce.h, cast.h or quantise.h on device memory. Results have the
-// bits of the host's. Status(invalid_argument) for more than 256 sources, or for addresses that are
-// no multiple of the element's size (16 for encoded blocks); memory accesses are of 16 bytes where
-// all addresses have the same remainder modulo 16, else of single elements. A count of 0 is legal.
+// same bits as on the host. Status(invalid_argument) for more than 256 sources, or for addresses
+// that are no multiple of the element's size (16 for encoded blocks). Memory accesses take 16 bytes
+// if all addresses have the same remainder modulo 16, else single elements. A count of 0 is legal.
 Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* target,
                      const void* const* sources, int source_count, size_t count);
 Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target,

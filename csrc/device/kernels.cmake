@@ -1,13 +1,15 @@
-# The kernels for the host are one source compiled once per instruction set. They are optimised in
-# every build type; no flag may change a result, so that all instruction sets give the same bits.
-set(kernel_options -O3 -ffp-contract=off -fno-trapping-math)
-set_source_files_properties(device/kernels_baseline.cc device/host_kernels_baseline.cc PROPERTIES
-  COMPILE_OPTIONS "${kernel_options}")
+# Each source of host kernels is compiled once per instruction set. The kernels are optimised in every
+# build type. No flag may change a result, so that all instruction sets give the same bits.
+function(compile_kernels instruction_set)
+  set_source_files_properties(
+    device/reduction_kernels_${instruction_set}.cc device/conversion_kernels_${instruction_set}.cc
+    PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math;${ARGN}")
+endfunction()
+compile_kernels(baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set_source_files_properties(device/kernels_avx2.cc device/host_kernels_avx2.cc PROPERTIES
-    COMPILE_OPTIONS "${kernel_options};-mavx2;-mf16c")
-  set_source_files_properties(device/kernels_avx512.cc device/host_kernels_avx512.cc PROPERTIES
-    COMPILE_OPTIONS "${kernel_options};-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mf16c;-mprefer-vector-width=512")
+  compile_kernels(avx2 -mavx2 -mf16c)
+  compile_kernels(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c
+                  -mprefer-vector-width=512)
 endif()
 
 # The kernels for devices are compiled at run time, so the library carries their text.

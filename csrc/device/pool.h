@@ -10,14 +10,13 @@
 
 namespace hetcomm {
 
-// Blocks of one kind of memory, kept for reuse because making them is slow. Sizes are rounded up to
-// powers of two (above 1 MiB to quarters between them). Nothing is freed but by trim(): a runtime
-// may wait for all work of the device before it frees, also for a stream that waits for the caller.
-// Owned by a device. Thread-safe. What is left when the process ends goes with the process: its
-// runtime may be gone before.
+// Blocks of one kind of memory, kept for reuse because allocation is slow. Sizes are rounded up to
+// powers of two, and above 1 MiB to quarters between them. Only trim() frees: a runtime may wait
+// for all work of the device before it frees, and a stream may wait for the caller. Blocks are left
+// to the end of the process, because the runtime may end before. Owned by a device. Thread-safe.
 class Pool {
  public:
-  // `make` throws Error(vendor) where there is no memory; `free` must not throw.
+  // `make` throws Error(vendor) if there is no memory; `free` must not throw.
   using Make = std::function<void*(size_t bytes)>;
   using Free = std::function<void(void*)>;
   Pool(Make make, Free free, int64_t most_kept);
@@ -29,7 +28,7 @@ class Pool {
   static size_t rounded(size_t bytes);
 
  private:
-  // An idle block of lowest to highest bytes, now in use; null if there is none.
+  // Takes an idle block of lowest to highest bytes; null if there is none.
   void* take_idle(size_t lowest, size_t highest);
 
   const Make make_;

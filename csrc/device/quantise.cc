@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "device/host_kernels.h"
+#include "device/conversion_kernels.h"
 
 namespace hetcomm {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr int kLeastGroup = 32, kMostGroup = 2048;
 constexpr size_t kAlignment = 16;
 
-// Of HostKernels::Quantisers; -1 if there is none.
+// The index in ConversionKernels::Quantisers; -1 if there is none.
 int row(Dtype dtype) {
   switch (dtype) {
     case Dtype::float32:
@@ -61,7 +61,7 @@ size_t encoded_bytes(const Quantisation& quantisation, size_t count) {
 
 void quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, const void* source,
               size_t count) {
-  const HostKernels::Quantisers& kernels = host_kernels().quantisers;
+  const ConversionKernels::Quantisers& kernels = conversion_kernels().quantisers;
   char* scales = static_cast<char*>(encoded);
   char* codes = scales + codes_offset(quantisation, count);
   char* end_of_scales = scales + groups(quantisation, count) * sizeof(float);
@@ -72,7 +72,7 @@ void quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, cons
 
 void dequantise(Dtype dtype, const Quantisation& quantisation, void* target, const void* first,
                 const void* const* encoded, int source_count, size_t count) {
-  const HostKernels::Quantisers& kernels = host_kernels().quantisers;
+  const ConversionKernels::Quantisers& kernels = conversion_kernels().quantisers;
   const auto& table = quantisation.bits == 8 ? kernels.dequantise8 : kernels.dequantise4;
   table[row(dtype)](target, first, encoded, source_count, codes_offset(quantisation, count), count,
                     quantisation.group);

@@ -4,26 +4,27 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "device/cast.h"
+#include "device/conversion_kernels.h"
 #include "device/floating_point.h"
-#include "device/kernels.h"
+#include "device/reduction_kernels.h"
 
 namespace hetcomm {
 namespace {
 
 struct InstructionSet {
   const char* name;
-  const Kernels* kernels;
+  const ReductionKernels* reductions;
+  const ConversionKernels* conversions;
   bool (*supported)();
 };
 
-// Best last.
+// The best is last.
 constexpr InstructionSet kInstructionSets[] = {
-    {"baseline", &kernels_baseline, [] { return true; }},
+    {"baseline", &reduction_kernels_baseline, &conversion_kernels_baseline, [] { return true; }},
 #ifdef __x86_64__
-    {"avx2", &kernels_avx2,
+    {"avx2", &reduction_kernels_avx2, &conversion_kernels_avx2,
      [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }},
-    {"avx512", &kernels_avx512,
+    {"avx512", &reduction_kernels_avx512, &conversion_kernels_avx512,
      [] {
        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -61,7 +62,7 @@ void reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources, 
             size_t count) {
   if (count == 0) return;
   const FloatingPointDefaults defaults;
-  const Kernels& kernels = *chosen().kernels;
+  const ReductionKernels& kernels = *chosen().reductions;
   kernels.dtypes[static_cast<int>(dtype)].ops[static_cast<int>(op)](target, sources, source_count,
                                                                     count, 1);
 }
@@ -70,7 +71,7 @@ void scaled_sum(Dtype dtype, Scale scale, void* target, const void* const* sourc
                 int source_count, size_t count) {
   if (count == 0) return;
   const FloatingPointDefaults defaults;
-  const Kernels::Row& row = chosen().kernels->dtypes[static_cast<int>(dtype)];
+  const ReductionKernels::Row& row = chosen().reductions->dtypes[static_cast<int>(dtype)];
   (scale.divides ? row.divided : row.multiplied)(target, sources, source_count, count, scale.by);
 }
 
@@ -87,5 +88,7 @@ Scale rounded(Dtype dtype, Scale scale) {
 }
 
 const char* instruction_set() { return chosen().name; }
+
+const ConversionKernels& conversion_kernels() { return *chosen().conversions; }
 
 }  // namespace hetcomm

@@ -8,26 +8,29 @@
 namespace hetcomm {
 
 // target[i] = sources[0][i] op sources[1][i] op ... in that order, for `count` elements in host
-// memory at any alignment. 16-bit and 8-bit floats are accumulated in float32 and rounded once (to
-// nearest even; what is too large becomes infinity, or 448 in float8_e4m3fn). Integer sums and
-// products wrap. A NaN in any source makes the result NaN, also for min and max (as torch.minimum
-// does; gloo's std::min depends on the order of its arguments), and always the same quiet NaN. Of
-// equal values (0.0 and -0.0) min and max keep the first. A boolean is any byte, zero or not, and
-// the result 0 or 1: sum, max and bor are `or`, product, min and band `and`, bxor `exclusive or`.
-// `target` may be the same pointer as any one source; partial overlap is not allowed. The
-// instruction set (baseline, AVX2, AVX-512) is chosen once at run time; all give the same bits.
+// memory at any alignment.
+//
+// 16-bit and 8-bit floats accumulate in float32 and are rounded once, to nearest even; too large
+// values become infinity, or 448 in float8_e4m3fn. Integer sums and products wrap. A NaN in any
+// source gives NaN, always the same quiet NaN, also for min and max (like torch.minimum; gloo's
+// std::min depends on the order of its arguments). Of equal values (0.0 and -0.0) min and max keep
+// the first. A boolean is any byte, zero or not, and the result is 0 or 1: sum, max and bor are
+// `or`, product, min and band are `and`, bxor is `exclusive or`.
+//
+// `target` may be the same pointer as one source; partial overlap is not allowed. The instruction
+// set (baseline, AVX2, AVX-512) is chosen once at run time, and all give the same bits.
 // Precondition: reducible(dtype, op), no scale, and source_count >= 1. Thread-safe. The first call
-// of reduce() or instruction_set() throws Error(invalid_argument) where HETCOMM_ISA is not usable.
+// of reduce() or instruction_set() throws Error(invalid_argument) if HETCOMM_ISA is not usable.
 void reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources, int source_count,
             size_t count);
 
 // target[i] = (sources[0][i] + sources[1][i] + ...) * by, or / by. The sum is scaled before it is
-// rounded; `scale` is what rounded() gives. Otherwise as reduce(). Floating dtypes only.
+// rounded. `scale` is a result of rounded(). Otherwise like reduce(). Floating dtypes only.
 void scaled_sum(Dtype dtype, Scale scale, void* target, const void* const* sources,
                 int source_count, size_t count);
 // A number as a floating dtype stores it.
 std::array<std::byte, 8> stored(Dtype dtype, double value);
-// A factor as the dtype has it; a divisor stays.
+// A factor rounded to the dtype; a divisor stays.
 Scale rounded(Dtype dtype, Scale scale);
 
 // The instruction set that reduce() uses: "baseline", "avx2" or "avx512". HETCOMM_ISA lowers it.

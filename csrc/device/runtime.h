@@ -9,9 +9,8 @@
 namespace hetcomm {
 
 // Every function of a vendor's runtime that hetcomm calls: X(name, result, parameters). The symbol
-// is the vendor's prefix and the name (cudaMemcpyAsync, hipMemcpyAsync), or what the vendor's row
-// spells. Enumerations are ints: those used here have equal values in CUDA and HIP. The emulated
-// vendors export exactly this table.
+// is the vendor's prefix and the name (cudaMemcpyAsync, hipMemcpyAsync), or a spelling of the
+// vendor's row. Enumerations are ints, with equal values in CUDA and HIP.
 // clang-format off
 #define HETCOMM_RUNTIME_SYMBOLS(X) \
   X(GetDeviceCount, int, (int* count)) \
@@ -41,13 +40,13 @@ namespace hetcomm {
   X(GetDeviceProperties, int, (void* properties, int device))
 // clang-format on
 
-// The functions of one vendor's runtime, called as `runtime.MemcpyAsync(...)`; they return 0 or the
-// vendor's error. Made on first use, kept for the life of the process; thread-safe.
+// The functions of one vendor's runtime, called as `runtime.MemcpyAsync(...)`. They return 0 or the
+// vendor's error. Loaded at first use and kept until the process ends. Thread-safe.
 struct Runtime {
 #define X(name, result, parameters) result(*name) parameters = nullptr;
   HETCOMM_RUNTIME_SYMBOLS(X)
 #undef X
-  // Null where the vendor has none for ordinary pinned memory.
+  // Null if the vendor has no such operation on ordinary pinned memory.
   int (*StreamWaitValue32)(void* stream, uint64_t address, uint32_t value,
                            unsigned flags) = nullptr;
 
@@ -55,19 +54,18 @@ struct Runtime {
   std::string path;       // of the file that was loaded
   std::string version;    // "CUDA 13.0"
   bool emulated = false;  // exports hetcomm_emulated_vendor()
-  bool reached = true;  // transports may reach its devices' memory; an emulated one says so itself
+  bool reached = true;    // transports reach its devices' memory; an emulated runtime says whether
 
-  // "cudaMalloc: out of memory (error 2)"; takes the error off the runtime's record of it.
+  // "cudaMalloc: out of memory (error 2)". Clears the runtime's last error.
   std::string failure(const std::string& symbol, int error) const;
 };
 
 enum RuntimeValue : int {
   kSuccess = 0,
   kInsufficientDriver = 35,
-  kNoDevice = 100,
   kNotReady = 600,
-  kCaptureImplicit = 906,  // asked about the default stream while another stream is captured
-  kCopyAny = 4,            // cudaMemcpyDefault: from where to where is seen by the pointers
+  kCaptureImplicit = 906,  // a query of the default stream while another stream is captured
+  kCopyAny = 4,            // cudaMemcpyDefault: the pointers tell the direction
   kMemoryDevice = 2,
   kMemoryManaged = 3,
   kStreamNonBlocking = 1,
@@ -75,13 +73,27 @@ enum RuntimeValue : int {
   kHostPortable = 1,
   kHostMapped = 2,
   kCaptureRelaxed = 2,
-  kHighestPriority = -128,  // clamped to what the device has
+  kHighestPriority = -128,  // the runtime clamps it
 };
 
-// Throws Error(vendor): what was looked for and found, the remedy. A later call tries again.
+// While it exists, captures of other streams do not forbid this thread's calls of the runtime.
+class OutsideCapture {
+ public:
+  explicit OutsideCapture(const Runtime& runtime) : runtime_(runtime) {
+    runtime_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~OutsideCapture() { runtime_.ThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideCapture(const OutsideCapture&) = delete;
+
+ private:
+  const Runtime& runtime_;
+  int mode_ = kCaptureRelaxed;
+};
+
+// Throws Error(vendor) if there is no usable runtime. A later call tries again.
 const Runtime& load_runtime(const Vendor& vendor);
-// How many devices this process sees, at least one; throws Error(vendor) that says why there are
-// none.
+// The devices that this process sees, at least one. Throws Error(vendor) with the reason if there
+// are none.
 int count_devices(const Runtime& runtime);
 
 }  // namespace hetcomm

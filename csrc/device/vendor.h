@@ -12,8 +12,9 @@ namespace hetcomm {
 // A maker of accelerators whose runtime is CUDA's or spelled like it, and whose collective library
 // has NCCL's ABI. The rows are hetcomm/vendors.toml: to add a vendor is to add a row. Immutable.
 //
-// In every part `name` is for people ("CUDA"), `prefix` begins its symbols ("cuda"), `libraries`
-// are file names, newest first, `variable` names the file to take, and `remedy` says how to get it.
+// In every part `name` is for people ("CUDA"), `prefix` begins the symbols ("cuda"), `libraries`
+// are file names, newest first, `variable` is the variable with the file's path, and `remedy` says
+// how to get the library.
 struct Vendor {
   struct Runtime {
     const char* name = nullptr;
@@ -24,30 +25,30 @@ struct Vendor {
     // A version number is major * version_major + minor * version_minor + ...
     int version_major = 0, version_minor = 0;
     int oldest_version = 0;
-    // What follows the prefix where that is not the function's name, best first.
+    // Functions with other names after the prefix: the names, best first.
     std::map<std::string, std::vector<std::string>> spellings;
   };
   // The driver beneath the runtime, or the runtime's own part that loads kernels.
   struct Driver {
     const char* library = nullptr;  // null: the runtime
-    // Waits until a word of pinned host memory is at least a value; null: the vendor has no such
+    // Waits until a word of pinned host memory is at least a value. Null: the vendor has no such
     // operation on ordinary pinned memory, so a host function waits instead.
     const char* wait_value = nullptr;
-    unsigned wait_flush = 0;  // flag of that: other devices' earlier writes are visible; 0: none
+    unsigned wait_flush = 0;  // its flag that makes other devices' earlier writes visible; 0: none
     std::map<std::string, std::string> functions;  // [name in device_kernels.cc] -> symbol
   };
-  // Compiles kernels at run time. Its functions are NVRTC's, but for those that give the code.
+  // Compiles kernels at run time. Its functions are NVRTC's, except for those that return the code.
   struct Compiler {
     const char* name = nullptr;
     const char* prefix = nullptr;
     std::vector<std::string> libraries;
     const char* variable = nullptr;
     const char* remedy = nullptr;
-    const char* code = nullptr;  // what its functions call the code
+    const char* code = nullptr;  // the word for the code in its functions' names
     const char* architecture_option = nullptr;
     std::vector<std::string> options;  // C++17, and a * b + c not contracted
   };
-  // The collective library. What it reduces beyond ccl_reduces() it always has.
+  // The collective library. Every version reduces all that ccl_reduces() accepts but 8-bit floats.
   struct Ccl {
     const char* name = nullptr;
     std::vector<std::string> libraries;
@@ -59,14 +60,14 @@ struct Vendor {
   struct Torch {
     const char* device = nullptr;   // torch's name for the vendor's devices
     const char* library = nullptr;  // torch's part for this vendor
-    // Where torch has no native_handle() yet: the function that gives a stream's, and its library.
+    // For a torch without native_handle(): the function that returns a stream's, and its library.
     const char* stream_library = nullptr;
     const char* stream_function = nullptr;
   };
 
-  const char* name = nullptr;              // what HETCOMM_VENDOR says: "nvidia", "amd"
-  MemoryKind memory = MemoryKind::host;    // what its devices' memory is to a transport
-  const char* visible_variable = nullptr;  // which devices the runtime shows to a process
+  const char* name = nullptr;              // for HETCOMM_VENDOR: "nvidia", "amd"
+  MemoryKind memory = MemoryKind::host;    // the kind of its devices' memory, for transports
+  const char* visible_variable = nullptr;  // the variable that lists a process's devices
   int dlpack_host = 0;                     // DLPack's number for its pinned host memory
   Runtime runtime;
   Driver driver;
@@ -82,7 +83,7 @@ struct Vendor {
   std::string version_text(int version) const;      // "CUDA 13.0"
   std::string ccl_version_text(int version) const;  // "NCCL 2.28.3"
   // Why the collective library ("NCCL 2.22.3 (path)") reduces no 8-bit floats on a device of this
-  // architecture ("sm_90"; "emulated": one without limits); empty if it does.
+  // architecture ("sm_90"; "emulated" has no limits). Empty if it does.
   std::string why_no_float8(const std::string& library, const std::string& architecture) const;
 };
 

@@ -55,8 +55,8 @@ class DeviceRun {
   Event filled_ = nullptr;  // on the stream that fills the buffers
   bool awaits_fill_ = false;
   bool recorded_ = false;
-  Event end_in_graph_ = nullptr;        // owned by the steps or the engine
-  std::shared_ptr<Device::Flag> over_;  // streams wait for this flag, if any do
+  Event end_in_graph_ = nullptr;  // owned by the steps or the engine
+  std::shared_ptr<Flag> over_;    // streams wait for this flag, if any do
   DeviceBlock scratch_, staging_;
   std::optional<DeviceSteps> steps_;
 };

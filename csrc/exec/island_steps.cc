@@ -15,7 +15,6 @@ IslandSteps::IslandSteps(const Plan& plan, const RunMemory& memory, Paths& paths
                          const Operation& operation, int lane, bool recorded)
     : plan_(plan), memory_(memory), paths_(paths), island_(*paths.island()), lane_(lane) {
   call_.dtype = plan.spec.dtype;
-  call_.factor = plan.spec.factor;
   call_.descriptor = operation.call;
   call_.recorded = recorded;
 }

@@ -1,8 +1,10 @@
-"""Programs of what one native island is made of: its blocking communicator, islands split off
-it, and registered memory. See ccl_members.py."""
+"""Programs of what one native island is made of: its blocking communicator and registered memory.
+See ccl_members.py."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from typing import Any
 
@@ -11,6 +13,7 @@ from ccl_members import failed, open_members
 from islands import together
 
 from hetcomm import _core
+from hetcomm._vendors import library_variables
 
 
 def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
@@ -53,41 +56,8 @@ def in_the_stream(vendor: str) -> dict[str, Any]:
     return {"launched": launched, "describe": described, "values": [v.tolist() for v in held]}
 
 
-def divided(vendor: str, again: str) -> dict[str, Any]:
-    """Islands of the members 2 and 0, and of 3 and 1, out of one of five; then that one again."""
-    islands = open_members(vendor, 5)
-    lists: list[list[int]] = [[2, 0], [3, 1], [2, 0], [3, 1], []]
-    found: list[Any] = [None] * 5
-    described = [""] * 5
-
-    def body(member: int) -> None:
-        part = islands[member].split(lists[member])
-        if part is not None:
-            found[member] = [float(sums(part, 10.0**member)[0])]
-            described[member] = part.describe()
-            if again:  # a part of a part, in the other order
-                half = part.split([1, 0])
-                found[member].append(float(sums(half, member)[0]))
-                half.close()
-            part.close()
-        total = sums(islands[member], 1)[0]
-        found[member] = [found[member], float(total)]
-        islands[member].close()
-
-    together(5, body)
-    return {"found": found, "describe": described[0]}
-
-
-def split_refused(vendor: str) -> dict[str, Any]:
-    (island,) = open_members(vendor, 1)
-    texts = [failed(lambda m=members: island.split(m))["text"] for members in ([1], [0, 0], [0, 2])]
-    works = float(sums(island, 3)[0])
-    island.close()
-    return {"texts": texts, "works": works}
-
-
-def split_fault(vendor: str, patience: str) -> list[dict[str, Any]]:
-    """What members meet when they open and split an island, and whether closing ends."""
+def opening(vendor: str, patience: str) -> list[dict[str, Any]]:
+    """How opening an island ends for each of two members, and after how many seconds."""
     unique_id = _core.make_ccl_id(vendor)
     ends: list[dict[str, Any]] = [{}] * 2
 
@@ -123,9 +93,20 @@ def late_call(vendor: str) -> list[dict[str, Any]]:
 
 
 def buffers(vendor: str) -> dict[str, Any]:
-    """Registered buffers: of the library's own memory and others, given back and not."""
+    """Registered buffers: memory of the library and of others, deregistered or not. The emulated
+    library refuses to free memory that is registered."""
+    library = ctypes.CDLL(os.environ[library_variables(vendor)[1]])
+
+    def allocate(bytes_: int) -> int:
+        memory = ctypes.c_void_p()
+        assert library.ncclMemAlloc(ctypes.byref(memory), ctypes.c_size_t(bytes_)) == 0
+        return memory.value or 0
+
+    def free(memory: int) -> int:
+        return int(library.ncclMemFree(ctypes.c_void_p(memory)))
+
     (island,) = open_members(vendor, 1)
-    own = island.allocate(4096)
+    own = allocate(4096)
     result: dict[str, Any] = {"empty": failed(lambda: island.register_buffer(own, 0))["text"]}
     island.register_buffer(own, 4096)
     result["twice"] = failed(lambda: island.register_buffer(own, 4096))["text"]
@@ -138,20 +119,12 @@ def buffers(vendor: str) -> dict[str, Any]:
     island.deregister_buffer(own)
     island.register_buffer(own, 4096)
     island.deregister_buffer(own)
-    island.free(own)
-    other, kept = np.ones(8), island.allocate(64)
+    result["freed"] = [free(own)]
+    other, kept = np.ones(8), allocate(64)
     island.register_buffer(other.ctypes.data, 64)
     island.register_buffer(kept, 64)
+    result["early"] = free(kept)
     result["works"] = float(sums(island, 2)[0])
-    island.close()  # drops them
-    island.free(kept)
+    island.close()  # drops the registrations
+    result["freed"].append(free(kept))
     return result
-
-
-def freed_early(vendor: str) -> dict[str, Any]:
-    (island,) = open_members(vendor, 1)
-    own = island.allocate(4096)
-    island.register_buffer(own, 4096)
-    island.free(own)  # is told in the log
-    island.close()
-    return {}

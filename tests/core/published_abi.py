@@ -56,9 +56,6 @@ RUNTIME_NVIDIA = {
     "HostAlloc": "void**, size_t, unsigned",
     "FreeHost": "void*",
     "GetDeviceProperties": "cudaDeviceProp*, int",
-    "GetDriverEntryPointByVersion": (
-        "const char*, void**, unsigned, unsigned long long, cudaDriverEntryPointQueryResult*"
-    ),
 }
 RUNTIME_AMD = {
     "PointerGetAttributes": "hipPointerAttribute_t*, const void*",
@@ -66,11 +63,9 @@ RUNTIME_AMD = {
     "HostFree": "void*",
     "GetDevicePropertiesR0600": "hipDeviceProp_tR0600*, int",
     "StreamWaitValue32": "hipStream_t, void*, uint32_t, unsigned, uint32_t",
-    "StreamWriteValue32": "hipStream_t, void*, uint32_t, unsigned",
 }
 DRIVER_NVIDIA = {
     "cuStreamWaitValue32_v2": "CUstream, CUdeviceptr, cuuint32_t, unsigned",
-    "cuStreamWriteValue32_v2": "CUstream, CUdeviceptr, cuuint32_t, unsigned",
 }
 _REDUCING = "const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, "
 _MOVING = "const void*, void*, size_t, ncclDataType_t, "

@@ -185,11 +185,11 @@ def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
     instruction_sets.run_tests(name, __file__)
 
 
-def test_host_kernels_share_no_inline_function() -> None:
-    """They are compiled for several processors: see the first lines of kernels.inc."""
+def test_conversion_kernels_share_no_inline_function() -> None:
+    """They are compiled for several processors: see the first lines of reduction_kernels.inc."""
     device = Path(__file__).parents[2] / "csrc" / "device"
     includes: set[str] = set()
-    for path in [*device.glob("host_kernels*"), *device.glob("kernels/*.cuh")]:
+    for path in [*device.glob("conversion_*"), *device.glob("kernels/*.cuh")]:
         includes |= set(re.findall(r"#include [<\"](.*)[>\"]", path.read_text()))
-    own = {"device/host_kernels.h", "device/host_kernels.inc", "device/kernels/numbers.cuh"}
-    assert includes == {"cstddef", "cstdint", "device/cast.h"} | own
+    own = {"conversion_kernels.h", "conversion_kernels.inc", "elements.inc", "kernels/numbers.cuh"}
+    assert includes == {"cstddef", "cstdint", "device/cast.h"} | {f"device/{name}" for name in own}

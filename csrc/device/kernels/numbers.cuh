@@ -1,6 +1,6 @@
-// How numbers are read, rounded and quantised. One text for nvcc, NVRTC, hipcc, hipRTC and, in
-// host_kernels.inc, the host compiler; it includes nothing, because the run-time compilers may have
-// no headers. Built without contraction of a * b + c, so that all of them give the same bits.
+// How numbers are read, rounded and quantised. One text for nvcc, NVRTC, hipcc, hipRTC and the host
+// compiler. It includes nothing, because the run-time compilers may have no headers. Compiled
+// without contraction of a * b + c, so that all compilers give the same bits.
 
 #if defined(__HIPCC__) || defined(__HIPCC_RTC__)
 #define HETCOMM_HIP
@@ -31,10 +31,10 @@ HETCOMM_FUNCTION int select(bool condition, int yes, int no) {
 }
 
 // A float of `exponent` and `fraction` bits below the sign, in the low bits of an int, to and from
-// float32. Neither direction uses float32 subnormals, which a thread may have set to be flushed.
-// Formats with infinities have IEEE's; the one without (e4m3) has NaN as its greatest magnitude
-// only. Rounds to nearest even; what is too large becomes infinity, or the greatest number where
-// there is none.
+// float32. Neither direction uses float32 subnormals, because a thread may flush them to zero.
+// Formats with infinities follow IEEE. The format without (e4m3) has NaN as its greatest magnitude
+// only. Rounds to nearest even. Too large values become infinity, or the greatest number if the
+// format has no infinity.
 template <int exponent, int fraction, bool infinities>
 struct Narrow {
   static constexpr int kShift = 23 - fraction;
@@ -53,7 +53,7 @@ struct Narrow {
     } else {
       wide = select((bits & (kSign - 1)) == kNan, 0x7fc00000, wide);
     }
-    // A subnormal's digits below an implicit one, which is then taken away.
+    // A subnormal's digits with an implicit one, which the subtraction removes.
     const float digits = bit_cast<float>(magnitude + kRebias + (1 << 23));
     const float subnormal = digits - bit_cast<float>(kLeastNormal);
     wide = select(magnitude < 1 << 23, bit_cast<int>(subnormal), wide);
@@ -65,7 +65,7 @@ struct Narrow {
     const int magnitude = bits & 0x7fffffff;
     const int odd = magnitude >> kShift & 1;
     const int normal = (magnitude - kRebias + (1 << (kShift - 1)) - 1 + odd) >> kShift;
-    // Beside this number the spacing of float32 is that of the subnormals here: adding rounds.
+    // Next to this number the spacing of float32 is that of the subnormals, so the addition rounds.
     constexpr int kBeside = kLeastNormal + (kShift << 23);
     const float shifted = bit_cast<float>(magnitude) + bit_cast<float>(kBeside);
     int rounded = select(magnitude < kLeastNormal, bit_cast<int>(shifted) - kBeside, normal);
@@ -77,7 +77,7 @@ struct Narrow {
   }
 };
 
-// The bits of the one NaN that results carry, whatever the operands' order and the processor.
+// Replaces a NaN by the one quiet NaN of all results.
 HETCOMM_FUNCTION float canonical(float value) {
   return bit_cast<float>(select(value != value, 0x7fc00000, bit_cast<int>(value)));
 }
@@ -85,7 +85,7 @@ HETCOMM_FUNCTION double canonical(double value) {
   return value != value ? bit_cast<double>(0x7ff8000000000000ll) : value;
 }
 
-// A float32 that rounds to fewer digits as the double does: what would be lost sets its last bit.
+// A float32 that rounds to fewer digits like the double: lost digits set its last bit.
 HETCOMM_FUNCTION float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = nearest;
@@ -97,8 +97,8 @@ HETCOMM_FUNCTION float round_to_odd(double value) {
   return bit_cast<float>(select(inexact, toward_zero | 1, bits));
 }
 
-// Storage formats, which the lines of base/dtype.h name. Stored is how an element lies in memory,
-// Wide the type it is computed in, Modular the one in which sums and products may wrap.
+// Storage formats, named by the lines of base/dtype.h. Stored is the type in memory, Wide the type
+// of the arithmetic, Modular a type in which sums and products may wrap.
 struct Float32 {
   using Stored = float;
   using Wide = float;
@@ -136,7 +136,7 @@ struct Float16 {
   using Modular = Wide;
 #if defined(HETCOMM_CUDA)
   HETCOMM_FUNCTION Wide widen(Stored stored) {
-    float wide;  // the instruction, because the language has no type for it without a header
+    float wide;  // by an instruction: without a header the language has no such type
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(stored));
     return wide;
   }
@@ -192,7 +192,7 @@ template <int bits>
 struct Quantised {
   static constexpr int kMost = (1 << (bits - 1)) - 1;
 
-  // From the bits of the greatest magnitude of a group, which order as magnitudes do, NaN last.
+  // From the bits of a group's greatest magnitude. Bits order like magnitudes, with NaN last.
   HETCOMM_FUNCTION float scale(int greatest) {
     const int quotient = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(kMost));
     constexpr int kLeast = (127 - 124) << 23;  // 2^-124: no product is a subnormal
@@ -200,8 +200,8 @@ struct Quantised {
     return bit_cast<float>(select(greatest >= 0x7f800000, 0x7fc00000, scale));
   }
 
-  // The nearest integer, ties to even, of a number of magnitude 2^22 at most: beside 2^23 floats
-  // are 1 apart, so adding rounds. A NaN gives 0.
+  // The nearest integer, ties to even, of a number of magnitude 2^22 at most. Next to 2^23 floats
+  // are 1 apart, so the addition rounds. A NaN gives 0.
   HETCOMM_FUNCTION int nearest(float quotient) {
     const int bits_of_sum = bit_cast<int>(quotient + 12582912.0f);  // 1.5 * 2^23
     return select(quotient != quotient, 0, bits_of_sum - 0x4b400000);

@@ -1,6 +1,6 @@
 // Block quantisation; device/quantise.h defines values and layout. A team of at most 32
-// neighbouring threads, always within one warp or wavefront, quantises a group; each thread holds
-// vectors of 16 bytes of it. Dequantising is element-wise.
+// neighbouring threads of one warp or wavefront quantises a group. Each thread holds vectors of 16
+// bytes of the group. Dequantising is element-wise.
 
 #ifdef HETCOMM_HIP
 #define HETCOMM_SHUFFLE(value, mask) __shfl_xor(value, mask, 32)
@@ -24,8 +24,8 @@ struct Codes {
   }
 };
 
-// `codes` and the scales begin at multiples of 16 bytes; `aligned` says the same of the source. The
-// grid is one team for every group, or fewer: all threads of a warp make the same number of rounds.
+// `codes` and the scales begin at multiples of 16 bytes; `aligned`: the source does too. The grid
+// has at most one team for every group. All threads of a warp make the same number of rounds.
 template <class T, int bits, int group>
 __global__ void quantise_kernel(float* scales, unsigned char* codes,
                                 const typename T::Stored* source, Count count, int aligned) {
@@ -76,8 +76,8 @@ __global__ void quantise_kernel(float* scales, unsigned char* codes,
       int code[kLanes];
 #pragma unroll
       for (int lane = 0; lane < kLanes; ++lane) {
-        // The rounded quotient, in one step from the rounded inverse (Markstein); of 1.5e9
-        // quotients at and beside ties none differed from a division's.
+        // The rounded quotient, in one step from the rounded inverse (Markstein). Of 1.5e9
+        // quotients at and next to ties none differed from the result of a division.
         const float value = T::widen(pack[step].lane[lane]);
         const float estimate = value * inverse;
         const float rest = fmaf(-estimate, scale, value);
@@ -101,7 +101,7 @@ __global__ void quantise_kernel(float* scales, unsigned char* codes,
 }
 
 // target[i] = (first[i] +) the sum of the sources, in their order, in float32, rounded once.
-// `codes` is where codes begin in every source. Vectors as in reduce.cuh, without a head.
+// `codes` is the offset of codes in every source. Vectors as in reduce.cuh, without a head.
 template <class T, int bits, int group>
 __global__ void dequantise_kernel(typename T::Stored* target, const typename T::Stored* first,
                                   const Sources sources, int source_count, Count codes, Count count,

@@ -1,5 +1,5 @@
-// Element-wise kernels: reductions, scaling and casts. Each thread works on one vector of at most
-// 16 bytes per memory access where the addresses allow, on single elements before and after; all
+// Element-wise kernels: reductions, scaling and casts. If the addresses allow, a memory access of a
+// thread takes a vector of at most 16 bytes; elements before and after vectors are single. All
 // loads of a step come before its stores, because the target may be one of the sources.
 
 typedef unsigned long long Count;
@@ -68,7 +68,7 @@ __global__ void reduce_kernel(typename T::Stored* target, const Sources sources,
                               const Cut cut) {
   using Stored = typename T::Stored;
   constexpr int kLanes = kVectorBytes / sizeof(Stored);
-  constexpr int kSteps = 2;  // vectors under way in a thread
+  constexpr int kSteps = 2;  // vectors of a thread at a time
   using Pack = Vector<Stored, kLanes>;
   const Count stride = all_threads();
   for (Count begin = first_index(); begin < cut.vectors; begin += kSteps * stride) {

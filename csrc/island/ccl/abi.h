@@ -5,8 +5,8 @@
 
 namespace hetcomm {
 
-// The part of the NCCL ABI that hetcomm calls, as NCCL 2.18 and every later NCCL and RCCL have it.
-// Declared here so that no vendor's header is needed to build.
+// The part of the NCCL ABI that hetcomm calls, as in NCCL 2.18 and every later NCCL and RCCL.
+// Declared here so that a build needs no vendor's header.
 namespace nccl {
 
 struct Communicator;  // ncclComm
@@ -17,11 +17,8 @@ struct UniqueId {
 
 enum Result : int {
   success = 0,
-  unhandled_device_error = 1,
-  system_error = 2,
   internal_error = 3,
   invalid_argument = 4,
-  invalid_usage = 5,
   remote_error = 6,
   in_progress = 7,
 };
@@ -29,14 +26,12 @@ enum Result : int {
 using DataType = int;  // DtypeRow::ccl
 inline constexpr DataType kBytes = 0;
 
-// Further ones are made for a communicator, by RedOpCreatePreMulSum.
+// RedOpCreatePreMulSum makes further operations, for one communicator each.
 enum RedOp : int { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
-enum ScalarResidence : int { scalar_device = 0, scalar_host_immediate = 1 };
+enum ScalarResidence : int { scalar_host_immediate = 1 };
 
-inline constexpr int kNoColor = -1;  // of a member that a split leaves out
-
-// The layout of 2.18. Libraries take as many bytes as `size` says and fill in later fields.
+// The layout of 2.18. Libraries read `size` bytes and use defaults for later fields.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
 

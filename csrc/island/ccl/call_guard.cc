@@ -20,10 +20,10 @@ constexpr std::chrono::nanoseconds kLongestLook = std::chrono::seconds(1);
 
 struct CallGuard::State {
   std::atomic<uint64_t> calls{0};  // odd while one is under way
-  std::atomic<bool> struck{false};
+  std::atomic<bool> fired{false};
   std::chrono::nanoseconds bound;
   std::function<void()> overdue;
-  // The watching thread's: what it saw last, and since when.
+  // Of the watching thread: the number that it saw last, and since when.
   uint64_t seen = 0;
   Clock::time_point since;
 
@@ -32,7 +32,7 @@ struct CallGuard::State {
     if (now % 2 == 0 || now != seen) {
       seen = now;
       since = Clock::now();
-    } else if (Clock::now() - since >= bound && !struck.exchange(true)) {
+    } else if (Clock::now() - since >= bound && !fired.exchange(true)) {
       try {
         Detached thread(overdue);
       } catch (const Error& error) {
@@ -42,11 +42,8 @@ struct CallGuard::State {
   }
 };
 
-namespace {
-
 // Never destroyed: its thread may outlive static objects.
-template <typename State>
-struct Watch {
+struct CallGuard::Watch {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::shared_ptr<State>> states;
@@ -71,13 +68,11 @@ struct Watch {
   }
 };
 
-}  // namespace
-
 CallGuard::CallGuard(std::chrono::nanoseconds bound, std::function<void()> overdue)
     : state_(std::make_shared<State>()) {
   state_->bound = bound;
   state_->overdue = std::move(overdue);
-  auto& watch = Watch<State>::process();
+  auto& watch = Watch::process();
   std::lock_guard lock(watch.mutex);
   if (!watch.running) Detached thread([&watch] { watch.run(); });
   watch.running = true;
@@ -86,7 +81,7 @@ CallGuard::CallGuard(std::chrono::nanoseconds bound, std::function<void()> overd
 }
 
 CallGuard::~CallGuard() {
-  auto& watch = Watch<State>::process();
+  auto& watch = Watch::process();
   std::lock_guard lock(watch.mutex);
   std::erase(watch.states, state_);
   watch.changed.notify_all();
@@ -98,6 +93,6 @@ void CallGuard::enter() {
 
 void CallGuard::leave() { enter(); }
 
-bool CallGuard::struck() const { return state_->struck.load(std::memory_order_acquire); }
+bool CallGuard::fired() const { return state_->fired.load(std::memory_order_acquire); }
 
 }  // namespace hetcomm

@@ -6,23 +6,23 @@
 
 namespace hetcomm {
 
-// Notices a call of a library that does not return, for calls made under a lock that others need.
-// One thread of the process looks after all guards; a call costs two stores. Owned by what makes
-// the calls, one at a time.
+// Watches calls into a library that may not return, for callers that hold a lock. One thread of the
+// process watches all guards, and a call costs two stores. Owned by the caller; one call at a time.
 class CallGuard {
  public:
-  // `overdue` is called once, on a thread of its own, when a call has gone on for `bound`. It owns
-  // what it uses and may still run when the guard is gone.
+  // `overdue` runs once, on a thread of its own, when a call has taken longer than `bound`. It must
+  // own all that it uses, because it may run after the guard's end.
   CallGuard(std::chrono::nanoseconds bound, std::function<void()> overdue);
   ~CallGuard();
   CallGuard(const CallGuard&) = delete;
 
   void enter();
   void leave();
-  bool struck() const;  // some call was overdue
+  bool fired() const;  // some call was overdue
 
  private:
   struct State;
+  struct Watch;
   std::shared_ptr<State> state_;
 };
 

@@ -1,4 +1,4 @@
-// What a communicator does with the calls of a collective.
+// Calls of collectives.
 #include <algorithm>
 
 #include "island/ccl/communicator.h"
@@ -43,26 +43,26 @@ nccl::Result CclCommunicator::call(const nccl::Call& call, nccl::Communicator* h
 
 nccl::Result CclCommunicator::group(const std::vector<nccl::Call>& calls,
                                     nccl::Communicator* handle, std::string& function) {
-  auto tell = [&](nccl::Result result, const char* name) {
+  auto failed_in = [&](const char* name, nccl::Result result) {
     if (failed(result)) function = std::string("nccl") + name;
     return failed(result);
   };
   if (calls.size() == 1) {
     const nccl::Result result = call(calls[0], handle);
-    tell(result, name(calls[0].function));
+    failed_in(name(calls[0].function), result);
     return result;
   }
   nccl::Result result = library_.GroupStart();
-  if (tell(result, "GroupStart")) return result;
+  if (failed_in("GroupStart", result)) return result;
   for (const nccl::Call& one : calls) {
     result = call(one, handle);
-    if (tell(result, name(one.function))) {
-      library_.GroupEnd();  // leaves the group; has no more to say
+    if (failed_in(name(one.function), result)) {
+      library_.GroupEnd();  // leaves the group
       return result;
     }
   }
   result = library_.GroupEnd();
-  tell(result, "GroupEnd");
+  failed_in("GroupEnd", result);
   return result;
 }
 
@@ -73,14 +73,14 @@ nccl::Result CclCommunicator::issue(const std::vector<nccl::Call>& calls, std::s
   guard_->enter();
   nccl::Result result = group(calls, blocking_.handle, function);
   guard_->leave();
-  if (!guard_->struck()) return result;
+  if (!guard_->fired()) return result;
   function = std::string("nccl") + name(calls.front().function);
   return failed(result) ? result : nccl::internal_error;
 }
 
 nccl::Result CclCommunicator::issue(std::vector<nccl::Call> calls, nccl::Factor factor,
                                     std::string& function) {
-  nccl::Communicator* handle = guard_ ? blocking_.handle : first_.handle;  // that will sum
+  nccl::Communicator* handle = guard_ ? blocking_.handle : first_.handle;  // of the reduction
   nccl::RedOp op = nccl::sum;
   nccl::Result result = library_.RedOpCreatePreMulSum(&op, factor.scalar.data(), factor.type,
                                                       nccl::scalar_host_immediate, handle);
@@ -90,7 +90,8 @@ nccl::Result CclCommunicator::issue(std::vector<nccl::Call> calls, nccl::Factor 
   }
   for (nccl::Call& one : calls) one.op = op;
   result = issue(calls, function);
-  // Calls that were made keep what they need of it; one that did not return has lost the handle.
+  // The library keeps the operation for calls that it has. After a call that did not return, the
+  // handle is gone.
   if (!overdue()) library_.RedOpDestroy(op, handle);
   return result;
 }
@@ -103,7 +104,7 @@ nccl::Result CclCommunicator::poll(const Side& side) const {
 
 nccl::Result CclCommunicator::state() const {
   if (!guard_) return poll(first_);
-  if (guard_->struck()) return nccl::internal_error;  // the library no longer has the first one
+  if (guard_->fired()) return nccl::internal_error;  // the library no longer has the first one
   const nccl::Result state = poll(blocking_);
   return failed(state) ? state : poll(first_);
 }

@@ -2,16 +2,11 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <mutex>
-
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "island/ccl/communicator.h"
-#include "island/ccl/detached.h"
-#include "island/ccl/library.h"
 #include "island/ccl/library_log.h"
 #include "island/ccl/lowering.h"
 
@@ -20,25 +15,10 @@ namespace {
 
 // How many calls may be in the stream at a time.
 constexpr int kLanes = 64;
-constexpr auto kIdBound = std::chrono::seconds(30);
 constexpr auto kLaunchBound = std::chrono::seconds(30);
 constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
-// A neighbour's end shows in the library first; who it was is told elsewhere within this time.
+// The library notices first that a neighbour has ended. Health tells which rank within this time.
 constexpr auto kReasonBound = std::chrono::seconds(2);
-
-void set(const CclEnvironment& environment, const Vendor& vendor) {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  for (const auto& [variable, value] : environment) {
-    const auto present = environment_variable(variable.c_str());
-    if (!present) {
-      set_environment_variable(variable.c_str(), value);
-    } else if (*present != value) {
-      log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
-                                 " is set and stays; the facts of all ranks suggest " + value);
-    }
-  }
-}
 
 class CclIsland final : public Island {
  public:
@@ -53,12 +33,12 @@ class CclIsland final : public Island {
   }
 
   ~CclIsland() override {
-    if (mark_.inherited()) {  // a forked child has none of the library's threads, nor ours
+    if (mark_.inherited()) {  // a forked child has none of these threads, so it frees nothing
       new std::shared_ptr<CclCommunicator>(communicator_);
       return;
     }
     for (const Lane& lane : lanes_) {
-      if (lane.phase == Phase::launching || lane.phase == Phase::running) stop();
+      if (lane.under_way()) stop();
     }
     if (!(stopped_ ? communicator_->aborted(Deadline(kEndBound))
                    : communicator_->close(Deadline(kEndBound)))) {
@@ -92,22 +72,17 @@ class CclIsland final : public Island {
   void abandon(int lane) override;
   bool released() const override { return !stopped_ || communicator_->aborted(Deadline({})); }
 
-  std::unique_ptr<Island> split(const std::vector<int>& members, Deadline deadline) override;
   void register_buffer(void* pointer, size_t bytes) override {
     check(failure_);
     communicator_->register_buffer(pointer, bytes);
   }
   void deregister_buffer(void* pointer) override {
-    if (failure_.ok()) communicator_->deregister_buffer(pointer);  // else they went with it
-  }
-  std::shared_ptr<void> allocate(size_t bytes) override {
-    check(failure_);
-    return communicator_->allocate(bytes);
+    if (failure_.ok()) communicator_->deregister_buffer(pointer);  // else none is left
   }
   void compare_network() const;
 
  private:
-  // launching: not yet in the stream; ending: the failure is told when the reason may have come.
+  // launching: not yet in the stream; ending: failed, and a better reason may still come.
   enum class Phase : uint8_t { idle, launching, running, ending, over };
 
   struct Lane {
@@ -117,6 +92,8 @@ class CclIsland final : public Island {
     Phase phase = Phase::idle;
     Status outcome;
     Clock::time_point failed_at;
+
+    bool under_way() const { return phase == Phase::launching || phase == Phase::running; }
   };
 
   Status copy(const std::vector<nccl::Call>& calls);
@@ -135,7 +112,7 @@ class CclIsland final : public Island {
   bool stopped_ = false;
 };
 
-// The library is free to do otherwise than it was told, which may cost most of the speed.
+// Warns if the library took another network than set-up asked for: most of the speed may be lost.
 void CclIsland::compare_network() const {
   const auto devices = options_.environment.find("NCCL_IB_HCA");
   const std::string missing = network_.lacks(
@@ -183,7 +160,7 @@ void CclIsland::start(int index, const IslandCall& call) {
   }
 }
 
-// What the caller records next must find the call in the stream.
+// Waits until the call is in the stream: the caller records its next work behind the call.
 void CclIsland::await_launch(Lane& lane) {
   const Deadline deadline(kLaunchBound);
   nccl::Result state = communicator_->state();
@@ -218,12 +195,10 @@ void CclIsland::launched(Lane& lane) {
 
 Island::Progress CclIsland::progress(int index, Status& status) {
   Lane& lane = lanes_[index];
-  const bool under_way = lane.phase == Phase::launching || lane.phase == Phase::running;
-  if (under_way && !failure_.ok()) {  // another lane's call failed
+  if (lane.under_way() && !failure_.ok()) {  // another lane's call failed
     lane.outcome = failure_;
     lane.phase = Phase::over;
-  }
-  if (lane.phase == Phase::launching || lane.phase == Phase::running) {
+  } else if (lane.under_way()) {
     const nccl::Result state = communicator_->state();
     if (state != nccl::success && state != nccl::in_progress) {
       fail(lane, "asynchronous error", state);
@@ -260,12 +235,13 @@ void CclIsland::fail(Lane& lane, const Status& status) {
 
 void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result result) {
   const bool overdue = communicator_->overdue();
-  const std::string late = communicator_->library().version + ": " + function +
-                           " did not return within " + format_seconds(options_.call_bound);
+  const CclLibrary& library = communicator_->library();
+  const std::string what = overdue ? library.version + ": " + function + " did not return within " +
+                                         format_seconds(options_.call_bound)
+                                   : library.failure(function, result);
   const std::string text =
-      "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " +
-      (overdue ? late : communicator_->failure(function, result)) + ", in " +
-      (options_.describe_call ? options_.describe_call(lane.descriptor) : "a collective") +
+      "rank " + std::to_string(communicator_->rank()) + " on " + host_name() + ": " + what +
+      ", in " + options_.describe_call(lane.descriptor) +
       (overdue ? "; see that all members make the same calls, or set HETCOMM_CCL=blocking=0 on "
                  "all, which waits for them in the background"
                : "; NCCL_DEBUG=WARN shows more; make a new process group");
@@ -291,47 +267,6 @@ void CclIsland::abandon(int) {
   stop();
 }
 
-std::unique_ptr<Island> CclIsland::split(const std::vector<int>& members, Deadline deadline) {
-  check(failure_);
-  const auto mine = std::find(members.begin(), members.end(), options_.member);
-  bool valid = members.empty() || mine != members.end();
-  for (int member : members) {
-    valid = valid && member >= 0 && member < options_.members &&
-            std::count(members.begin(), members.end(), member) == 1;
-  }
-  for (const Lane& lane : lanes_) valid = valid && lane.phase == Phase::idle;
-  if (!valid) {
-    throw Error(Code::invalid_argument,
-                describe() + ": expected a list of its members with this one, " +
-                    std::to_string(options_.member) +
-                    ", or an empty list, while no call is under way; got " +
-                    std::to_string(members.size()) + " members; correct the list, or wait first");
-  }
-  if (communicator_->library().CommSplit == nullptr) {
-    throw Error(Code::vendor, communicator_->library().version +
-                                  ": expected ncclCommSplit, which came with NCCL 2.18; got a "
-                                  "library without it; make a process group of those ranks");
-  }
-  CclOptions options = options_;
-  options.member = static_cast<int>(mine - members.begin());
-  options.members = static_cast<int>(members.size());
-  options.ranks.clear();
-  for (int member : members) {
-    options.ranks.push_back(options_.ranks.empty() ? member : options_.ranks[member]);
-  }
-  int color = nccl::kNoColor;
-  if (members.empty()) options.ranks = {communicator_->rank()};  // of whom messages speak
-  for (int member : members) color = std::max(color, member);
-  try {
-    auto made = communicator_->split(options, color, deadline);
-    return made ? std::make_unique<CclIsland>(options, std::move(made), network_) : nullptr;
-  } catch (const Error& error) {
-    failure_ = error.status();
-    stop();
-    throw;
-  }
-}
-
 void validate(const CclOptions& options) {
   const bool valid =
       options.device && options.members >= 1 && options.member >= 0 &&
@@ -349,54 +284,18 @@ void validate(const CclOptions& options) {
 
 }  // namespace
 
-std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment) {
-  const CclLibrary& library = ccl_library(vendor);
-  set(environment, vendor);
-  LibraryLog listening;  // this may be the library's first call
-  struct Made {
-    nccl::UniqueId id;
-    nccl::Result result;
-    std::string text;
-  };
-  auto made = std::make_shared<Made>();
-  Detached thread([&library, made] {  // listens on a network, which plug-ins may be needed for
-    made->result = library.GetUniqueId(&made->id);
-    if (made->result != nccl::success) {
-      made->text = library.failure("ncclGetUniqueId", made->result);
-    }
-  });
-  if (!thread.wait(Deadline(kIdBound))) {
-    throw Error(Code::timeout, library.version +
-                                   ": expected ncclGetUniqueId to return within 30 s; "
-                                   "NCCL_DEBUG=INFO shows what it waits for");
-  }
-  if (made->result != nccl::success) {
-    throw Error(Code::vendor,
-                made->text + "; NCCL_SOCKET_IFNAME names the interface on which members meet");
-  }
-  return std::string(made->id.bytes, sizeof made->id.bytes);
-}
-
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
-  set(options.environment, options.device->vendor());
+  set_ccl_environment(options.environment, options.device->vendor());
   // Connections are made now: the first collective would wait for them under the engine's lock.
   if (options.blocking && !environment_variable("NCCL_RUNTIME_CONNECT")) {
     set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
   }
   LibraryLog listening;
   auto communicator = CclCommunicator::open(options, deadline);
-  CclOptions kept = options;
-  kept.failure = nullptr;  // of the set-up
-  auto island =
-      std::make_unique<CclIsland>(std::move(kept), std::move(communicator), listening.network());
+  auto island = std::make_unique<CclIsland>(options, std::move(communicator), listening.network());
   island->compare_network();
   return island;
-}
-
-std::string ccl_version(const Vendor& vendor) {
-  const CclLibrary& library = ccl_library(vendor);
-  return library.version + " (" + library.path + ")";
 }
 
 }  // namespace hetcomm

@@ -12,15 +12,15 @@ namespace hetcomm {
 namespace {
 
 constexpr auto kAbortBound = std::chrono::seconds(5);
-// How often to look whether another member has failed already, and how long.
-constexpr auto kLookAfter = std::chrono::seconds(1);
-constexpr auto kLookBound = std::chrono::milliseconds(20);
-constexpr auto kReasonBound = std::chrono::seconds(2);  // for what the library noticed first
+// How often set-up asks for another rank's failure, and how long each question takes.
+constexpr auto kFailureInterval = std::chrono::seconds(1);
+constexpr auto kFailureBound = std::chrono::milliseconds(20);
+constexpr auto kReasonBound = std::chrono::seconds(2);  // if the library noticed a failure first
 
-// How a function went; shared with its thread, which may be given up while it goes on.
+// The result of a function; shared with its thread, which may run longer than anybody waits.
 struct Opening {
   std::mutex mutex;
-  bool given_up = false;
+  bool abandoned = false;
   Status status;
   nccl::Result result = nccl::in_progress;
 };
@@ -40,7 +40,7 @@ std::string missing_members(const char* function, const CclOptions& options,
                             const CclLibrary& library, Deadline deadline) {
   std::string ranks;
   for (int i = 0; i < options.members; ++i) {
-    ranks += (i ? ", " : "") + std::to_string(options.ranks.empty() ? i : options.ranks[i]);
+    ranks += (i ? ", " : "") + std::to_string(options.rank(i));
   }
   return library.version + ": expected the ranks " + ranks + " in one communicator within " +
          format_seconds(deadline.timeout()) + "; got none: " + function +
@@ -55,7 +55,7 @@ CclCommunicator::CclCommunicator(const CclOptions& options)
     : device_(options.device),
       library_(ccl_library(options.device->vendor())),
       network_(options.network),
-      rank_(options.ranks.empty() ? options.member : options.ranks[options.member]),
+      rank_(options.rank(options.member)),
       call_bound_(options.call_bound) {}
 
 nccl::Config CclCommunicator::config(const CclOptions& options) const {
@@ -68,24 +68,20 @@ nccl::Config CclCommunicator::config(const CclOptions& options) const {
 }
 
 nccl::Result CclCommunicator::begin(const CclOptions& options) {
-  nccl::Config asked = config(options);
-  // The two sides of this object share: memory and the library's threads are there once, and one
-  // abort reaches both. What is split off later is split off the blocking side.
-  asked.split_share = options.blocking || options.split_share;
+  nccl::Config wanted = config(options);
+  // The two sides share memory and the library's threads, and one abort reaches both.
+  wanted.split_share = options.blocking;
   nccl::UniqueId id;
   std::memcpy(id.bytes, options.unique_id.data(), sizeof id.bytes);
   stream_ = device_->make_stream();  // also makes the device current, which the library takes
-  return library_.CommInitRankConfig(&first_.handle, options.members, id, options.member, &asked);
+  return library_.CommInitRankConfig(&first_.handle, options.members, id, options.member, &wanted);
 }
 
 std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options,
                                                        Deadline deadline) {
   std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
   const auto begin = [made, options] { return made->begin(options); };
-  if (made->perform("ncclCommInitRankConfig", begin, made->first_, options, deadline) ==
-      Outcome::refused) {
-    throw Error(Code::vendor, made->library_.version + ": ncclCommInitRankConfig was refused");
-  }
+  made->perform("ncclCommInitRankConfig", begin, options, deadline);
   made->add_blocking(options, deadline);
   return made;
 }
@@ -99,13 +95,12 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
     without_blocking_ = "the library has no ncclCommSplit";
   } else {
     const auto begin = [self = shared_from_this(), options] {
-      nccl::Config asked = self->config(options);
-      asked.blocking = 1;
-      asked.split_share = options.split_share;
+      nccl::Config wanted = self->config(options);
+      wanted.blocking = 1;
       return self->library_.CommSplit(self->first_.handle, 0, options.member,
-                                      &self->blocking_.handle, &asked);
+                                      &self->blocking_.handle, &wanted);
     };
-    if (perform("ncclCommSplit", begin, first_, options, deadline) == Outcome::refused) {
+    if (!perform("ncclCommSplit", begin, options, deadline)) {
       without_blocking_ = "the library refused ncclCommSplit";
     }
   }
@@ -121,42 +116,11 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
   });
 }
 
-std::shared_ptr<CclCommunicator> CclCommunicator::split(const CclOptions& options, int color,
-                                                        Deadline deadline) {
-  std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
-  const Side& parent = guard_ ? blocking_ : first_;
-  const auto begin = [self = shared_from_this(), made, options, color, &parent] {
-    nccl::Config asked = made->config(options);
-    asked.split_share = options.blocking || options.split_share;
-    made->stream_ = made->device_->make_stream();
-    return self->library_.CommSplit(parent.handle, color, options.member, &made->first_.handle,
-                                    &asked);
-  };
-  try {
-    if (perform("ncclCommSplit", begin, parent, options, deadline) == Outcome::refused) {
-      abort();
-      throw Error(Code::vendor, failure("ncclCommSplit", nccl::invalid_argument) +
-                                    "; make a process group of those ranks");
-    }
-  } catch (const Error&) {
-    if (aborted(Deadline(kAbortBound))) made->abort();  // else the library may be at work on it
-    throw;
-  }
-  if (color == nccl::kNoColor) {
-    made->release_stream();
-    return nullptr;
-  }
-  made->add_blocking(options, deadline);
-  return made;
-}
-
-CclCommunicator::Outcome CclCommunicator::perform(const char* function,
-                                                  std::function<nccl::Result()> begin,
-                                                  const Side& side, const CclOptions& options,
-                                                  Deadline deadline) {
-  const bool first = first_.handle == nullptr;  // nothing to be aborted until `begin` returns
+bool CclCommunicator::perform(const char* function, std::function<nccl::Result()> begin,
+                              const CclOptions& options, Deadline deadline) {
+  const bool first = first_.handle == nullptr;  // there is nothing to abort until `begin` returns
   auto opening = std::make_shared<Opening>();
-  // Also a non-blocking initialisation first loads plug-ins and wakes the driver.
+  // A non-blocking initialisation, too, first loads plug-ins and wakes the driver.
   Detached thread([self = shared_from_this(), opening, begin = std::move(begin)] {
     nccl::Result result = nccl::internal_error;
     Status status;
@@ -168,55 +132,53 @@ CclCommunicator::Outcome CclCommunicator::perform(const char* function,
     std::lock_guard lock(opening->mutex);
     opening->status = status;
     opening->result = result;
-    if (opening->given_up) self->finish();
+    if (opening->abandoned) self->finish();
   });
-  Status absent;
-  auto look = [&](std::chrono::nanoseconds bound) {
-    if (options.failure) absent = options.failure(Deadline(bound));
+  Status other_failure;
+  auto ask = [&](std::chrono::nanoseconds bound) {
+    if (options.failure) other_failure = options.failure(Deadline(bound));
   };
-  bool begun = false;
-  while (!begun && !deadline.passed() && absent.ok()) {
-    begun = thread.wait(Deadline(std::min<std::chrono::nanoseconds>(deadline.left(), kLookAfter)));
-    if (!begun) look(kLookBound);
+  bool returned = false;
+  while (!returned && !deadline.passed() && other_failure.ok()) {
+    returned = thread.wait(
+        Deadline(std::min<std::chrono::nanoseconds>(deadline.left(), kFailureInterval)));
+    if (!returned) ask(kFailureBound);
   }
   nccl::Result result = nccl::in_progress;
   {
     std::lock_guard lock(opening->mutex);
-    opening->given_up = !begun;
-    if (begun) result = opening->result;
+    opening->abandoned = !returned;
+    if (returned) result = opening->result;
     if (!opening->status.ok() && !first) abort();
     check(opening->status);
   }
-  const bool at_once = result != nccl::in_progress && result != nccl::success;
-  if (at_once && !first && poll(side) == nccl::success) return Outcome::refused;
-  auto looked = Clock::now();
-  for (Pause pause; begun && result == nccl::in_progress && !deadline.passed() && absent.ok();
+  const bool failed = result != nccl::in_progress && result != nccl::success;
+  if (failed && !first && poll(first_) == nccl::success) return false;
+  auto asked = Clock::now();
+  for (Pause pause;
+       returned && result == nccl::in_progress && !deadline.passed() && other_failure.ok();
        pause()) {
-    result = poll(side);
-    if (Clock::now() - looked < kLookAfter) continue;
-    look(kLookBound);
-    looked = Clock::now();
+    result = poll(first_);
+    if (Clock::now() - asked < kFailureInterval) continue;
+    ask(kFailureBound);
+    asked = Clock::now();
   }
-  if (result == nccl::success) return Outcome::done;
-  if (result == nccl::remote_error) look(kReasonBound);
+  if (result == nccl::success) return true;
+  if (result == nccl::remote_error) ask(kReasonBound);
 
-  const bool late = result == nccl::in_progress;
-  std::string text = late ? missing_members(function, options, library_, deadline)
-                          : failure(function, result) + "; give all ranks the same " +
-                                library_.vendor->ccl.name +
-                                " and a network that it can use (NCCL_DEBUG=INFO shows what it "
-                                "finds)";
-  const bool abortable = begun || !first;
+  const bool timed_out = result == nccl::in_progress;
+  std::string text = timed_out ? missing_members(function, options, library_, deadline)
+                               : library_.failure(function, result) + "; give all ranks the same " +
+                                     library_.vendor->ccl.name +
+                                     " and a network that it can use (NCCL_DEBUG=INFO shows what "
+                                     "it finds)";
+  const bool abortable = returned || !first;
   if (abortable) abort();
   if (!abortable || !aborted(Deadline(kAbortBound))) {
     text += "; it does not let itself be aborted either, so end this process soon";
   }
-  check(absent);
-  throw Error(Status(late ? Code::timeout : Code::vendor, text, rank_));
-}
-
-std::string CclCommunicator::failure(const std::string& function, nccl::Result result) const {
-  return library_.failure(function, result);
+  check(other_failure);
+  throw Error(Status(timed_out ? Code::timeout : Code::vendor, text, rank_));
 }
 
 void CclCommunicator::abort() {
@@ -244,7 +206,7 @@ bool CclCommunicator::close(Deadline deadline) {
   }
 }
 
-// Whether the side is at its end in good order, or was not there.
+// False if the side did not end in good order; true if there is no such side.
 bool CclCommunicator::finalize(Side& side, Deadline deadline) {
   if (side.handle == nullptr) return true;
   nccl::Result result = library_.CommFinalize(side.handle);
@@ -264,15 +226,11 @@ void CclCommunicator::end(Side& side) {
   side.ended = side.handle != nullptr;
 }
 
-// The first side goes first: both have one flag for aborts, so that whatever still runs in the
-// blocking one has ended by the time that is freed.
+// The first side ends first. Both sides share one flag for aborts, so calls of the blocking side
+// have ended before that side is freed.
 void CclCommunicator::finish() {
   end(first_);
   end(blocking_);
-  release_stream();
-}
-
-void CclCommunicator::release_stream() {
   std::lock_guard lock(ending_);
   try {
     if (stream_ != nullptr && !stream_released_) device_->destroy(stream_);

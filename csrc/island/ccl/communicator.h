@@ -18,23 +18,20 @@
 
 namespace hetcomm {
 
-// What a vendor's library needs for one group of members, and the stream on which it works: two of
-// its communicators. The first is non-blocking, so that set-up is bounded; the library launches
-// each of its calls on a new thread and is polled until that is over. The second, split off the
-// first, is blocking: a call is in the stream when it returns, which saves both. Collectives take
-// the second one. Sends and receives take the first, because a library connects them when they
-// first meet and would wait there. Both launch on one stream, one call after the other.
+// The two communicators of a vendor's library for one island, and the stream on which they work.
+// The first is non-blocking, so that set-up is bounded. For each of its calls the library starts a
+// thread, and hetcomm polls until the launch is over. The second is blocking and split off the
+// first: a call is in the stream when it returns, which saves thread and polling. Collectives use
+// the second one. Sends and receives use the first, because a library connects them at their first
+// use and would block there. Both launch on one stream, one call after the other.
 //
-// Nothing here waits for the library without a bound: what may block runs on a detached thread,
-// which keeps this object as long as it runs, or under a CallGuard. Owned by the engine; called by
-// one thread at a time.
+// No call waits for the library without a bound. A function that may block runs under a CallGuard,
+// or on a detached thread, which keeps this object alive. Owned by the engine; called by one thread
+// at a time.
 class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
  public:
-  // Waits until all members have come; throws Error(timeout) and Error(vendor).
+  // Waits for all members. Throws Error(timeout) and Error(vendor).
   static std::shared_ptr<CclCommunicator> open(const CclOptions& options, Deadline deadline);
-  // All members, with no call under way; those of one color make a communicator, in the order of
-  // options.member. Null for nccl::kNoColor. On failure this communicator is lost, too.
-  std::shared_ptr<CclCommunicator> split(const CclOptions& options, int color, Deadline deadline);
 
   const CclLibrary& library() const { return library_; }
   Device& device() const { return *device_; }
@@ -43,33 +40,30 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   // Why there is no blocking communicator; empty if there is one.
   const std::string& without_blocking() const { return without_blocking_; }
 
-  // Hands the calls to the library, as one group if they are several. They are in the stream once
-  // the result, or else state(), is success. On failure sets `function` to what failed. With a
-  // factor, sums are of contributions times it.
+  // Hands the calls to the library, several calls as one group. They are in the stream once the
+  // result, or later state(), is success. A failure sets `function` to the function that failed.
+  // With a factor, the library multiplies contributions before it sums.
   nccl::Result issue(const std::vector<nccl::Call>& calls, std::string& function);
   nccl::Result issue(std::vector<nccl::Call> calls, nccl::Factor factor, std::string& function);
-  nccl::Result state() const;  // in_progress, success, or what went wrong meanwhile
-  bool overdue() const { return guard_ && guard_->struck(); }  // a call did not return in time
-  // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".
-  std::string failure(const std::string& function, nccl::Result result) const;
+  nccl::Result state() const;  // in_progress, success, or an asynchronous error
+  bool overdue() const { return guard_ && guard_->fired(); }  // a call did not return in time
 
-  // Of whole buffers, known by where they begin; gone when the communicator ends. Throw Error.
+  // For whole buffers, named by their addresses. Registrations end with the communicator. Throw
+  // Error.
   void register_buffer(void* pointer, size_t bytes);
   void deregister_buffer(void* pointer);
-  std::shared_ptr<void> allocate(size_t bytes);  // the library's own memory; throws Error
 
-  // Stops what is under way and frees everything, in the background; nothing but aborted() may be
-  // called afterwards. aborted() tells whether that is over.
+  // Ends all calls and frees everything, in the background. Only aborted() may follow, which waits
+  // for the end.
   void abort();
   bool aborted(Deadline deadline) const;
-  // Ends an idle communicator in agreement with the other members; false if that is not over in
-  // time, and goes on in the background. Nothing may be called afterwards.
+  // Ends an idle communicator together with the other members. False if the end takes longer than
+  // the deadline; it then continues in the background. No call may follow.
   bool close(Deadline deadline);
 
  private:
-  enum class Outcome : uint8_t { done, refused };  // refused at once: nothing has changed
   struct Side {
-    nccl::Communicator* handle = nullptr;  // set by the library, at times on a thread of its own
+    nccl::Communicator* handle = nullptr;  // the library sets it, perhaps on a thread of its own
     bool ended = false;                    // under ending_
   };
 
@@ -77,10 +71,11 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   nccl::Config config(const CclOptions& options) const;
   nccl::Result begin(const CclOptions& options);
   void add_blocking(const CclOptions& options, Deadline deadline);
-  // Runs a function of the library on a thread and polls `side`, in whose background it may go on,
-  // until it is over. Throws Error when it fails, and aborts this communicator.
-  Outcome perform(const char* function, std::function<nccl::Result()> begin, const Side& side,
-                  const CclOptions& options, Deadline deadline);
+  // Runs a function of the library on a thread, and polls the first side until the function is
+  // over. False: the library has refused a split at once, and nothing has changed. Any other
+  // failure aborts this communicator and throws Error.
+  bool perform(const char* function, std::function<nccl::Result()> begin, const CclOptions& options,
+               Deadline deadline);
   nccl::Result poll(const Side& side) const;
   nccl::Result call(const nccl::Call& call, nccl::Communicator* handle);
   nccl::Result group(const std::vector<nccl::Call>& calls, nccl::Communicator* handle,
@@ -89,18 +84,17 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   void finish();
   bool finalize(Side& side, Deadline deadline);
   void drop_registrations();
-  void release_stream();
 
   const std::shared_ptr<Device> device_;
   const CclLibrary& library_;
-  const std::string network_;  // read by the library as long as it lives
+  const std::string network_;  // the library reads it while the communicators exist
   const int rank_;
   const std::chrono::nanoseconds call_bound_;
   std::mutex ending_;
   Side first_;
   Side blocking_;
   std::string without_blocking_;
-  std::optional<CallGuard> guard_;  // of calls to the blocking one, once there is one
+  std::optional<CallGuard> guard_;  // of calls to the blocking side; none without that side
   struct Registration {
     nccl::Communicator* communicator;
     void* handle;

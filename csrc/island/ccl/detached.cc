@@ -27,7 +27,7 @@ Detached::Detached(std::function<void()> function) : state_(std::make_shared<Sta
     std::thread([state = state_, function = std::move(function)]() mutable {
       pthread_setname_np(pthread_self(), "hetcomm-ccl");
       function();
-      function = nullptr;  // what it owned goes before the end is told
+      function = nullptr;  // frees its captures before wait() returns
       std::lock_guard lock(state->mutex);
       state->over = true;
       state->ended.notify_all();

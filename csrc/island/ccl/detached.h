@@ -7,12 +7,12 @@
 
 namespace hetcomm {
 
-// A call on a thread of its own, which is left behind if it does not end: for functions of vendor
-// libraries that may never return. What the function uses it must own, and it must not throw.
-// Thread-safe; may be destroyed while the call goes on.
+// A call on a thread of its own, for functions of vendor libraries that may never return. The
+// function must own all that it uses and must not throw. Thread-safe. The destructor does not wait:
+// a call that goes on keeps its thread.
 class Detached {
  public:
-  // Throws Error(vendor) when the process cannot have another thread.
+  // Throws Error(vendor) if no thread can be started.
   explicit Detached(std::function<void()> function);
   bool wait(Deadline deadline) const;  // whether the call has ended
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kOldestVersion = 21800;  // the first with all of HETCOMM_CCL_SYMBOLS and nccl::Config
 
-// The vendor whose library this is, as far as that can be told; all have the same functions.
+// The vendor of this library by its file's name, since all libraries have the same functions.
 std::string maker(const Library& library) {
   if (library.has("hetcomm_emulated_vendor")) {
     return library.symbol<const char* (*)()>("hetcomm_emulated_vendor")();
@@ -64,12 +64,11 @@ CclLibrary load(const Vendor& vendor) {
 
 }  // namespace
 
-std::string CclLibrary::failure(const std::string& function, nccl::Result result,
-                                nccl::Communicator* communicator) const {
+std::string CclLibrary::failure(const std::string& function, nccl::Result result) const {
   const char* meaning = GetErrorString(result);
   std::string text = (version.empty() ? vendor->ccl.name : version) + ": " + function + ": " +
                      (meaning ? meaning : "error " + std::to_string(result));
-  const char* words = GetLastError(communicator);
+  const char* words = GetLastError(nullptr);
   if (words != nullptr && *words != '\0') text += std::string(": ") + words;
   while (text.ends_with('\n')) text.pop_back();
   return text;

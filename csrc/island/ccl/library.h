@@ -8,7 +8,7 @@
 
 namespace hetcomm {
 
-// Every function of a collective library that hetcomm calls: X(name, result, parameters); the
+// Every function of a collective library that hetcomm calls: X(name, result, parameters). The
 // symbol is "nccl" and the name.
 // clang-format off
 #define HETCOMM_CCL_SYMBOLS(X) \
@@ -51,13 +51,11 @@ namespace hetcomm {
                               nccl::Communicator** made, nccl::Config* config)) \
   X(CommRegister, nccl::Result, (nccl::Communicator* communicator, void* buffer, size_t bytes, \
                                  void** registration)) \
-  X(CommDeregister, nccl::Result, (nccl::Communicator* communicator, void* registration)) \
-  X(MemAlloc, nccl::Result, (void** pointer, size_t bytes)) \
-  X(MemFree, nccl::Result, (void* pointer))
+  X(CommDeregister, nccl::Result, (nccl::Communicator* communicator, void* registration))
 // clang-format on
 
-// The functions of one vendor's collective library, called as `library.AllReduce(...)`. Made on
-// first use, kept for the life of the process; thread-safe.
+// The functions of one vendor's collective library, called as `library.AllReduce(...)`. Loaded at
+// first use and kept until the process ends. Thread-safe.
 struct CclLibrary {
 #define X(name, result, parameters) result(*name) parameters = nullptr;
   HETCOMM_CCL_SYMBOLS(X)
@@ -68,11 +66,10 @@ struct CclLibrary {
   std::string version;  // "NCCL 2.28.3"
 
   // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".
-  std::string failure(const std::string& function, nccl::Result result,
-                      nccl::Communicator* communicator = nullptr) const;
+  std::string failure(const std::string& function, nccl::Result result) const;
 };
 
-// Throws Error(vendor): expected, got, remedy. A later call tries again.
+// Throws Error(vendor) if there is no usable library. A later call tries again.
 const CclLibrary& ccl_library(const Vendor& vendor);
 
 }  // namespace hetcomm

@@ -18,7 +18,7 @@ namespace {
 constexpr off_t kMostRead = 16 << 20;
 constexpr const char* kVariables[] = {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"};
 
-// What follows the last `mark`, up to `end` or the end of its line, without spaces around it.
+// The text after the last `mark`, up to `end` or the end of the line, without spaces around it.
 std::string after_last(const std::string& text, const std::string& mark, const char* end) {
   const size_t at = text.rfind(mark);
   if (at == std::string::npos) return "";
@@ -39,12 +39,12 @@ bool lists(const std::string& devices, const std::string& device) {
   return false;
 }
 
-// The one log of the process; a library that has begun to write to it does so to the end.
+// The log of the process. A library that has begun to write here writes here to the end.
 struct Memory {
   std::mutex mutex;  // also over the environment
   int descriptor = -1;
   int listeners = 0;
-  bool ours = false;  // the environment's settings
+  bool ours = false;  // hetcomm has set the environment
   std::string network;
   std::map<std::string, std::string> devices;  // by network
 
@@ -54,7 +54,7 @@ struct Memory {
     return descriptor >= 0 && access(path().c_str(), W_OK) == 0;
   }
 
-  // Takes what is new and makes room; the library goes on behind it.
+  // Reads the new text and frees its memory; the library writes on behind the hole.
   void read() {
     struct stat state{};
     if (descriptor < 0 || fstat(descriptor, &state) != 0) return;
@@ -106,7 +106,7 @@ LibraryLog::LibraryLog() {
 LibraryLog::~LibraryLog() {
   std::lock_guard lock(memory().mutex);
   if (--memory().listeners > 0 || !memory().ours) return;
-  // Processes that this one starts have not asked for it.
+  // Child processes do not inherit the variables.
   for (const char* name : kVariables) set_environment_variable(name, std::nullopt);
 }
 

@@ -4,10 +4,10 @@
 
 namespace hetcomm {
 
-// Reads what a collective library logs while a communicator is made: nothing else tells which
-// network it took. While an object lives, NCCL_DEBUG and NCCL_DEBUG_FILE send the log to memory;
-// where the user has set one of them it goes where he wants, and nothing is known. A library reads
-// them at its first call, so an object must be there by then. Thread-safe.
+// Reads the log of a collective library during set-up: nothing else tells which network the library
+// took. While an object exists, NCCL_DEBUG and NCCL_DEBUG_FILE send the log to memory. If the user
+// has set one of these variables, the log is the user's and the network is not known. A library
+// reads them at its first call, so make an object before. Thread-safe.
 class LibraryLog {
  public:
   LibraryLog();
@@ -17,13 +17,13 @@ class LibraryLog {
 
   struct Network {
     std::string name;     // "IB", "Socket"; empty: not known
-    std::string devices;  // what the library found for it, "[0]mlx5_0:1/RoCE"; empty likewise
+    std::string devices;  // of the network, "[0]mlx5_0:1/RoCE"; empty: not known
 
-    // What of this the library did not take, as far as that is known: a name, and the devices as in
-    // "=mlx5_1,mlx5_3"; either may be empty.
+    // What the library did not take: the wanted network, or else some of its wanted devices
+    // ("=mlx5_1,mlx5_3"). Empty if nothing is missing, nothing is wanted, or the log does not tell.
     std::string lacks(const std::string& wanted, const std::string& wanted_devices) const;
   };
-  // What the communicator took that was made last.
+  // The network of the latest communicator.
   Network network();
 };
 

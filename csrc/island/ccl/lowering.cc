@@ -18,18 +18,18 @@ RedOp red_op(Dtype dtype, ReduceOp op) {
       return min;
     case ReduceOp::average:
       return avg;
-    case ReduceOp::premul_sum:  // of the factor, which makes it an operation of its own
+    case ReduceOp::premul_sum:  // issue() replaces the operation
       return sum;
     default:
       return max;
   }
 }
 
-// Whether `next` begins where `piece`, which has `count` elements, ends.
-bool follows(const IslandPiece& piece, int64_t count, const IslandPiece& next) {
+// Whether `next` begins where `piece` ends.
+bool follows(const IslandPiece& piece, const IslandPiece& next) {
   return piece.source_place >= 0 && piece.target_place >= 0 &&
-         next.source_place == piece.source_place + count &&
-         next.target_place == piece.target_place + count;
+         next.source_place == piece.source_place + piece.count &&
+         next.target_place == piece.target_place + piece.count;
 }
 
 std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
@@ -37,8 +37,7 @@ std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
   for (const IslandPiece& piece : pieces) {
     if (piece.count == 0) continue;
     const bool joins = !result.empty() && piece.from == result.back().from &&
-                       piece.to == result.back().to &&
-                       follows(result.back(), result.back().count, piece);
+                       piece.to == result.back().to && follows(result.back(), piece);
     if (joins) {
       result.back().count += piece.count;
     } else {
@@ -48,7 +47,8 @@ std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
   return result;
 }
 
-// One piece of equal size per member, in their order, and side by side at the end that all share.
+// Whether there is one piece of equal size for each member, in member order, and the pieces are
+// adjacent at `place`.
 bool uniform(const std::vector<IslandPiece>& pieces, int members, int IslandPiece::* owner,
              int64_t IslandPiece::* place) {
   if (pieces.size() != static_cast<size_t>(members)) return false;
@@ -112,7 +112,7 @@ const char* name(Function function) {
 
 std::optional<Factor> factor_of(const IslandCall& call) {
   if (call.op != ReduceOp::premul_sum) return {};
-  return Factor{row_of(call.dtype).ccl, stored(call.dtype, call.factor)};
+  return Factor{row_of(call.dtype).ccl, stored(call.dtype, call.descriptor.factor)};
 }
 
 std::vector<Call> lower(const IslandCall& call, int member, int members) {

@@ -22,7 +22,7 @@ enum class Function : uint8_t {
 };
 const char* name(Function function);
 
-// One call of the library with this member's arguments.
+// One call of a function of the library, with this member's arguments.
 struct Call {
   Function function = Function::copy;
   const std::byte* source = nullptr;
@@ -33,17 +33,17 @@ struct Call {
   int peer = -1;  // root, or the member at the other end
 };
 
-// What contributions are multiplied by before they are summed.
+// The factor of a premul_sum, as the library takes it.
 struct Factor {
   DataType type;
   std::array<std::byte, 8> scalar;
 };
 std::optional<Factor> factor_of(const IslandCall& call);
 
-// What this member calls for an island call, in order. Members derive fitting lists, because only
-// what is equal on all of them (kinds, counts, places) decides. Pieces that follow each other
-// become one; one equal piece per member, side by side, becomes the library's own reduce_scatter
-// or all_gather. What is moved, is moved as bytes. The operation must be one of ccl_reduces().
+// This member's calls for an island call, in order. The lists of all members match, because only
+// kinds, counts and positions decide, which are equal on all members. Consecutive pieces become
+// one. Equal adjacent pieces, one for each member, become the library's reduce_scatter or
+// all_gather. Data that only moves, moves as bytes. The operation must be one of ccl_reduces().
 std::vector<Call> lower(const IslandCall& call, int member, int members);
 
 }  // namespace hetcomm::nccl

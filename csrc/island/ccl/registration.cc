@@ -1,11 +1,11 @@
-// Buffers that the library knows.
+// Registered buffers.
 #include "base/config.h"
 #include "base/log.h"
 #include "island/ccl/communicator.h"
 
 namespace hetcomm {
 
-// With both communicators: which of them a buffer will be used with depends on the call.
+// Registers with both communicators: later calls may use either.
 void CclCommunicator::register_buffer(void* pointer, size_t bytes) {
   if (library_.CommRegister == nullptr || library_.CommDeregister == nullptr) {
     throw Error(Code::vendor, library_.version +
@@ -24,9 +24,9 @@ void CclCommunicator::register_buffer(void* pointer, size_t bytes) {
     const nccl::Result result = library_.CommRegister(communicator, pointer, bytes, &handle);
     if (result != nccl::success) {
       for (const Registration& one : made) library_.CommDeregister(one.communicator, one.handle);
-      throw Error(Code::vendor, failure("ncclCommRegister", result) + ", of " +
+      throw Error(Code::vendor, library_.failure("ncclCommRegister", result) + ", of " +
                                     format_bytes(static_cast<int64_t>(bytes)) +
-                                    "; give whole device buffers, best those of allocate()");
+                                    "; give whole device buffers");
     }
     made.push_back({communicator, handle});
   }
@@ -44,30 +44,9 @@ void CclCommunicator::deregister_buffer(void* pointer) {
   registrations_.erase(found);
   for (const Registration& one : made) {
     const nccl::Result result = library_.CommDeregister(one.communicator, one.handle);
-    if (result != nccl::success) throw Error(Code::vendor, failure("ncclCommDeregister", result));
+    if (result == nccl::success) continue;
+    throw Error(Code::vendor, library_.failure("ncclCommDeregister", result));
   }
-}
-
-std::shared_ptr<void> CclCommunicator::allocate(size_t bytes) {
-  if (library_.MemAlloc == nullptr || library_.MemFree == nullptr) {
-    throw Error(Code::vendor, library_.version +
-                                  ": expected ncclMemAlloc, which came with NCCL 2.19; got a "
-                                  "library without it; use the framework's memory");
-  }
-  check(device_->make_current());
-  void* pointer = nullptr;
-  const nccl::Result made = library_.MemAlloc(&pointer, bytes);
-  if (made != nccl::success) {
-    throw Error(Code::vendor, failure("ncclMemAlloc", made) + ", of " +
-                                  format_bytes(static_cast<int64_t>(bytes)) + "; free some memory");
-  }
-  return {pointer, [device = device_, &library = library_, rank = rank_](void* memory) {
-            if (!device->make_current()) return;  // the process is at its end
-            const nccl::Result result = library.MemFree(memory);
-            if (result == nccl::success) return;
-            log(LogLevel::error,
-                library.failure("ncclMemFree", result) + "; deregister the buffer first", rank);
-          }};
 }
 
 void CclCommunicator::drop_registrations() {
@@ -75,7 +54,7 @@ void CclCommunicator::drop_registrations() {
     for (const Registration& one : made) {
       const nccl::Result result = library_.CommDeregister(one.communicator, one.handle);
       if (result != nccl::success) {
-        log(LogLevel::debug, failure("ncclCommDeregister", result), rank_);
+        log(LogLevel::debug, library_.failure("ncclCommDeregister", result), rank_);
       }
     }
   }

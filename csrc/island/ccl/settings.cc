@@ -1,6 +1,9 @@
+#include <mutex>
 #include <sstream>
 
 #include "base/config.h"
+#include "base/log.h"
+#include "device/vendor.h"
 #include "island/ccl/ccl.h"
 
 namespace hetcomm {
@@ -26,9 +29,9 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
   return static_cast<int>(found);
 }
 
-// What was a variable of its own is now a part of HETCOMM_CCL.
+// Each part of HETCOMM_CCL was once a variable.
 void refuse_former_variables() {
-  for (const char* part : {"MIN_CTAS", "MAX_CTAS", "SPLIT_SHARE", "BLOCKING"}) {
+  for (const char* part : {"MIN_CTAS", "MAX_CTAS", "BLOCKING"}) {
     const std::string former = std::string(kVariable) + "_" + part;
     const auto value = setting(former.c_str());
     if (!value) continue;
@@ -54,19 +57,31 @@ void read_ccl_settings(CclOptions& options) {
       options.min_ctas = number(part, value, 1, kMostCtas);
     } else if (key == "max_ctas") {
       options.max_ctas = number(part, value, 1, kMostCtas);
-    } else if (key == "split_share") {
-      options.split_share = number(part, value, 0, 1) == 1;
     } else if (key == "blocking") {
       options.blocking = number(part, value, 0, 1) == 1;
     } else {
-      refuse("min_ctas=, max_ctas=, split_share= or blocking=, separated by commas", part);
+      refuse("min_ctas=, max_ctas= or blocking=, separated by commas", part);
     }
   }
-  // Without it the first collectives connect as they are called, which must not hold up the host.
+  // The user lets the library connect in the first collectives. These must not block the host.
   if (environment_variable("NCCL_RUNTIME_CONNECT").value_or("0") != "0") options.blocking = false;
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     refuse("min_ctas to be at most max_ctas, which is " + std::to_string(options.max_ctas),
            "min_ctas=" + std::to_string(options.min_ctas));
+  }
+}
+
+void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  for (const auto& [variable, value] : environment) {
+    const auto present = environment_variable(variable.c_str());
+    if (!present) {
+      set_environment_variable(variable.c_str(), value);
+    } else if (*present != value) {
+      log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
+                                 " is set and stays; the facts of all ranks suggest " + value);
+    }
   }
 }
 
@@ -75,8 +90,7 @@ std::string describe_ccl_settings(const CclOptions& options) {
     return value > 0 ? key + std::to_string(value) + "," : "";
   };
   return std::string(kVariable) + "=" + ctas("min_ctas=", options.min_ctas) +
-         ctas("max_ctas=", options.max_ctas) + "split_share=" + (options.split_share ? "1" : "0") +
-         ",blocking=" + (options.blocking ? "1" : "0");
+         ctas("max_ctas=", options.max_ctas) + "blocking=" + (options.blocking ? "1" : "0");
 }
 
 }  // namespace hetcomm

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = 2 << 20;
-// Every rank of a host maps every other's: of 64 ranks they fit into the 128 TiB of addresses.
+// Every rank of a host maps every arena: those of 64 ranks fit into the 128 TiB of addresses.
 constexpr int64_t kMostBytes = int64_t{1} << 40;
 
 Error unavailable(uint64_t bytes, const std::string& got) {
@@ -51,7 +51,7 @@ Arena::Arena() {
 
 void Arena::map() {
   if (base_.load(std::memory_order_relaxed) != nullptr) return;
-  // A multiple of huge pages is mapped at the edge of one, where the system uses them.
+  // The system aligns a mapping of whole huge pages to them, where it uses huge pages.
   void* mapped =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
   if (mapped == MAP_FAILED) {
@@ -64,8 +64,8 @@ void Arena::map() {
 
 std::shared_ptr<void> Arena::allocate(size_t bytes) {
   if (descriptor_ < 0) throw unavailable(bytes, problem_);
-  // Beyond what is there, the system may end a process rather than refuse. Asked where that takes
-  // no time beside the memory's own.
+  // The system may kill a process that takes more than there is. Large allocations check, because
+  // the check takes little of their time.
   uint64_t most = bytes_;
   if (bytes >= kHugePage) most = std::min(most, static_cast<uint64_t>(available_memory()));
   if (bytes > most) {
@@ -81,7 +81,7 @@ std::shared_ptr<void> Arena::allocate(size_t bytes) {
   }
   std::byte* begin = base_.load(std::memory_order_relaxed) + offset;
   std::shared_ptr<void> memory(begin, [this, offset, rounded](void*) { release(offset, rounded); });
-  // Now, so that lack of memory is an error here and no signal at the first touch.
+  // Now, so that lack of memory is an error here, and no signal at the first touch.
   if (const int error = populate(begin, rounded); error != 0) {
     throw unavailable(rounded, std::strerror(error));
   }
@@ -114,7 +114,7 @@ uint64_t Arena::reserve(uint64_t bytes, uint64_t alignment) {
 }
 
 void Arena::release(uint64_t offset, uint64_t bytes) {
-  if (mark_.inherited()) return;  // a forked child's reference to what is still its parent's
+  if (mark_.inherited()) return;  // the parent of a forked child still uses the memory
   fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(bytes));
   std::lock_guard lock(mutex_);

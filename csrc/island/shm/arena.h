@@ -13,19 +13,19 @@
 
 namespace hetcomm::shm {
 
-// This process's shared allocations: parts of one file in memory, as large as the machine's memory
-// (up to 1 TiB) and empty until it is allocated from. It has no name, so nothing is left behind;
-// other processes of the user open it through /proc. Thread-safe. Lives until the process ends.
+// This process's shared allocations: ranges of one file in memory, as large as the machine's memory
+// (up to 1 TiB), without pages at first. The file has no name, so nothing is left behind. Other
+// processes of the user open it through /proc. Thread-safe. Kept until the process ends.
 class Arena {
  public:
   Arena();
-  // Of this process. A child of fork() gets its own, and leaves its parent's as it is: arrays made
-  // before the fork still lie there.
+  // The arena of this process. A forked child gets an arena of its own. The parent's arena stays
+  // mapped, because arrays from before the fork are in it.
   static Arena& mine() { return of_process<Arena>(); }
 
-  // Memory for `bytes`, at a page, and in huge pages where the system gives them to shared memory;
-  // it is there at once, near the calling thread. Given back to the system with the last reference.
-  // Throws Error(vendor).
+  // Memory for `bytes`, aligned to a page, in huge pages where the system has them for shared
+  // memory. All pages are reserved at once, near the calling thread, and freed with the last
+  // reference. Throws Error(vendor).
   std::shared_ptr<void> allocate(size_t bytes);
 
   bool holds(const std::byte* begin, int64_t bytes) const {
@@ -36,11 +36,10 @@ class Arena {
     return static_cast<uint64_t>(address - base_.load(std::memory_order_acquire));
   }
 
-  // That peers cannot open it, so that allocations are like other memory: a warning once there are
-  // some.
+  // Tells that peers cannot open the arena: a warning, once there are allocations.
   void tell_unshared(const std::string& why);
 
-  int descriptor() const { return descriptor_; }  // -1: the system gives none
+  int descriptor() const { return descriptor_; }  // -1: the system has refused the file
   uint64_t device() const { return device_; }
   uint64_t inode() const { return inode_; }
   uint64_t bytes() const { return bytes_; }
@@ -59,7 +58,7 @@ class Arena {
   std::string problem_;
   std::atomic<std::byte*> base_{nullptr};
   std::mutex mutex_;
-  std::map<uint64_t, uint64_t> free_;  // bytes by offset, under the mutex like what follows
+  std::map<uint64_t, uint64_t> free_;  // bytes by offset; this and the rest under the mutex
   std::string unshared_;
   bool warned_ = false;
 };

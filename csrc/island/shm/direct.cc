@@ -10,22 +10,22 @@
 namespace hetcomm::shm {
 namespace {
 
-// Bytes of the largest buffer, per member, from which a call is worth its rounds: measured with 2
-// and 4 members on 2 cores. A reduction on every member takes one round more: with 2 members one of
-// 256 KiB is no faster than through slots, one of 512 KiB takes 18 us instead of 21.
+// A call is worth its rounds from this many bytes per member of the largest buffer. Measured with 2
+// and 4 members on 2 cores. An all_reduce takes one round more: with 2 members 256 KiB are no
+// faster than through slots, 512 KiB take 18 us instead of 21.
 constexpr int64_t kSmallest = 64 << 10;
 constexpr int64_t kSmallestAllReduce = 4 * kSmallest;
-// Of a member's part of a round: what is reduced stays in the second-level cache until it is
-// gathered.
+// A member's part of a round, at most: a reduced part stays in the second-level cache until members
+// gather it.
 constexpr int64_t kLargestPart = 128 << 10;
-// Moves need no rounds but for other work to get its turn.
+// Moves have several rounds only to give other work its turn.
 constexpr int64_t kMoveWidth = 1 << 20;
-// Offers that fail in a row before members stop offering.
+// Members stop offering after this many failed offers in a row.
 constexpr int kOffers = 8;
 
 using Ranges = std::vector<std::pair<const std::byte*, const std::byte*>>;
 
-// In order, with those that touch or overlap as one.
+// Sorts ranges, and joins ranges that touch or overlap.
 void merge(Ranges& ranges) {
   std::sort(ranges.begin(), ranges.end());
   size_t last = 0;
@@ -39,7 +39,7 @@ void merge(Ranges& ranges) {
   if (!ranges.empty()) ranges.resize(last + 1);
 }
 
-// Of merged ranges.
+// Whether two lists of merged ranges overlap.
 bool overlap(const Ranges& first, const Ranges& second) {
   for (size_t i = 0, j = 0; i < first.size() && j < second.size();) {
     if (first[i].second <= second[j].first) {
@@ -71,7 +71,7 @@ bool Direct::reads(const IslandCall& call, const IslandPiece& piece) const {
 bool Direct::writes(const IslandCall& call, const IslandPiece& piece) const {
   const bool own = reads(call, piece) && piece.source == piece.target;
   const bool gets = call.to_all || piece.to == member_;
-  // Moving to where it is already is no writing, reducing there is.
+  // A move in place writes nothing; a reduction in place does.
   return piece.count > 0 && gets && piece.target != nullptr && (call.reduces || !own);
 }
 
@@ -82,7 +82,7 @@ bool Direct::suits(const IslandCall& call) const {
   if (!call.reduces && !call.to_all) count /= members_;
   const int64_t least = members_ * (all_reduces(call) ? kSmallestAllReduce : kSmallest);
   return count * static_cast<int64_t>(size_of(call.dtype)) >= least &&
-         static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size()) <=
+         static_cast<int64_t>(sizeof(uint64_t) + sizeof(Offsets) * call.pieces.size()) <=
              slot_bytes_;
 }
 
@@ -96,12 +96,12 @@ bool Direct::shared(const IslandCall& call) {
     if (is_read && !arena.holds(piece.source, bytes)) return false;
     if (is_written && !arena.holds(piece.target, bytes)) return false;
     if (is_read) sources.emplace_back(piece.source, piece.source + bytes);
-    // What is reduced in place is read by nobody but who writes it next.
+    // A piece that is reduced in place has one reader, which then writes the piece.
     if (is_written && !(is_read && piece.source == piece.target)) {
       targets.emplace_back(piece.target, piece.target + bytes);
     }
   }
-  // Sources must keep until all have read them, also where slots would forgive otherwise.
+  // Sources must stay until all members have read them. Slots would allow overlap.
   merge(sources);
   merge(targets);
   return !overlap(sources, targets) && peers_.map();
@@ -116,20 +116,20 @@ void Direct::prepare(const IslandCall& call) {
   element_bytes_ = static_cast<int64_t>(size_of(call.dtype));
   failure_ = Status();
   agreed_ = false;
-  rounds_ = 2;  // until it is known whether all agree
-  extent_ = static_cast<int64_t>(sizeof(uint64_t) + sizeof(Places) * call.pieces.size());
+  rounds_ = 2;  // until read() knows whether all agree
+  extent_ = static_cast<int64_t>(sizeof(uint64_t) + sizeof(Offsets) * call.pieces.size());
 }
 
 int64_t Direct::needs(int64_t round) const {
   if (round == 0) return 0;
-  if (!agreed_) return 1 + otherwise_->needs(round - 1);
+  if (!agreed_) return 1 + fallback_->needs(round - 1);
   const bool closes = all_reduces(*call_) && round == rounds_ - 1;
   return closes ? round : 1;
 }
 
 void Direct::publish(int64_t round, std::byte* slot) {
-  if (round == 0) return tell(slot);
-  if (!agreed_) return otherwise_->publish(round - 1, slot);
+  if (round == 0) return write_offer(slot);
+  if (!agreed_) return fallback_->publish(round - 1, slot);
   const int64_t chunk = round - 1;
   if (!call_->reduces) {
     move(chunk * width_, (chunk + 1) * width_);
@@ -143,40 +143,40 @@ void Direct::publish(int64_t round, std::byte* slot) {
 
 void Direct::read(int64_t round, const std::byte* const* slots) {
   if (round > 0) {
-    if (!agreed_) return otherwise_->read(round - 1, slots);
+    if (!agreed_) return fallback_->read(round - 1, slots);
     if (all_reduces(*call_) && round <= chunks_) gather(round - 1);
     return;
   }
-  agreed_ = all_agree(slots);
+  agreed_ = all_willing(slots);
   if (!agreed_) {
     --offers_left_;
-    otherwise_->prepare(*call_);
-    rounds_ = 1 + otherwise_->rounds();
-    extent_ = otherwise_->extent();
+    fallback_->prepare(*call_);
+    rounds_ = 1 + fallback_->rounds();
+    extent_ = fallback_->extent();
     return;
   }
   offers_left_ = kOffers;
   ++calls_;
-  look_up(slots);
-  lay_out();
+  resolve(slots);
+  divide_into_rounds();
 }
 
-// Whether this member is willing, then the places of every piece.
-void Direct::tell(std::byte* slot) const {
+// Writes whether this member is willing, then the offsets of every piece.
+void Direct::write_offer(std::byte* slot) const {
   const Arena& arena = Arena::mine();
   const uint64_t willing = shared_;
   std::memcpy(slot, &willing, sizeof willing);
   slot += sizeof willing;
   if (!shared_) return;
   for (const IslandPiece& piece : call_->pieces) {
-    const Places places{reads(*call_, piece) ? arena.offset(piece.source) : 0,
-                        writes(*call_, piece) ? arena.offset(piece.target) : 0};
-    std::memcpy(slot, &places, sizeof places);
-    slot += sizeof places;
+    const Offsets offsets{reads(*call_, piece) ? arena.offset(piece.source) : 0,
+                          writes(*call_, piece) ? arena.offset(piece.target) : 0};
+    std::memcpy(slot, &offsets, sizeof offsets);
+    slot += sizeof offsets;
   }
 }
 
-bool Direct::all_agree(const std::byte* const* slots) const {
+bool Direct::all_willing(const std::byte* const* slots) const {
   return std::all_of(slots, slots + members_, [](const std::byte* slot) {
     uint64_t willing;
     std::memcpy(&willing, slot, sizeof willing);
@@ -184,36 +184,36 @@ bool Direct::all_agree(const std::byte* const* slots) const {
   });
 }
 
-const std::byte* Direct::here(int member, uint64_t offset, int64_t bytes) {
+const std::byte* Direct::address_of(int member, uint64_t offset, int64_t bytes) {
   return failure_.ok() ? peers_.at(member, offset, bytes, failure_) : nullptr;
 }
 
-void Direct::look_up(const std::byte* const* slots) {
+void Direct::resolve(const std::byte* const* slots) {
   const size_t pieces = call_->pieces.size();
-  views_.assign(pieces * members_, View{});
+  addresses_.assign(pieces * members_, Addresses{});
   for (int member = 0; member < members_; ++member) {
-    const std::byte* told = slots[member] + sizeof(uint64_t);
-    for (size_t i = 0; i < pieces; ++i, told += sizeof(Places)) {
+    const std::byte* offer = slots[member] + sizeof(uint64_t);
+    for (size_t i = 0; i < pieces; ++i, offer += sizeof(Offsets)) {
       const IslandPiece& piece = call_->pieces[i];
-      View& found = views_[member * pieces + i];
+      Addresses& found = addresses_[member * pieces + i];
       if (member == member_) {
         found = {piece.source, piece.target};
         continue;
       }
       const int64_t bytes = piece.count * element_bytes_;
-      Places places;
-      std::memcpy(&places, told, sizeof places);
+      Offsets offsets;
+      std::memcpy(&offsets, offer, sizeof offsets);
       const bool is_source = call_->reduces || piece.from == member;
-      if (is_source) found.source = here(member, places.source, bytes);
+      if (is_source) found.source = address_of(member, offsets.source, bytes);
       if (all_reduces(*call_)) {
-        found.target = here(member, places.target, bytes);
+        found.target = address_of(member, offsets.target, bytes);
       }
     }
   }
 }
 
-void Direct::lay_out() {
-  for (Stream& stream : incoming_) stream.clear();
+void Direct::divide_into_rounds() {
+  for (PieceList& list : incoming_) list.clear();
   std::vector<int64_t> bytes(members_);
   for (const IslandPiece& piece : call_->pieces) {
     for (int member = 0; member < members_; ++member) {
@@ -247,24 +247,24 @@ void Direct::copy(std::byte* target, const std::byte* source, int64_t bytes) con
   }
 }
 
-Direct::View& Direct::view(int member, const IslandPiece& piece) {
+Direct::Addresses& Direct::addresses(int member, const IslandPiece& piece) {
   const size_t pieces = call_->pieces.size();
-  return views_[member * pieces + static_cast<size_t>(&piece - call_->pieces.data())];
+  return addresses_[member * pieces + static_cast<size_t>(&piece - call_->pieces.data())];
 }
 
-// Everybody begins with what another member has, its own last.
+// Each member begins with another member's pieces and ends with its own.
 void Direct::move(int64_t begin, int64_t end) {
   int64_t at = 0;
   for (int step = 1; step <= members_ && failure_.ok(); ++step) {
     const int from = (member_ + step) % members_;
-    const Stream& stream = incoming_[from];
+    const PieceList& list = incoming_[from];
     const int64_t first = std::max<int64_t>(0, begin - at);
-    at += stream.bytes();
-    if (first >= stream.bytes() || at - stream.bytes() >= end) continue;
-    stream.visit(first, end - (at - stream.bytes()),
-                 [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-                   copy(piece.target + offset, view(from, piece).source + offset, bytes);
-                 });
+    at += list.bytes();
+    if (first >= list.bytes() || at - list.bytes() >= end) continue;
+    list.visit(first, end - (at - list.bytes()),
+               [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
+                 copy(piece.target + offset, addresses(from, piece).source + offset, bytes);
+               });
   }
 }
 
@@ -273,7 +273,7 @@ void Direct::combine(int64_t begin, int64_t end) {
   incoming_[0].visit(begin, end,
                      [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
                        for (int member = 0; member < members_; ++member) {
-                         sources_[member] = view(member, piece).source + offset;
+                         sources_[member] = addresses(member, piece).source + offset;
                        }
                        reduce_all(*call_, piece.target + offset, sources_, bytes);
                      });
@@ -292,7 +292,8 @@ void Direct::gather(int64_t chunk) {
     const Bounds bounds = part(chunk, owner);
     incoming_[0].visit(bounds.begin, bounds.end,
                        [&](const IslandPiece& piece, int64_t offset, int64_t, int64_t bytes) {
-                         copy(piece.target + offset, view(owner, piece).target + offset, bytes);
+                         copy(piece.target + offset, addresses(owner, piece).target + offset,
+                              bytes);
                        });
   }
 }

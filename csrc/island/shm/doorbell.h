@@ -6,18 +6,19 @@
 
 namespace hetcomm::shm {
 
-// Wakes members that sleep. A sleeper stores whom it awaits, passes a sequentially consistent fence
-// and looks once more for work; who does something stores that, passes such a fence and then looks
-// for sleepers. One of the two fences comes first, so at least one side sees the other.
+// Wakes sleeping members. A sleeper stores the members that it awaits, passes a sequentially
+// consistent fence, and looks for work again. An active member stores its work, passes such a
+// fence, and looks for sleepers. One of the two fences comes first, so at least one side sees the
+// other. Owned by an island; used under the engine lock.
 class Doorbell {
  public:
   Doorbell(Segment& segment, int member, std::function<void(int)> wake)
       : segment_(segment), member_(member), wake_(std::move(wake)) {}
 
-  // Members beyond 64 share bits, which costs them a needless wake-up now and then.
+  // Members beyond 64 share bits, so a few wake-ups are needless.
   static uint64_t bit(int member) { return uint64_t{1} << (member % 64); }
 
-  // Announces sleep until one of `awaited` does something; 0 takes it back.
+  // Announces sleep until a member of the mask `awaited` acts; 0 takes the announcement back.
   void await(uint64_t awaited) {
     auto& mine = segment_.member(member_).awaited;
     if (awaited == 0) {
@@ -28,7 +29,7 @@ class Doorbell {
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
 
-  // Wakes whoever awaits this member; with `all`, everyone asleep.
+  // Wakes the sleepers that await this member; with `all`, every sleeper.
   void ring(bool all = false) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const int members = static_cast<int>(segment_.shape().members);
@@ -36,7 +37,7 @@ class Doorbell {
       auto& awaited = segment_.member(peer).awaited;
       const uint64_t seen = awaited.load(std::memory_order_relaxed);
       if (seen == 0 || peer == member_ || !(all || (seen & bit(member_)))) continue;
-      // The exchange makes sure that of several wakers one wakes.
+      // The exchange lets only one of several members wake the sleeper.
       if (awaited.exchange(0, std::memory_order_acq_rel) != 0 && wake_) wake_(peer);
     }
   }

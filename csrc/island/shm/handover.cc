@@ -23,7 +23,7 @@ namespace {
 const std::string kFolder = "/dev/shm/";
 const std::string kPrefix = "hetcomm-";
 constexpr int kBacklog = 4096;  // members of the largest island
-// Between bind() and listen() a socket refuses connections, as that of a dead process does.
+// Between bind() and listen() a socket refuses connections, like the socket of a dead process.
 constexpr std::time_t kSecondsToListen = 60;
 
 struct Offers {
@@ -40,7 +40,7 @@ struct Address {
   sockaddr_un address{};
   socklen_t bytes;
 
-  // Of a path, or with a first byte of 0, which makes an abstract one.
+  // A path, or an abstract name, whose first byte is 0.
   explicit Address(const std::string& name) {
     address.sun_family = AF_UNIX;
     const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
@@ -57,7 +57,7 @@ Error refused(const std::string& step) {
                                  (errno == EMFILE ? "; raise ulimit -n" : ""));
 }
 
-// -1 and errno if the system gives none.
+// -1 and errno on failure.
 Descriptor listen_at(const std::string& name) {
   Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const Address address(name);
@@ -90,7 +90,7 @@ std::string random_name() {
   return name;
 }
 
-// Sockets whose processes were killed while they offered.
+// Removes the sockets of processes that were killed during an offer.
 void remove_orphans() {
   DIR* folder = opendir(kFolder.c_str());
   if (folder == nullptr) return;
@@ -173,7 +173,7 @@ Handover::Handover(Descriptor memory, const std::string& name, bool across_names
   if (abstract_ < 0) throw refused("no abstract Unix socket");
   if (!across_namespaces) return;
   remove_orphans();
-  // Without it, members of this network namespace still come, and the rest say why they cannot.
+  // If this fails, members of this network namespace still connect; the others report an error.
   in_folder_ = listen_at(path_);
 }
 

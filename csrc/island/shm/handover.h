@@ -8,27 +8,27 @@
 
 namespace hetcomm::shm {
 
-// Passes an island's memory from the member that made it to the other members: a file without a
-// name, whose descriptor goes over a Unix socket. The kernel forgets both with the last process, so
-// no order of deaths leaves anything behind. The socket is an abstract one; members reach it since
-// a host is one network namespace. Where HETCOMM_HOST_ID says what a host is, there is one in
-// /dev/shm as well. Thread-safe.
+// Passes an island's segment from its creator to the other members. The segment is a file without a
+// name, and its descriptor goes over a Unix socket. The kernel frees both with the last process, so
+// no order of deaths leaves anything behind. The socket is an abstract one: ranks of a host share a
+// network namespace. With HETCOMM_HOST_ID they may not, so there is a socket in /dev/shm too.
+// Thread-safe.
 class Handover {
  public:
-  // Offers `memory` to processes of this user until it is withdrawn. Returns the unguessable name
-  // under which they take it. Throws Error(vendor).
+  // Offers `memory` to processes of this user until withdraw(). Returns the unguessable name for
+  // take(). Throws Error(vendor).
   static std::string offer(Descriptor memory, bool across_namespaces);
-  static void withdraw(const std::string& name);  // no error if it is gone
-  // This process's offer of that name, also in a forked child; null if there is none.
+  static void withdraw(const std::string& name);  // no error if there is no such offer
+  // An offer of this process or, in a forked child, of its parent; null if there is none.
   static std::shared_ptr<Handover> find(const std::string& name);
-  // Another process's offer. Throws Error(peer_failed) if that is withdrawn, Error(timeout),
-  // or Error(transport) if this process is not to have it.
+  // The memory that another process offers. Throws Error(peer_failed) if the offer is withdrawn,
+  // Error(timeout), or Error(transport) if no descriptor comes.
   static Descriptor take(const std::string& name, const Deadline& deadline);
 
   ~Handover();
 
   int memory() const { return memory_; }
-  // Gives the memory to all that have asked so far. Called by those that wait for them. Throws
+  // Answers all requests so far. The creator calls this while it waits for members. Throws
   // Error(vendor).
   void serve();
 

@@ -8,15 +8,15 @@
 namespace hetcomm::shm {
 namespace {
 
-// Rounds that one progress() publishes and reads, so that other work gets its turn.
+// Most rounds of one progress(), so that other work gets its turn.
 constexpr int kRoundsPerTurn = 4;
-// Looks for the others' slots, with a pause each, right after a member's own is published: about
-// a microsecond, in which they come if all make the call at the same time.
-constexpr int kMostPatience = 24;
-// A member that is late by as much each time would not be waited for otherwise.
-constexpr int kLeastPatience = 8;
+// Looks for the other members' slots, with a pause each, right after a member has published. They
+// take about a microsecond. The slots come in this time if all members make the call together.
+constexpr int kMostSpins = 24;
+// With fewer looks, a member would never see a peer that is a little late each time.
+constexpr int kLeastSpins = 8;
 
-// From 1; 0 if it is not known.
+// From 1; 0 if not known.
 uint32_t this_processor() { return static_cast<uint32_t>(sched_getcpu() + 1); }
 
 }  // namespace
@@ -44,8 +44,8 @@ void Lane::start(const IslandCall& call) {
   call_ = &call;
   published_ = read_ = 0;
   arrived_ = roomy_ = 0;
-  refused_ = broken_.ok() ? validate(call) : broken_;
-  if (!refused_.ok()) return;
+  rejection_ = failure_.ok() ? validate(call) : failure_;
+  if (!rejection_.ok()) return;
   exchange_ = exchanges_[call.reduces][call.to_all].get();
   suits_ = direct_.suits(call);
   shared_by_all_ = shared_ = suits_ && direct_.shared(call);
@@ -59,7 +59,7 @@ void Lane::start(const IslandCall& call) {
 Status Lane::validate(const IslandCall& call) const {
   if (Status gone = aborted(); !gone.ok()) return gone;
   auto reject = [&](const std::string& text) {
-    return Status(Code::invalid_argument, text, rank(member_));
+    return Status(Code::invalid_argument, text, options_.rank(member_));
   };
   if (call.reduces && !reducible(call.dtype, call.op)) {
     return reject(std::string(name(call.op)) + " is not defined for " + name(call.dtype));
@@ -83,20 +83,20 @@ Island::Progress Lane::progress(Status& status) {
     return Island::Progress::done;
   };
   if (call_ == nullptr) return Island::Progress::waiting;
-  if (!refused_.ok()) return finish(refused_);
+  if (!rejection_.ok()) return finish(rejection_);
   bool advanced = false;
   Status failure;
   for (int turn = 0; turn < kRoundsPerTurn && read_ < exchange_->rounds(); ++turn) {
     const bool published = publish(failure);
-    const bool was_read = failure.ok() && (!published || linger(failure)) && read(failure);
-    if (!failure.ok()) return finish(broken_ = failure);
+    const bool was_read = failure.ok() && (!published || spin(failure)) && read(failure);
+    if (!failure.ok()) return finish(failure_ = failure);
     advanced |= published || was_read;
     if (!published && !was_read) break;
   }
   if (read_ == exchange_->rounds()) {
-    // Memory of a member that gave up may have been freed while it was read.
+    // A member that gave up may have freed its memory during a read.
     if (exchange_ == &direct_) failure = aborted();
-    if (!failure.ok()) return finish(broken_ = failure);
+    if (!failure.ok()) return finish(failure_ = failure);
     if (exchange_ != &direct_ && suits_) direct_.learn(shared_by_all_);
     base_ += read_;
     call_ = nullptr;
@@ -111,9 +111,9 @@ Status Lane::aborted() const {
   const int culprit = segment_.poisoned_by();
   if (culprit < 0) return Status();
   return Status(Code::aborted,
-                "rank " + std::to_string(rank(culprit)) +
+                "rank " + std::to_string(options_.rank(culprit)) +
                     " gave up an operation among the ranks of this host; its own error says why",
-                rank(member_), rank(culprit));
+                options_.rank(member_), options_.rank(culprit));
 }
 
 bool Lane::publish(Status& status) {
@@ -131,7 +131,7 @@ bool Lane::publish(Status& status) {
   header.finished = (base_ + read_) | (shared_ ? kShared : 0);
   header.descriptor = call_->descriptor;
   header.round.store(round + 1, std::memory_order_release);
-  tell_processor();
+  store_processor();
   ++published_;
   roomy_ = 0;
   doorbell_.ring();
@@ -153,8 +153,8 @@ bool Lane::readable(int member) {
   return readable_[member];
 }
 
-// Seldom another one, so that the line stays in the others' caches.
-void Lane::tell_processor() {
+// Stores only a change, so that the line stays in the other members' caches.
+void Lane::store_processor() {
   const uint32_t here = this_processor();
   auto& told = segment_.member(member_).processor;
   if (told.load(std::memory_order_relaxed) != here) told.store(here, std::memory_order_relaxed);
@@ -213,41 +213,42 @@ bool Lane::has_arrived(uint64_t round, Status& status) {
     __builtin_prefetch(segment_.data(lane_, arrived_, round));
     if (seen > round + 1) {
       status = Status(Code::transport,
-                      "shared memory of rank " + std::to_string(rank(arrived_)) +
+                      "shared memory of rank " + std::to_string(options_.rank(arrived_)) +
                           " is corrupt: expected round " + std::to_string(round + 1) + ", got " +
                           std::to_string(seen),
-                      rank(member_), rank(arrived_));
+                      options_.rank(member_), options_.rank(arrived_));
       return false;
     }
     if (!(header.descriptor == call_->descriptor)) {
       status = mismatch(arrived_, header.descriptor);
       return false;
     }
-    // What a peer has finished comes with its slot, which saves looking it up in most calls.
+    // The slot has the peer's finished rounds, which mostly saves reading its LaneState.
     finished_[arrived_] = header.finished & ~kShared;
     shared_by_all_ &= (header.finished & kShared) != 0;
   }
   return true;
 }
 
-// Spares a call whose members are in step all further waiting. Where they are not, perhaps because
-// they share processors, each lingering in vain halves the next.
-bool Lane::linger(Status& status) {
+// Looks for the other members' slots for a short time. If all members make the call together, it
+// then needs no further wait. If they do not, perhaps because they share processors, each failure
+// halves the next time.
+bool Lane::spin(Status& status) {
   const uint64_t round = base_ + read_;
   for (int look = 0; !has_arrived(round, status); ++look) {
     if (!status.ok()) return false;
-    if (look >= patience_) {
-      patience_ = std::max(patience_ / 2, kLeastPatience);
+    if (look >= spins_) {
+      spins_ = std::max(spins_ / 2, kLeastSpins);
       return false;
     }
     pause();
   }
-  patience_ = kMostPatience;
+  spins_ = kMostSpins;
   return true;
 }
 
 uint64_t Lane::awaited() const {
-  if (call_ == nullptr || !refused_.ok()) return 0;
+  if (call_ == nullptr || !rejection_.ok()) return 0;
   uint64_t members = 0;
   if (read_ < published_ && arrived_ < members_) members |= Doorbell::bit(arrived_);
   const bool wants_room = published_ < exchange_->rounds() && exchange_->needs(published_) <= read_;
@@ -256,25 +257,17 @@ uint64_t Lane::awaited() const {
 }
 
 Status Lane::mismatch(int peer, const CallDescriptor& theirs) const {
-  std::string mine = words(member_, call_->descriptor);
-  std::string other = words(peer, theirs);
+  std::string mine = describe(member_, call_->descriptor);
+  std::string other = describe(peer, theirs);
   return Status(Code::invalid_argument,
                 "ranks disagree: expected the same call from all; got " + other + ", " + mine +
                     "; check that all ranks make the same collective calls in the same order",
-                rank(member_), rank(peer));
+                options_.rank(member_), options_.rank(peer));
 }
 
-std::string Lane::words(int member, const CallDescriptor& descriptor) const {
-  const std::string call = options_.describe_call
-                               ? options_.describe_call(descriptor)
-                               : "collective " + std::to_string(descriptor.collective) + " x " +
-                                     std::to_string(descriptor.count);
-  return "rank " + std::to_string(rank(member)) + " called " + call + " (call " +
-         std::to_string(descriptor.sequence) + ")";
-}
-
-int Lane::rank(int member) const {
-  return options_.ranks.empty() ? member : options_.ranks[member];
+std::string Lane::describe(int member, const CallDescriptor& descriptor) const {
+  return "rank " + std::to_string(options_.rank(member)) + " called " +
+         options_.describe_call(descriptor) + " (call " + std::to_string(descriptor.sequence) + ")";
 }
 
 }  // namespace hetcomm::shm

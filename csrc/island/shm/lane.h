@@ -12,10 +12,11 @@
 
 namespace hetcomm::shm {
 
-// One lane of one member: carries calls through rounds. Rounds are numbered through all calls of
-// the lane. Round r uses slot r % depth, so a member publishes round r once every other has
-// finished reading round r - depth, and reads it once every other has published it. Everyone
-// publishes every round, which is how a member learns that another is making a different call.
+// One lane of one member: carries calls through rounds. Rounds are numbered across all calls of the
+// lane. Round r uses slot r % depth. So a member publishes round r once every other member has
+// finished reading round r - depth, and reads round r once every other member has published it.
+// Every member publishes every round, so members that make different calls find out. Owned by an
+// island; used under the engine lock.
 class Lane {
  public:
   Lane(Segment& segment, Doorbell& doorbell, PeerMemory& peers, const ShmOptions& options,
@@ -25,24 +26,23 @@ class Lane {
   Island::Progress progress(Status& status);
   void drop() { call_ = nullptr; }
   int64_t direct_calls() const { return direct_.calls(); }
-  // The members without whom nothing moves, as bits of Doorbell; 0 if idle.
+  // The members that this lane waits for, as bits of Doorbell; 0 if idle.
   uint64_t awaited() const;
 
  private:
   bool publish(Status& status);
   bool reserve(Status& status);
   bool readable(int member);
-  void tell_processor();
+  void store_processor();
   bool read(Status& status);
   bool has_room(uint64_t round);
   bool has_arrived(uint64_t round, Status& status);
-  bool linger(Status& status);
+  bool spin(Status& status);
   bool awaits_same_processor() const;
   Status validate(const IslandCall& call) const;
   Status aborted() const;
   Status mismatch(int peer, const CallDescriptor& theirs) const;
-  std::string words(int member, const CallDescriptor& descriptor) const;
-  int rank(int member) const;
+  std::string describe(int member, const CallDescriptor& descriptor) const;
 
   Segment& segment_;
   Doorbell& doorbell_;
@@ -50,25 +50,25 @@ class Lane {
   const int lane_;
   const int member_;
   const int members_;
-  std::unique_ptr<Exchange> exchanges_[2][2];  // by what a call does: reduces, to_all
+  std::unique_ptr<Exchange> exchanges_[2][2];  // [reduces][to_all] of a call
   Direct direct_;
 
   const IslandCall* call_ = nullptr;
   Exchange* exchange_ = nullptr;
-  Status refused_;         // why this call cannot begin
-  Status broken_;          // why no later call can: members are no longer in step
+  Status rejection_;       // why this call cannot begin
+  Status failure_;         // why no later call can begin: members are out of step
   uint64_t base_ = 0;      // rounds before this call
   int64_t published_ = 0;  // rounds of this call
   int64_t read_ = 0;
-  bool suits_ = false;          // the call is worth doing without slots
-  bool shared_ = false;         // and this member's buffers allow it
-  bool shared_by_all_ = false;  // as far as slots told
-  int arrived_ = 0;             // members before this one have published the round to be read
-  int roomy_ = 0;               // members before this one left room for the round to be published
-  int patience_ = 0;            // looks that linger() takes
-  int64_t reserved_ = -1;       // bytes of each of this member's slots; -1: nothing yet
-  std::vector<bool> readable_;  // by member: its slots are known to be reserved
-  std::vector<uint64_t> finished_;       // by member: rounds known to be finished
+  bool suits_ = false;              // Direct::suits() of the call
+  bool shared_ = false;             // Direct::shared() of the call
+  bool shared_by_all_ = false;      // on all members whose slots were seen so far
+  int arrived_ = 0;                 // lower members have published the round to be read
+  int roomy_ = 0;                   // lower members have left room for the round to be published
+  int spins_ = 0;                   // looks that spin() takes
+  int64_t reserved_ = -1;           // bytes of each of this member's slots; -1: nothing yet
+  std::vector<bool> readable_;      // by member: its slots are known to be reserved
+  std::vector<uint64_t> finished_;  // by member: rounds known to be finished
   std::vector<const std::byte*> slots_;  // scratch of read()
 };
 

@@ -15,8 +15,9 @@ constexpr unsigned kNoExecutable = 8;  // MFD_NOEXEC_SEAL of Linux 6.3, where a 
 constexpr int kPopulateWrite = 23;     // MADV_POPULATE_WRITE of Linux 5.14
 constexpr int kNoSuchChange = -1;
 
-// For older kernels: rt_sigprocmask() reads the set before it refuses the kind of change, and tells
-// EFAULT of a page that cannot be had. Reading a hole of such a file fills the hole.
+// For older kernels: rt_sigprocmask() reads the set before it refuses the kind of change. It
+// returns EFAULT for a page that the system cannot allocate. Reading a hole of such a file fills
+// the hole.
 int touch(uintptr_t begin, uintptr_t end) {
   for (uintptr_t page = begin; page < end; page += kPage) {
     syscall(SYS_rt_sigprocmask, kNoSuchChange, page, nullptr, sizeof(uint64_t));

@@ -5,29 +5,29 @@
 namespace hetcomm::shm {
 
 AllGather::AllGather(int member, int members, int64_t slot_bytes)
-    : Exchange(member, members, slot_bytes), streams_(members) {}
+    : Exchange(member, members, slot_bytes), by_owner_(members) {}
 
 void AllGather::prepare(const IslandCall& call) {
-  for (Stream& stream : streams_) stream.clear();
+  for (PieceList& list : by_owner_) list.clear();
   for (const IslandPiece& piece : call.pieces) {
-    streams_[piece.from].add(piece, size_of(call.dtype));
+    by_owner_[piece.from].add(piece, size_of(call.dtype));
   }
   int64_t longest = 0;
-  for (const Stream& stream : streams_) longest = std::max(longest, stream.bytes());
+  for (const PieceList& list : by_owner_) longest = std::max(longest, list.bytes());
   set_rounds(longest, slot_bytes_);
-  extent_ = std::min(slot_bytes_, streams_[member_].bytes());
+  extent_ = std::min(slot_bytes_, by_owner_[member_].bytes());
 }
 
 void AllGather::publish(int64_t round, std::byte* slot) {
   const int64_t begin = round * slot_bytes_;
-  if (members_ > 1) streams_[member_].gather(begin, begin + slot_bytes_, slot);
-  streams_[member_].copy(begin, begin + slot_bytes_);
+  if (members_ > 1) by_owner_[member_].gather(begin, begin + slot_bytes_, slot);
+  by_owner_[member_].copy(begin, begin + slot_bytes_);
 }
 
 void AllGather::read(int64_t round, const std::byte* const* slots) {
   const int64_t begin = round * slot_bytes_;
   for (int from = 0; from < members_; ++from) {
-    if (from != member_) streams_[from].scatter(begin, begin + slot_bytes_, slots[from]);
+    if (from != member_) by_owner_[from].scatter(begin, begin + slot_bytes_, slots[from]);
   }
 }
 
@@ -40,8 +40,8 @@ AllToAll::AllToAll(int member, int members, int64_t slot_bytes)
       offset_(members) {}
 
 void AllToAll::prepare(const IslandCall& call) {
-  for (Stream& stream : outgoing_) stream.clear();
-  for (Stream& stream : incoming_) stream.clear();
+  for (PieceList& list : outgoing_) list.clear();
+  for (PieceList& list : incoming_) list.clear();
   std::fill(bytes_.begin(), bytes_.end(), 0);
   const size_t element_bytes = size_of(call.dtype);
   for (const IslandPiece& piece : call.pieces) {
@@ -72,12 +72,12 @@ void AllToAll::publish(int64_t round, std::byte* slot) {
   const int64_t width = width_[member_];
   const int64_t begin = round * width;
   for (int to = 0; to < members_; ++to) {
-    const Stream& stream = outgoing_[to];
-    if (stream.bytes() == 0) continue;
+    const PieceList& list = outgoing_[to];
+    if (list.bytes() == 0) continue;
     if (to == member_) {
-      stream.copy(begin, begin + width);
+      list.copy(begin, begin + width);
     } else {
-      stream.gather(begin, begin + width, slot);
+      list.gather(begin, begin + width, slot);
       slot += width;
     }
   }

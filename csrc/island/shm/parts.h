@@ -5,9 +5,9 @@
 
 namespace hetcomm::shm {
 
-constexpr int64_t kLine = 64;  // bytes that processors transfer at once
+constexpr int64_t kLine = 64;  // bytes of a cache line
 
-// What a member reduces of a chunk is no smaller, where there is as much.
+// Least bytes of a chunk that one member reduces, in calls that are large enough.
 constexpr int64_t kSmallestPart = 16 << 10;
 
 constexpr int64_t round_up(int64_t bytes, int64_t to = kLine) { return (bytes + to - 1) / to * to; }
@@ -17,7 +17,7 @@ struct Bounds {
   int64_t end;
 };
 
-// The part of an owner where [begin, end) is divided equally, in whole lines, and so in whole
+// One owner's part of a range that owners share equally, in whole cache lines and so in whole
 // elements.
 inline Bounds part(Bounds whole, int owner, int owners) {
   const int64_t width = round_up((whole.end - whole.begin + owners - 1) / owners);

@@ -41,8 +41,8 @@ void PeerMemory::introduce() {
   mine.arena_bytes = arena.bytes();
 }
 
-// By the number of the process, which may be another one's here: its file is looked at before it is
-// opened, since opening may block or have effects, and after.
+// Goes by the number of the process, which may belong to another process here. So the file is
+// checked before the open, which may block or have effects, and after.
 int PeerMemory::open_arena(int member, int& error) const {
   const MemberState& peer = segment_.member(member);
   const std::string path =
@@ -87,8 +87,9 @@ void PeerMemory::conclude() {
   for (int member = 0; member < options_.members && reason_.empty(); ++member) {
     const MemberState& peer = segment_.member(member);
     if (peer.arena_missed == 0) continue;
-    reason_ = "rank " + std::to_string(rank(member)) + " cannot open that of rank " +
-              std::to_string(rank(peer.arena_missed - 1)) + ": " + std::strerror(peer.arena_error);
+    reason_ = "rank " + std::to_string(options_.rank(member)) + " cannot open that of rank " +
+              std::to_string(options_.rank(peer.arena_missed - 1)) + ": " +
+              std::strerror(peer.arena_error);
   }
   if (!usable()) Arena::mine().tell_unshared(reason_);
 }
@@ -134,9 +135,9 @@ bool PeerMemory::map() {
     failed_ = true;
     log(LogLevel::warning,
         "shared allocations are copied like other memory: those of rank " +
-            std::to_string(rank(member)) + " cannot be mapped: " + std::strerror(error) +
+            std::to_string(options_.rank(member)) + " cannot be mapped: " + std::strerror(error) +
             "; it may have ended, or addresses are short (ulimit -v)",
-        rank(options_.member));
+        options_.rank(options_.member));
     return false;
   }
   mapped_ = std::move(arenas);
@@ -149,14 +150,10 @@ const std::byte* PeerMemory::at(int member, uint64_t offset, int64_t bytes, Stat
     return mapped.base + offset;
   }
   status = Status(Code::transport,
-                  "shared memory of rank " + std::to_string(rank(member)) +
+                  "shared memory of rank " + std::to_string(options_.rank(member)) +
                       " is corrupt: it tells of an allocation outside its arena",
-                  rank(options_.member), rank(member));
+                  options_.rank(options_.member), options_.rank(member));
   return nullptr;
-}
-
-int PeerMemory::rank(int member) const {
-  return options_.ranks.empty() ? member : options_.ranks[member];
 }
 
 }  // namespace hetcomm::shm

@@ -8,15 +8,19 @@
 namespace hetcomm::shm {
 namespace {
 
-// Up to this many bytes over all members, a second round costs more than reducing everything
-// everywhere.
+// Up to this many bytes over all members, a second round costs more than the reduction of
+// everything on every member.
 constexpr int64_t kSmallBytes = 64 << 10;
-// With 2 members it costs no more bytes either, and fewer rounds. From 1 MiB on rounds count
-// little, and both members would read all of both buffers.
+// Two members move no more bytes that way, and save rounds. From 1 MiB on rounds cost little, and
+// both members would read all of both buffers.
 constexpr int64_t kSmallOfTwo = 512 << 10;
-// Of a large call at least, where parts stay large enough, so that publishing overlaps with
-// reducing.
+// Least chunks of a large call, so that publishing overlaps with reducing; fewer if parts would be
+// smaller than kSmallestPart.
 constexpr int64_t kChunks = 4;
+
+constexpr auto kIntoTargets = [](const IslandPiece& piece, int64_t offset, int64_t) {
+  return piece.target + offset;
+};
 
 }  // namespace
 
@@ -35,68 +39,57 @@ void reduce_all(const IslandCall& call, std::byte* target, const std::vector<con
 Reducing::Reducing(int member, int members, int64_t slot_bytes)
     : Exchange(member, members, slot_bytes), parts_(members), sources_(members) {}
 
-void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
-                       const std::byte* const* others) {
-  stream.visit(
-      begin, end, [&](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
-        for (int member = 0; member < members_; ++member) {
-          sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
-        }
-        reduce_all(*call_, piece.target + offset, sources_, bytes);
-      });
-}
-
-void Reducing::combine(const Stream& stream, int64_t begin, int64_t end,
-                       const std::byte* const* others, std::byte* out) {
-  stream.visit(
-      begin, end, [&](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
-        for (int member = 0; member < members_; ++member) {
-          sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
-        }
-        reduce_all(*call_, out + at, sources_, bytes);
-      });
+template <typename Target>
+void Reducing::combine(const PieceList& list, int64_t begin, int64_t end,
+                       const std::byte* const* others, Target target) {
+  list.visit(begin, end, [&](const IslandPiece& piece, int64_t offset, int64_t at, int64_t bytes) {
+    for (int member = 0; member < members_; ++member) {
+      sources_[member] = member == member_ ? piece.source + offset : others[member] + at;
+    }
+    reduce_all(*call_, target(piece, offset, at), sources_, bytes);
+  });
 }
 
 ReduceScatter::ReduceScatter(int member, int members, int64_t slot_bytes)
-    : Reducing(member, members, slot_bytes), streams_(members), position_(members) {}
+    : Reducing(member, members, slot_bytes), by_owner_(members), position_(members) {}
 
 void ReduceScatter::prepare(const IslandCall& call) {
   call_ = &call;
-  element_bytes_ = size_of(call.dtype);
-  for (Stream& stream : streams_) stream.clear();
-  for (const IslandPiece& piece : call.pieces) streams_[piece.to].add(piece, element_bytes_);
+  const size_t element_bytes = size_of(call.dtype);
+  for (PieceList& list : by_owner_) list.clear();
+  for (const IslandPiece& piece : call.pieces) by_owner_[piece.to].add(piece, element_bytes);
   int owners = 0;
   int64_t longest = 0;
   for (int owner = 0; owner < members_; ++owner) {
     position_[owner] = owners;
-    if (streams_[owner].bytes() > 0) ++owners;
-    longest = std::max(longest, streams_[owner].bytes());
+    if (by_owner_[owner].bytes() > 0) ++owners;
+    longest = std::max(longest, by_owner_[owner].bytes());
   }
-  // If all are owners, nobody has more than the others' parts in its slot.
+  // If all members are owners, each slot has parts for the other members only.
   width_ = part_of_slot(owners == members_ ? owners - 1 : owners);
   set_rounds(longest, width_);
-  const int64_t others = owners - (streams_[member_].bytes() > 0);
+  const int64_t others = owners - (by_owner_[member_].bytes() > 0);
   extent_ = others == 0 ? 0 : (others - 1) * width_ + std::min(longest, width_);
 }
 
 int64_t ReduceScatter::offset(int from, int owner) const {
-  const bool passed_itself = owner > from && streams_[from].bytes() > 0;
+  const bool passed_itself = owner > from && by_owner_[from].bytes() > 0;
   return (position_[owner] - passed_itself) * width_;
 }
 
 void ReduceScatter::publish(int64_t round, std::byte* slot) {
   for (int owner = 0; owner < members_; ++owner) {
     if (owner == member_) continue;
-    streams_[owner].gather(round * width_, (round + 1) * width_, slot + offset(member_, owner));
+    by_owner_[owner].gather(round * width_, (round + 1) * width_, slot + offset(member_, owner));
   }
 }
 
 void ReduceScatter::read(int64_t round, const std::byte* const* slots) {
-  if (streams_[member_].bytes() == 0) return;
+  if (by_owner_[member_].bytes() == 0) return;
   for (int member = 0; member < members_; ++member) {
     parts_[member] = slots[member] + offset(member, member_);
   }
-  combine(streams_[member_], round * width_, (round + 1) * width_, parts_.data());
+  combine(by_owner_[member_], round * width_, (round + 1) * width_, parts_.data(), kIntoTargets);
 }
 
 AllReduce::AllReduce(int member, int members, int64_t slot_bytes)
@@ -104,10 +97,10 @@ AllReduce::AllReduce(int member, int members, int64_t slot_bytes)
 
 void AllReduce::prepare(const IslandCall& call) {
   call_ = &call;
-  element_bytes_ = size_of(call.dtype);
-  stream_.clear();
-  for (const IslandPiece& piece : call.pieces) stream_.add(piece, element_bytes_);
-  const int64_t bytes = stream_.bytes();
+  const size_t element_bytes = size_of(call.dtype);
+  pieces_.clear();
+  for (const IslandPiece& piece : call.pieces) pieces_.add(piece, element_bytes);
+  const int64_t bytes = pieces_.bytes();
   small_ = members_ == 2 ? bytes <= kSmallOfTwo
                          : bytes <= slot_bytes_ && bytes * members_ <= kSmallBytes;
   if (small_) {
@@ -137,7 +130,7 @@ AllReduce::Stage AllReduce::stage(int64_t round) const {
 
 Bounds AllReduce::part(int64_t chunk, int owner) const {
   const int64_t begin = chunk * chunk_;
-  return shm::part({begin, std::min(begin + chunk_, stream_.bytes())}, owner, members_);
+  return shm::part({begin, std::min(begin + chunk_, pieces_.bytes())}, owner, members_);
 }
 
 int64_t AllReduce::needs(int64_t round) const {
@@ -149,7 +142,7 @@ int64_t AllReduce::needs(int64_t round) const {
 
 void AllReduce::publish(int64_t round, std::byte* slot) {
   if (small_) {
-    if (members_ > 1) stream_.gather(round * chunk_, (round + 1) * chunk_, slot);
+    if (members_ > 1) pieces_.gather(round * chunk_, (round + 1) * chunk_, slot);
     return;
   }
   const Stage at = stage(round);
@@ -158,20 +151,20 @@ void AllReduce::publish(int64_t round, std::byte* slot) {
     if (past_caches_) {
       std::memcpy(slot, kept_[at.chunk % 2].data(), static_cast<size_t>(mine.end - mine.begin));
     } else {
-      stream_.gather_targets(mine.begin, mine.end, slot);
+      pieces_.gather_targets(mine.begin, mine.end, slot);
     }
     return;
   }
   for (int owner = 0; owner < members_; ++owner) {
     if (owner == member_) continue;
     const Bounds bounds = part(at.chunk, owner);
-    stream_.gather(bounds.begin, bounds.end, slot + offset(member_, owner));
+    pieces_.gather(bounds.begin, bounds.end, slot + offset(member_, owner));
   }
 }
 
 void AllReduce::read(int64_t round, const std::byte* const* slots) {
   if (small_) {
-    combine(stream_, round * chunk_, (round + 1) * chunk_, slots);
+    combine(pieces_, round * chunk_, (round + 1) * chunk_, slots, kIntoTargets);
     return;
   }
   const Stage at = stage(round);
@@ -180,9 +173,9 @@ void AllReduce::read(int64_t round, const std::byte* const* slots) {
       if (owner == member_) continue;
       const Bounds bounds = part(at.chunk, owner);
       if (past_caches_) {
-        stream_.scatter_past_caches(bounds.begin, bounds.end, slots[owner]);
+        pieces_.scatter_past_caches(bounds.begin, bounds.end, slots[owner]);
       } else {
-        stream_.scatter(bounds.begin, bounds.end, slots[owner]);
+        pieces_.scatter(bounds.begin, bounds.end, slots[owner]);
       }
     }
     return;
@@ -191,11 +184,14 @@ void AllReduce::read(int64_t round, const std::byte* const* slots) {
     parts_[member] = slots[member] + offset(member, member_);
   }
   const Bounds mine = part(at.chunk, member_);
-  if (!past_caches_) return combine(stream_, mine.begin, mine.end, parts_.data());
-  // Chunk i + 2 is not reduced before chunk i is published, so two are kept at most.
+  if (!past_caches_) {
+    return combine(pieces_, mine.begin, mine.end, parts_.data(), kIntoTargets);
+  }
+  // Chunk i is published before chunk i + 2 is reduced, so two copies are enough.
   std::byte* kept = kept_[at.chunk % 2].data();
-  combine(stream_, mine.begin, mine.end, parts_.data(), kept);
-  stream_.scatter_past_caches(mine.begin, mine.end, kept);
+  combine(pieces_, mine.begin, mine.end, parts_.data(),
+          [kept](const IslandPiece&, int64_t, int64_t at) { return kept + at; });
+  pieces_.scatter_past_caches(mine.begin, mine.end, kept);
 }
 
 }  // namespace hetcomm::shm

@@ -113,9 +113,7 @@ Segment::Segment(int file) {
   base_ = static_cast<std::byte*>(mapped);
 }
 
-Segment::~Segment() {
-  if (base_ != nullptr) munmap(base_, bytes_);
-}
+Segment::~Segment() { munmap(base_, bytes_); }
 
 MemberState& Segment::member(int member) const {
   return reinterpret_cast<MemberState*>(base_ + sizeof(SegmentHeader))[member];

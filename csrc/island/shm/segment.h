@@ -10,36 +10,35 @@
 
 namespace hetcomm::shm {
 
+constexpr uint32_t kDepth = 4;
+
 // How a segment is divided: every member owns, in every lane, a ring of `depth` slots.
 struct Shape {
   uint32_t members = 1;
   uint32_t lanes = 1;
-  uint32_t depth = 4;
+  uint32_t depth = kDepth;
   uint64_t slot_bytes = 0;  // of data, a multiple of 64
-
-  bool operator==(const Shape&) const = default;
 };
 
-// In SlotHeader::finished: all the member's buffers of the call are shared allocations.
+// A bit in SlotHeader::finished: all buffers of the member in the call are shared allocations.
 constexpr uint64_t kShared = uint64_t{1} << 63;
 
-// What precedes the data of a slot. `round` is the number of the round in the slot, from 1; storing
-// it publishes the slot. One cache line, so that a peer learns all of it in one transfer.
+// Precedes the data of a slot. `round` is the number of the round in the slot, from 1, and storing
+// it publishes the slot. One cache line, so that a peer gets the header in one transfer.
 struct alignas(64) SlotHeader {
   std::atomic<uint64_t> round;
-  // Rounds that the owner of the slot had finished reading when it published; and kShared.
+  // Rounds that the slot's owner had finished reading when it published; and kShared.
   uint64_t finished;
   CallDescriptor descriptor;
 };
 
-// What a member tells the others, apart from slots. Two cache lines, as processors prefetch pairs.
+// The state of a member, for the other members. Two cache lines, as processors prefetch pairs.
 struct alignas(128) MemberState {
-  std::atomic<uint64_t> attached;  // stage of set-up: 1 introduced, 2 has probed the others
-  std::atomic<uint64_t>
-      awaited;  // not 0: asleep until one of the members of this mask does something
-  std::atomic<uint32_t> processor;  // where it was last seen to run, from 1
-  // See PeerMemory: the process and its arena; the first member, from 1, whose arena it could not
-  // open, and why.
+  std::atomic<uint64_t> attached;   // stage of set-up: 1 introduced, 2 has probed the others
+  std::atomic<uint64_t> awaited;    // not 0: asleep until a member of this mask acts
+  std::atomic<uint32_t> processor;  // last seen, from 1
+  // For PeerMemory: the process and its arena; the first member, from 1, whose arena this member
+  // cannot open, and the errno.
   int32_t process;
   int32_t arena_descriptor;
   uint64_t arena_device;
@@ -56,9 +55,9 @@ struct alignas(128) LaneState {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(SlotHeader) == 64 && sizeof(MemberState) == 128 && sizeof(LaneState) == 128);
 
-// The shared memory of an island, a file without a name, mapped into this process for the life of
-// the object. Addresses come from a private copy of the shape, so that no peer can lead them out of
-// the mapping. Slots take memory as their owners reserve it.
+// The shared memory of an island: a file without a name, mapped for the life of the object.
+// Addresses come from a private copy of the shape, so no peer can lead them out of the mapping.
+// Slots take memory when their owners reserve it. Owned by an island.
 class Segment {
  public:
   static Descriptor create(const Shape& shape);  // see create_shm_segment
@@ -74,8 +73,8 @@ class Segment {
   SlotHeader& header(int lane, int member, uint64_t round) const;
   std::byte* data(int lane, int member, uint64_t round) const;
 
-  // The memory of a member's own slots in a lane, `bytes` of data each. Before that nobody may
-  // touch them.
+  // Reserves memory for a member's own slots in a lane, `bytes` of data each. No member may touch
+  // the slots before.
   Status reserve(int lane, int member, int64_t bytes) const;
 
   // The first member that gave up, or -1.

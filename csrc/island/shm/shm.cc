@@ -16,12 +16,11 @@ namespace hetcomm {
 namespace shm {
 namespace {
 
-constexpr uint32_t kDepth = 4;
-constexpr size_t kHostBytes = 64 << 20;  // of all slots together, unless a slot size is demanded
+constexpr size_t kHostBytes = 64 << 20;     // of all slots together, if no slot size is set
+constexpr size_t kLargestSlot = 128 << 10;  // larger slots fall out of the second-level cache
 // Stages of set-up, see MemberState::attached.
 constexpr uint64_t kIntroduced = 1;
 constexpr uint64_t kProbed = 2;
-constexpr size_t kLargestSlot = 128 << 10;  // larger ones fall out of the second-level cache
 
 size_t smallest_slot(const ShmOptions& options) {
   return std::max<size_t>(4096, size_t{64} * options.members);  // one line for every peer
@@ -120,8 +119,7 @@ std::string ShmIsland::missing(uint64_t stage) const {
   std::string ranks;
   for (int member = 0; member < options_.members; ++member) {
     if (segment_.member(member).attached.load(std::memory_order_acquire) >= stage) continue;
-    const int rank = options_.ranks.empty() ? member : options_.ranks[member];
-    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(options_.rank(member));
   }
   return ranks;
 }
@@ -147,7 +145,7 @@ void ShmIsland::await(uint64_t stage, Deadline deadline) {
       pause = std::min(2 * pause, std::chrono::microseconds(2000));
       continue;
     }
-    // A member that gives up takes the others along.
+    // If one member gives up, all do.
     segment_.poison(options_.member);
     Handover::withdraw(options_.name);
     throw Error(Code::timeout, "shared memory of this host: expected all " +
@@ -179,7 +177,6 @@ std::string create_shm_segment(const ShmOptions& options) {
   shm::Shape shape;
   shape.members = static_cast<uint32_t>(options.members);
   shape.lanes = static_cast<uint32_t>(options.lanes);
-  shape.depth = shm::kDepth;
   shape.slot_bytes = shm::slot_bytes(options);
   return shm::Handover::offer(shm::Segment::create(shape), options.across_namespaces);
 }

@@ -7,17 +7,17 @@
 namespace hetcomm {
 
 // The casts and quantisers of one instruction set. Immutable, with static storage.
-struct HostKernels {
+struct ConversionKernels {
   using Cast = void (*)(void* target, const void* source, size_t count);
   using Quantise = void (*)(void* scales, void* codes, const void* source, size_t count,
                             size_t group);
-  // The codes of a source lie `codes` bytes after its scales.
+  // The codes of a source begin `codes` bytes after its scales.
   using Dequantise = void (*)(void* target, const void* first, const void* const* encoded,
                               int source_count, size_t codes, size_t count, size_t group);
   struct Casts {
     Cast to[kFloatingDtypes];
   };
-  // Of float32, float16 and bfloat16.
+  // For float32, float16 and bfloat16.
   struct Quantisers {
     Quantise quantise8[3], quantise4[3];
     Dequantise dequantise8[3], dequantise4[3];
@@ -26,14 +26,14 @@ struct HostKernels {
   Quantisers quantisers;
 };
 
-// All three are device/host_kernels.inc, compiled with the flags in kernels.cmake.
-extern const HostKernels host_kernels_baseline;
+// All three are device/conversion_kernels.inc, compiled with the flags in kernels.cmake.
+extern const ConversionKernels conversion_kernels_baseline;
 #ifdef __x86_64__
-extern const HostKernels host_kernels_avx2;
-extern const HostKernels host_kernels_avx512;
+extern const ConversionKernels conversion_kernels_avx2;
+extern const ConversionKernels conversion_kernels_avx512;
 #endif
 
-// Those of the instruction set that reduce() uses.
-const HostKernels& host_kernels();
+// The table of the instruction set that reduce() uses.
+const ConversionKernels& conversion_kernels();
 
 }  // namespace hetcomm

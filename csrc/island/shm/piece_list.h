@@ -8,9 +8,9 @@
 
 namespace hetcomm::shm {
 
-// Pieces laid end to end, addressed in bytes: what flows between two members in a call. Cleared and
-// filled anew for each call, so that a call allocates nothing once its lane is warm.
-class Stream {
+// Pieces of a call as one range of bytes, end to end. Cleared and filled again for each call, so
+// that a call allocates nothing once its lane is warm.
+class PieceList {
  public:
   void clear() {
     parts_.clear();
@@ -23,8 +23,8 @@ class Stream {
   }
   int64_t bytes() const { return bytes_; }
 
-  // visit(piece, offset in the piece, offset from begin, bytes) for each part of [begin, end),
-  // which is cut off at the end of the stream.
+  // Calls visit(piece, offset in the piece, offset from begin, bytes) for each part of [begin, end)
+  // that exists.
   template <typename Visit>
   void visit(int64_t begin, int64_t end, Visit visit) const {
     end = std::min(end, bytes_);
@@ -40,15 +40,15 @@ class Stream {
     }
   }
 
-  // The sources of [begin, end) into `out`.
+  // Copies the sources of [begin, end) to `out`.
   void gather(int64_t begin, int64_t end, std::byte* out) const;
-  // The targets of [begin, end) into `out`.
+  // Copies the targets of [begin, end) to `out`.
   void gather_targets(int64_t begin, int64_t end, std::byte* out) const;
-  // `in` into the targets of [begin, end).
+  // Copies `in` to the targets of [begin, end).
   void scatter(int64_t begin, int64_t end, const std::byte* in) const;
-  // The same, for targets that nobody reads soon.
+  // The same with copy_past_caches().
   void scatter_past_caches(int64_t begin, int64_t end, const std::byte* in) const;
-  // The sources of [begin, end) into the targets, except where they are the same memory.
+  // Copies the sources of [begin, end) to the targets, except where both are the same memory.
   void copy(int64_t begin, int64_t end) const;
 
  private:

@@ -1,4 +1,0 @@
-#ifdef __x86_64__
-#define HETCOMM_KERNELS kernels_avx512
-#include "device/kernels.inc"
-#endif

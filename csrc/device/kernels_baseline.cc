@@ -1,2 +1,0 @@
-#define HETCOMM_KERNELS kernels_baseline
-#include "device/kernels.inc"
