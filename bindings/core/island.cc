@@ -30,6 +30,9 @@ class IslandDriver {
     options.members = members;
     options.lanes = lanes;
     options.ranks = std::move(ranks);
+    options.describe_call = [](const CallDescriptor& call) {
+      return "collective " + std::to_string(call.collective) + " x " + std::to_string(call.count);
+    };
     if (!events_.empty()) {
       options.wake = [this](int peer) { eventfd_write(events_[peer], 1); };
     }
