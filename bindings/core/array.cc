@@ -14,13 +14,6 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-template <typename Refusal = Error>
-[[noreturn]] void refuse(const char* role, const std::string& expected, const std::string& got,
-                         const std::string& remedy) {
-  throw Refusal(Code::invalid_argument, std::string(role) + ": expected " + expected + ", got " +
-                                            got + (remedy.empty() ? "" : "; " + remedy));
-}
-
 std::string type_name(py::handle object) { return py::str(py::type::of(object).attr("__name__")); }
 
 // NumPy's letters: f, i, u, b(oolean), c(omplex), V (bytes of no known meaning).
@@ -34,7 +27,7 @@ char kind_of(const char* format, int64_t bytes) {
   return *format == '?' && bytes == 1 ? 'b' : 'V';
 }
 
-// Null for elements of DLPack that no dtype of ours means.
+// Null for elements of DLPack without a dtype here.
 const DtypeRow* row_of(const dlpack::ElementType& type) {
   const auto means = [&](const DtypeRow& row) {
     return row.dlpack == type.code && row.bytes * 8 == type.bits;
@@ -61,7 +54,7 @@ bool contiguous(const dlpack::Tensor& tensor) {
 }
 
 template <typename Managed>
-std::shared_ptr<void> given_back(Managed* managed) {
+std::shared_ptr<void> owner_of(Managed* managed) {
   return std::shared_ptr<void>(managed, [managed](void*) {
     with_interpreter([managed] {
       if (managed->deleter != nullptr) managed->deleter(managed);
@@ -81,7 +74,7 @@ py::object to_dlpack(py::handle object, py::handle stream) {
     newest["max_version"] = py::make_tuple(1, 0);
     return method(**newest);
   } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_TypeError)) throw;  // of a library before DLPack 1.0
+    if (!error.matches(PyExc_TypeError)) throw;  // libraries before DLPack 1.0 raise TypeError
   }
   return method(**keywords());
 }
@@ -92,7 +85,7 @@ Array::Array(py::handle object, const char* role, bool writable, py::handle stre
   if (from_numpy(object, writable)) return;
   if (PyObject_CheckBuffer(object.ptr()) != 0) {
     if (from_buffer(object, writable)) return;
-    // Element types that the buffer protocol does not know, such as bfloat16 of ml_dtypes.
+    // The buffer protocol does not know some element types, such as bfloat16 of ml_dtypes.
     if (py::hasattr(object, "dtype") && py::hasattr(object, "view")) {
       const py::object dtype = object.attr("dtype");
       const auto bytes = dtype.attr("itemsize").cast<int64_t>();
@@ -126,8 +119,8 @@ std::string Array::describe() const {
   return text + (shape_.size() == 1 ? ",)" : ")");
 }
 
-// The usual arrays, whose fields are read faster than the buffer protocol describes them. False for
-// all others, and for what cannot be taken.
+// The usual arrays: their fields are read faster than the buffer protocol describes them. False for
+// any other object, and for an unusable array.
 bool Array::from_numpy(py::handle object, bool writable) {
   static const PyTypeObject* ndarray = nullptr;
   if (Py_TYPE(object.ptr()) != ndarray) {
@@ -185,7 +178,7 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
     auto* owner =
         static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
     PyCapsule_SetName(capsule, "used_dltensor_versioned");
-    owner_ = given_back(owner);
+    owner_ = owner_of(owner);
     if (owner->major != 1) {
       refuse(role_, "DLPack 1", std::to_string(owner->major), "update hetcomm");
     }
@@ -194,7 +187,7 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   } else if (PyCapsule_IsValid(capsule, "dltensor") != 0) {
     auto* owner = static_cast<dlpack::Unversioned*>(PyCapsule_GetPointer(capsule, "dltensor"));
     PyCapsule_SetName(capsule, "used_dltensor");
-    owner_ = given_back(owner);
+    owner_ = owner_of(owner);
     tensor = &owner->tensor;
   } else {
     refuse(role_, "a capsule of DLPack", type_name(made), "");
@@ -223,7 +216,7 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
 }
 
-// `shown`: the type's name, which tells what its kind and size do not.
+// `shown`: the name of the type, which tells types of equal kind and size apart.
 void Array::set_type(char kind, int64_t bytes, const std::string& shown) {
   if (kind == 'c' && (bytes == 8 || bytes == 16)) {
     complex_ = true;

@@ -13,25 +13,31 @@
 
 namespace hetcomm {
 
-// Of an array that is not C-contiguous, not writable where that is asked for, or not shared by its
-// library. Python may be able to copy it.
+// An array is not C-contiguous, not writable, or not shared by its library. Python may be able to
+// copy the array.
 struct NotPacked : Error {
   using Error::Error;
 };
 
-// The memory of a Python array, held for as long as this lives: of anything with the buffer
-// protocol (NumPy, array, bytearray) or with DLPack (CuPy, torch, JAX, ...). Made with the
-// interpreter's lock.
+template <typename Refusal = Error>
+[[noreturn]] void refuse(const std::string& subject, const std::string& expected,
+                         const std::string& got, const std::string& remedy) {
+  throw Refusal(Code::invalid_argument, subject + ": expected " + expected + ", got " + got +
+                                            (remedy.empty() ? "" : "; " + remedy));
+}
+
+// The memory of a Python array with the buffer protocol (NumPy, array, bytearray) or with DLPack
+// (CuPy, torch, JAX, ...). Keeps the memory alive. Made with the interpreter's lock.
 class Array {
  public:
-  // `role` is what messages call it. `stream`: of a device's array, the stream that shall see its
-  // contents; none for host memory. Throws NotPacked unless it is C-contiguous and, where that is
-  // asked for, writable, and Error(invalid_argument) unless it is of a known dtype.
+  // `role`: the name in messages. `stream`: the stream of a device that reads or writes the array;
+  // none for host memory. Throws NotPacked if the array is not C-contiguous, or read-only in place
+  // of writable, and Error(invalid_argument) on an unknown dtype.
   Array(pybind11::handle object, const char* role, bool writable, pybind11::handle stream);
   Array(const Array&) = delete;
 
   void* data() const { return data_; }
-  int64_t count() const { return count_; }  // elements of dtype(); a complex number is two
+  int64_t count() const { return count_; }  // elements of dtype(); a complex number has two
   int64_t rows() const { return shape_.empty() ? 0 : shape_[0]; }  // along the first axis
   Dtype dtype() const { return dtype_; }
   bool is_complex() const { return complex_; }
@@ -49,10 +55,10 @@ class Array {
   int64_t count_ = 0;
   Dtype dtype_ = Dtype::bytes1;
   bool complex_ = false, on_device_ = false;
-  std::span<const int64_t> shape_;  // within what the array has given
-  HeldObject object_;               // who gives the memory back: an array of NumPy's,
-  HeldBuffer buffer_;               // or the buffer protocol,
-  std::shared_ptr<void> owner_;     // or DLPack
+  std::span<const int64_t> shape_;  // in memory of the next three, of which one is set
+  HeldObject object_;               // an array of NumPy
+  HeldBuffer buffer_;               // of the buffer protocol
+  std::shared_ptr<void> owner_;     // of DLPack
 };
 
 }  // namespace hetcomm

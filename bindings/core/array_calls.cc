@@ -12,15 +12,6 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
-                                     const std::optional<uintptr_t>& stream) {
-  Communicator::CallOptions options;
-  options.will_wait = will_wait && !stream;  // else the stream waits, and the host goes on
-  if (timeout) options.timeout = timeout_of(Seconds(*timeout));
-  if (stream) options.stream = reinterpret_cast<Stream>(*stream);
-  return options;
-}
-
 Work start_collective(Communicator& communicator, Collective collective, const py::object& input,
                       const py::object& output, ReduceOp op, double factor, int root,
                       bool will_wait, std::optional<double> timeout,
@@ -33,8 +24,8 @@ Work start_collective(Communicator& communicator, Collective collective, const p
                                dlpack_stream, of_rows);
     const auto options = options_of(will_wait, timeout, stream);
     const py::gil_scoped_release release;
-    return holding(call.submit(communicator, options), call.input, call.output);
-  } catch (const NotPacked& error) {  // of a library that nobody here can copy arrays of
+    return keeping(call.submit(communicator, options), call.input, call.output);
+  } catch (const NotPacked& error) {  // no copy is possible here
     communicator.report_refusal(error.status());
     throw;
   }
@@ -46,23 +37,22 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
   const bool sends = direction == Collective::send;
   const SharedArray array = array_of(object, sends ? "input" : "output", !sends, dlpack_stream);
   if (!array) {
-    throw Error(Code::invalid_argument, std::string(name(direction)) +
-                                            ": expected an array, got None; allocate what is to be "
-                                            "received");
+    throw Error(Code::invalid_argument,
+                std::string(name(direction)) + ": expected an array, got None; allocate one");
   }
   check_place(communicator, direction, *array);
   const auto options = options_of(will_wait, timeout, stream);
   const py::gil_scoped_release release;
   if (sends) {
-    return holding(
+    return keeping(
         communicator.send(array->data(), array->dtype(), array->count(), peer, tag, options),
         array);
   }
   if (peer < 0) {
-    return holding(
+    return keeping(
         communicator.recv_any(array->data(), array->dtype(), array->count(), tag, options), array);
   }
-  return holding(
+  return keeping(
       communicator.recv(array->data(), array->dtype(), array->count(), peer, tag, options), array);
 }
 
@@ -71,13 +61,13 @@ void bind(py::module_& module) {
              py::arg("input"), py::arg("output"), py::arg("op"), py::arg("factor"), py::arg("root"),
              py::arg("will_wait"), py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
              py::arg("splits") = py::none(),
-             "Starts a collective of arrays, of which a rank's may be None where it has none. "
+             "Starts a collective of arrays; None for an array that this rank does not have. "
              "splits: of an all_to_all, how the rows of the input and of the output are split; an "
              "empty list is even.");
   module.def("start_message", &start_message, py::arg("communicator"), py::arg("direction"),
              py::arg("array"), py::arg("peer"), py::arg("tag"), py::arg("will_wait"),
              py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
-             "Starts a send, or a receive; from whoever sends first if `peer` is negative.");
+             "Starts a send or a receive. A receive with a negative `peer` is from any rank.");
 }
 
 const Binding binding(50, bind);

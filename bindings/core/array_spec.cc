@@ -9,12 +9,6 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-[[noreturn]] void refuse(Collective collective, const std::string& expected, const std::string& got,
-                         const std::string& remedy) {
-  throw Error(Code::invalid_argument, std::string(name(collective)) + ": expected " + expected +
-                                          ", got " + got + "; " + remedy);
-}
-
 bool has_input(Collective collective, bool at_root) {
   return collective == Collective::scatter ? at_root : collective != Collective::barrier;
 }
@@ -32,7 +26,8 @@ int64_t count_of(Collective collective, const Array* input, const Array* output,
       return output->count();
     case Collective::all_to_all:
       if (input->count() % size == 0) return input->count() / size;
-      refuse(collective, "one block of equal size for each of " + std::to_string(size) + " ranks",
+      refuse(name(collective),
+             "one block of equal size for each of " + std::to_string(size) + " ranks",
              input->describe(), "pad it");
     default:
       return input != nullptr ? input->count() : 0;
@@ -43,7 +38,8 @@ int64_t count_of(Collective collective, const Array* input, const Array* output,
 void check_count(Collective collective, const char* role, const Array* array, bool needed,
                  int64_t expected) {
   if (!needed || (array != nullptr && array->count() == expected)) return;
-  refuse(collective, std::string("an ") + role + " of " + std::to_string(expected) + " elements",
+  refuse(name(collective),
+         std::string("an ") + role + " of " + std::to_string(expected) + " elements",
          array == nullptr ? "none" : std::to_string(array->count()) + " in a " + array->describe(),
          "see the shapes in the method's documentation");
 }
@@ -53,8 +49,8 @@ void check_apart(Collective collective, const Array& input, const Array& output)
   const auto* b = static_cast<const char*>(output.data());
   const auto bytes = static_cast<int64_t>(size_of(input.dtype()));
   if (a == b || a + input.count() * bytes <= b || b + output.count() * bytes <= a) return;
-  refuse(collective, "an output that is the input or apart from it", "one that overlaps it in part",
-         "copy one of them");
+  refuse(name(collective), "an output that is the input or apart from it",
+         "one that overlaps it in part", "copy one of them");
 }
 
 void split(Spec& spec, const Communicator& communicator, const Array& input, const Array& output,
@@ -81,7 +77,7 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
   const bool at_root = communicator.rank() == root;
   if ((input == nullptr && has_input(collective, at_root)) ||
       (output == nullptr && has_output(collective, at_root))) {
-    refuse(collective, input == nullptr ? "an input" : "an output", "None", "pass an array");
+    refuse(name(collective), input == nullptr ? "an input" : "an output", "None", "pass an array");
   }
   spec.dtype = first->dtype();
   if (splits) {
@@ -93,17 +89,18 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
     if (array == nullptr) continue;
     check_place(communicator, collective, *array);
     if (array->dtype() == first->dtype() && array->is_complex() == first->is_complex()) continue;
-    refuse(collective, "arrays of one dtype", first->describe() + " and " + array->describe(),
+    refuse(name(collective), "arrays of one dtype", first->describe() + " and " + array->describe(),
            "convert one of them");
   }
   if (has_reduction(collective) && first->is_complex() && combining(op) != ReduceOp::sum) {
-    refuse(collective, "sum or average of complex numbers", name(op), "reduce their parts apart");
+    refuse(name(collective), "sum or average of complex numbers", name(op),
+           "reduce their parts apart");
   }
   if (input != nullptr && output != nullptr) {
     check_apart(collective, *input, *output);
     spec.in_place = input->count() > 0 && input->data() == output->data();
     if (spec.in_place && collective == Collective::reduce) {
-      refuse(collective, "an output apart from the input", "the input", "leave `out` away");
+      refuse(name(collective), "an output apart from the input", "the input", "leave `out` away");
     }
   }
   const int rank = communicator.rank(), size = communicator.size();
@@ -117,14 +114,14 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
 
 SharedArray array_of(py::handle object, const char* role, bool writable, py::handle dlpack_stream) {
   if (object.is_none()) return nullptr;
-  return std::make_shared<const Array>(object, role, writable, dlpack_stream);
+  return std::make_shared<Array>(object, role, writable, dlpack_stream);
 }
 
 void check_place(const Communicator& communicator, Collective collective, const Array& array) {
   const auto& device = communicator.device();
   if (array.count() == 0) return;
   if (device ? device->holds(array.data()) : !array.on_device()) return;
-  refuse(collective, device ? "an array on " + device->describe() : "an array in host memory",
+  refuse(name(collective), device ? "an array on " + device->describe() : "an array in host memory",
          array.on_device() ? "one on a device" : "one in host memory",
          "move it there, or make the communicator with that device");
 }
@@ -150,11 +147,13 @@ ArrayCollective::ArrayCollective(Communicator& communicator, Collective collecti
   }
 }
 
-Work holding(Work work, const SharedArray& a, const SharedArray& b) {
-  for (const SharedArray& array : {a, b}) {
-    if (array) work.keep_alive(std::const_pointer_cast<Array>(array));
-  }
-  return work;
+Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
+                                     std::optional<uintptr_t> stream) {
+  Communicator::CallOptions options;
+  options.will_wait = will_wait && !stream;  // a stream waits instead of the host
+  if (timeout) options.timeout = timeout_of(Seconds(*timeout));
+  if (stream) options.stream = reinterpret_cast<Stream>(*stream);
+  return options;
 }
 
 }  // namespace hetcomm

@@ -9,28 +9,27 @@
 
 namespace hetcomm {
 
-using SharedArray = std::shared_ptr<const Array>;
+using SharedArray = std::shared_ptr<Array>;
 
 // Null for None. See Array.
 SharedArray array_of(pybind11::handle object, const char* role, bool writable,
                      pybind11::handle dlpack_stream);
 
-// Throws Error(invalid_argument) unless the memory is what the communicator works on.
+// Throws Error(invalid_argument) if the communicator does not work on such memory.
 void check_place(const Communicator& communicator, Collective collective, const Array& array);
 
-// How the rows of an all_to_all's input and output are split; an empty one is even. Without any of
-// them all blocks are equal.
+// The splits of the rows of an all_to_all's input and output; an empty list means equal splits.
 struct RowSplits {
   std::vector<int64_t> input, output;
 };
 
 // A collective of Python arrays. Made with the interpreter's lock.
 struct ArrayCollective {
-  SharedArray input, output;  // null where this rank has none, or gives none
+  SharedArray input, output;  // null if this rank has none
   Spec spec;
 
-  // Throws Error(invalid_argument) for arrays that do not fit the collective or each other, and has
-  // the other ranks told, since they may wait; NotPacked of an array that the caller may copy.
+  // Throws Error(invalid_argument) for arrays that do not fit the collective or each other, and
+  // tells the other ranks, which may wait. Throws NotPacked for an array that the caller may copy.
   ArrayCollective(Communicator& communicator, Collective collective, pybind11::handle input,
                   pybind11::handle output, ReduceOp op, double factor, int root,
                   pybind11::handle dlpack_stream, const std::optional<RowSplits>& splits = {});
@@ -47,7 +46,15 @@ struct ArrayCollective {
   }
 };
 
-// Lets the arrays go when the operation is done, whether or not anybody keeps the work.
-Work holding(Work work, const SharedArray& a, const SharedArray& b = nullptr);
+// `stream`: the address of a stream of the device.
+Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
+                                     std::optional<uintptr_t> stream);
+
+// Keeps the memory until the operation is done, even if Python drops the work.
+template <typename... Memory>
+Work keeping(Work work, const std::shared_ptr<Memory>&... memory) {
+  ((memory ? work.keep_alive(memory) : void()), ...);
+  return work;
+}
 
 }  // namespace hetcomm

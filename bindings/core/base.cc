@@ -15,11 +15,11 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// The Python exception of each code, made in this order below the common base hetcomm.Error.
+// The Python exception of a code, derived from hetcomm.Error.
 struct ExceptionRow {
   Code code;
   const char* name;
-  PyObject* builtin;  // also caught by `except` of this built-in
+  PyObject* builtin;  // further base class
 };
 
 void raise(const Status& status, py::handle type) {
@@ -36,8 +36,8 @@ void bind(py::module_& module) {
   static std::vector<std::pair<Code, PyObject*>> types;
   static PyObject* base = PyErr_NewExceptionWithDoc(
       "hetcomm.Error",
-      "Base of every hetcomm error. Attributes: rank (who noticed), peer (whom it concerns), op, "
-      "step; -1 or empty where not applicable.",
+      "Base of every hetcomm error. Attributes: rank (noticed the error), peer (is the cause), "
+      "op, step; -1 or empty if there is none.",
       PyExc_RuntimeError, nullptr);
   for (const char* name : {"rank", "peer", "step"}) py::setattr(base, name, py::int_(-1));
   py::setattr(base, "op", py::str());

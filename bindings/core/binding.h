@@ -7,7 +7,16 @@
 
 namespace hetcomm {
 
-// Adds one concept to hetcomm._core: define a file-level `const Binding binding(order, function)`.
+// Binds an enumeration, up to its last value, by name().
+template <typename Value>
+void enumerate(pybind11::module_& module, const char* type, const char* doc, Value last) {
+  pybind11::enum_<Value> values(module, type, doc);
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    values.value(name(static_cast<Value>(i)), static_cast<Value>(i));
+  }
+}
+
+// Adds one concept to hetcomm._core by a file-level `const Binding binding(order, function)`.
 // Lower orders run first: base 0, device and topology 10, plan 20, island and transport 30,
 // comm 40.
 struct Binding {

@@ -4,8 +4,8 @@
 
 namespace hetcomm {
 
-// Runs `function` with the interpreter's lock, on whatever thread; not once the interpreter is
-// gone.
+// Runs `function` with the interpreter's lock, on any thread. Does nothing once the interpreter has
+// ended.
 template <typename Function>
 void with_interpreter(const Function& function) {
   if (Py_IsInitialized() == 0) return;
@@ -14,7 +14,7 @@ void with_interpreter(const Function& function) {
   PyGILState_Release(state);
 }
 
-// A Python object, let go when this ends, on whatever thread.
+// Keeps a Python object alive. May be destroyed on any thread.
 class HeldObject {
  public:
   HeldObject() = default;
@@ -28,7 +28,7 @@ class HeldObject {
   PyObject* object_ = nullptr;
 };
 
-// A Python object's memory by the buffer protocol, given back when this ends, on whatever thread.
+// Keeps a Python object's memory by the buffer protocol. May be destroyed on any thread.
 class HeldBuffer {
  public:
   HeldBuffer() = default;
@@ -37,7 +37,8 @@ class HeldBuffer {
     if (view_.obj != nullptr) with_interpreter([this] { PyBuffer_Release(&view_); });
   }
 
-  // Once, with the interpreter's lock. False, with Python's error set, if the object has none such.
+  // Once, with the interpreter's lock. False, with Python's error set, if the object has no such
+  // memory.
   bool take(pybind11::handle object, int flags) {
     return PyObject_GetBuffer(object.ptr(), &view_, flags) == 0;
   }

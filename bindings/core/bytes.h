@@ -8,11 +8,11 @@
 
 namespace hetcomm {
 
-// The bytes of a Python object with the buffer protocol, held for as long as this lives. Made and
-// destroyed with the interpreter's lock.
+// The bytes of a Python object with the buffer protocol. Keeps the object alive. Made and destroyed
+// with the interpreter's lock.
 class Bytes {
  public:
-  // `role` is what messages call it. Throws Error(invalid_argument).
+  // `role`: the name in messages. Throws Error(invalid_argument).
   Bytes(pybind11::handle object, const std::string& role, bool writable) {
     if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
       PyErr_Clear();
@@ -35,12 +35,29 @@ class Bytes {
   Py_buffer view_{};
 };
 
-inline bool overlap(const Bytes& a, const Bytes& b) {
-  return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+// The elements of `size` bytes in a buffer. Throws Error(invalid_argument) on a remainder.
+inline size_t count_of(const Bytes& bytes, const std::string& role, size_t size) {
+  if (bytes.size() % size == 0) return bytes.size() / size;
+  throw Error(Code::invalid_argument, role + ": expected a multiple of " + std::to_string(size) +
+                                          " bytes; got " + std::to_string(bytes.size()));
 }
 
-inline bool partly_overlap(const Bytes& a, const Bytes& b) {
-  return a.data() != b.data() && overlap(a, b);
+// Throws Error(invalid_argument) on another size.
+inline void expect_size(const Bytes& bytes, const std::string& role, size_t expected) {
+  if (bytes.size() == expected) return;
+  throw Error(Code::invalid_argument, role + ": expected " + std::to_string(expected) +
+                                          " bytes; got " + std::to_string(bytes.size()));
+}
+
+// Throws Error(invalid_argument) if `source` and the target overlap. `or_equal`: they may be equal.
+inline void expect_apart(const Bytes& target, const Bytes& source, const std::string& role,
+                         bool or_equal) {
+  if (or_equal && target.data() == source.data()) return;
+  if (target.data() >= source.data() + source.size()) return;
+  if (source.data() >= target.data() + target.size()) return;
+  throw Error(Code::invalid_argument, role + ": expected " +
+                                          (or_equal ? "the target itself or " : "") +
+                                          "memory apart from the target; got an overlap");
 }
 
 }  // namespace hetcomm

@@ -18,10 +18,6 @@ namespace {
 
 Deadline after(double seconds) { return Deadline(timeout_of(Seconds(seconds))); }
 
-std::string describe_call(const CallDescriptor& call) {
-  return "collective " + std::to_string(call.sequence);
-}
-
 // A native island driven by the calling thread, for tests of the engine alone.
 class CclDriver {
  public:
@@ -38,7 +34,9 @@ class CclDriver {
     options.ranks = std::move(ranks);
     options.network = network;
     options.environment = std::move(environment);
-    options.describe_call = describe_call;
+    options.describe_call = [](const CallDescriptor& call) {
+      return "collective " + std::to_string(call.sequence);
+    };
     island_ = open_ccl_island(options, after(timeout));
   }
 
@@ -57,7 +55,8 @@ class CclDriver {
   // Whether the started call is in the stream.
   bool launched() const { return island_->event(0) != nullptr; }
 
-  // The same call `repeat` times, each awaited; seconds that start() took, and in all.
+  // Makes the same call `repeat` times, one after the other; returns the seconds in start(), and in
+  // all.
   std::pair<double, double> repeat(const IslandCall& call, int repeat, double timeout) {
     std::chrono::duration<double> starting{};
     const auto begin = Clock::now();
@@ -80,7 +79,7 @@ class CclDriver {
     return done;
   }
 
-  // Until the started call is done; it is abandoned if that takes too long.
+  // Waits until the started call is done. Abandons the call after the timeout.
   void wait(double timeout) {
     for (const Deadline deadline = after(timeout); !progress(); std::this_thread::yield()) {
       if (!deadline.passed()) continue;

@@ -1,5 +1,5 @@
-// Synchronous collectives of arrays in host memory, the ones that are called most and take least. A
-// plain function of CPython's: to convert arguments costs pybind11 more than a small one takes.
+// Synchronous collectives of arrays in host memory: the most frequent and fastest calls. A plain
+// function of CPython, because pybind11's conversion of arguments takes longer than a small call.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// Whose collectives a function starts.
+// The communicator of a function.
 struct Target {
   py::object owner;
   Communicator& communicator;
@@ -34,7 +34,7 @@ std::optional<ReduceOp> op_of(PyObject* given) {
     return made;
   }();
   for (size_t i = 0; i < names.size(); ++i) {
-    if (given == names[i]) return static_cast<ReduceOp>(i);  // literals are
+    if (given == names[i]) return static_cast<ReduceOp>(i);  // literals are interned
   }
   if (!PyUnicode_Check(given)) return std::nullopt;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -43,8 +43,7 @@ std::optional<ReduceOp> op_of(PyObject* given) {
   return std::nullopt;
 }
 
-// Bytes that are through in a microsecond or so. To let other threads have the interpreter and to
-// get it back takes 50 ns.
+// So many bytes take about a microsecond. Releasing and retaking Python's lock takes 50 ns.
 constexpr int64_t kAtOnce = 4096;
 
 void run(Communicator& communicator, const ArrayCollective& call,
@@ -58,13 +57,13 @@ void run(Communicator& communicator, const ArrayCollective& call,
     const py::gil_scoped_release release;
     if (!work) work = call.submit(communicator, options);
     if (!work->done_within(kSignalInterval) || !work->status().ok()) {
-      holding(*work, call.input, call.output);  // which may outlast this call
+      keeping(*work, call.input, call.output);  // the operation may outlast this call
     }
   }
   wait_released(*work, std::nullopt);
 }
 
-// As pybind11 does it for functions of its own.
+// Raises the current exception in Python, as pybind11's functions do.
 PyObject* raise_current() {
   try {
     py::cpp_function([error = std::current_exception()] { std::rethrow_exception(error); })();
@@ -119,9 +118,9 @@ py::object collective_call(const py::object& communicator) {
 void bind(py::module_& module) {
   module.def("collective_call", &collective_call, py::arg("communicator"),
              "A function (self, collective: int, input, output, op: str, factor, root, stream, "
-             "async_op, timeout) that returns `output` when the collective is over. What it does "
-             "not do, asynchronous ones and those of devices or of arrays to be copied, it leaves "
-             "to self._start(), which takes the arguments that follow.");
+             "async_op, timeout) that returns `output` when the collective is over. Calls "
+             "self._start() with the other arguments for asynchronous collectives, for devices and "
+             "for arrays that need a copy.");
 }
 
 const Binding binding(50, bind);

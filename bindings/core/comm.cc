@@ -10,8 +10,8 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/process_exit.h"
+#include "core/array_spec.h"
 #include "core/binding.h"
-#include "core/buffer.h"
 #include "core/waiting.h"
 #include "transport/transports.h"
 
@@ -21,8 +21,8 @@ namespace hetcomm {
 
 namespace {
 
-// A signal that came while the operation failed goes first: Ctrl-C on all ranks is an interrupt on
-// each of them, and not the end of another rank.
+// A signal goes before the failure of the operation. So Ctrl-C on all ranks is an interrupt on each
+// rank, and not the failure of another rank.
 void check_outcome(const Status& status) {
   if (status.ok()) return;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -62,7 +62,7 @@ class PythonStore : public Store {
   std::string get(const std::string& key, const Deadline& deadline) override {
     py::gil_scoped_acquire gil;
     try {
-      if (interrupt_) throw *interrupt_;  // the user has ended a wait already
+      if (interrupt_) throw *interrupt_;  // the user has interrupted an earlier wait
       return method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
     } catch (py::error_already_set& error) {
       keep_interrupt(error);
@@ -74,7 +74,7 @@ class PythonStore : public Store {
     }
   }
 
-  // Throws the interrupt, such as Ctrl-C, that ended a call of its methods, if any; once.
+  // Throws, once, the interrupt that ended a call of its methods, such as Ctrl-C.
   void throw_interrupt() {
     if (const auto kept = std::exchange(interrupt_, std::nullopt)) throw *kept;
   }
@@ -89,7 +89,7 @@ class PythonStore : public Store {
                                                     "and get(key, timeout), got one without ") +
                                             name + "; define it");
   }
-  // Without the traceback, which would end in the messages of all ranks.
+  // Without the traceback, because the message goes to all ranks.
   static std::string text_of(const py::error_already_set& error) {
     return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
            py::str(error.value()).cast<std::string>();
@@ -98,7 +98,7 @@ class PythonStore : public Store {
   std::optional<py::error_already_set> interrupt_;
 };
 
-// The memory of one call, held until the operation is done.
+// The memory of one call.
 struct Buffer {
   HeldBuffer held;
 
@@ -109,14 +109,6 @@ struct Buffer {
   void* data() const { return held->buf; }
   int64_t bytes() const { return held->len; }
 };
-using SharedBuffer = std::shared_ptr<Buffer>;
-
-// Lets the buffers go when the operation is done, whether or not anybody keeps the work.
-Work keeping(Work work, SharedBuffer input, SharedBuffer output = nullptr) {
-  work.keep_alive(std::move(input));
-  work.keep_alive(std::move(output));
-  return work;
-}
 
 int64_t elements(const Buffer& given, Dtype dtype) {
   const auto size = static_cast<int64_t>(size_of(dtype));
@@ -136,14 +128,7 @@ void require(const char* which, const Buffer& given, int64_t elements, Dtype dty
                   std::to_string(given.bytes()) + "; see Spec.buffer_counts()");
 }
 
-Communicator::CallOptions call_options(bool will_wait, std::optional<uintptr_t> stream) {
-  Communicator::CallOptions options;
-  options.will_wait = will_wait;
-  if (stream) options.stream = reinterpret_cast<Stream>(*stream);
-  return options;
-}
-
-// Leaving waits for others, so not with the interpreter's lock.
+// Without the interpreter's lock, because leaving waits for other ranks.
 struct Leaving {
   void operator()(Communicator* communicator) const {
     py::gil_scoped_release release;
@@ -152,9 +137,10 @@ struct Leaving {
 };
 
 void bind(py::module_& module) {
-  py::class_<Store, PythonStore>(module, "Store",
-                                 "Where ranks find each other. Derive and define set(key, value: "
-                                 "bytes) and get(key, timeout: timedelta) -> bytes.")
+  py::class_<Store, PythonStore>(
+      module, "Store",
+      "The place where ranks find each other. Derive and define "
+      "set(key, value: bytes) and get(key, timeout: timedelta) -> bytes.")
       .def(py::init<>());
   py::class_<LocalStore, Store>(module, "LocalStore", "For ranks that are threads of one process.")
       .def(py::init<>())
@@ -168,16 +154,16 @@ void bind(py::module_& module) {
         }
         return py::bytes(found);
       });
-  py::class_<Numbers>(module, "Numbers", "Numbers below a limit, of which none is out twice.")
+  py::class_<Numbers>(module, "Numbers", "Unique numbers below a limit.")
       .def(py::init<uint32_t>(), py::arg("limit"))
       .def("take", &Numbers::take)
-      .def("give_back", &Numbers::give_back, py::arg("number"));
+      .def("release", &Numbers::release, py::arg("number"));
   py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
       .def(py::init([](const std::vector<std::string>& transports) {
              return make_shared_of_process<Executor>(std::make_unique<Transports>(transports));
            }),
            py::arg("transports") = std::vector<std::string>{"ucx"},
-           "An executor of its own, for ranks that are threads of one process.")
+           "A further executor, for ranks that are threads of one process.")
       .def_static("without_transport", [](const std::string& why) {
         return make_shared_of_process<Executor>(
             std::make_unique<Transports>(Status(Code::vendor, why)));
@@ -185,7 +171,7 @@ void bind(py::module_& module) {
   py::class_<Work>(module, "Work")
       .def("done", &Work::done)
       .def("wait", &wait_released, py::arg("timeout") = py::none(),
-           "Waits until done, at most `timeout` seconds; raises hetcomm.Error if it failed. Ctrl-C "
+           "Waits until done, at most `timeout` seconds. Raises hetcomm.Error on a failure. Ctrl-C "
            "ends the wait.")
       .def(
           "block_stream",
@@ -193,18 +179,18 @@ void bind(py::module_& module) {
             py::gil_scoped_release release;
             check(self.block_stream(reinterpret_cast<Stream>(stream)));
           },
-          py::arg("stream"), "Has a stream of the device, and not the host, wait until done.")
-      .def_property_readonly("source", &Work::source,
-                             "Of a receive that is done: the sender's rank.")
+          py::arg("stream"), "A stream of the device waits until done, but the host does not.")
+      .def_property_readonly("source", &Work::source, "The sender's rank, once a receive is done.")
       .def("where", &Work::where, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "trace",
           [](const Work& self) {
             return self.done() ? std::const_pointer_cast<Trace>(self.trace()) : nullptr;
           },
-          "Once it is done, if it was submitted while its communicator traced; else None.");
+          "The trace, once done; None unless the communicator was tracing.");
   py::class_<Communicator, std::unique_ptr<Communicator, Leaving>>(
-      module, "Communicator", "A group of ranks. Creation is collective and blocks until all came.")
+      module, "Communicator",
+      "A group of ranks. Creation is collective, and blocks until all ranks have come.")
       .def(py::init([](Store& store, int rank, int size, double timeout, std::string name,
                        std::shared_ptr<Executor> executor, std::string host, std::string vendor,
                        int device) {
@@ -242,9 +228,9 @@ void bind(py::module_& module) {
             require("input", *in, counts.input, spec.dtype);
             if (!spec.in_place) require("output", *out, counts.output, spec.dtype);
             py::gil_scoped_release release;
-            return keeping(
-                self.submit(spec, in->data(), out->data(), call_options(will_wait, stream)), in,
-                out);
+            return keeping(self.submit(spec, in->data(), out->data(),
+                                       options_of(will_wait, std::nullopt, stream)),
+                           in, out);
           },
           py::arg("spec"), py::arg("input"), py::arg("output") = py::none(),
           py::arg("will_wait") = false, py::arg("stream") = py::none())
@@ -255,7 +241,7 @@ void bind(py::module_& module) {
             auto in = std::make_shared<Buffer>(data, false);
             py::gil_scoped_release release;
             return keeping(self.send(in->data(), dtype, elements(*in, dtype), to, tag,
-                                     call_options(false, stream)),
+                                     options_of(false, std::nullopt, stream)),
                            in);
           },
           py::arg("data"), py::arg("dtype"), py::arg("to"), py::arg("tag") = 0,
@@ -267,7 +253,7 @@ void bind(py::module_& module) {
             auto out = std::make_shared<Buffer>(data, true);
             py::gil_scoped_release release;
             return keeping(self.recv(out->data(), dtype, elements(*out, dtype), from, tag,
-                                     call_options(false, stream)),
+                                     options_of(false, std::nullopt, stream)),
                            out);
           },
           py::arg("data"), py::arg("dtype"), py::arg("from_"), py::arg("tag") = 0,
@@ -278,10 +264,9 @@ void bind(py::module_& module) {
             self.report_refusal(Status(Code::invalid_argument, why, self.rank()));
           },
           py::arg("why"), py::call_guard<py::gil_scoped_release>(),
-          "Tells the other ranks that this rank cannot make its next collective; they may wait for "
-          "it.")
+          "Tells the other ranks, which may wait, that this rank cannot make its next collective.")
       .def("begin_trace", &Communicator::begin_trace,
-           "From now on operations keep the times of their steps.")
+           "From now on operations record the times of their steps.")
       .def(
           "end_trace",
           [](Communicator& self) {
@@ -292,19 +277,19 @@ void bind(py::module_& module) {
             }
             return traces;
           },
-          "Ends that; the traces of operations that are over, in the order of their calls.")
+          "Ends tracing; the traces of operations that are over, in the order of their calls.")
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())
       .def("check_process", &Communicator::check_process,
-           "Raises InvalidArgumentError in a child of fork(), to which the group does not belong.")
+           "Raises InvalidArgumentError in a child of fork().")
       .def(
           "register_buffer",
           [](Communicator& self, uintptr_t address, size_t bytes) {
             self.register_buffer(reinterpret_cast<void*>(address), bytes);
           },
           py::arg("address"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>(),
-          "Device memory that collectives use again and again; all ranks of an island do it.")
+          "Registers device memory for repeated collectives; all ranks of an island do so.")
       .def(
           "deregister_buffer",
           [](Communicator& self, uintptr_t address) {
@@ -320,8 +305,8 @@ void bind(py::module_& module) {
            py::call_guard<py::gil_scoped_release>());
   module.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>(),
              "Lets every communicator of this process leave; for process exit.");
-  // Else others take a process that ends in good order for a dead one, and its progress thread
-  // still uses UCX while that is taken down.
+  // Without this, other ranks take a process that ends in good order for dead, and its progress
+  // thread uses UCX while UCX ends.
   py::module_::import("atexit").attr("register")(module.attr("shut_down"));
 }
 

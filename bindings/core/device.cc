@@ -29,31 +29,18 @@ void reduce_buffers(Dtype dtype, ReduceOp op, py::handle target_object,
     throw Error(Code::invalid_argument, "sources: expected at least one buffer; got none");
   }
   const Bytes target(target_object, "target", true);
-  if (target.size() % size_of(dtype) != 0) {
-    throw Error(Code::invalid_argument, "target: expected a multiple of " +
-                                            std::to_string(size_of(dtype)) + " bytes; got " +
-                                            std::to_string(target.size()));
-  }
+  const size_t elements = count_of(target, "target", size_of(dtype));
   std::vector<Bytes> sources;
   std::vector<const void*> pointers;
   for (py::handle object : source_objects) {
     const std::string role = "source " + std::to_string(sources.size());
     const Bytes& source = sources.emplace_back(object, role, false);
-    if (source.size() != target.size()) {
-      throw Error(Code::invalid_argument, role + ": expected the target's " +
-                                              std::to_string(target.size()) + " bytes; got " +
-                                              std::to_string(source.size()));
-    }
-    if (partly_overlap(target, source)) {
-      throw Error(
-          Code::invalid_argument,
-          role + ": expected the target itself or memory apart from it; got a partial overlap");
-    }
+    expect_size(source, role, target.size());
+    expect_apart(target, source, role, true);
     pointers.push_back(source.data());
   }
   const py::gil_scoped_release release;
   const int count = static_cast<int>(pointers.size());
-  const size_t elements = target.size() / size_of(dtype);
   if (scales(op)) {
     const bool divides = op == ReduceOp::average;
     const Scale scale = rounded(dtype, {divides ? count : factor, divides});
@@ -63,7 +50,7 @@ void reduce_buffers(Dtype dtype, ReduceOp op, py::handle target_object,
   }
 }
 
-// Python's view of memory, streams and events are their addresses.
+// Memory, streams and events are addresses in Python.
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -86,7 +73,7 @@ bool passed(Device& device, uintptr_t event) {
 
 void bind_device(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Flag, std::shared_ptr<Flag>>(module, "Flag", "What a stream can wait for.")
+  py::class_<Flag, std::shared_ptr<Flag>>(module, "Flag", "A stream can wait for this flag.")
       .def("set", &Flag::set)
       .def_property_readonly("is_set", &Flag::is_set);
   py::class_<Device, std::shared_ptr<Device>>(
@@ -177,11 +164,12 @@ void bind(py::module_& module) {
              py::arg("sources"), py::arg("factor") = 1.0,
              "target[i] = sources[0][i] op sources[1][i] op ..., in that order; for average and "
              "premul_sum their sum, divided by their number or times `factor`.\n\n"
-             "Contiguous buffers of equal length in bytes, read as `dtype` whatever their own type "
+             "Contiguous buffers of equal length in bytes, read as `dtype`, not as their own type "
              "(so bfloat16 may come as uint16). The target may be one of the sources. Raises "
              "InvalidArgumentError.");
   module.def("instruction_set", &instruction_set,
-             "What reduce() uses: \"baseline\", \"avx2\" or \"avx512\". HETCOMM_ISA lowers it; "
+             "The instructions of reduce(): \"baseline\", \"avx2\" or \"avx512\". HETCOMM_ISA "
+             "lowers them; "
              "raises InvalidArgumentError where the processor lacks that one.");
 }
 

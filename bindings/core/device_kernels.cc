@@ -29,7 +29,7 @@ const Vendor& vendor_named(const std::string& name) {
   throw Error(Code::invalid_argument, "expected a vendor with device memory; got " + name);
 }
 
-// What a test needs to do a launch's work by itself.
+// The parts of a launch, so that a test can run it by itself.
 py::tuple parts(const Status& status, const KernelLaunch& launch) {
   check(status);
   py::list arguments;

@@ -17,13 +17,8 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-std::string describe_call(const CallDescriptor& call) {
-  return "collective " + std::to_string(call.collective) + " op " + std::to_string(call.op) +
-         " dtype " + std::to_string(call.dtype) + " x " + std::to_string(call.count);
-}
-
 // An island driven by the calling thread, for tests and measurements of the engine alone. Members
-// may be threads of one process or processes; with `events`, one eventfd per member, they sleep.
+// are threads of one process, or processes. With `events`, one eventfd per member, they sleep.
 class IslandDriver {
  public:
   IslandDriver(const std::string& name, int member, int members, int lanes, std::vector<int> ranks,
@@ -35,7 +30,9 @@ class IslandDriver {
     options.members = members;
     options.lanes = lanes;
     options.ranks = std::move(ranks);
-    options.describe_call = describe_call;
+    options.describe_call = [](const CallDescriptor& call) {
+      return "collective " + std::to_string(call.collective) + " x " + std::to_string(call.count);
+    };
     if (!events_.empty()) {
       options.wake = [this](int peer) { eventfd_write(events_[peer], 1); };
     }
@@ -55,7 +52,7 @@ class IslandDriver {
     return done;
   }
 
-  // Until the started calls of these lanes are done; they are abandoned if that takes too long.
+  // Waits until the started calls of these lanes are done. Abandons the calls after the timeout.
   void wait(std::vector<int> lanes, double timeout) {
     const Deadline deadline(timeout_of(Seconds(timeout)));
     for (int idle = 0; !lanes.empty();) {
@@ -78,7 +75,7 @@ class IslandDriver {
     }
   }
 
-  // The same call `repeat` times; seconds in all.
+  // Makes the same call `repeat` times; returns seconds in all.
   double repeat(int lane, IslandCall call, int repeat, double timeout) {
     const auto begin = Clock::now();
     for (int i = 0; i < repeat; ++i) {
@@ -145,13 +142,8 @@ SharedMemory allocate(const py::int_& asked) {
 }
 
 IslandPiece piece(int from, int to, uintptr_t source, uintptr_t target, int64_t count) {
-  return {from,
-          to,
-          reinterpret_cast<const std::byte*>(source),
-          reinterpret_cast<std::byte*>(target),
-          count,
-          -1,
-          -1};
+  return {from, to, reinterpret_cast<const std::byte*>(source),
+          reinterpret_cast<std::byte*>(target), count};
 }
 
 void bind(py::module_& module) {

@@ -13,17 +13,8 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-template <typename Value>
-void enumerate(py::module_& module, const char* type, const char* doc, Value last) {
-  py::enum_<Value> values(module, type, doc);
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    values.value(name(static_cast<Value>(i)), static_cast<Value>(i));
-  }
-}
-
 void bind_spec(py::module_& module) {
   enumerate(module, "Collective", "A collective operation.", Collective::recv);
-  module.def("collective_from_name", &collective_from_name, py::arg("name"));
   const Spec usual;
   py::class_<Spec>(module, "Spec",
                    "What is to be done. count: elements of the whole buffer for all_reduce, "

@@ -16,32 +16,19 @@ namespace {
 void bind_cost(py::module_& module) {
   py::class_<CostParameters>(
       module, "CostParameters",
-      "The constants of the cost model, in ns and bytes per second, and what a profile "
-      "says instead.")
+      "Constants of the cost model, in ns and bytes per second. A profile overrides them.")
       .def(py::init(
                [](std::shared_ptr<Profile> profile) { return CostParameters(std::move(profile)); }),
            py::arg("profile") = nullptr)
       .def_readwrite("island_latency", &CostParameters::island_latency)
-      .def_readwrite("member_latency", &CostParameters::member_latency)
-      .def_readwrite("round_latency", &CostParameters::round_latency)
-      .def_readwrite("island_turn_latency", &CostParameters::island_turn_latency)
-      .def_readwrite("turn_latency", &CostParameters::turn_latency)
       .def_readwrite("link_latency_tcp", &CostParameters::link_latency_tcp)
       .def_readwrite("link_latency_rdma", &CostParameters::link_latency_rdma)
-      .def_readwrite("link_latency_shm", &CostParameters::link_latency_shm)
       .def_readwrite("message_gap_tcp", &CostParameters::message_gap_tcp)
       .def_readwrite("message_gap_rdma", &CostParameters::message_gap_rdma)
       .def_readwrite("memory_bandwidth", &CostParameters::memory_bandwidth)
-      .def_readwrite("cache_bandwidth", &CostParameters::cache_bandwidth)
-      .def_readwrite("cache_size", &CostParameters::cache_size)
       .def_readwrite("step_overhead", &CostParameters::step_overhead)
       .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth)
-      .def_readwrite("copy_latency", &CostParameters::copy_latency)
-      .def_readwrite("copy_bandwidth", &CostParameters::copy_bandwidth)
-      .def_readwrite("kernel_latency", &CostParameters::kernel_latency)
-      .def_readwrite("device_bandwidth", &CostParameters::device_bandwidth)
-      .def_readwrite("ccl_latency", &CostParameters::ccl_latency)
-      .def_readwrite("ccl_bandwidth", &CostParameters::ccl_bandwidth);
+      .def_readwrite("copy_bandwidth", &CostParameters::copy_bandwidth);
   module.def(
       "island_time",
       [](const CostParameters& parameters, int64_t members, int64_t ranks, int64_t cores,
@@ -61,7 +48,7 @@ void bind_cost(py::module_& module) {
   py::class_<Cost>(module, "Cost",
                    "Predicted ns: total; island, the busiest rank's island steps, copies and "
                    "reductions; staging, the busiest copy engine; bridge, the busiest NIC "
-                   "direction. bridge_bytes: what the busiest host sends to other hosts.")
+                   "direction. bridge_bytes: sent by the busiest host to other hosts.")
       .def_readonly("total", &Cost::total)
       .def_readonly("island", &Cost::island)
       .def_readonly("staging", &Cost::staging)

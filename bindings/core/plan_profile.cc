@@ -31,7 +31,7 @@ std::vector<std::tuple<int64_t, int64_t, int64_t, Curves>> islands_of(const Prof
 void bind(py::module_& module) {
   py::class_<Profile, std::shared_ptr<Profile>> profile(
       module, "Profile",
-      "What hetcomm tune has measured, from its text; `source` is for messages. Raises "
+      "The results of hetcomm tune, from their text; `source` is for messages. Raises "
       "InvalidArgumentError that names the line. Immutable.");
   py::class_<Profile::Host>(profile, "Host")
       .def_readonly("name", &Profile::Host::name)

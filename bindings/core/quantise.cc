@@ -15,24 +15,6 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-void expect_size(const Bytes& bytes, const std::string& role, size_t expected) {
-  if (bytes.size() == expected) return;
-  throw Error(Code::invalid_argument, role + ": expected " + std::to_string(expected) +
-                                          " bytes; got " + std::to_string(bytes.size()));
-}
-
-void expect_apart(bool overlapping, const std::string& role) {
-  if (!overlapping) return;
-  throw Error(Code::invalid_argument,
-              role + ": expected memory apart from the target; got an overlap");
-}
-
-size_t count_of(const Bytes& bytes, const std::string& role, size_t size) {
-  if (bytes.size() % size == 0) return bytes.size() / size;
-  throw Error(Code::invalid_argument, role + ": expected a multiple of " + std::to_string(size) +
-                                          " bytes; got " + std::to_string(bytes.size()));
-}
-
 void cast_buffers(Dtype to, py::handle target_object, Dtype from, py::handle source_object) {
   for (const Dtype dtype : {to, from}) {
     if (class_of(dtype) == DtypeClass::floating) continue;
@@ -44,7 +26,7 @@ void cast_buffers(Dtype to, py::handle target_object, Dtype from, py::handle sou
   const size_t count = count_of(source, "source", size_of(from));
   expect_size(target, "target", count * size_of(to));
   const bool in_place = size_of(from) == size_of(to);
-  expect_apart(in_place ? partly_overlap(target, source) : overlap(target, source), "source");
+  expect_apart(target, source, "source", in_place);
   const py::gil_scoped_release release;
   cast(to, target.data(), from, source.data(), count);
 }
@@ -56,7 +38,7 @@ void quantise_buffer(Dtype dtype, const Quantisation& quantisation, py::handle e
   const Bytes source(source_object, "source", false);
   const size_t count = count_of(source, "source", size_of(dtype));
   expect_size(encoded, "encoded", encoded_bytes(quantisation, count));
-  expect_apart(overlap(encoded, source), "source");
+  expect_apart(encoded, source, "source", false);
   const py::gil_scoped_release release;
   quantise(dtype, quantisation, encoded.data(), source.data(), count);
 }
@@ -70,7 +52,7 @@ void dequantise_buffers(Dtype dtype, const Quantisation& quantisation, py::handl
   if (!first_object.is_none()) {
     first.emplace(first_object, "first", false);
     expect_size(*first, "first", target.size());
-    expect_apart(partly_overlap(target, *first), "first");
+    expect_apart(target, *first, "first", true);
   }
   std::vector<Bytes> encoded;
   std::vector<const void*> pointers;
@@ -78,7 +60,7 @@ void dequantise_buffers(Dtype dtype, const Quantisation& quantisation, py::handl
     const std::string role = "source " + std::to_string(encoded.size());
     const Bytes& source = encoded.emplace_back(object, role, false);
     expect_size(source, role, encoded_bytes(quantisation, count));
-    expect_apart(overlap(target, source), role);
+    expect_apart(target, source, role, false);
     pointers.push_back(source.data());
   }
   if (pointers.empty()) {

@@ -57,16 +57,10 @@ auto of_host(const Topology& self, int host) {
 }
 
 void bind_facts(py::module_& module) {
-  py::enum_<Fabric> fabric(module, "Fabric", "A kind of connection.");
-  for (int i = 0; i <= static_cast<int>(Fabric::ethernet); ++i) {
-    fabric.value(name(static_cast<Fabric>(i)), static_cast<Fabric>(i));
-  }
+  enumerate(module, "Fabric", "A kind of connection.", Fabric::ethernet);
   module.def("fabric_from_name", &fabric_from_name, py::arg("name"));
 
-  py::enum_<Memory> memory(module, "Memory", "The memory of a rank's buffers.");
-  for (int i = 0; i <= static_cast<int>(Memory::device); ++i) {
-    memory.value(name(static_cast<Memory>(i)), static_cast<Memory>(i));
-  }
+  enumerate(module, "Memory", "The memory of a rank's buffers.", Memory::device);
 
   py::class_<Nic> nic(module, "Nic",
                       "One network interface or RDMA port. bandwidth: bytes per second and "

@@ -11,7 +11,7 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// A step of a trace, with what the plan says of it.
+// A step of a trace, with its facts from the plan.
 struct Span {
   std::string kind;
   std::vector<int> peers;
@@ -54,8 +54,8 @@ void bind(py::module_& module) {
       module, "Span",
       "One step of an operation. kind: that of the plan's step; peers: the rank at the "
       "other end of a message, the other members of the island in one of its steps; "
-      "bytes: what the message carries, or all pieces of an island step; staging: it "
-      "copies between home and staging. start, end: ns since the operation was "
+      "bytes: of the message, or of all pieces of an island step; staging: it "
+      "copies between device memory and staging. start, end: ns since the operation was "
       "submitted; a message starts when the transport has it.")
       .def_readonly("kind", &Span::kind)
       .def_readonly("peers", &Span::peers)
@@ -95,7 +95,7 @@ void bind(py::module_& module) {
         }
         return traces;
       },
-      py::arg("traces"), "Of what _torch.end_trace() has returned.");
+      py::arg("traces"), "The traces in the capsule that _torch.end_trace() has returned.");
 }
 
 const Binding binding(39, bind);  // before communicators, which return them

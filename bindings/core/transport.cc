@@ -25,7 +25,7 @@ struct BoundRequest {
 };
 using SharedRequest = std::shared_ptr<BoundRequest>;
 
-// A transport and its pending requests, which Python may have dropped.
+// A transport and its pending requests, which Python may drop before they are done.
 struct BoundTransport {
   std::vector<SharedRequest> pending;
   Transports transports;  // destroyed before the requests
@@ -43,7 +43,7 @@ struct BoundTransport {
     std::erase_if(pending, [](const SharedRequest& each) { return each->request.done; });
     return moved;
   }
-  // Whether all are done by the deadline: spins briefly, then sleeps on the event descriptor.
+  // Spins briefly, then sleeps on the event descriptor. False if a request is not done in time.
   bool wait(const std::vector<SharedRequest>& requests, double seconds) {
     const Deadline deadline(timeout_of(Seconds(seconds)));
     for (int idle = 0;;) {
@@ -78,7 +78,7 @@ void bind(py::module_& module) {
           "check", [](const BoundRequest& self) { check(self.request.status); },
           "Raises if it failed.");
 
-  py::enum_<MemoryKind>(module, "MemoryKind", "Whose memory a transport is given.")
+  py::enum_<MemoryKind>(module, "MemoryKind", "A kind of memory, for transports.")
       .value("host", MemoryKind::host)
       .value("cuda", MemoryKind::cuda)
       .value("rocm", MemoryKind::rocm);
@@ -123,7 +123,7 @@ void bind(py::module_& module) {
             return self.transport->why_not_direct({memory, sample, sizeof sample}, rdma_device);
           },
           py::arg("memory"), py::arg("rdma_device") = "",
-          "Why a device's memory passes through host memory; empty if it does not.")
+          "Why a device's memory passes through host memory; empty if messages are direct.")
       .def(
           "address",
           [](const BoundTransport& self, bool same_host) {
@@ -183,7 +183,7 @@ void bind(py::module_& module) {
       "The registered kinds, and the kinds of memory that they can send.");
   module.def("divide", &divide, py::arg("bytes"), py::arg("bandwidths"),
              "The bytes of a message that each of several NICs carries.");
-  module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or why there is none.");
+  module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or the reason why there is none.");
 }
 
 const Binding binding(30, bind);

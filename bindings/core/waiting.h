@@ -2,16 +2,16 @@
 
 #include <optional>
 
-#include "comm/communicator.h"
+#include "comm/work.h"
 
 namespace hetcomm {
 
-// So long a wait goes on before Python's handlers of signals get their turn.
+// A wait calls Python's handlers of signals so often.
 inline constexpr std::chrono::nanoseconds kSignalInterval = std::chrono::milliseconds(100);
 
-// Waits until `work` is done, at most `seconds`, by default as long as the operation itself; the
-// interpreter goes on meanwhile, and Ctrl-C ends the wait. With the interpreter's lock. Throws
-// Error, or what a signal's handler raised.
+// Waits until `work` is done, at most `seconds`, by default for the operation's timeout. Called
+// with the interpreter's lock, but the interpreter goes on meanwhile, and Ctrl-C ends the wait.
+// Throws Error, or the exception of a signal's handler.
 void wait_released(const Work& work, std::optional<double> seconds);
 
 }  // namespace hetcomm

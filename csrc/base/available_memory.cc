@@ -22,14 +22,14 @@ std::optional<int64_t> entry(const std::string& path, const std::string& name) {
   return std::nullopt;
 }
 
-// Nothing where there is no number, as in "max".
+// Nothing for a file without a number, such as "max".
 std::optional<int64_t> number(const std::string& path) {
   std::ifstream file(path);
   int64_t found;
   return file >> found ? std::optional(found) : std::nullopt;
 }
 
-// Files that are cached count as taken, though the system drops them when memory is asked for.
+// The cache of files counts as free, because the system drops it on demand.
 int64_t available_in(const std::string& group) {
   const auto limit = number(group + "/memory.max"), used = number(group + "/memory.current");
   if (!limit || !used) return kUnbounded;
@@ -40,7 +40,7 @@ int64_t available_in(const std::string& group) {
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - dropped));
 }
 
-// Of this process in the second version of control groups, "/" where there is none.
+// The process's group in the second version of control groups; "/" if there is none.
 std::string own_group() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

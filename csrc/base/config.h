@@ -7,17 +7,17 @@
 
 namespace hetcomm {
 
-// Settings from HETCOMM_* environment variables. An unreadable value throws
-// Error(invalid_argument) that names the variable, what was expected and what came.
+// Settings from HETCOMM_* environment variables; an empty value counts as unset. Throws
+// Error(invalid_argument) on an unreadable value.
 std::optional<std::string> setting(const char* variable);
 std::string setting(const char* variable, const std::string& otherwise);
 int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t highest);
 
-// HETCOMM_DETERMINISTIC: results shall have the same bits in every run, not only on every rank.
+// HETCOMM_DETERMINISTIC: results have the same bits in every run, not only on every rank.
 bool deterministic();
 
-// The environment, for variables that hetcomm itself sets for a library: getenv() and setenv() may
-// not run at once, and ranks or groups may be set up by several threads. What is unset is nothing.
+// The environment, for variables that hetcomm itself sets for a library. A lock keeps getenv() and
+// setenv() apart, because several threads may set up ranks or groups.
 std::optional<std::string> environment_variable(const char* name);
 void set_environment_variable(const char* name, const std::optional<std::string>& value);
 

@@ -6,19 +6,19 @@
 namespace hetcomm {
 
 using Clock = std::chrono::steady_clock;
-using Seconds = std::chrono::duration<double>;  // as callers in Python count
+using Seconds = std::chrono::duration<double>;  // times in Python
 
-// The longest wait, some 31 years: the clock has room for as much again.
+// The longest wait, some 31 years. The clock has room for as much again.
 inline constexpr std::chrono::seconds kLongestTimeout(1'000'000'000);
 
-// What a caller asked for, at most the longest. So is what lies beyond it on the other side, or is
-// no number: torch converts a timedelta of more than 292,000 years into a negative one.
+// A caller's timeout, at most the longest. Very negative values and NaN also become the longest:
+// torch converts a timedelta of more than 292,000 years into a negative value.
 inline std::chrono::nanoseconds timeout_of(Seconds asked) {
   if (!(std::abs(asked.count()) <= kLongestTimeout.count())) return kLongestTimeout;
   return std::chrono::duration_cast<std::chrono::nanoseconds>(asked);
 }
 
-// A point in time after which a wait gives up. Every wait in hetcomm takes one.
+// The point in time at which a wait gives up. Every wait in hetcomm takes a deadline.
 class Deadline {
  public:
   explicit Deadline(std::chrono::nanoseconds timeout)

@@ -6,7 +6,7 @@
 
 namespace hetcomm {
 
-// A file descriptor that is closed with its owner; -1 if there is none.
+// A file descriptor that closes with its owner; -1 if there is none.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}

@@ -9,11 +9,11 @@ namespace hetcomm {
 // A dtype is one line here: X(name, bytes, class, ccl, torch, numpy, dlpack, kernels' type).
 //   class    the legal reduce operations: floating (arithmetic), integral (arithmetic and bitwise),
 //            boolean (logic), moved (none)
-//   ccl      its number in the ABI of NCCL, -1: those libraries only move it
-//   torch    of c10::ScalarType, empty: elements of this size that have no line of their own
+//   ccl      its number in NCCL's ABI; -1: the libraries only move it
+//   torch    of c10::ScalarType; empty: elements of this size without a line of their own
 //   numpy    kind and bytes, or the name of a type of ml_dtypes
-//   dlpack   the code of its kind, -1: none
-//   kernels  the type in device/kernels/numbers.cuh that reads, rounds and combines it
+//   dlpack   the code of its kind; -1: none
+//   kernels  the type in device/kernels/numbers.cuh that reads, rounds and combines the dtype
 // clang-format off
 #define HETCOMM_FLOATING_DTYPES(X) \
   X(float32, 4, floating, 7, Float, "f4", 2, Float32) \
@@ -71,10 +71,11 @@ inline constexpr uint32_t kDtypes = 0 HETCOMM_DTYPES(X);
 inline constexpr uint32_t kFloatingDtypes = 0 HETCOMM_FLOATING_DTYPES(X);  // the first ones
 #undef X
 
-// X(name): element-wise, associative and commutative up to rounding; what kernels combine by.
+// X(name): the operations of kernels; element-wise, associative and commutative up to rounding.
 #define HETCOMM_COMBINING_OPS(X) X(sum) X(product) X(min) X(max) X(band) X(bor) X(bxor)
-// average is a sum divided by the number of ranks; premul_sum the sum of all contributions, each
-// times a factor. Only plans and native libraries know them: elsewhere they are sums with a Scale.
+// average is the sum divided by the number of ranks. premul_sum is the sum of all contributions,
+// each times a factor. Only plans and native libraries know these two; elsewhere they are sums with
+// a Scale.
 #define HETCOMM_REDUCE_OPS(X) HETCOMM_COMBINING_OPS(X) X(average) X(premul_sum)
 
 enum class ReduceOp : uint8_t {
@@ -91,8 +92,8 @@ inline bool scales(ReduceOp op) { return op == ReduceOp::average || op == Reduce
 // How contributions are combined, but for the scale.
 inline ReduceOp combining(ReduceOp op) { return scales(op) ? ReduceOp::sum : op; }
 
-// What a sum is multiplied by, or divided by. A factor is rounded to the dtype first, as native
-// libraries have it; a divisor is not.
+// The factor or divisor of a sum. A factor is rounded to the dtype first, as in native libraries; a
+// divisor is not.
 struct Scale {
   double by = 1;
   bool divides = false;
@@ -108,11 +109,12 @@ const char* name(ReduceOp op);
 Dtype dtype_from_name(const std::string& name);         // throws Error(invalid_argument)
 ReduceOp reduce_op_from_name(const std::string& name);  // throws Error(invalid_argument)
 
-// Bitwise operations need integers or booleans, a scale needs floating point (as with torch's gloo,
-// which has no average of integers); nothing reduces a moved dtype.
+// Bitwise operations need integers or booleans. A scale needs floating point, as in torch's gloo,
+// which has no average of integers. No operation reduces a moved dtype.
 bool reducible(Dtype dtype, ReduceOp op);
-// Whether libraries with NCCL's ABI reduce it: dtypes that have a number there, by no bitwise
-// operations, but logic on booleans except exclusive or. 8-bit floats need RankInfo::float8, too.
+// Whether libraries with NCCL's ABI reduce the dtype. They do so for dtypes with a number there, by
+// operations that are not bitwise; for booleans also by logic except exclusive or. 8-bit floats
+// need RankInfo::float8, too.
 bool ccl_reduces(Dtype dtype, ReduceOp op);
 inline bool is_float8(Dtype dtype) {
   return class_of(dtype) == DtypeClass::floating && size_of(dtype) == 1;

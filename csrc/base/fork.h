@@ -4,34 +4,34 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
-// A child of fork() has its parent's memory and descriptors, but one thread only, and locks in any
-// state. So the child leaves its parent's objects alone. Nothing here asks the system. Thread-safe.
+// A child of fork() has its parent's memory and descriptors, but only one thread, and locks in any
+// state. So the child leaves its parent's objects alone. No function here makes a system call.
+// Thread-safe.
 namespace hetcomm {
 
-// How many calls of fork() lie between the first process of the program and this one.
+// The number of forks between the program's first process and this process.
 extern std::atomic<uint32_t> fork_depth;
 
 // Marks an object as this process's. A copy has the mark of the original.
 class ProcessMark {
  public:
-  // Whether the object comes from a parent of this process.
+  // Whether a parent of this process made the object.
   bool inherited() const { return depth_ != fork_depth.load(std::memory_order_relaxed); }
 
  private:
   uint32_t depth_ = fork_depth.load(std::memory_order_relaxed);
 };
 
-// A mutex that is locked during fork(): a child finds the mutex free and the guarded data whole.
-// Never destroyed. Nobody holds two of them, or waits for anything under one.
+// A mutex that is locked during fork(), so a child finds the mutex free and the guarded data whole.
+// Never destroyed. A thread holds one such mutex at a time, and waits for nothing meanwhile.
 class MutexAcrossFork : public std::mutex {
  public:
   MutexAcrossFork();
 };
 
-// The one T of this process, made at first use and never destroyed. A child makes its own.
+// The one T of this process, made at first use and never destroyed. A child makes its own T.
 template <typename T, typename... Arguments>
 T& of_process(const Arguments&... arguments) {
   struct Made {

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/config.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -40,6 +41,27 @@ std::string path_of(void* handle, const std::string& otherwise) {
   return map->l_name;
 }
 
+// Paths of the loaded copies of a library: equal file names up to ".so", in any version.
+std::vector<std::string> loaded_libraries(const std::string& name) {
+  struct Search {
+    std::string file;
+    std::vector<std::string> found;
+  } search{without_version(name), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* argument) {
+        auto& search = *static_cast<Search*>(argument);
+        const std::string path = info->dlpi_name;
+        auto same = [&](const std::string& other) { return same_file(path, other); };
+        if (without_version(path) == search.file &&
+            std::none_of(search.found.begin(), search.found.end(), same)) {
+          search.found.push_back(path);
+        }
+        return 0;
+      },
+      &search);
+  return search.found;
+}
+
 // The copy that the loaded library `user` calls; empty if there is no such user.
 std::string copy_of_user(const LibrarySearch& search) {
   if (search.user.empty()) return "";
@@ -52,13 +74,12 @@ std::string copy_of_user(const LibrarySearch& search) {
   return known ? info.dli_fname : "";
 }
 
-// Of the loaded copies the one to use, where the user names none; empty if none is loaded.
+// The loaded copy to use, if the user of hetcomm names none; empty if no copy is loaded.
 std::string loaded_copy(const LibrarySearch& search, const std::vector<std::string>& loaded) {
   if (loaded.size() < 2) return loaded.empty() ? "" : loaded.front();
   std::string of_user = copy_of_user(search);
   std::string taken = of_user.empty() ? loaded.front() : of_user;
-  std::string text;
-  for (const std::string& path : loaded) text += (text.empty() ? "" : " and ") + path;
+  const std::string text = joined(loaded, " and ");
   if (of_user.empty() && !search.user.empty()) {
     throw Error(Code::vendor, "expected one " + search.what + " in this process, got " + text +
                                   ", and no " + search.user +
@@ -133,26 +154,6 @@ std::vector<std::string> library_candidates(const LibrarySearch& search) {
   }
   paths.insert(paths.end(), search.names.begin(), search.names.end());
   return paths;
-}
-
-std::vector<std::string> loaded_libraries(const std::string& name) {
-  struct Search {
-    std::string file;
-    std::vector<std::string> found;
-  } search{without_version(name), {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* argument) {
-        auto& search = *static_cast<Search*>(argument);
-        const std::string path = info->dlpi_name;
-        auto same = [&](const std::string& other) { return same_file(path, other); };
-        if (without_version(path) == search.file &&
-            std::none_of(search.found.begin(), search.found.end(), same)) {
-          search.found.push_back(path);
-        }
-        return 0;
-      },
-      &search);
-  return search.found;
 }
 
 void set_wheel_folders(const std::vector<std::string>& folders) {

@@ -4,8 +4,8 @@
 
 namespace hetcomm {
 
-// Lines to standard error, "hetcomm <level> [rank r] text"; HETCOMM_LOG_LEVEL = error, warning
-// (default), info or debug chooses. Thread-safe: one write per line.
+// Writes lines to standard error, "hetcomm <level> [rank r] text", up to the level of
+// HETCOMM_LOG_LEVEL: error, warning (default), info or debug. Thread-safe: one write per line.
 enum class LogLevel { error, warning, info, debug };
 
 bool log_enabled(LogLevel level);

@@ -4,8 +4,8 @@
 
 namespace hetcomm {
 
-// Whose memory an address belongs to, as a transport must know it. Pinned host memory is host
-// memory, and so is that of an emulated vendor.
+// A kind of memory that a transport must tell apart. Pinned host memory and the memory of an
+// emulated vendor are host memory.
 enum class MemoryKind : uint8_t { host, cuda, rocm };
 
 // For people.

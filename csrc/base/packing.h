@@ -8,8 +8,8 @@
 
 namespace hetcomm {
 
-// Values in a byte string, for what ranks tell each other at set-up and over control connections.
-// All ranks run little-endian machines; strings are preceded by their length.
+// Packs values into a byte string, for records between ranks. All ranks run little-endian machines.
+// A string comes after its length.
 class Packer {
  public:
   Packer& put(uint64_t value) {
@@ -27,7 +27,7 @@ class Packer {
   std::string bytes_;
 };
 
-// Reads them back in the same order; throws Error(invalid_argument) when the bytes end early.
+// Reads the values in the same order. Throws Error(invalid_argument) if the bytes end early.
 class Unpacker {
  public:
   explicit Unpacker(const std::string& bytes) : bytes_(bytes) {}
@@ -46,7 +46,7 @@ class Unpacker {
     return bytes_.substr(at_ - length, length);
   }
   bool ended() const { return at_ == bytes_.size(); }
-  // Throws likewise when there is more.
+  // Throws Error(invalid_argument) if more bytes follow.
   void end() const {
     if (ended()) return;
     throw Error(Code::invalid_argument, "a record from another rank: expected its end, got " +

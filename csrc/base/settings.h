@@ -4,15 +4,15 @@
 
 namespace hetcomm {
 
-// A variable of the environment that a user may set, as README's table shows it in Markdown.
+// A variable of the environment that a user may set; in Markdown, for README's table.
 struct Setting {
-  const char* variables;  // "HETCOMM_SELECT"; several, separated by ", ", where they mean the same
+  const char* variables;  // "HETCOMM_SELECT", or several of one meaning, separated by ", "
   const char* meaning;
-  const char* otherwise;  // what holds where the variable is unset
+  const char* otherwise;  // the default
 };
 
-// Every setting but those that name the libraries of a vendor, which are in its row. README's table
-// is made from this one: tests/core/test_settings.py.
+// All settings, without the variables of a vendor's libraries, which are in its row.
+// tests/core/test_settings.py makes README's table from this table.
 const std::vector<Setting>& settings();
 
 }  // namespace hetcomm

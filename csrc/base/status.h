@@ -10,15 +10,15 @@ enum class Code { ok, invalid_argument, transport, vendor, timeout, aborted, pee
 
 const char* name(Code code);
 
-// The outcome of an operation: cheap to return when ok, otherwise what was expected, what came and
-// what to do about it. Immutable after construction and safe to copy between threads.
+// The outcome of an operation: ok, which is cheap, or an error. A message says what was expected,
+// what came, and what to do. Immutable after construction and safe to copy between threads.
 class Status {
  public:
   struct Details {
     Code code;
     std::string message;
-    int rank = -1;   // who noticed, -1 if unknown
-    int peer = -1;   // whom it concerns, -1 if nobody in particular
+    int rank = -1;   // noticed the error; -1 if unknown
+    int peer = -1;   // is the cause; -1 if no rank is
     std::string op;  // the operation, such as "all_reduce #7"
     int step = -1;   // the plan step at which it happened
   };

@@ -8,8 +8,8 @@ namespace {
 // The key of the first failure: the number of the rank, a space and the message.
 const char* const kFirstFailure = "failed";
 
-// The first character of a published result: success, a failure of this rank itself, or a failure
-// that may follow from that of another rank.
+// The first character of a published result: success, a failure of this rank by itself, or a
+// failure that may be the consequence of another rank's failure.
 constexpr char kSuccess = '+', kOwnFailure = '-', kConsequence = '~';
 
 bool may_be_consequence(const Status& status) {
@@ -87,7 +87,7 @@ Status Agreement::failure_in(const std::string& stage, int peer) const {
   return failure_of(peer, store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1));
 }
 
-// A failure that names no rank yet is attributed to this rank.
+// A failure that names no rank belongs to this rank.
 Status Agreement::attributed(const Status& failure) const {
   if (failure.details().peer >= 0) return failure;
   Status::Details details = failure.details();

@@ -11,8 +11,8 @@
 namespace hetcomm {
 
 // Takes the ranks of one group through the stages of set-up. A stage succeeds on all ranks, or
-// fails on all ranks with one cause. The cause is a rank that failed by itself, before a rank whose
-// failure may only follow from it. Made and used by one thread.
+// fails on all ranks with one cause. A rank that failed by itself is the cause, before a rank whose
+// failure may be a consequence. Used by one thread.
 class Agreement {
  public:
   static constexpr const char* kExchange = "agreed";  // the first stage
@@ -23,10 +23,10 @@ class Agreement {
   // throws Error with the same message on every rank.
   std::vector<std::string> stage(const std::string& name, const std::function<std::string()>& part);
 
-  // The failure of a rank that failed by itself; ok if none is known by the deadline. For parts
-  // that wait for other ranks.
+  // The first failure of a rank by itself; ok if none is known by the deadline. For parts that wait
+  // for other ranks.
   Status failure(const Deadline& deadline) const;
-  // The failure of `peer` in a stage where it is known to have failed.
+  // The failure of `peer`, which has failed in this stage.
   Status failure_in(const std::string& stage, int peer) const;
 
   const Deadline& deadline() const { return deadline_; }

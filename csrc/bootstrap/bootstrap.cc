@@ -26,7 +26,7 @@ void check_options(const BootstrapOptions& options) {
   }
 }
 
-// The deadline of the rank that gives up first: ranks begin set-up at different times.
+// The earliest deadline of all ranks, because ranks begin set-up at different times.
 Deadline earliest(const std::vector<std::string>& left) {
   std::chrono::nanoseconds least = kLongestTimeout;
   for (const std::string& nanoseconds : left) {
@@ -43,8 +43,7 @@ void make_planner(Group& group, const Exchange& exchanged) {
       SelectionTable(mine.table), CostParameters(mine.deterministic ? nullptr : exchanged.profile));
 }
 
-// What every rank publishes once it is connected: the fingerprint of its topology, and the offers
-// of its links.
+// The record of a connected rank: the fingerprint of its topology, and the offers of its links.
 std::string pack_result(const Group& group) {
   const auto held = group.executor->lock();
   return Packer()

@@ -2,17 +2,35 @@
 
 #include <algorithm>
 
+#include "base/fnv.h"
+#include "base/packing.h"
 #include "bootstrap/warnings.h"
-#include "exec/link_ends.h"
+#include "device/vendor.h"
 
 namespace hetcomm {
 namespace {
 
-// Time for a rank to tell the others why it failed, before they give up.
+// The time for a rank to publish why it failed, before the other ranks give up.
 constexpr auto kReserve = std::chrono::seconds(10);
 constexpr int kMostRounds = 20;  // until the ends of all links agree
 
-// An end of the link between two ranks, with its addresses.
+// A rank's end of the link to `peer`, without addresses. All ranks derive the same.
+LinkEnd link_end(const Topology& topology, int rank, int peer) {
+  const RankInfo& info = topology.rank(rank);
+  LinkEnd end;
+  end.same_host = topology.same_host(rank, peer);
+  end.avoids_rdma = topology.fabric_between(rank, peer) == Fabric::ethernet &&
+                    std::any_of(info.nics.begin(), info.nics.end(),
+                                [](const Nic& nic) { return nic.fabric != Fabric::ethernet; });
+  for (const Rail& rail : topology.rails(rank, peer)) {
+    end.stripes.push_back({info.nics[rail.own].interface, rail.bandwidth});
+  }
+  if (info.memory == Memory::device && !topology.staged(rank, peer)) {
+    end.memory.push_back(find_vendor(info.vendor)->memory);
+  }
+  return end;
+}
+
 LinkEnd addressed_end(const Topology& topology, int rank, int peer, const Member& member,
                       const ConnectInfo& info) {
   LinkEnd end = link_end(topology, rank, peer);
@@ -36,7 +54,44 @@ PeerAddress peer_address(const Group& group, int peer, const IslandSetup& setup,
   return to;
 }
 
+// Whether the two ends of a link have different offers.
+bool differ(const std::vector<LinkOffers>& all, int rank, int peer) {
+  const std::string &mine = all[rank][peer], &theirs = all[peer][rank];
+  return !mine.empty() && !theirs.empty() && mine != theirs;
+}
+
+bool agree(const std::vector<LinkOffers>& all) {
+  const int size = static_cast<int>(all.size());
+  for (int rank = 0; rank < size; ++rank) {
+    for (int peer = 0; peer < rank; ++peer) {
+      if (differ(all, rank, peer)) return false;
+    }
+  }
+  return true;
+}
+
+// The spread of a group's counter-offers (see Link::counter()): 0 in the first round.
+uint64_t spread_of(const std::string& group, int round) {
+  return fnv1a(group + "/" + std::to_string(round)) % ((uint64_t(round) << 2) + 1);
+}
+
 }  // namespace
+
+std::string ConnectInfo::pack() const {
+  Packer packer;
+  packer.put(island_key).put(addresses).put(uint64_t{failed_rails.size()});
+  for (const FailedRail& failed : failed_rails) failed.pack(packer);
+  return packer.take();
+}
+
+ConnectInfo ConnectInfo::unpack(const std::string& bytes) {
+  Unpacker from(bytes);
+  ConnectInfo info{from.text(), from.text(), {}};
+  for (uint64_t left = from.number(); left > 0; --left) {
+    info.failed_rails.push_back(FailedRail::unpack(from));
+  }
+  return info;
+}
 
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
                               IslandKey& key) {
@@ -45,7 +100,10 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
     info.island_key = key.make(engine_for(group.topology->rank(group.rank)), setup);
   }
   {
-    const auto ends = link_ends(*group.topology, group.rank);
+    std::vector<LinkEnd> ends;
+    for (int peer = 0; peer < group.size; ++peer) {
+      if (peer != group.rank) ends.push_back(link_end(*group.topology, group.rank, peer));
+    }
     const auto held = group.executor->lock();
     info.addresses = group.executor->transports().addresses(ends);
   }

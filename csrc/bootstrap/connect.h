@@ -1,20 +1,32 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "bootstrap/agreement.h"
-#include "bootstrap/connect_info.h"
 #include "bootstrap/engines.h"
 #include "bootstrap/group.h"
+#include "bootstrap/rail_probe.h"
 #include "transport/link_offers.h"
 
 namespace hetcomm {
 
-// Makes what other ranks need in order to connect, and probes the rails of this host. Throws Error.
+// A rank publishes this record in the second stage, once the topology is known. The other ranks use
+// the record to connect.
+struct ConnectInfo {
+  std::string island_key;  // from the first member of an island, see Engine::make_key
+  std::string addresses;   // of transports that only some links need; mostly empty
+  std::vector<FailedRail> failed_rails;
+
+  std::string pack() const;
+  static ConnectInfo unpack(const std::string& bytes);  // throws Error(invalid_argument)
+};
+
+// Makes this rank's record, and probes the rails of this host. Throws Error.
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
                               IslandKey& key);
 
-// Replaces the topology by one without the rails that failed. It is equal on all ranks.
+// Replaces the topology by one without the failed rails. All ranks get the same topology.
 void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos);
 
 // Opens the engine of the island, the paths to all ranks and the control connections. Throws Error.

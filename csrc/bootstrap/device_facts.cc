@@ -31,7 +31,8 @@ bool has(const RankInfo& info, Fabric fabric) {
                                               [&](const Nic& nic) { return nic.fabric == fabric; });
 }
 
-// Sets the fabrics over which messages are direct. Returns the fabrics and reasons, for people.
+// Sets the fabrics over which messages are direct. Returns these fabrics, and the reasons against
+// other fabrics, for people.
 std::string find_direct(RankInfo& info, Device& device, const Transport* transport) {
   if (setting("HETCOMM_DIRECT", 1, 0, 1) == 0) return "staged: HETCOMM_DIRECT=0";
   if (!device.reached()) return "staged: transports do not reach this emulated device";
@@ -42,7 +43,7 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
     if (!has(info, fabric)) continue;
     std::string why = why_staged(fabric, info, sample, *transport);
     if (why.empty() && fabric != Fabric::shm && !device.sees_remote_writes()) {
-      why = "streams of the device that wait for the host do not see what a network card wrote";
+      why = "streams of the device that wait for the host do not see writes of a network card";
     }
     if (why.empty()) {
       info.direct.insert(fabric);

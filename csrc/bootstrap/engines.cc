@@ -3,18 +3,16 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/joined.h"
 #include "device/vendor.h"
-#include "health/health.h"
 #include "island/ccl/ccl.h"
 #include "island/shm/shm.h"
 
 namespace hetcomm {
 namespace {
 
-// All members are known to be there when they map their memory, so a short wait is enough.
+// All members have come by the time they map the memory, so a short wait is enough.
 constexpr std::chrono::nanoseconds kAttachBound = std::chrono::seconds(30);
-
-std::string describe_call(const CallDescriptor& call) { return describe(call); }
 
 ShmOptions shm_options(const IslandSetup& setup) {
   ShmOptions options;
@@ -31,12 +29,6 @@ ShmOptions shm_options(const IslandSetup& setup) {
   return options;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text;
-}
-
 void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
   for (int rank : ranks) {
     const RankInfo& info = topology.rank(rank);
@@ -51,7 +43,7 @@ void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
   }
 }
 
-// What the island's network means to a library with NCCL's settings; "=" takes names literally.
+// Sets NCCL's variables for the island's network; "=" takes names literally.
 void choose_network(const IslandNetwork& network, int member, CclOptions& options) {
   const IslandNetwork::Member& mine = network.members[member];
   if (!mine.interface.empty()) options.environment["NCCL_SOCKET_IFNAME"] = "=" + mine.interface;
@@ -59,7 +51,7 @@ void choose_network(const IslandNetwork& network, int member, CclOptions& option
   if (network.fabric == Fabric::ethernet) options.network = "Socket";
   if (!rdma) return;
   options.network = "IB";
-  options.environment["NCCL_IB_HCA"] = "=" + joined(mine.devices);
+  options.environment["NCCL_IB_HCA"] = "=" + joined(mine.devices, ",");
   if (mine.gid >= 0) options.environment["NCCL_IB_GID_INDEX"] = std::to_string(mine.gid);
 }
 
@@ -75,13 +67,13 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
   read_ccl_settings(options);
   choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
                  options.member, options);
-  // Switches that add up by themselves (NVLink SHARP) do it in no fixed order.
+  // NVLink SHARP's switches add up in no fixed order.
   if (deterministic()) options.environment["NCCL_NVLS_ENABLE"] = "0";
   return options;
 }
 
-// The id, and behind it the settings that must be alike: with others the members would wait for
-// each other in different calls.
+// The unique id, and then the settings. With unequal settings members would wait for each other in
+// different calls.
 std::string make_ccl_key(const IslandSetup& setup) {
   const CclOptions options = ccl_options(setup, "");
   return make_ccl_id(setup.device->vendor(), options.environment) + describe_ccl_settings(options);
@@ -100,27 +92,38 @@ std::unique_ptr<Island> open_ccl(const IslandSetup& setup, const std::string& ke
   return open_ccl_island(options, deadline);
 }
 
-}  // namespace
-
-const std::vector<Engine>& engines() {
-  static const std::vector<Engine> all = {
-      {"native library", [](const RankInfo& info) { return info.memory != Memory::host; },
-       check_libraries, make_ccl_key, [](const std::string&) {}, open_ccl},
-      {"shared memory", [](const RankInfo& info) { return info.memory == Memory::host; },
-       [](const Topology&, const std::vector<int>&) {},
-       [](const IslandSetup& setup) { return create_shm_segment(shm_options(setup)); },
-       [](const std::string& segment) { remove_shm_segment(segment); },
-       [](const IslandSetup& setup, const std::string& segment, Deadline deadline) {
-         ShmOptions options = shm_options(setup);
-         options.name = segment;
-         return open_shm_island(options, Deadline(std::min(deadline.left(), kAttachBound)));
-       }},
-  };
-  return all;
+std::string make_shm_key(const IslandSetup& setup) {
+  return create_shm_segment(shm_options(setup));
 }
 
+std::unique_ptr<Island> open_shm(const IslandSetup& setup, const std::string& segment,
+                                 Deadline deadline) {
+  ShmOptions options = shm_options(setup);
+  options.name = segment;
+  return open_shm_island(options, Deadline(std::min(deadline.left(), kAttachBound)));
+}
+
+const Engine kEngines[] = {
+    {
+        .serves = [](const RankInfo& info) { return info.memory != Memory::host; },
+        .check = check_libraries,
+        .make_key = make_ccl_key,
+        .discard_key = [](const std::string&) {},
+        .open = open_ccl,
+    },
+    {
+        .serves = [](const RankInfo& info) { return info.memory == Memory::host; },
+        .check = [](const Topology&, const std::vector<int>&) {},
+        .make_key = make_shm_key,
+        .discard_key = remove_shm_segment,
+        .open = open_shm,
+    },
+};
+
+}  // namespace
+
 const Engine& engine_for(const RankInfo& info) {
-  return *std::find_if(engines().begin(), engines().end(),
+  return *std::find_if(std::begin(kEngines), std::end(kEngines),
                        [&](const Engine& engine) { return engine.serves(info); });
 }
 

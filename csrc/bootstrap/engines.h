@@ -20,31 +20,28 @@ struct IslandSetup {
   const std::vector<Member>& members;  // by rank
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Device> device;  // of this rank; null for host memory
-  // The failure of a rank that cannot take part, if that is known before the deadline.
+  // The failure of a rank that cannot take part; ok if none is known by the deadline.
   std::function<Status(const Deadline&)> failure;
 
   const std::vector<int>& ranks() const { return topology.island(topology.island_of(rank)); }
 };
 
-// A kind of engine inside islands. A new one is a folder in island/ and a row in engines().
+// A kind of engine inside islands. A new engine is a folder in island/ and a row in engines.cc.
 struct Engine {
-  const char* name;
   bool (*serves)(const RankInfo& info);
-  // Throws Error, on all ranks alike, if the facts say that the engine cannot serve these ranks.
+  // Throws Error, alike on all ranks, if the engine cannot serve these ranks by the facts.
   void (*check)(const Topology& topology, const std::vector<int>& ranks);
   // On the island's first member: makes the key with which all members open the engine.
   std::string (*make_key)(const IslandSetup& setup);
-  // Removes what the key names; nothing where all members have opened it.
+  // Removes the object that the key names. Does nothing once all members have opened the engine.
   void (*discard_key)(const std::string& key);
   // On every member, at the same time. Throws Error on all members if one cannot.
   std::unique_ptr<Island> (*open)(const IslandSetup& setup, const std::string& key,
                                   Deadline deadline);
 };
 
-const std::vector<Engine>& engines();
-
-// The key that the first member of an island makes for the other members. Discarded with this
-// object: by then all members have opened the engine, or set-up has failed.
+// The first member of an island makes the key for the other members. The destructor discards the
+// key; by then all members have opened the engine, or set-up has failed.
 class IslandKey {
  public:
   IslandKey() = default;

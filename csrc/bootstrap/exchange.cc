@@ -27,40 +27,29 @@ std::string random_secret() {
   return secret;
 }
 
-// With different speeds, ranks would choose different plans.
-void check_profiles(const std::vector<Member>& members) {
-  std::string found;
-  for (size_t rank = 0; rank < members.size(); ++rank) {
-    const std::string& profile = members[rank].profile;
-    if (rank > 0 && profile == members[0].profile) continue;
-    found += (rank == 0 ? "rank " : ", rank ") + std::to_string(rank) +
-             (profile.empty() ? " has none" : " has " + profile);
+// Throws Error(invalid_argument) if a setting differs between ranks, which could then derive
+// different plans.
+void check_alike(const std::vector<Member>& members, const char* variable,
+                 std::string (*value)(const Member&)) {
+  const std::string first = value(members[0]);
+  std::string others;
+  for (size_t rank = 1; rank < members.size(); ++rank) {
+    const std::string other = value(members[rank]);
+    if (other != first) others += ", rank " + std::to_string(rank) + " has " + other;
   }
-  if (found.find(',') == std::string::npos) return;
-  throw Error(Code::invalid_argument, "HETCOMM_PROFILE differs: expected one profile, got " +
-                                          found +
-                                          "; give every rank the same file of hetcomm tune");
+  if (others.empty()) return;
+  throw Error(Code::invalid_argument, std::string(variable) + " differs: rank 0 has " + first +
+                                          others + "; set the same on every rank");
 }
 
-// Throws Error(invalid_argument) where ranks could derive different plans.
-void check_settings(const std::vector<Member>& members, int rank) {
-  const Member& mine = members[rank];
-  for (size_t peer = 0; peer < members.size(); ++peer) {
-    if (members[peer].table != mine.table) {
-      throw Error(Code::invalid_argument,
-                  "HETCOMM_SELECT differs: rank " + std::to_string(rank) + " has \"" + mine.table +
-                      "\", rank " + std::to_string(peer) + " has \"" + members[peer].table +
-                      "\"; set the same on every rank");
-    }
-    if (members[peer].deterministic != mine.deterministic) {
-      auto value = [](const Member& member) { return member.deterministic ? " has 1" : " has 0"; };
-      throw Error(Code::invalid_argument, "HETCOMM_DETERMINISTIC differs: rank " +
-                                              std::to_string(rank) + value(mine) + ", rank " +
-                                              std::to_string(peer) + value(members[peer]) +
-                                              "; set the same on every rank");
-    }
-  }
-  check_profiles(members);
+void check_settings(const std::vector<Member>& members) {
+  check_alike(members, "HETCOMM_SELECT",
+              [](const Member& member) { return '"' + member.table + '"'; });
+  check_alike(members, "HETCOMM_DETERMINISTIC",
+              [](const Member& member) { return std::string(member.deterministic ? "1" : "0"); });
+  check_alike(members, "HETCOMM_PROFILE", [](const Member& member) {
+    return member.profile.empty() ? std::string("none") : member.profile;
+  });
 }
 
 class MemberExchange {
@@ -139,8 +128,8 @@ Member MemberExchange::probe() {
   return mine;
 }
 
-// An executor holds one end of every link. So ranks that are threads of one process need an
-// executor each: all but the lowest take another one, and publish their record again.
+// An executor holds one end of every link, so ranks that are threads of one process need an
+// executor each. All but the lowest rank take another executor, and publish their record again.
 void MemberExchange::take_own_executor(std::vector<Member>& members) {
   std::map<std::string, int> ranks;  // so far, by the wake address of the executor
   std::vector<int> number;
@@ -188,7 +177,7 @@ Member MemberExchange::fetch(const std::string& key, int peer) const {
 Exchange exchange_members(Store& store, const Agreement& agreement, const BootstrapOptions& options,
                           Group& group) {
   Exchange exchanged = MemberExchange(store, agreement, options, group).run();
-  check_settings(exchanged.members, group.rank);
+  check_settings(exchanged.members);
   std::vector<RankInfo> infos;
   for (const Member& member : exchanged.members) infos.push_back(member.info);
   group.topology = std::make_shared<Topology>(std::move(infos));

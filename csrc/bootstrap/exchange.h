@@ -16,9 +16,9 @@ struct Exchange {
   std::shared_ptr<const Profile> profile;  // of speeds; null without one
 };
 
-// Probes this rank, publishes what others need to know, and reads the same of all other ranks.
-// Gives the group its executor, device, health, rail listeners and topology. Throws Error where
-// settings differ between ranks or no engine can serve an island.
+// Probes this rank, publishes its record, and reads the records of all other ranks. Gives the group
+// its executor, device, health, rail listeners and topology. Throws Error if settings differ
+// between ranks, or if no engine can serve an island.
 Exchange exchange_members(Store& store, const Agreement& agreement, const BootstrapOptions& options,
                           Group& group);
 

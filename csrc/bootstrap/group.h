@@ -12,7 +12,7 @@
 
 namespace hetcomm {
 
-// What one rank is told about its group before set-up.
+// The caller's description of a group and its rank there.
 struct BootstrapOptions {
   int rank = 0;
   int size = 1;
@@ -20,7 +20,7 @@ struct BootstrapOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(30)};  // of set-up and of operations
   std::shared_ptr<Executor> executor;                          // of this process if null
   std::string host;    // identity of the host, probed if empty
-  std::string vendor;  // whose memory the buffers are: HETCOMM_VENDOR if empty, else cpu
+  std::string vendor;  // of the buffers' memory; if empty, HETCOMM_VENDOR or cpu
   int device = -1;     // index among the vendor's; HETCOMM_DEVICE or LOCAL_RANK if negative
 };
 
@@ -38,7 +38,7 @@ struct Group {
   const std::string name;
   const std::chrono::nanoseconds timeout;  // of operations, unless they have their own
   std::shared_ptr<Executor> executor;
-  std::shared_ptr<Device> device;  // holds the buffers; null if they are in host memory
+  std::shared_ptr<Device> device;  // of the buffers; null for host memory
   std::shared_ptr<const Topology> topology;
   std::unique_ptr<Planner> planner;
   // The runs, and the paths to all ranks with the engine of the island.

@@ -13,9 +13,9 @@ struct Member {
   RankInfo info;
   std::string table;
   bool deterministic = false;
-  std::string profile;  // digest of its profile of speeds, empty without one
+  std::string profile;  // digest of its profile; empty without one
   uint32_t number = 0;
-  std::string local_address, network_address;  // of transports, for its host and for others
+  std::string local_address, network_address;  // of transports, for its own and for other hosts
   std::string wake_address, contact, secret;
   std::map<int, uint64_t> rail_ports;  // of its rail listeners, by index of the NIC
 

@@ -6,19 +6,25 @@
 
 #include "base/fork.h"
 #include "base/log.h"
-#include "exec/link_ends.h"
 #include "topology/machine.h"
 #include "transport/transports.h"
 
 namespace hetcomm {
 namespace {
 
-// By number; never destroyed, because the transport's library may be gone before static destructors
-// run.
+// Never destroyed, because the transport's library may end before static destructors run.
 struct Executors {
   std::mutex mutex;
-  std::map<int, std::shared_ptr<Executor>> all;
+  std::map<int, std::shared_ptr<Executor>> all;  // by number
 };
+
+std::vector<NetworkDevice> network_devices() {
+  std::vector<NetworkDevice> devices;
+  for (const Nic& nic : choose_nics(Machine::current()).taken) {
+    devices.push_back({nic.name, nic.interface, nic.address, nic.fabric == Fabric::ethernet});
+  }
+  return devices;
+}
 
 }  // namespace
 
@@ -30,8 +36,7 @@ std::shared_ptr<Executor> process_executor(int number) {
   }
   std::unique_ptr<Transports> transports;
   try {
-    const std::vector<Nic> nics = choose_nics(Machine::current()).taken;
-    transports = std::make_unique<Transports>(default_transports(), network_devices(nics));
+    transports = std::make_unique<Transports>(default_transports(), network_devices());
   } catch (const Error& error) {
     transports = std::make_unique<Transports>(error.status());
     log(LogLevel::info, error.status().text());

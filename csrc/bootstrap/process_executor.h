@@ -11,7 +11,7 @@ namespace hetcomm {
 // are threads of this process. Thread-safe.
 std::shared_ptr<Executor> process_executor(int number = 0);
 
-// Ends the threads of all of them; for process exit.
+// Ends the threads of all executors; for process exit.
 void stop_process_executors();
 
 }  // namespace hetcomm

@@ -1,7 +1,6 @@
 #include "bootstrap/rail_probe.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,8 +8,6 @@
 #include <deque>
 #include <utility>
 
-#include "base/close_on_fork.h"
-#include "base/descriptor.h"
 #include "health/socket_address.h"
 #include "topology/rails.h"
 
@@ -32,10 +29,10 @@ class Probe {
 
   const FailedRail& rail() const { return rail_; }
   int descriptor() const { return descriptor_; }
-  Descriptor release() { return std::move(descriptor_); }
+  ProcessDescriptor release() { return std::move(descriptor_); }
   Clock::time_point end() const { return end_; }
 
-  // True if it has ended already; then failed() tells how.
+  // True if the probe has ended already; see failed().
   bool begin(std::chrono::nanoseconds bound) {
     end_ = Clock::now() + bound;
     if (port_ == 0) {
@@ -43,8 +40,7 @@ class Probe {
       return true;
     }
     SocketAddress from(from_, 0), to(to_, static_cast<uint16_t>(port_));
-    descriptor_ =
-        Descriptor(socket(from.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    descriptor_ = from.make_socket();
     if (descriptor_ >= 0 && bind(descriptor_, from.get(), from.length) == 0 &&
         ::connect(descriptor_, to.get(), to.length) == 0) {
       return true;
@@ -53,13 +49,10 @@ class Probe {
     rail_.why = std::strerror(errno);
     return true;
   }
-  // True if it has ended by now. `ready`: poll() reported an event.
+  // True if the probe has ended. `ready`: poll() reported an event.
   bool finished(bool ready) {
     if (ready) {
-      int error = 0;
-      socklen_t length = sizeof error;
-      getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &length);
-      if (error != 0) rail_.why = std::strerror(error);
+      if (const int error = take_error(descriptor_); error != 0) rail_.why = std::strerror(error);
     } else if (Clock::now() >= end_) {
       rail_.why = kNoAnswer;
       ready = true;
@@ -73,7 +66,7 @@ class Probe {
   std::string from_, to_;
   uint64_t port_;
   Clock::time_point end_;
-  Descriptor descriptor_;
+  ProcessDescriptor descriptor_;
 };
 
 // This rank's share of the probes of its host.
@@ -111,7 +104,7 @@ std::deque<Probe> probes_of(const Topology& topology, int rank,
   return probes;
 }
 
-// Waits until at least one has ended; removes and returns those that have.
+// Waits until at least one probe has ended; removes and returns all that have ended.
 std::vector<Probe> next_finished(std::vector<Probe>& under_way) {
   std::vector<pollfd> wanted;
   auto end = Clock::time_point::max();
@@ -142,21 +135,10 @@ RailListeners::RailListeners(const RankInfo& mine) {
   if (nics.size() < 2) return;
   for (int nic : nics) {
     SocketAddress at(mine.nics[nic].address, 0);
-    const int descriptor = socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (descriptor < 0) continue;
-    descriptors_.push_back(descriptor);
-    close_on_fork::add(descriptor);
+    const ProcessDescriptor& descriptor = descriptors_.emplace_back(at.make_socket(0));
     if (bind(descriptor, at.get(), at.length) == 0 && listen(descriptor, SOMAXCONN) == 0) {
       ports_[nic] = SocketAddress::port_of(descriptor);
     }
-  }
-}
-
-void RailListeners::close() {
-  for (int descriptor : std::exchange(descriptors_, {})) {
-    if (mark_.inherited()) continue;  // a child of fork() has closed its own
-    close_on_fork::remove(descriptor);
-    ::close(descriptor);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/fork.h"
 #include "base/packing.h"
+#include "base/process_descriptor.h"
 #include "bootstrap/member.h"
 #include "health/rail_watch.h"
 
@@ -20,19 +20,14 @@ namespace hetcomm {
 // Listens at the NICs of a rank, so that other ranks can probe and watch them. Used by one thread.
 class RailListeners {
  public:
-  RailListeners() = default;
   // At each NIC that may be a rail, if there are two or more.
   explicit RailListeners(const RankInfo& mine);
-  ~RailListeners() { close(); }
-  RailListeners(const RailListeners&) = delete;
 
-  // By index of the NIC; without the NICs where listening failed.
+  // By index of the NIC; without NICs where listening failed.
   const std::map<int, uint64_t>& ports() const { return ports_; }
-  void close();
 
  private:
-  const ProcessMark mark_;
-  std::vector<int> descriptors_;
+  std::vector<ProcessDescriptor> descriptors_;
   std::map<int, uint64_t> ports_;
 };
 

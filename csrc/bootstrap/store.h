@@ -6,10 +6,11 @@
 #include <string>
 
 #include "base/deadline.h"
+#include "base/status.h"
 
 namespace hetcomm {
 
-// A key-value store that all ranks of a job reach. Used during set-up only.
+// A key-value store that all ranks of a job reach. Only set-up uses it.
 class Store {
  public:
   virtual ~Store() = default;
@@ -26,7 +27,13 @@ class LocalStore : public Store {
     values_[key] = value;
     changed_.notify_all();
   }
-  std::string get(const std::string& key, const Deadline& deadline) override;
+  std::string get(const std::string& key, const Deadline& deadline) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, deadline.left(), [&] { return values_.count(key) > 0; })) {
+      throw Error(Code::timeout, "the store has no key " + key + " yet");
+    }
+    return values_[key];
+  }
 
  private:
   std::mutex mutex_;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/fork.h"
+#include "base/joined.h"
 #include "base/log.h"
 
 namespace hetcomm {
@@ -24,22 +25,17 @@ bool first_time(const std::string& text) {
 }
 
 std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  return text;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks);
 }
 
-// What carries the island's messages between hosts: "ethernet on eth0, ens1".
+// The carrier of the island's messages between hosts: "roce on mlx5_0, mlx5_1".
 std::string carrier(const IslandNetwork& network) {
   std::set<std::string> devices;
   for (const auto& member : network.members) {
     devices.insert(member.devices.begin(), member.devices.end());
   }
-  std::string text = network.fabric == Fabric::ethernet ? "sockets" : name(network.fabric);
-  for (auto device = devices.begin(); device != devices.end(); ++device) {
-    text += (device == devices.begin() ? " on " : ", ") + *device;
-  }
-  return text;
+  const std::string text = network.fabric == Fabric::ethernet ? "sockets" : name(network.fabric);
+  return devices.empty() ? text : text + " on " + joined(devices);
 }
 
 }  // namespace
@@ -59,7 +55,7 @@ void warn_of_networks(const Topology& topology, const std::string& group) {
     const std::vector<Nic>& nics = topology.rank(ranks[0]).nics;
     std::string text = heading + list(ranks) + " on host " + host + ": " + warning;
     if (!nics.empty()) {
-      text += "; what remains is " + std::string(name(nics[0].fabric)) + " on " + nics[0].name;
+      text += "; the ranks use " + std::string(name(nics[0].fabric)) + " on " + nics[0].name;
     }
     log(LogLevel::warning, text, 0);
   }

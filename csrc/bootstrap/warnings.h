@@ -8,9 +8,9 @@
 
 namespace hetcomm {
 
-// Warns where ranks use a worse network than their machines have: of each port that lacks a
-// setting, and of each island that passes over a better network. Names the ranks, the host and the
-// remedy. For rank 0 at set-up; each warning comes once in a process. Thread-safe.
+// Warns of each port that lacks a setting, and of each island that passes over a better network.
+// Names the ranks, the host and the remedy. For rank 0 at set-up; each warning comes once in a
+// process. Thread-safe.
 void warn_of_networks(const Topology& topology, const std::string& group);
 
 // Warns of each rail that failed its probe. Names both ends, the reason and the remedy. For rank 0

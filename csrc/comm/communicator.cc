@@ -9,16 +9,8 @@
 namespace hetcomm {
 namespace {
 
-CallDescriptor descriptor(Collective collective, Dtype dtype, int64_t count) {
-  CallDescriptor call;
-  call.collective = static_cast<uint16_t>(collective);
-  call.dtype = static_cast<uint8_t>(dtype);
-  call.count = static_cast<uint64_t>(count);
-  return call;
-}
-
-// While the caller's stream is recorded into a graph. Throws before anything is numbered or sent,
-// so that the group goes on.
+// Throws Error(invalid_argument) if a graph cannot record the plan. By then the call has no number
+// and nothing is sent, so the group goes on.
 void check_recordable(const Plan& plan) {
   if (plan.steps.empty()) return;
   const Step& first = plan.steps[0];
@@ -35,7 +27,7 @@ void check_recordable(const Plan& plan) {
 
 struct Communicator::SubmitLocks {         // in the order in which they are taken
   std::unique_lock<std::mutex> numbering;  // submit_mutex_, of collectives
-  Health::Lock recording;                  // the others if the caller has them
+  Health::Lock recording;                  // the last two only if the caller has them
   std::unique_lock<std::mutex> engine;
 };
 
@@ -87,16 +79,11 @@ std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input
 
 Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
                                  SubmitLocks locks) {
-  CallDescriptor call = descriptor(spec.collective, spec.dtype, spec.count);
-  call.root = static_cast<uint32_t>(spec.root);
-  call.op = static_cast<uint8_t>(spec.op);
-  call.factor = spec.factor;
-  call.sequence = sequence_;
-  call.history = history_;
+  const CallDescriptor call = make_descriptor(spec, sequence_, history_);
   std::shared_ptr<Run> run;
   try {
     if (!last_plan_ || last_plan_->spec != spec) last_plan_ = group_->planner->plan(spec, rank());
-    run = make_run(last_plan_, buffers, call, 0, options);
+    run = make_run(last_plan_, buffers, {.call = call}, options);
   } catch (const Error& error) {  // the call has no number yet
     report_refusal(error.status());
     throw;
@@ -109,17 +96,17 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
 }
 
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
-                                            const CallDescriptor& call, uint32_t tag,
+                                            const Operation& operation,
                                             const CallOptions& options) {
   Device* const device = group_->device.get();
   const bool recorded = device && options.stream && device->capturing(*options.stream);
   if (recorded) check_recordable(*plan);
-  auto run = make_shared_of_process<Run>(std::move(plan), buffers, Operation{call, tag},
+  auto run = make_shared_of_process<Run>(std::move(plan), buffers, operation,
                                          options.timeout.value_or(timeout_), group_->device);
   recorder_.add(*run);
   if (DeviceRun* on_device = run->device()) {
     on_device->prepare(run->plan(), group_->queue->paths->streams()->kernels());
-    if (options.stream) check(on_device->await(*options.stream, recorded));
+    if (options.stream) check(on_device->await_stream(*options.stream, recorded));
   }
   return run;
 }
@@ -148,9 +135,7 @@ Work Communicator::send_or_recv(Collective direction, Run::Buffers buffers, Dtyp
   }
   auto plan =
       std::make_shared<const Plan>(message_plan(topology(), rank(), direction, peer, dtype, count));
-  return start(
-      make_run(std::move(plan), buffers, descriptor(direction, dtype, count), tag, options),
-      options, {});
+  return start(make_run(std::move(plan), buffers, {.user_tag = tag}, options), options, {});
 }
 
 Work Communicator::send(const void* data, Dtype dtype, int64_t count, int to, uint32_t tag,
@@ -176,7 +161,7 @@ Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag
   Plan unknown;
   unknown.spec = {.collective = Collective::recv, .dtype = dtype, .root = -1, .count = count};
   auto run = make_run(std::make_shared<const Plan>(std::move(unknown)), {nullptr, data},
-                      descriptor(Collective::recv, dtype, count), tag, options);
+                      {.user_tag = tag}, options);
   run->await_sender([topology = group_->topology, rank = rank(), dtype, count](int sender) {
     return std::make_shared<const Plan>(
         message_plan(*topology, rank, Collective::recv, sender, dtype, count));
@@ -251,7 +236,7 @@ Island& Communicator::island() const {
                   "island of one rank; use the memory as it is");
 }
 
-// To map memory the library may wait for the device, and the device for an operation of ours.
+// To map memory, the library may wait for the device, and the device for an operation of the group.
 void Communicator::require_idle(const char* caller) const {
   if (!group_->queue->busy()) return;
   throw Error(Code::invalid_argument, std::string(caller) +
@@ -276,7 +261,7 @@ void Communicator::register_buffer(void* pointer, size_t bytes) {
 void Communicator::deregister_buffer(void* pointer) {
   check_process();
   const auto held = group_->executor->lock();
-  if (!group_->queue->failure.ok()) return;  // registrations went with the engine's communicators
+  if (!group_->queue->failure.ok()) return;  // the engine has dropped all registrations
   require_idle("deregister_buffer");
   island().deregister_buffer(pointer);
 }

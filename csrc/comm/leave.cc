@@ -1,4 +1,4 @@
-// How a rank leaves its group.
+// A rank leaves its group.
 
 #include "base/log.h"
 #include "bootstrap/group.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr auto kLeaveBound = std::chrono::seconds(5);
 // A native library's call is aborted after 30 s and returns soon after.
 constexpr auto kLaunchBound = std::chrono::seconds(40);
-// The host may not have seen yet what the device has finished, and the caller's stream knows.
+// The caller's stream may have passed an operation whose end the host has not seen yet.
 constexpr auto kLastLook = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -19,7 +19,8 @@ void Communicator::leave() {
   const std::shared_ptr<RunQueue>& queue = group_->queue;
   Executor& executor = *group_->executor;
   if (mark_.inherited()) {
-    // A forked child shares descriptors with its parent, and the parent goes on: say nothing.
+    // A forked child shares descriptors with its parent, and the parent goes on. So the child says
+    // nothing, and never destroys the queue.
     new std::shared_ptr<RunQueue>(queue);
     return;
   }
@@ -71,7 +72,7 @@ void Communicator::leave() {
     group_->health->end();
   }
   group_->rail_listeners.reset();
-  if (returned) executor.detach(queue);  // else the thread inside the library still needs it
+  if (returned) executor.detach(queue);  // otherwise a thread inside the library needs the queue
 }
 
 }  // namespace hetcomm

@@ -13,9 +13,9 @@
 namespace hetcomm {
 namespace {
 
-// Longer than leave() lasts.
+// leave() takes less.
 constexpr std::chrono::seconds kLeaving{60};
-// For the listeners that users have attached to operations.
+// The bound for listeners of users.
 constexpr std::chrono::seconds kCallbacks{5};
 
 struct Communicators {
@@ -44,7 +44,7 @@ void shut_down() {
     auto& all = of_process<Communicators>();
     std::unique_lock lock(all.mutex);
     while (!all.live.empty()) {
-      // Meanwhile another thread may destroy it; remove() lets it wait.
+      // Another thread that destroys the communicator meanwhile waits in remove().
       const auto next = all.leaving.insert(all.live.extract(all.live.begin())).position;
       lock.unlock();
       (*next)->leave();

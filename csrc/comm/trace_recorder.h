@@ -10,19 +10,19 @@
 
 namespace hetcomm {
 
-// The traces of a communicator's operations, while it records them. Thread-safe.
+// Collects the traces of a communicator's operations between begin() and end(). Thread-safe.
 class TraceRecorder {
  public:
-  // False if it records already.
+  // False if recording is on.
   bool begin() { return !recording_.exchange(true); }
-  // Before `run` is submitted.
+  // Comes before submission of the run.
   void add(Run& run) {
     if (!recording_.load(std::memory_order_relaxed)) [[likely]]
       return;
     std::lock_guard lock(mutex_);
     traces_.push_back(run.begin_trace());
   }
-  // Those of the operations that are over, in the order of their calls. Under the executor's lock.
+  // The traces of operations that are over, in the order of their calls. Under the executor's lock.
   std::vector<std::shared_ptr<const Trace>> end() {
     recording_ = false;
     std::lock_guard lock(mutex_);

@@ -19,7 +19,7 @@ void Work::when_done(std::function<void(const Status&)> listener) const {
 }
 
 void Work::keep_alive(std::shared_ptr<void> memory) const {
-  if (!run_->inherited()) run_->completion().hold(std::move(memory));
+  if (!run_->inherited()) run_->completion().keep_alive(std::move(memory));
 }
 
 bool Work::done_within(std::chrono::nanoseconds time) const {
@@ -34,10 +34,10 @@ Status Work::timeout_error(std::chrono::nanoseconds after) const {
 Status Work::block_stream(Stream stream) const {
   if (run_->inherited()) return status();
   const auto held = executor_->lock();
-  return run_->order(stream);
+  return run_->block_stream(stream);
 }
 
-// A receive from any rank changes its description when it finds its sender: hence the lock.
+// Under the lock, because a receive from any rank changes its description with its sender.
 std::string Work::describe() const {
   if (run_->inherited()) return "an operation of another process";
   const auto held = executor_->lock();

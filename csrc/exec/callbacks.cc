@@ -23,7 +23,7 @@ struct CallbackThreads {
   size_t idle = 0, busy = 0;
 };
 
-// By value: the task lets go of its captures before the caller takes a lock again.
+// By value, so that the task's captures end before the caller takes the lock again.
 void run(std::function<void()> task) { run_logged(task); }
 
 void serve(CallbackThreads& threads) {
@@ -60,7 +60,7 @@ void run_callback(std::function<void()> task) {
   try {
     if (threads.tasks.size() >= threads.idle) std::thread(serve, std::ref(threads)).detach();
     threads.tasks.push_back(std::move(task));
-  } catch (const std::exception&) {  // no threads or memory left: then it must do without
+  } catch (const std::exception&) {  // no thread or memory is left, so the task runs here
     lock.unlock();
     return run(std::move(task));
   }

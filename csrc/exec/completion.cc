@@ -8,7 +8,7 @@ Completion::Aftermath Completion::announce() {
   if (!watched_.load()) return left;
   std::lock_guard lock(mutex_);
   left.listeners.swap(listeners_);
-  if (released_) left.held.swap(held_);
+  if (released_) left.memory.swap(memory_);
   return left;
 }
 
@@ -24,11 +24,11 @@ void Completion::when_done(Listener listener, const Status& status) {
   listener(status);
 }
 
-void Completion::hold(std::shared_ptr<void> memory) {
+void Completion::keep_alive(std::shared_ptr<void> memory) {
   watched_.store(true);
   if (done() && released_) return;
   std::lock_guard lock(mutex_);
-  if (!done() || !released_) held_.push_back(std::move(memory));
+  if (!done() || !released_) memory_.push_back(std::move(memory));
 }
 
 }  // namespace hetcomm

@@ -8,7 +8,7 @@ DeviceRun::~DeviceRun() {
   if (filled_ != nullptr) device_->destroy_event(filled_);
 }
 
-Status DeviceRun::await(Stream stream, bool recorded) {
+Status DeviceRun::await_stream(Stream stream, bool recorded) {
   try {
     filled_ = device_->make_event();
   } catch (const Error& error) {
@@ -42,7 +42,7 @@ void DeviceRun::abandon_memory() {
   staging_.abandon();
 }
 
-Status DeviceRun::order(Stream stream) {
+Status DeviceRun::block_stream(Stream stream) {
   try {
     if (!over_) over_ = device_->make_flag();
   } catch (const Error& error) {

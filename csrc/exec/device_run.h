@@ -4,50 +4,49 @@
 #include <optional>
 
 #include "exec/device_steps.h"
-#include "exec/run_memory.h"
 
 namespace hetcomm {
 
-// What a device adds to a run of a rank whose buffers are the device's: scratch and staging, the
-// order among the user's streams, and the steps that the device carries out. Owned by a run.
+// The part of a run that needs a device: scratch and staging, the order among the user's streams,
+// and the steps that the device carries out. Owned by a run whose buffers are device memory.
 class DeviceRun {
  public:
   explicit DeviceRun(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   ~DeviceRun();
   DeviceRun(const DeviceRun&) = delete;
 
-  // Before the run starts: the buffers are ready once the work of `stream` so far is over.
-  // `recorded`: the stream is being recorded into a graph, and so is the run.
-  Status await(Stream stream, bool recorded);
+  // Before the run starts: the work of `stream` so far fills the buffers. `recorded`: the stream is
+  // being recorded into a graph, and so is the run.
+  Status await_stream(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
-  // Before the run starts and without the lock: gets memory and compiles kernels, for which a
-  // runtime may wait for all work of its device. Throws Error(vendor).
+  // Before the run starts, without the lock: allocates memory and compiles kernels. A runtime may
+  // wait for all work of its device meanwhile. Throws Error(vendor).
   void prepare(const Plan& plan, const DeviceKernels* kernels);
 
-  // The rest under the executor's lock.
+  // The following members need the executor's lock.
   void start(const Plan& plan, Streams& streams) { steps_.emplace(plan, streams, filled_); }
   std::byte* scratch() const { return scratch_.data(); }
   std::byte* staging() const { return staging_.data(); }
   MemoryKind memory() const { return device_->memory(); }
   DeviceSteps& steps() { return *steps_; }
 
-  // Whether the transport may use device memory now: a stream waits by itself until the buffers are
-  // filled, the transport cannot.
+  // Whether the buffers are filled. Streams wait for this by themselves; a transport cannot wait,
+  // so messages of device memory are posted afterwards.
   bool filled(Status& status);
   // A device works for the run.
   bool busy() const { return steps_ && (!steps_->idle() || awaits_fill_); }
   // The device has released the buffers.
   bool released() const { return !steps_ || (steps_->idle() && !steps_->lost()); }
   void release_memory();
-  void abandon_memory();  // the device may still use it: the memory is never given back
+  void abandon_memory();  // never releases the memory, because the device may still use it
 
   // The work of a recorded run ends within the graph at this event.
   void end_at(Event event) { end_in_graph_ = event; }
   Event end_in_graph() const { return end_in_graph_; }
   bool capturing(Stream stream) const { return device_->capturing(stream); }
-  Status order(Stream stream, Event event) { return device_->wait(stream, event); }
+  Status block_stream(Stream stream, Event event) { return device_->wait(stream, event); }
   // `stream` waits for signal().
-  Status order(Stream stream);
+  Status block_stream(Stream stream);
   void signal();  // the run is over
 
  private:
@@ -56,7 +55,7 @@ class DeviceRun {
   bool awaits_fill_ = false;
   bool recorded_ = false;
   Event end_in_graph_ = nullptr;  // owned by the steps or the engine
-  std::shared_ptr<Flag> over_;    // streams wait for this flag, if any do
+  std::shared_ptr<Flag> over_;    // made for the first stream that waits
   DeviceBlock scratch_, staging_;
   std::optional<DeviceSteps> steps_;
 };

@@ -15,10 +15,10 @@ Event DeviceSteps::leave_to_graph() {
   return in_graph_.back();
 }
 
-Status DeviceSteps::follow(Stream stream) {
+Status DeviceSteps::await_filled(Stream stream) {
   if (filled_ == nullptr) return Status();
-  if (std::find(following_.begin(), following_.end(), stream) != following_.end()) return Status();
-  following_.push_back(stream);
+  if (std::find(awaiting_.begin(), awaiting_.end(), stream) != awaiting_.end()) return Status();
+  awaiting_.push_back(stream);
   return device().wait(stream, filled_);
 }
 
@@ -26,7 +26,7 @@ Status DeviceSteps::copy(const Step& step, const Operands& operands) {
   enqueued_ = step.target.space == Space::staging       ? streams_.to_host()
               : step.sources[0].space == Space::staging ? streams_.from_host()
                                                         : streams_.inside();
-  const Status status = follow(enqueued_);
+  const Status status = await_filled(enqueued_);
   const auto bytes = static_cast<size_t>(step.target.bytes());
   return status.ok() ? device().copy(operands.target, operands.sources[0], bytes, enqueued_)
                      : status;
@@ -34,7 +34,7 @@ Status DeviceSteps::copy(const Step& step, const Operands& operands) {
 
 Status DeviceSteps::reduce(const Step& step, const Operands& operands) {
   enqueued_ = streams_.inside();
-  const Status status = follow(enqueued_);
+  const Status status = await_filled(enqueued_);
   return status.ok() ? enqueue_reduction(*streams_.kernels(), plan_, step, operands, enqueued_)
                      : status;
 }

@@ -7,12 +7,12 @@
 
 namespace hetcomm {
 
-// The steps of one run that its rank's device carries out: copies between device memory and pinned
-// host memory (staging), and work inside the device. A step starts at once, in order on its stream,
-// and is over when poll() says so. Owned by a run; used under the executor's lock.
+// Carries out the steps of one run that need the device: copies between device memory and staging,
+// and work inside the device. A step goes into its stream at once; poll() says when the step is
+// complete. Owned by a run; used under the executor's lock.
 class DeviceSteps final : public Processor {
  public:
-  // `filled`: nothing starts before this event has passed; null if nothing needs to.
+  // No step starts before the event `filled`, if there is one.
   DeviceSteps(const Plan& plan, Streams& streams, Event filled)
       : plan_(plan), streams_(streams), filled_(filled) {}
   ~DeviceSteps() override;
@@ -21,14 +21,14 @@ class DeviceSteps final : public Processor {
   // Enqueues a step of the plan.
   Status start(int index, const Operands& operands);
   // Has `stream` wait for `filled`, once.
-  Status follow(Stream stream);
-  // Of the step that was just started: it counts as over, since it is part of a graph, within which
-  // this event comes after it. The event lives as long as this object.
+  Status await_filled(Stream stream);
+  // The step that was just started is part of a graph, and counts as complete. Within the graph the
+  // returned event comes after the step. The event lasts as long as this object.
   Event leave_to_graph();
-  // Appends the steps that are over to `over`; true if there were any.
+  // Appends complete steps to `over`; true if there were any.
   bool poll(std::vector<int>& over, Status& status);
   bool idle() const { return started_.empty(); }
-  // Something went on that no event tells the end of: its memory can never be given back.
+  // No event tells the end of some work, so the memory that it uses is never released.
   bool lost() const { return lost_; }
 
  private:
@@ -42,15 +42,16 @@ class DeviceSteps final : public Processor {
 
   const Plan& plan_;
   Streams& streams_;
-  Stream enqueued_ = nullptr;  // where the step that starts was put
+  Stream enqueued_ = nullptr;  // the stream of the newest step
   Event filled_;
-  std::vector<Stream> following_;
+  std::vector<Stream> awaiting_;  // streams that wait for filled_
   std::vector<Started> started_;
   std::vector<Event> in_graph_;
   bool lost_ = false;
 };
 
-// Memory of a device, or pinned for it, given back to its pool when nobody uses it any more.
+// Memory of a device, or host memory pinned for the device. The destructor returns the memory to
+// its pool.
 class DeviceBlock {
  public:
   DeviceBlock() = default;
@@ -60,8 +61,7 @@ class DeviceBlock {
   DeviceBlock& operator=(DeviceBlock&& other) noexcept;
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }
-  // The device may still use it: it is never given back.
-  void abandon() { data_ = nullptr; }
+  void abandon() { data_ = nullptr; }  // the device may still use the memory
 
  private:
   std::shared_ptr<Device> device_;

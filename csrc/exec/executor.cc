@@ -1,7 +1,6 @@
 #include "exec/executor.h"
 
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@
 #include <random>
 #include <system_error>
 
-#include "base/eventfd.h"
+#include "base/events.h"
 #include "exec/callbacks.h"
 
 namespace hetcomm {
@@ -28,34 +27,17 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   return address;
 }
 
-// The descriptor that a system call has returned. Throws Error(transport) where there is none.
-Descriptor made(int descriptor, const char* what) {
-  if (descriptor >= 0) return Descriptor(descriptor);
-  throw Error(Code::transport, std::string("cannot make ") + what + ": " + std::strerror(errno) +
-                                   "; raise the descriptor limit (ulimit -n)");
-}
-
-void add_to(int epoll, int descriptor) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = descriptor;
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) {
-    const char* remedy = errno == ENOSPC ? "; raise fs.epoll.max_user_watches" : "";
-    throw Error(Code::transport, std::string("epoll_ctl: ") + std::strerror(errno) + remedy);
-  }
-}
-
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Transports> transports)
-    : data_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
-      control_events_(made(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor")),
-      wake_socket_(made(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-                        "the wake-up socket")),
-      completion_event_(made(make_eventfd(), "an eventfd")),
-      progress_event_(made(make_eventfd(), "an eventfd")),
+    : data_events_(make_epoll()),
+      control_events_(make_epoll()),
+      wake_socket_(own_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+                                  "the wake-up socket")),
+      completion_event_(make_eventfd()),
+      progress_event_(make_eventfd()),
       transports_(std::move(transports)) {
-  transports_->watch_by([this](int descriptor) { add_to(data_events_, descriptor); });
+  transports_->watch_by([this](int descriptor) { add_to_epoll(data_events_, descriptor); });
   std::random_device random;
   wake_address_ = "hetcomm-" + std::to_string(getpid()) + "-" + std::to_string(random()) +
                   std::to_string(random());
@@ -65,9 +47,9 @@ Executor::Executor(std::unique_ptr<Transports> transports)
     throw Error(Code::transport,
                 std::string("cannot bind the wake-up socket: ") + std::strerror(errno));
   }
-  add_to(data_events_, wake_socket_);
-  add_to(data_events_, completion_event_);
-  add_to(control_events_, progress_event_);
+  add_to_epoll(data_events_, wake_socket_);
+  add_to_epoll(data_events_, completion_event_);
+  add_to_epoll(control_events_, progress_event_);
   thread_ = start_thread("hetcomm", &Executor::loop);
 }
 
@@ -135,9 +117,8 @@ std::unique_lock<std::mutex> Executor::lock() {
   return held;
 }
 
-std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_ptr<Run> run,
-                                                   bool will_wait,
-                                                   std::unique_lock<std::mutex> held) {
+Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, bool will_wait,
+                                     std::unique_lock<std::mutex> held) {
   Completed completed;
   if (!held) held = lock();
   ++runs_;
@@ -151,23 +132,22 @@ std::vector<std::shared_ptr<Run>> Executor::submit(RunQueue& queue, std::shared_
   } else {
     queue.pending.push_back(run);
   }
-  // To the progress thread.
-  const bool left =
+  const bool left_to_progress_thread =
       !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->slow_to_start();
-  if (queue.paths->streams()) run->begin_timeout();  // others may see it while it is launched
+  // A launch releases the lock, and then other threads may check the deadline.
+  if (queue.paths->streams()) run->begin_timeout();
   if (run->recorded()) recorded_here = run.get();
-  if (!left) progress_queue(queue, completed);
+  if (!left_to_progress_thread) progress_queue(queue, completed);
   if (run->recorded()) recorded_here = nullptr;
   if (!queue.paths->streams() && !run->finished()) run->begin_timeout();
   held.unlock();
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
   if (!will_wait && !finished && waiters_.load() == 0) wake_progress_thread();
-  if (left && sleepers_.load() > 0) signal_eventfd(completion_event_);
+  if (left_to_progress_thread && sleepers_.load() > 0) signal_eventfd(completion_event_);
   return completed;
 }
 
-Completion::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& completed,
-                                         const Run* awaited) {
+Completion::Aftermath Executor::announce(Completed& completed, const Run* awaited) {
   Completion::Aftermath own;
   for (auto& run : completed) {
     Completion::Aftermath left = run->announce();
@@ -185,8 +165,6 @@ Completion::Aftermath Executor::announce(std::vector<std::shared_ptr<Run>>& comp
   completed.clear();
   return own;
 }
-
-bool Executor::any_active() const { return runs_.load(std::memory_order_relaxed) > 0; }
 
 void Executor::fail(RunQueue& queue, const Status& status) {
   Completed completed;
@@ -206,7 +184,7 @@ void Executor::add(std::shared_ptr<Monitor> monitor) {
   monitors_.push_back(std::move(monitor));
 }
 
-void Executor::watch(int descriptor) { add_to(control_events_, descriptor); }
+void Executor::watch(int descriptor) { add_to_epoll(control_events_, descriptor); }
 
 void Executor::unwatch(int descriptor) {
   epoll_ctl(control_events_, EPOLL_CTL_DEL, descriptor, nullptr);

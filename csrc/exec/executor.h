@@ -17,25 +17,25 @@
 
 namespace hetcomm {
 
-// The runs of one communicator, in the order in which they were submitted. Owned by the
-// communicator; used under the executor's lock.
+// The runs of one communicator, in submission order. Owned by the communicator and used under the
+// executor's lock.
 struct RunQueue {
   const CommunicatorNumber number;
   std::unique_ptr<Paths> paths;
   std::deque<std::shared_ptr<Run>> pending;   // collectives that wait for an island lane
-  std::deque<std::shared_ptr<Run>> messages;  // sends and recvs that wait for earlier ones
+  std::deque<std::shared_ptr<Run>> messages;  // sends and receives that wait for earlier messages
   std::vector<std::shared_ptr<Run>> active;
   std::vector<std::shared_ptr<Run>> unreleased;  // failed: see Run::unreleased()
   std::vector<bool> lane_busy;                   // by island lane
-  bool launching = false;  // a thread calls a native library for a run; others leave them alone
-  Status failure;          // the first cause; later runs fail with it at once
+  bool launching = false;  // a thread calls a native library for the queue, without the lock
+  Status failure;          // the first failure; all later runs fail with it at once
 
   bool busy() const { return !messages.empty() || !pending.empty() || !active.empty(); }
 };
 
-// Something that the progress thread looks after besides runs, such as control connections.
-// poll() is called on the progress thread, without the lock, whenever one of its descriptors is
-// readable and at least once a second; failed() after it has thrown.
+// Work of the progress thread besides runs, such as control connections. The thread calls poll()
+// without the lock: when a watched descriptor is readable, and at least once a second. An exception
+// of poll() goes to failed().
 class Monitor {
  public:
   static constexpr std::chrono::milliseconds interval{500};
@@ -44,81 +44,81 @@ class Monitor {
   virtual void failed(const Status& status) = 0;
 };
 
-// Runs plans: the only owner of threads in a process. Whoever waits for a run moves everything
-// forward; the one progress thread does so while nobody waits. Waiting spins briefly, then yields,
-// then sleeps until the network, a neighbour in shared memory or another thread has news.
-// Thread-safe. One per process, shared by all communicators, unless ranks of one group are threads
-// (tests make their own).
+// Runs plans. The executor owns all threads that progress runs. A thread that waits for one run
+// progresses all runs; the one progress thread does so while no thread waits. A waiting thread
+// spins briefly, then yields, then sleeps until the network, a neighbour in shared memory or
+// another thread has news. All communicators of a process share one executor, but ranks of one
+// group that are threads of one process have an executor each. Thread-safe.
 class Executor {
  public:
+  using Completed = std::vector<std::shared_ptr<Run>>;
+
   explicit Executor(std::unique_ptr<Transports> transports);
   ~Executor();
   Executor(const Executor&) = delete;
 
-  // Ends the thread; for process exit. Waiting threads still move things forward.
+  // Ends the progress thread; for process exit. Waiting threads still progress runs.
   void stop();
 
-  bool inherited() const { return mark_.inherited(); }  // it belongs to the parent of this process
-  Transports& transports() { return *transports_; }     // used under the lock, see there
-  // The lock under which paths, queues and runs are used. Waiting threads, who take and leave it
-  // all the time, make way for whoever asks for it so.
+  bool inherited() const { return mark_.inherited(); }  // by this process from its parent
+  Transports& transports() { return *transports_; }     // mostly used under the lock, see there
+  // The lock under which paths, queues and runs are used. Waiting threads take the lock all the
+  // time, and make way for a thread that calls lock().
   std::unique_lock<std::mutex> lock();
-  // None if another thread has it.
+  // Empty if another thread has the lock.
   std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
 
-  // How peers in shared memory wake this process, and how to wake them.
+  // The address at which peers in shared memory wake this process.
   const std::string& wake_address() const { return wake_address_; }
-  void wake(const std::string& address) const;
+  void wake(const std::string& address) const;  // a peer
 
-  // More ranks than processors on this host: yield rather than spin.
+  // With more ranks than processors on this host, waiting threads yield and never spin.
   void set_oversubscribed(bool oversubscribed) {
-    if (oversubscribed) oversubscribed_ = true;  // a small group does not give processors back
+    if (oversubscribed) oversubscribed_ = true;  // a later, smaller group does not change that
   }
 
   void attach(std::shared_ptr<RunQueue> queue);
-  // Afterwards no run of the queue is touched any more. Those still active, which the transport has
-  // not let go of, are announced with their failure; the caller keeps the queue alive.
+  // The executor does not touch runs of the queue afterwards. A run is still active if a transport
+  // has not released its memory; it ends with its failure. The caller keeps the queue alive.
   void detach(const std::shared_ptr<RunQueue>& queue);
 
-  // `will_wait`: the caller calls wait() at once, so the progress thread need not be woken.
-  // `held`: the lock, if the caller has it. Returns what was completed meanwhile: announce() it
-  // without any lock, since listeners may submit.
-  [[nodiscard]] std::vector<std::shared_ptr<Run>> submit(RunQueue& queue, std::shared_ptr<Run> run,
-                                                         bool will_wait,
-                                                         std::unique_lock<std::mutex> held = {});
-  // Of a run that is recorded, after submit() and without any lock: waits until it is in the
-  // stream. One that does not get there fails.
+  // `will_wait`: the caller calls wait() at once, so the progress thread need not wake up.
+  // `held`: the lock, if the caller has it. Returns the runs that completed meanwhile. The caller
+  // passes them to announce() without any lock, because listeners may submit.
+  [[nodiscard]] Completed submit(RunQueue& queue, std::shared_ptr<Run> run, bool will_wait,
+                                 std::unique_lock<std::mutex> held = {});
+  // Waits until a recorded run is in its stream, or has failed. After submit(), without any lock.
   void await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run);
-  // Tells all threads that wait for these runs; without any lock. Returns the aftermath of
-  // `awaited`, the caller's own run, which the caller lets go of once it no longer moves things
-  // forward.
-  Completion::Aftermath announce(std::vector<std::shared_ptr<Run>>& completed,
-                                 const Run* awaited = nullptr);
-  // Moves things forward until the run is done or `deadline` has passed; true if it is done.
+  // Wakes all threads that wait for these runs, and has their listeners called. Without any lock.
+  // Returns the aftermath of `awaited`, the caller's own run. The caller destroys the aftermath
+  // once it no longer progresses runs.
+  Completion::Aftermath announce(Completed& completed, const Run* awaited = nullptr);
+  // Progresses all runs until `run` is done or the deadline has passed; true if `run` is done.
   bool wait(Run& run, const Deadline& deadline);
-  // Fails every run of the queue, now and later, with its first failure.
+  // Fails every run of the queue, now and later, with the queue's first failure.
   void fail(RunQueue& queue, const Status& status);
-  // Moves the transport until `finished` holds (checked under the lock) or the deadline passes.
+  // Progresses all runs until `finished` holds or the deadline has passed; true if it holds.
+  // `finished` is called under the lock.
   bool drain(const std::function<bool()>& finished, const Deadline& deadline);
 
   void add(std::shared_ptr<Monitor> monitor);
-  void watch(int descriptor);  // belongs to some monitor
+  void watch(int descriptor);  // of a monitor
   void unwatch(int descriptor);
-  void remove(const Monitor* monitor);  // afterwards poll() is not running and never runs again
-  void wake_progress_thread();          // which then looks at everything
+  void remove(const Monitor* monitor);  // poll() neither runs nor starts again afterwards
+  void wake_progress_thread();          // the thread then polls everything
 
  private:
-  using Completed = std::vector<std::shared_ptr<Run>>;
-  // Of a thread: as long as it has one, other threads need not progress.
+  // While a thread has a role, other threads need not progress runs.
   enum class Role : uint8_t { none, waiter, progress };
   static thread_local Role role;
-  static thread_local const Run* recorded_here;  // that this thread records into a graph
+  static thread_local const Run* recorded_here;  // this thread records the run into a graph
 
-  bool progress_all(Completed& completed);  // under the lock
-  bool progress_transports();               // likewise
-  // Neither throws: the groups concerned fail instead.
+  // Under the lock; true if anything moved. Only try_progress() may throw: after an exception the
+  // others fail the groups concerned.
+  bool progress_all(Completed& completed);
+  bool progress_transports();
   bool progress_queue(RunQueue& queue, Completed& completed);
-  bool try_progress(RunQueue& queue, Completed& completed);  // may throw
+  bool try_progress(RunQueue& queue, Completed& completed);
   bool reap(RunQueue& queue, Completed& completed);
   void fail_queue(RunQueue& queue, const Status& status, Completed& completed);
   void activate(RunQueue& queue);
@@ -126,17 +126,17 @@ class Executor {
   void start(RunQueue& queue, Run& run, int lane);
   void launch(RunQueue& queue, const std::function<void()>& call);
   void check_deadlines(Completed& completed);
-  bool any_active() const;
+  bool any_active() const { return runs_.load(std::memory_order_relaxed) > 0; }
   void yield_processor();
   void begin_waiting();
-  void end_waiting();  // see that another thread goes on
-  // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Takes the lock
-  // and lets it go again.
+  void end_waiting();  // another thread goes on
+  // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Checks
+  // deadlines afterwards. Without the lock. See announce() for what it returns.
   Completion::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
-  void sleeping(bool asleep);
+  void set_islands_sleeping(bool asleep);
   // A thread of this name; throws Error(transport).
   std::thread start_thread(const char* name, void (Executor::*life)());
-  void loop();  // the life of the progress thread
+  void loop();  // of the progress thread
   // The deputy stands in for the progress thread while that thread is in a native library.
   void start_deputy();  // throws Error(transport)
   void deputy_loop();
@@ -144,7 +144,7 @@ class Executor {
   struct Turns {
     uint32_t idle = 0;  // turns in a row in which nothing moved
     Clock::time_point last_poll = Clock::now();
-    Clock::time_point alert_until{};  // a peer sent news, and may go on to close its links
+    Clock::time_point alert_until{};  // a peer sent news, and may close its links next
   };
   void safe_turn(Turns& turns);
   void turn(Turns& turns);
@@ -153,9 +153,9 @@ class Executor {
   const ProcessMark mark_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
-  // Whose memory transports may be given. They use the context of the calling thread.
+  // Transports use the context of this device, whose memory runs may give them.
   std::shared_ptr<Device> transport_device_;
-  // What runs wait for: of the round under way, and of the last whole round.
+  // The things that runs wait for: in the round under way, and in the last whole round.
   struct Awaited {
     bool network = false, device = false;
     bool same_processor = false;  // a rank on the processor of this thread
@@ -187,7 +187,7 @@ class Executor {
   std::atomic<bool> in_library_{false};  // the progress thread is in a native library
   std::mutex deputy_mutex_;
   std::condition_variable deputy_wanted_;
-  std::thread deputy_;  // made when it is first needed
+  std::thread deputy_;  // started at first use
 };
 
 }  // namespace hetcomm

@@ -3,7 +3,8 @@
 namespace hetcomm {
 namespace {
 
-// Where a range lies, in elements and equally on all members: unlike an address.
+// The position of a range in the plan's buffers, in elements: unlike an address, equal on all
+// members.
 int64_t place(const Range& range) {
   return static_cast<int64_t>(range.space) << 56 |
          range.offset / static_cast<int64_t>(size_of(range.dtype));

@@ -6,17 +6,17 @@
 
 namespace hetcomm {
 
-// The steps of one run that the engine of its island carries out, one after the other in plan
-// order. Owned by a run, to whose members it refers; used under the executor's lock.
+// Carries out the island steps of one run by the engine of its island, one at a time in plan order.
+// Owned by a run, to whose members it refers; used under the executor's lock.
 class IslandSteps {
  public:
-  // `lane`: the lane of the island to use. `recorded`: into a graph.
+  // `lane`: of the island. `recorded`: the run is recorded into a graph.
   IslandSteps(const Plan& plan, const RunMemory& memory, Paths& paths, const Operation& operation,
               int lane, bool recorded);
 
-  int next() const;                        // the step to start or progress; -1 if all are over
+  int next() const;                        // the first incomplete step; -1 if there is none
   bool active() const { return active_; }  // next() has started
-  // Calls the engine. One with a stream may wait in its library, without the executor's lock.
+  // Starts next(). An engine with a stream may wait in its library, without the executor's lock.
   void start();
   // Moves the active step forward; see Island::progress().
   Island::Progress progress(Status& status);
@@ -25,10 +25,10 @@ class IslandSteps {
 
   // Passes when the active step is over; null until the call is in the engine's stream.
   Event event() const;
-  // No step needs the host any more to get into the engine's stream.
+  // All steps are in the engine's stream, or over.
   bool enqueued() const;
-  // The engine may use the buffers: of the active step, or of one that failed until poll_release()
-  // finds that the engine has released them.
+  // The engine may use the buffers: a step is active, or a step failed and poll_release() has not
+  // found the buffers released.
   bool holds_buffers() const { return held_; }
   void poll_release() { held_ = held_ && !island_.released(); }
   Stream stream() const { return island_.stream(); }

@@ -1,9 +1,6 @@
-// Calls into native libraries, which may not return for long, and waits until a recorded run is in
-// its stream.
+// Calls into native libraries, which may last, and the wait until a recorded run is in its stream.
 
 #include <sched.h>
-
-#include <exception>
 
 #include "exec/executor.h"
 
@@ -16,7 +13,6 @@ constexpr auto kBeginBound = std::chrono::seconds(10);
 
 thread_local const Run* Executor::recorded_here = nullptr;
 
-// A recorded run must be in the stream when the caller goes on.
 void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) {
   const Deadline begins(kBeginBound);
   Completed completed;
@@ -42,8 +38,8 @@ void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) 
   }
 }
 
-// Calls a native library, which may not return for long, without the lock. Other threads meanwhile
-// move everything forward but this queue.
+// Calls a native library without the lock, because the call may last. Other threads progress all
+// other queues meanwhile.
 void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
   const auto retake_lock = [&] {
     ++lock_waiters_;
@@ -66,7 +62,7 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
   retake_lock();
 }
 
-// Else operations of other groups for which nobody waits would stand still.
+// Without a deputy, operations of other groups would stand still while no thread waits for them.
 void Executor::start_deputy() {
   std::lock_guard lock(deputy_mutex_);
   if (!deputy_.joinable() && !stop_)
@@ -83,7 +79,7 @@ void Executor::deputy_loop() {
       deputy_wanted_.wait(waiting, [this] { return in_library_ || stop_; });
     }
     while (in_library_ && !stop_) safe_turn(turns);
-    wake_progress_thread();  // the progress thread looks at the events that this thread has taken
+    wake_progress_thread();  // the deputy has consumed events that the progress thread needs
   }
 }
 

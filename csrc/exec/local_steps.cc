@@ -11,7 +11,7 @@ Scale scale_of(const Plan& plan) {
   return rounded(plan.spec.dtype, scale_of(plan.spec, plan.size));
 }
 
-// Calls each kernel with nothing to do, which compiles it.
+// Compiles each kernel by a call with nothing to do.
 class Compilation final : public Processor {
  public:
   Compilation(const DeviceKernels* kernels, const Plan& plan) : kernels_(kernels), plan_(plan) {}

@@ -5,7 +5,7 @@
 
 namespace hetcomm {
 
-// Carries out steps in host memory, at once.
+// Carries out copies and reductions in host memory, at once.
 class HostSteps final : public Processor {
  public:
   explicit HostSteps(const Plan& plan) : plan_(plan) {}
@@ -16,7 +16,7 @@ class HostSteps final : public Processor {
   const Plan& plan_;
 };
 
-// Compiles the kernels of the steps that a device will carry out. Throws Error(vendor).
+// Compiles the kernels that the device steps of a plan need. Throws Error(vendor).
 void compile_kernels(const DeviceKernels* kernels, const Plan& plan);
 
 // Enqueues a reduction in device memory.

@@ -1,11 +1,6 @@
 #include "exec/message_steps.h"
 
 namespace hetcomm {
-namespace {
-
-bool is_user_message(const Plan& plan) { return is_message(plan.spec.collective); }
-
-}  // namespace
 
 MessageSteps::MessageSteps(const Plan& plan, const RunMemory& memory, Paths& paths,
                            const Operation& operation)
@@ -13,21 +8,21 @@ MessageSteps::MessageSteps(const Plan& plan, const RunMemory& memory, Paths& pat
       memory_(memory),
       paths_(paths),
       operation_(operation),
-      hash_(is_user_message(plan) ? operation.call.dtype : hash(operation.call)),
+      user_(is_message(plan.spec.collective)),
+      hash_(user_ ? static_cast<uint64_t>(plan.spec.dtype) : hash(operation.call)),
       requests_(std::make_unique<Request[]>(plan.steps.size())),
       unposted_(plan.schedule.messages) {}
 
 Status MessageSteps::post(int index) {
   const Step& step = plan_.steps[index];
-  const bool user = is_user_message(plan_);
-  const uint64_t body = user ? Paths::message_body(operation_.user_tag, hash_)
-                             : Paths::collective_body(operation_.call.sequence, step.tag, hash_);
+  const uint64_t body = user_ ? Paths::message_body(operation_.user_tag, hash_)
+                              : Paths::collective_body(operation_.call.sequence, step.tag, hash_);
   Request& request = requests_[index];
   request.done = false;
   --unposted_;
   Status status;
-  // A receive needs the link too: closing the link ends the receive of a long message whose sender
-  // has gone.
+  // A receive needs the link, too. If the sender of a long message is gone, closing the link ends
+  // the receive.
   Link* link = paths_.link(step.peer, status);
   if (!status.ok()) return status;
   in_flight_.push_back(index);
@@ -38,23 +33,22 @@ Status MessageSteps::post(int index) {
   if (step.kind->sends) {
     link->send(paths_.send_tag(step.peer, body), data, bytes, kind, request);
   } else {
-    paths_.transport(step.peer)->recv(paths_.recv_tag(step.peer, body), ~Paths::compared(user),
+    paths_.transport(step.peer)->recv(paths_.recv_tag(step.peer, body), ~Paths::compared(user_),
                                       data, bytes, kind, request);
   }
   return Status();
 }
 
-Status MessageSteps::take(size_t i) {
+Status MessageSteps::reap(size_t i) {
   const int index = in_flight_[i];
   in_flight_[i] = in_flight_.back();
   in_flight_.pop_back();
   const Step& step = plan_.steps[index];
   const Request& request = requests_[index];
-  if (!step.kind->sends) paths_.take(step.peer, request.bytes);
+  if (!step.kind->sends) paths_.consume(step.peer, request.bytes);
   if (!request.status.ok() || step.kind->sends) return request.status;
-  const bool user = is_user_message(plan_);
-  const bool same_call = (request.tag & Paths::compared(user)) ==
-                         (hash_ & (user ? Paths::kMessageHash : Paths::kCollectiveHash));
+  const bool same_call = (request.tag & Paths::compared(user_)) ==
+                         (hash_ & (user_ ? Paths::kMessageHash : Paths::kCollectiveHash));
   const auto bytes = static_cast<size_t>(step.target.bytes());
   if (same_call && request.bytes == bytes) return Status();
   Status::Details details;
@@ -76,7 +70,7 @@ void MessageSteps::cancel() {
     if (!step.kind->sends) {
       paths_.transport(step.peer)->cancel(requests_[index]);
     } else if (Link* link = paths_.link(step.peer, ignored)) {
-      link->close(false);  // the only way to have the transport release the memory of a send
+      link->close(false);  // nothing else makes the transport release the memory of a send
     }
   }
 }

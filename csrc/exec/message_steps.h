@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "exec/operation.h"
@@ -10,33 +9,34 @@
 
 namespace hetcomm {
 
-// The steps of one run that the transport carries out: sends and receives, each tagged so that both
-// ends match them and find out if they disagree about the call. Owned by a run, to whose members it
-// refers; used under the executor's lock.
+// Carries out the sends and receives of one run. Tags let both ends match messages, and notice that
+// they disagree about the call. Owned by a run, to whose members it refers; used under the
+// executor's lock.
 class MessageSteps {
  public:
   MessageSteps(const Plan& plan, const RunMemory& memory, Paths& paths, const Operation& operation);
 
-  // Hands a step to the transport; fails if no link leads to the peer.
+  // Posts a step; fails if no link leads to the peer.
   Status post(int step);
-  bool posted() const { return unposted_ == 0; }  // every step
+  bool posted() const { return unposted_ == 0; }  // all steps are posted
   bool idle() const { return in_flight_.empty(); }
   const std::vector<int>& in_flight() const { return in_flight_; }
-  // Calls ended(step, status) for each message that is over; true if any is.
+  // Calls ended(step, status) for each message that is over; true if there are any.
   template <typename Ended>
   bool poll(const Ended& ended);
-  // Has the transport release the memory of what is in flight; poll() until idle().
+  // Cancels all messages in flight. The transport releases their memory once idle().
   void cancel();
 
  private:
-  // Takes the i-th out of flight; what it came to.
-  Status take(size_t i);
+  // Removes the i-th message in flight; returns its outcome.
+  Status reap(size_t i);
 
   const Plan& plan_;
   const RunMemory& memory_;
   Paths& paths_;
   const Operation& operation_;
-  const uint64_t hash_;
+  const bool user_;                      // a user's message, not one of a collective
+  const uint64_t hash_;                  // of the call; the dtype of a user's message
   std::unique_ptr<Request[]> requests_;  // by step
   std::vector<int> in_flight_;
   int unposted_;
@@ -52,7 +52,7 @@ bool MessageSteps::poll(const Ended& ended) {
       continue;
     }
     any = true;
-    ended(step, take(i));
+    ended(step, reap(i));
   }
   return any;
 }

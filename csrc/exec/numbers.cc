@@ -9,19 +9,18 @@
 namespace hetcomm {
 namespace {
 
-// Given back until the very end.
 Numbers& of_this_process() { return of_process<Numbers>(Paths::kMaxCommunicators); }
 
 }  // namespace
 
 uint32_t Numbers::take() {
   std::lock_guard lock(mutex_);
-  const auto limit = static_cast<uint32_t>(out_.size());
+  const auto limit = static_cast<uint32_t>(taken_.size());
   for (uint32_t tried = 0; tried < limit; ++tried) {
     const uint32_t number = next_;
     next_ = (next_ + 1) % limit;
-    if (out_[number]) continue;
-    out_[number] = true;
+    if (taken_[number]) continue;
+    taken_[number] = true;
     return number;
   }
   throw Error(Code::invalid_argument, "expected at most " + std::to_string(limit) +
@@ -29,13 +28,13 @@ uint32_t Numbers::take() {
                                           "destroy those that are no longer needed");
 }
 
-void Numbers::give_back(uint32_t number) {
+void Numbers::release(uint32_t number) {
   std::lock_guard lock(mutex_);
-  out_.at(number) = false;
+  taken_.at(number) = false;
 }
 
 CommunicatorNumber::CommunicatorNumber() : value_(of_this_process().take()) {}
 
-CommunicatorNumber::~CommunicatorNumber() { of_this_process().give_back(value_); }
+CommunicatorNumber::~CommunicatorNumber() { of_this_process().release(value_); }
 
 }  // namespace hetcomm

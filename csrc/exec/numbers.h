@@ -6,25 +6,24 @@
 
 namespace hetcomm {
 
-// Numbers below a limit, of which none is out twice. A number that was given back comes again as
-// late as possible, so that what is still on its way to its last owner reaches nobody else.
-// Thread-safe.
+// Unique numbers below a limit. A released number comes again as late as possible, so that late
+// messages to its last owner reach no other owner. Thread-safe.
 class Numbers {
  public:
-  explicit Numbers(uint32_t limit) : out_(limit) {}
+  explicit Numbers(uint32_t limit) : taken_(limit) {}
 
-  // Throws Error(invalid_argument) if all are out.
+  // Throws Error(invalid_argument) if all numbers are taken.
   uint32_t take();
-  void give_back(uint32_t number);
+  void release(uint32_t number);
 
  private:
   std::mutex mutex_;
-  std::vector<bool> out_;
+  std::vector<bool> taken_;
   uint32_t next_ = 0;
 };
 
-// The number of one communicator of this process, which peers put into tags. Owned by what the
-// communicator keeps as long as messages to it may arrive.
+// The number of one communicator of this process. Peers put the number into tags. It lasts as long
+// as messages to the communicator may arrive.
 class CommunicatorNumber {
  public:
   CommunicatorNumber();

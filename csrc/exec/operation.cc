@@ -1,10 +1,22 @@
 #include "exec/operation.h"
 
 #include <bit>
+#include <cstdio>
 
 #include "base/fnv.h"
 
 namespace hetcomm {
+
+CallDescriptor make_descriptor(const Spec& spec, uint64_t sequence, uint64_t history) {
+  return {.sequence = sequence,
+          .count = static_cast<uint64_t>(spec.count),
+          .root = static_cast<uint32_t>(spec.root),
+          .collective = static_cast<uint16_t>(spec.collective),
+          .dtype = static_cast<uint8_t>(spec.dtype),
+          .op = static_cast<uint8_t>(spec.op),
+          .factor = spec.factor,
+          .history = history};
+}
 
 uint64_t hash(const CallDescriptor& call) {
   uint64_t value = kFnvBasis;
@@ -22,6 +34,23 @@ std::string describe(const Spec& spec, const Operation& operation) {
   if (!is_message(spec.collective)) return text + " #" + std::to_string(operation.call.sequence);
   return text + " with rank " + std::to_string(spec.root) + " tag " +
          std::to_string(operation.user_tag);
+}
+
+std::string describe_call(const CallDescriptor& call) {
+  if (call.collective > static_cast<uint16_t>(Collective::recv) || call.dtype >= kDtypes ||
+      call.op >= kReduceOps) {
+    return "an unknown operation";
+  }
+  const Spec spec{.collective = static_cast<Collective>(call.collective),
+                  .dtype = static_cast<Dtype>(call.dtype),
+                  .op = static_cast<ReduceOp>(call.op),
+                  .factor = call.factor,
+                  .root = static_cast<int>(call.root),
+                  .count = static_cast<int64_t>(call.count)};
+  char history[32];
+  std::snprintf(history, sizeof history, " (history %04llx)",
+                static_cast<unsigned long long>(call.history & 0xffff));
+  return describe(spec) + history;
 }
 
 }  // namespace hetcomm

@@ -14,65 +14,66 @@
 
 namespace hetcomm {
 
-// How to reach one member of a communicator, as that member published it.
+// The way to one member of a communicator, as that member published it.
 struct PeerAddress {
   Route route;
   uint32_t communicator = 0;  // the peer's own number for this communicator
 };
 
-// How one rank reaches the others of its communicator: the engine of its island, and a link per
-// peer, opened at first use. Owned by a communicator; used only under the executor's lock.
+// The ways from one rank to the other ranks of its communicator: the engine of its island, and a
+// link for each peer, opened at first use. Owned by a communicator; used under the executor's lock.
 class Paths {
  public:
-  // `island` may be null in an island of one; `no_transport` says why there is no transport, and
-  // link() fails with it; `device` is null for a rank whose buffers are host memory. Throws
-  // Error(transport) on an unusable address.
+  // `island` is null in an island of one rank, `device` for buffers in host memory. Without a
+  // transport link() fails with `no_transport`. Throws Error(transport) on an unusable address.
   Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
         std::shared_ptr<Device> device, Status no_transport);
 
   int rank() const { return rank_; }
   Island* island() { return island_.get(); }
-  // `launch` runs what it is given, and may let go of the executor's lock meanwhile.
+  // Calls of a native library go through `launch`, which may release the executor's lock meanwhile.
   using Launch = std::function<void(const std::function<void()>& call)>;
   void launch_by(Launch launch) { launch_ = std::move(launch); }
   const Launch& launch() const { return launch_; }
-  // Messages from this peer arrive on it.
+  // Messages from the peer arrive on this transport.
   Transport* transport(int peer) { return peers_[peer].route.transport; }
   Streams* streams() { return streams_.get(); }  // null without a device
 
-  // The sender of an unexpected message that equals `body` but for the hash; -1 if there is none.
+  // The sender of an unexpected message whose tag has this body, apart from the hash; -1 if there
+  // is none.
   int sender(uint64_t body) const;
-  bool arrived(int from, uint64_t body) const;  // whether there is one from this rank
+  bool arrived(int from, uint64_t body) const;  // whether `from` sent such a message
   LinkOffers offers() const;
   void counter(int peer, const std::string& theirs, uint64_t spread) {  // see Link::counter()
     links_[peer]->counter(theirs, spread);
   }
-  // Whether a link was opened.
+  // Whether any link was opened.
   bool opened() const { return opened_; }
   // The link to a peer, opened, or null with `status` set.
   Link* link(int peer, Status& status);
-  // A message of so many bytes was received; see Link::take().
-  void take(int peer, size_t bytes) {
-    if (links_[peer]) links_[peer]->take(bytes);
+  // This rank received a message of so many bytes; see Link::consume().
+  void consume(int peer, size_t bytes) {
+    if (links_[peer]) links_[peer]->consume(bytes);
   }
   // "tcp over eth0", or "not connected yet".
   std::string describe(int peer) const;
-  // See Link::close(): of every link.
+  // Closes every link; see Link::close().
   void close(bool flush);
   bool closed() const;
-  void drop_links() { links_.clear(); }  // in the end
+  void drop_links() { links_.clear(); }  // no other call comes afterwards
 
-  // Tags of 64 bits: receiver's communicator 12, kPartTag 1, sender's rank 13, kind 1, then for a
-  // collective sequence 12, message number 12, call hash 13; for send/recv user tag 32, call
-  // hash 5. A receive leaves the call hash and kPartTag out of its mask and compares them
-  // afterwards. So ranks that disagree about a call get an error instead of a wait without end.
+  // A tag has 64 bits: receiver's communicator 12, kPartTag 1, sender's rank 13, kind 1. A tag of a
+  // collective continues with sequence 12, message number 12, call hash 13; a tag of a user's
+  // message with user tag 32, dtype 5. A receive leaves the hash or dtype and kPartTag out of its
+  // mask and compares them afterwards. So ranks that disagree about a call get an error instead of
+  // a wait without end.
   static constexpr int kMaxRanks = 1 << 13;
   static constexpr uint32_t kMaxCommunicators = (1 << 12) - 1;  // see kTransportTags
   static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
   static constexpr uint64_t compared(bool message) {
     return kPartTag | (message ? kMessageHash : kCollectiveHash);
   }
-  static_assert(kDtypes <= kMessageHash + 1, "the call hash of a message is its dtype");
+  static_assert(kDtypes <= kMessageHash + 1, "a message has its dtype in place of a hash");
   uint64_t send_tag(int to, uint64_t body) const {
     return tag(peers_[to].communicator, rank_, body);
   }

@@ -23,13 +23,13 @@ void Executor::start(RunQueue& queue, Run& run, int lane) {
 void Executor::activate(RunQueue& queue) {
   const Island* island = queue.paths->island();
   while (!queue.pending.empty() && queue.failure.ok()) {
-    // The order of calls in an engine's stream must be that of all members: one run after another.
+    // All members must put their calls into the engine's stream in one order: run after run.
     if (island && island->stream() && !queue.active.empty()) {
       const auto last = std::find_if(queue.active.rbegin(), queue.active.rend(),
                                      [](const auto& run) { return run->lane() >= 0; });
       if (last != queue.active.rend() && !(*last)->enqueued()) return;
     }
-    // Into the stream of the thread that records.
+    // A recorded run goes into the stream of the recording thread.
     Run& next = *queue.pending.front();
     if (next.recorded() && &next != recorded_here) return;
     const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
@@ -38,33 +38,34 @@ void Executor::activate(RunQueue& queue) {
     queue.active.push_back(std::move(queue.pending.front()));
     queue.pending.pop_front();
     start(queue, next, lane);
-    if (island && island->stream()) next.progress();  // puts its calls into the stream
+    if (island && island->stream()) next.progress();  // puts the run's calls into the stream
   }
 }
 
-// Messages from one rank to another keep their order: one whose parts follow only as they are
-// copied from a device holds up those behind it.
+// Messages from one rank to another keep their order. A message whose parts are still copied from a
+// device holds up later messages.
 void Executor::activate_messages(RunQueue& queue) {
   if (queue.messages.empty() || !queue.failure.ok()) return;
   std::vector<std::pair<Collective, int>> held_up;
-  auto way = [](const Run& run) {
+  auto direction_and_peer = [](const Run& run) {
     return std::pair(run.plan().spec.collective, run.plan().spec.root);
   };
   for (const auto& run : queue.active) {
-    if (!run->posted()) held_up.push_back(way(*run));
+    if (!run->posted()) held_up.push_back(direction_and_peer(*run));
   }
   std::erase_if(queue.messages, [&](const std::shared_ptr<Run>& run) {
     if (!run->find_sender(*queue.paths)) {
       round_.network = true;  // the message may arrive any time
       return false;
     }
-    const bool waits = std::find(held_up.begin(), held_up.end(), way(*run)) != held_up.end();
+    const auto key = direction_and_peer(*run);
+    const bool waits = std::find(held_up.begin(), held_up.end(), key) != held_up.end();
     if (!waits) {
       start(queue, *run, -1);
-      run->progress();  // posts what can be posted at once
+      run->progress();  // posts messages
       queue.active.push_back(run);
     }
-    if (waits || !run->posted()) held_up.push_back(way(*run));
+    if (waits || !run->posted()) held_up.push_back(key);
     return !waits;
   });
 }
@@ -78,8 +79,8 @@ bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
   }
 }
 
-// The first time the runs of the queue fail as they always do; if that throws as well, they end as
-// they stand.
+// After the first exception the runs of the queue fail in the next round. After a second exception
+// they end as they stand.
 void Executor::fail_queue(RunQueue& queue, const Status& status, Completed& completed) {
   if (queue.failure.ok()) {
     queue.failure = status;
@@ -105,15 +106,15 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
   bool moved = false;
   activate_messages(queue);
   activate(queue);
-  // After a failure no run begins a call of a native library: such a call may last, and the caller
-  // may hold the monitors' lock.
+  // After a failure no run begins a call of a native library. Such a call may last, and this thread
+  // may hold the lock of the monitors.
   const Island* island = queue.paths->island();
   if (!queue.failure.ok() && island && island->stream()) {
     for (auto& run : queue.active) run->fail(queue.failure);
   }
   for (const auto& run : queue.active) {
     moved |= run->progress();
-    // At once: a failing run closes links, which makes other runs fail.
+    // At once, because a failing run closes links, and then other runs fail.
     if (!run->status().ok() && queue.failure.ok()) queue.failure = run->status();
     round_.network |= run->uses_network();
     round_.device |= run->uses_device();
@@ -168,22 +169,22 @@ bool Executor::progress_transports() {
 
 bool Executor::progress_all(Completed& completed) {
   bool moved = false;
-  // The network costs a system call per look: look when a message is awaited, else now and then.
+  // Polling the network costs a system call. Without an awaited message it is polled rarely.
   if (awaits_network_ || (idle_rounds_ & 63) == 0) moved |= progress_transports();
   round_ = {};
-  // By index: a queue may come or go while launch() has let go of the lock.
+  // By index, because queues may come or go while launch() has released the lock.
   for (size_t i = 0; i < queues_.size(); ++i) moved |= progress_queue(*queues_[i], completed);
   awaits_network_.store(round_.network, std::memory_order_relaxed);
   awaits_device_.store(round_.device, std::memory_order_relaxed);
   awaits_same_processor_.store(round_.same_processor, std::memory_order_relaxed);
   idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
-  // Idle rounds may yield, for milliseconds each where others want the processor.
+  // Each idle round may yield, for milliseconds if other threads want the processor.
   if ((++rounds_ & 1023) == 0 || (idle_rounds_ & 31) == 31) check_deadlines(completed);
   return moved || !completed.empty();
 }
 
 void Executor::check_deadlines(Completed& completed) try {
-  // A queue may come or go while launch() has let go of the lock.
+  // By index, because queues may come or go while launch() has released the lock.
   for (size_t i = 0; i < queues_.size(); ++i) {
     const auto queue = queues_[i];
     if (!queue->failure.ok()) continue;
@@ -212,7 +213,7 @@ void Executor::check_deadlines(Completed& completed) try {
       wake_progress_thread();
     }
   }
-} catch (const std::exception&) {  // no memory for what to say: the next look finds it again
+} catch (const std::exception&) {  // no memory for the message; the next check tries again
 }
 
 }  // namespace hetcomm

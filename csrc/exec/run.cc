@@ -8,11 +8,11 @@
 namespace hetcomm {
 namespace {
 
-// When a neighbour gives an operation up or a link breaks, the cause follows over the control
-// connections; after this long the run fails without it.
+// When a neighbour abandons an operation or a link breaks, the cause arrives over the control
+// connections. After this time the run fails without the cause.
 constexpr auto kCauseBound = std::chrono::seconds(2);
 
-// Bytes that take longer to copy into a socket than the progress thread takes to wake up.
+// A copy of so many bytes into a socket takes longer than the progress thread takes to wake up.
 constexpr int64_t kSlowToStart = 128 << 10;
 
 // A failed operation waits this long for its buffers to be released.
@@ -120,7 +120,7 @@ void Run::start_step(int index) {
     case Performer::rank:
       return start_own(index);
     case Performer::island:
-      return;  // progress_island() finds it by its count of zero
+      return;  // progress_island() starts it once its count in waiting_ is zero
   }
 }
 
@@ -174,7 +174,7 @@ bool Run::progress_island() {
   if (!island_->active()) {
     if (!waiting_.empty() && waiting_[index] != 0) return false;
     if (device_) {
-      const Status status = device_->steps().follow(island_->stream());
+      const Status status = device_->steps().await_filled(island_->stream());
       if (!status.ok()) {
         fail(at_step(index, status));
         return true;
@@ -224,7 +224,7 @@ void Run::complete(int index) {
   }
 }
 
-// A link that ends is a consequence: its peer died or left, or another operation has failed.
+// A broken link is a consequence: its peer died or left, or another operation has failed.
 void Run::fail_message(int index, const Status& status) {
   const bool cause = status.code() == Code::invalid_argument || status.code() == Code::vendor;
   cause ? fail(at_step(index, status)) : await_cause(at_step(index, status));
@@ -270,13 +270,13 @@ bool Run::uses_device() const {
   return device_ && started() && (device_->busy() || (island_ && island_->active()));
 }
 
-// A run that is one call of an engine with a stream needs nothing of the host to be over.
+// A run of one call into an engine's stream completes without the host.
 Event Run::end_event() const {
   return island_ && plan_->steps.size() == 1 ? island_->event() : nullptr;
 }
 
-Status Run::order(Stream stream) {
-  if (Event end = device_->end_in_graph()) return device_->order(stream, end);
+Status Run::block_stream(Stream stream) {
+  if (Event end = device_->end_in_graph()) return device_->block_stream(stream, end);
   if (finished_) return Status();
   if (device_->capturing(stream)) {
     return Status(Code::invalid_argument,
@@ -284,8 +284,8 @@ Status Run::order(Stream stream) {
                       ": expected an operation that is over before a graph is recorded that "
                       "waits for it; this one is under way; wait for it first");
   }
-  if (Event end = end_event()) return device_->order(stream, end);
-  return device_->order(stream);
+  if (Event end = end_event()) return device_->block_stream(stream, end);
+  return device_->block_stream(stream);
 }
 
 Completion::Aftermath Run::announce() {

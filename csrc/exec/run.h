@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,9 +16,10 @@
 
 namespace hetcomm {
 
-// One execution of a plan: starts steps as those before them are over, and hands them to whoever
-// carries them out (MessageSteps, IslandSteps, HostSteps, DeviceSteps). Created by a communicator,
-// moved forward only under the executor's lock; completion() and status() are safe from any thread.
+// One execution of a plan. A run starts each step once the steps before it are complete, and hands
+// the step to its performer: MessageSteps, IslandSteps, HostSteps or DeviceSteps. A communicator
+// creates a run; the executor progresses it under the lock. completion() and status() are safe from
+// any thread.
 class Run {
  public:
   struct Buffers {
@@ -27,21 +27,21 @@ class Run {
     void* output = nullptr;
   };
 
-  // The buffers stay alive until the run is over; they are memory of `device`, or of the host if it
-  // is null.
+  // The buffers stay alive until the run is over. They are memory of `device`, or host memory if
+  // `device` is null.
   Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
       std::chrono::nanoseconds timeout, std::shared_ptr<Device> device = nullptr);
   ~Run();
   Run(const Run&) = delete;
 
-  // Before it is submitted.
+  // These three come before submission.
   DeviceRun* device() { return device_ ? &*device_ : nullptr; }  // null on host memory
   std::shared_ptr<const Trace> begin_trace();                    // of this run
-  // Of a receive from any rank: makes its plan once the sender is known.
+  // A receive from any rank gets its plan from `plan_for`, once the sender is known.
   using PlanFor = std::function<std::shared_ptr<const Plan>(int sender)>;
-  void await_sender(PlanFor plan) { plan_for_ = std::move(plan); }
+  void await_sender(PlanFor plan_for) { plan_for_ = std::move(plan_for); }
 
-  bool inherited() const { return mark_.inherited(); }  // it belongs to the parent of this process
+  bool inherited() const { return mark_.inherited(); }  // by this process from its parent
   bool recorded() const { return device_ && device_->recorded(); }  // into a graph
   const CallDescriptor& call() const { return operation_.call; }
   const Plan& plan() const { return *plan_; }
@@ -51,41 +51,41 @@ class Run {
   const Status& status() const { return status_; }               // valid once done()
   std::shared_ptr<const Trace> trace() const { return trace_; }  // null unless begun
   Completion& completion() { return completion_; }
-  // It takes long to start: the thread that starts it copies what it sends.
+  // A long send of host memory: the thread that starts the run copies the data.
   bool slow_to_start() const;
   // Publishes completion to waiters; without the lock.
   Completion::Aftermath announce();
 
-  // The rest under the executor's lock.
-  bool find_sender(const Paths& paths);  // false if nobody has sent yet
-  // `lane` is the island lane that the run may use.
+  // The following members need the executor's lock.
+  bool find_sender(const Paths& paths);  // false if no message has arrived yet
+  // `lane`: of the island; -1 for a message.
   void start(Paths& paths, int lane);
   // Does what can be done without waiting; true if anything moved.
   bool progress();
-  // Ends the run with `status` as soon as nothing refers to its buffers any more.
+  // The run ends with `status` as soon as nothing refers to its buffers any more.
   void fail(const Status& status);
-  void finish();  // the run ends as it stands, and nothing moves it any more
+  void finish();  // the run ends as it stands; progress() does nothing afterwards
   // `stream` waits until the run is over; the host does not.
-  Status order(Stream stream);
+  Status block_stream(Stream stream);
 
   bool started() const { return paths_ != nullptr; }
   bool finished() const { return finished_; }
   int lane() const { return lane_; }
   std::string where() const;  // "waiting at step 5: recv from rank 3"
-  // Every message is with the transport, so that later messages may follow.
+  // Every message is posted, so later messages may start.
   bool posted() const { return !messages_ || messages_->posted(); }
-  // All island steps are in the engine's stream, so that later runs may follow.
+  // All island steps are in the engine's stream, so later runs may start.
   bool enqueued() const { return !island_ || island_->enqueued(); }
   bool uses_network() const { return messages_ && !messages_->idle(); }
   bool uses_device() const;
   bool awaits_same_processor() const { return same_processor_; }  // see Island::Progress
-  // Done, but the transport, the engine or the device still refers to the buffers: it may keep a
-  // message of which a dead peer sent only a part. The owner keeps the run until poll_release()
-  // finds that all have released them.
+  // The run is over, but the transport, the engine or the device still refers to its buffers. A
+  // transport may hold a receive of which a dead peer sent only a part. The owner keeps the run
+  // until poll_release() finds the buffers released.
   bool unreleased() const { return finished_ && !released(); }
   void poll_release();
 
-  // Of a run that is not over as soon as it is submitted: few need the clock.
+  // Comes after submission, for runs that are not over by then. Most runs never read the clock.
   void begin_timeout() { deadline_.emplace(timeout_); }
   const Deadline& deadline() const { return *deadline_; }
   std::chrono::nanoseconds age() const { return timeout_ - deadline_->left(); }
@@ -108,7 +108,7 @@ class Run {
 
   const ProcessMark mark_;
   std::shared_ptr<const Plan> plan_;
-  PlanFor plan_for_;  // while the sender is not known
+  PlanFor plan_for_;  // until the sender is known
   const Operation operation_;
   const std::chrono::nanoseconds timeout_;
   std::optional<Deadline> deadline_;
@@ -118,21 +118,22 @@ class Run {
   Paths* paths_ = nullptr;
   int lane_ = 0;
 
-  // Who carries out steps; what the plan does not need is not there.
+  // The performers that the plan needs.
   std::optional<MessageSteps> messages_;
   std::optional<IslandSteps> island_;
   std::optional<DeviceRun> device_;
 
-  std::vector<int> waiting_;   // per step: steps before it that are not over
-  std::vector<int> ready_;     // steps to start, the last first
-  std::vector<int> unfilled_;  // sends and receives until the caller's stream filled the buffers
-  size_t next_message_ = 0;    // of a user's message: the next step to look at
-  int left_ = 0;               // steps that are not over
+  std::vector<int> waiting_;  // by step: the number of incomplete steps before it
+  std::vector<int> ready_;    // steps to start, the last first
+  std::vector<int>
+      unfilled_;             // messages that wait until the caller's stream has filled the buffers
+  size_t next_message_ = 0;  // of a user's message: the step to post next
+  int left_ = 0;             // incomplete steps
   bool same_processor_ = false;
 
   Status status_;
   Clock::time_point failed_at_;
-  Status consequence_;  // a failure whose cause is still to come
+  Status consequence_;  // a failure whose cause has not arrived yet
   Clock::time_point consequence_at_;
   bool finished_ = false;
   Completion completion_;

@@ -8,10 +8,10 @@
 
 namespace hetcomm {
 
-// The buffers of one run: addresses of what its plan names.
+// The addresses of the buffers that the plan of one run names.
 struct RunMemory {
   std::array<std::byte*, 4> spaces{};  // by Space
-  MemoryKind kind = MemoryKind::host;  // of all but staging, which is the host's
+  MemoryKind kind = MemoryKind::host;  // of all spaces but staging, which is host memory
 
   void set(Space space, void* memory) {
     spaces[static_cast<size_t>(space)] = static_cast<std::byte*>(memory);

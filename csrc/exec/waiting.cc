@@ -2,12 +2,11 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 
-#include "base/eventfd.h"
+#include "base/events.h"
 #include "base/pause.h"
 #include "exec/executor.h"
 
@@ -16,26 +15,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How a waiting thread spends its time: at most these many empty looks in a row with a pause, then
-// with a yield, then asleep. Only shared memory answers fast enough to be worth a pause: whoever
-// waits for the network yields. Pauses in vain, such as those that keep the processor from whom
-// they wait for, halve the next ones; successful ones lengthen them slowly, since a rank in the way
-// of others succeeds too, only later.
+// A waiting thread polls so many times in a row with a pause, then with a yield, then sleeps. Only
+// shared memory answers fast enough to be worth a pause, so a thread that waits for the network
+// yields. Pauses without success halve the number of later pauses: the awaited rank may need this
+// processor. Pauses with success raise the number slowly, because a rank that keeps other ranks
+// from a processor succeeds too, only later.
 constexpr uint32_t kMostSpins = 200;  // 15 to 31 us
 constexpr uint32_t kMoreSpins = 8;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
-// A thread that always finds something to do looks at its deadline every so often.
+// A thread that always finds something to do checks its deadline every so many polls.
 constexpr uint32_t kBusyLooks = 64;
-// Of two ranks on one processor while another is free, neither leaves it by yielding; a scheduler
-// looks for a free one where it wakes a thread. So every so many times one sleeps for a moment.
+// Two ranks on one processor never leave it by yielding, even if another processor is free. A
+// scheduler looks for a free processor when it wakes a thread. So every so many yields a thread
+// sleeps for a moment.
 constexpr uint32_t kYieldsOnProcessor = 1'000;
-// A peer that leaves a group says so and then closes its links, which takes answers from here.
+// A peer that leaves a group says so and then closes its links, for which it needs this rank.
 constexpr auto kAlert = 50ms;
 constexpr auto kAlertPause = 1ms;
-// No sleep lasts longer, so that deadlines are kept and no lost wake-up can hang anybody.
+// No sleep lasts longer. This bounds the delay of deadlines and of lost wake-ups.
 constexpr auto kLongestSleep = 10ms;
-// Nothing wakes a thread when a device has finished, so it looks again after this long.
+// Nothing wakes a thread when a device has finished, so the thread polls again after this time.
 constexpr std::chrono::nanoseconds kDeviceSleep = 50us;
 
 }  // namespace
@@ -48,10 +48,8 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
   uint32_t idle = 0, busy = 0;
   Completed completed;
   Completion::Aftermath own;
-  const auto tell = [&] {
-    if (completed.empty()) return;
-    Completion::Aftermath left = announce(completed, &run);
-    if (!left.empty()) own = std::move(left);
+  const auto keep_own = [&own](Completion::Aftermath aftermath) {
+    if (!aftermath.empty()) own = std::move(aftermath);
   };
   while (!run.done()) {
     if (lock_waiters_.load(std::memory_order_relaxed) > 0) sched_yield();
@@ -59,7 +57,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
       moved = progress_all(completed);
       lock.unlock();
-      tell();
+      if (!completed.empty()) keep_own(announce(completed, &run));
     }
     const uint32_t spins = spins_.load(std::memory_order_relaxed);
     if (moved) {
@@ -75,20 +73,13 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       pause();
     } else if (idle < kMostSpins + kYields) {
       if (idle < kMostSpins) {
-        if (!yields) spins_.store(std::max(spins / 2, kFewestSpins));  // in vain
+        if (!yields) spins_.store(std::max(spins / 2, kFewestSpins));
         idle = kMostSpins;
       }
       yield_processor();
     } else {
       if (deadline.passed()) break;
-      Completion::Aftermath left =
-          sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run);
-      if (!left.empty()) own = std::move(left);
-      if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-        check_deadlines(completed);
-        lock.unlock();
-        tell();
-      }
+      keep_own(sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run));
       idle = kMostSpins + kYields / 2;
     }
   }
@@ -122,12 +113,10 @@ void Executor::end_waiting() {
   }
 }
 
-void Executor::sleeping(bool asleep) {
+void Executor::set_islands_sleeping(bool asleep) {
   for (auto& queue : queues_) {
     Island* island = queue->paths->island();
-    if (island && (!asleep || !queue->active.empty())) {
-      island->set_sleeping(asleep);
-    }
+    if (island && (!asleep || !queue->active.empty())) island->set_sleeping(asleep);
   }
 }
 
@@ -139,15 +128,15 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
       sched_yield();
       return {};
     }
-    sleeping(true);
+    set_islands_sleeping(true);
     ++sleepers_;
     bool moved = progress_all(completed);
     if (!moved && !transports_->prepare_to_sleep()) moved = true;
-    // Whoever completes it looks for sleepers after that, so one of the two sees the other.
+    // A thread that completes the run looks for sleepers afterwards, so no wake-up is lost.
     if (awaited && awaited->done()) moved = true;
     if (moved) {
       --sleepers_;
-      sleeping(false);
+      set_islands_sleeping(false);
       lock.unlock();
       return announce(completed, awaited);
     }
@@ -168,10 +157,13 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
     }
   }
   --sleepers_;
-  const auto held = lock();
-  idle_rounds_ = 0;  // look at the network first
-  sleeping(false);
-  return {};
+  {
+    const auto held = lock();
+    idle_rounds_ = 0;  // the next round polls the network
+    set_islands_sleeping(false);
+    check_deadlines(completed);
+  }
+  return announce(completed, awaited);
 }
 
 bool Executor::drain(const std::function<bool()>& finished, const Deadline& deadline) {
@@ -190,14 +182,14 @@ bool Executor::drain(const std::function<bool()>& finished, const Deadline& dead
     if (idle < kYields) {
       sched_yield();
     } else {
-      sleep(std::min<std::chrono::nanoseconds>(1ms, deadline.left()), nullptr);
+      sleep(std::min<std::chrono::nanoseconds>(1ms, deadline.left()));
     }
   }
   end_waiting();
   return ended;
 }
 
-// Looks after monitors always, and after runs while no thread waits for any.
+// Polls monitors always, and progresses runs while no thread waits for a run.
 void Executor::loop() {
   role = Role::progress;
   Turns turns;
@@ -207,7 +199,7 @@ void Executor::loop() {
 void Executor::safe_turn(Turns& turns) {
   try {
     turn(turns);
-  } catch (const std::exception& error) {  // concerns all, since nobody else caught it
+  } catch (const std::exception& error) {  // no narrower handler caught it, so every group fails
     const Status status = status_of(error);
     const auto held = lock();
     for (auto& queue : queues_) {
@@ -234,11 +226,6 @@ void Executor::turn(Turns& turns) {
       sched_yield();
     } else {
       sleep(kLongestSleep);
-      if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-        check_deadlines(completed);
-        lock.unlock();
-        announce(completed);
-      }
       idle = kYields / 2;
     }
   }
@@ -258,10 +245,10 @@ void Executor::turn(Turns& turns) {
   }
   if (!poll_now) return;
   turns.last_poll = Clock::now();
-  // Peers that close their links need an answer even while nothing goes on here.
+  // Peers that close their links need an answer even if this rank has no run.
   if (transports_->main()) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-      for (int turns = 0; turns < 64 && progress_transports(); ++turns) {
+      for (int polls = 0; polls < 64 && progress_transports(); ++polls) {
       }
     }
   }
@@ -271,13 +258,13 @@ void Executor::turn(Turns& turns) {
 void Executor::poll_monitors() {
   std::lock_guard lock(monitor_mutex_);
   for (size_t i = 0; i < monitors_.size(); ++i) {
-    const auto monitor = monitors_[i];  // which may remove itself
+    const auto monitor = monitors_[i];  // poll() may remove the monitor
     try {
       monitor->poll();
     } catch (const std::exception& error) {
       try {
         monitor->failed(status_of(error));
-      } catch (const std::exception&) {  // its next look finds it again
+      } catch (const std::exception&) {  // the next poll fails again
       }
     }
   }

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/close_on_fork.h"
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/status.h"
@@ -27,7 +26,7 @@ constexpr auto kIntroductionBound = std::chrono::seconds(10);
 // With this many strangers, one of this age is dropped for a newer connection.
 constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
-// Duplicates arrive among the latest news of their origin only.
+// A duplicate arrives only among the latest news of its origin.
 constexpr uint64_t kRememberedNews = 1024;
 
 [[noreturn]] void fail(const std::string& what) {
@@ -43,23 +42,16 @@ std::string frame(const std::string& body) { return Packer().put(body).take(); }
 
 }  // namespace
 
-ControlPlane::ControlPlane(int rank, int size, const std::string& address, Events events,
-                           std::function<void(int)> watch, std::function<void(int)> unwatch)
-    : rank_(rank),
-      size_(size),
-      events_(std::move(events)),
-      watch_(std::move(watch)),
-      unwatch_(std::move(unwatch)) {
+ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
+    : rank_(rank), size_(size), owner_(owner) {
   SocketAddress at(address, 0);
-  listener_ =
-      Descriptor(socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  listener_ = at.make_socket();
   if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 ||
       listen(listener_, SOMAXCONN) != 0) {
     fail("cannot listen for control connections on " + address);
   }
-  close_on_fork::add(listener_);
   contact_ = address + " " + std::to_string(SocketAddress::port_of(listener_));
-  watch_(listener_);
+  owner_.watch(listener_);
 }
 
 ControlPlane::~ControlPlane() { close(); }
@@ -70,11 +62,10 @@ void ControlPlane::close() {
   release(listener_);
 }
 
-void ControlPlane::release(Descriptor& descriptor) {
+void ControlPlane::release(ProcessDescriptor& descriptor) {
   if (descriptor < 0) return;
-  unwatch_(descriptor);
-  close_on_fork::remove(descriptor);
-  descriptor = Descriptor();
+  owner_.unwatch(descriptor);
+  descriptor = ProcessDescriptor();
 }
 
 bool ControlPlane::neighbour(int peer) const {
@@ -90,11 +81,9 @@ void ControlPlane::start_connecting(int peer, const std::string& contact) {
   auto connection = std::make_unique<Connection>();
   connection->peer = peer;
   connection->authenticated = true;
-  connection->descriptor =
-      Descriptor(socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  connection->descriptor = to.make_socket();
   if (connection->descriptor < 0) fail("cannot make a control connection");
   const int descriptor = connection->descriptor;
-  close_on_fork::add(descriptor);
   connections_.push_back(std::move(connection));
   if (::connect(descriptor, to.get(), to.length) == 0) return;
   if (errno != EINPROGRESS && errno != EINTR) {
@@ -107,7 +96,7 @@ void ControlPlane::introduce(Connection& connection) {
   enable_keep_alive(connection.descriptor);
   connection.out = frame(Packer().put(secret_).put(static_cast<uint64_t>(rank_)).take());
   write(connection);
-  watch_(connection.descriptor);
+  owner_.watch(connection.descriptor);
 }
 
 void ControlPlane::connect(const std::vector<std::string>& contacts, const std::string& secret,
@@ -137,13 +126,8 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
     for (size_t i = 0; ready > 0 && i < wanted.size(); ++i) {
       if (wanted[i].revents == 0) continue;
       Connection& connection = *std::exchange(waiting[i], nullptr);
-      int error = 0;
-      socklen_t length = sizeof error;
-      getsockopt(connection.descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
-      if (error != 0) {
-        errno = error;
-        fail("cannot connect to " + named(connection));
-      }
+      errno = take_error(connection.descriptor);
+      if (errno != 0) fail("cannot connect to " + named(connection));
       introduce(connection);
     }
     std::erase(waiting, nullptr);
@@ -174,7 +158,7 @@ int ControlPlane::strangers() const {
       }));
 }
 
-// False if the oldest stranger is too young; connections are in the order of their age.
+// False if the oldest stranger is too young. Connections are in order of age.
 bool ControlPlane::drop_oldest_stranger() {
   for (auto& connection : connections_) {
     if (connection->descriptor < 0 || connection->authenticated) continue;
@@ -185,12 +169,12 @@ bool ControlPlane::drop_oldest_stranger() {
   return false;
 }
 
-// A ready listener that cannot accept would wake the progress thread all the time. While it is not
-// watched, the regular polls accept connections.
+// A ready listener that cannot accept would wake the progress thread all the time. Without the
+// watch the regular polls accept connections.
 void ControlPlane::watch_listener(bool on) {
   if (on == listener_watched_) return;
   listener_watched_ = on;
-  on ? watch_(listener_) : unwatch_(listener_);
+  on ? owner_.watch(listener_) : owner_.unwatch(listener_);
 }
 
 void ControlPlane::warn_once(bool& warned, const std::string& text) {
@@ -208,7 +192,7 @@ void ControlPlane::accept_waiting() {
       if (!drop_oldest_stranger()) break;
       ++dropped;
     }
-    Descriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    ProcessDescriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_listener(true);
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -225,8 +209,7 @@ void ControlPlane::accept_waiting() {
     auto connection = std::make_unique<Connection>();
     connection->descriptor = std::move(accepted);
     connections_.push_back(std::move(connection));
-    close_on_fork::add(descriptor);
-    watch_(descriptor);
+    owner_.watch(descriptor);
   }
   watch_listener(false);
 }
@@ -283,7 +266,7 @@ void ControlPlane::read(Connection& connection) {
     }
   } catch (const Error& error) {
     if (connection.authenticated) {
-      events_.malformed(connection.peer, error.what());
+      owner_.on_malformed(connection.peer, error.what());
     } else {
       log(LogLevel::warning, std::string("control connection refused: ") + error.what(), rank_);
     }
@@ -333,13 +316,13 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
   std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
   if (!seen.insert(number).second) return;
   if (seen.size() > kRememberedNews) seen.erase(seen.begin());
-  events_.news(static_cast<int>(origin), news);  // throws on a malformed record
+  owner_.on_news(static_cast<int>(origin), news);  // throws on a malformed record
   forward(static_cast<int>(origin), number, news, &connection);
 }
 
 void ControlPlane::close(Connection& connection) {
   release(connection.descriptor);
-  if (connection.peer >= 0) events_.lost(connection.peer);
+  if (connection.peer >= 0) owner_.on_lost(connection.peer);
 }
 
 }  // namespace hetcomm

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -9,28 +8,34 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/descriptor.h"
+#include "base/process_descriptor.h"
 
 namespace hetcomm {
 
 // The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
 // ranks in a logarithmic number of hops, whichever ranks fail. A connection must show the group's
 // secret. Until then it is a stranger; strangers are bounded in number, time and bytes. Not
-// thread-safe; nothing here blocks except connect().
+// thread-safe; only connect() blocks.
 class ControlPlane {
  public:
-  struct Events {
-    std::function<void(int peer)> lost;  // a connection ended
+  // The owner learns of events by these calls.
+  class Owner {
+   public:
+    virtual void on_lost(int peer) = 0;  // a connection ended
     // Flooded by `origin`. Throws Error on a malformed record, and the record is not forwarded.
-    std::function<void(int origin, const std::string& news)> news;
+    virtual void on_news(int origin, const std::string& news) = 0;
     // `peer` sent a malformed record; its connection ends next.
-    std::function<void(int peer, const std::string& why)> malformed;
+    virtual void on_malformed(int peer, const std::string& why) = 0;
+    // Polls a descriptor from now on; no longer, because the descriptor is about to close.
+    virtual void watch(int descriptor) = 0;
+    virtual void unwatch(int descriptor) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
-  // Listens on `address`, an IP address of this host. Calls `watch` with every descriptor to poll,
-  // and `unwatch` before it closes one.
-  ControlPlane(int rank, int size, const std::string& address, Events events,
-               std::function<void(int)> watch, std::function<void(int)> unwatch);
+  // Listens on `address`, an IP address of this host.
+  ControlPlane(int rank, int size, const std::string& address, Owner& owner);
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
 
@@ -42,17 +47,17 @@ class ControlPlane {
                const Deadline& deadline);
   // Sends news to all ranks.
   void flood(const std::string& news);
-  // Accepts, reads, forwards and writes what it can without waiting.
+  // Accepts, reads, forwards and writes, without waiting.
   void poll();
   // The descriptors of connections with pending output.
   std::vector<int> pending_output() const;
-  // Closes everything; the object does nothing afterwards.
+  // Closes all connections; the object does nothing afterwards.
   void close();
 
  private:
   struct Connection {
-    Descriptor descriptor;
-    int peer = -1;  // unknown until it has shown the secret
+    ProcessDescriptor descriptor;
+    int peer = -1;  // -1 until it has shown the secret
     bool authenticated = false;
     std::string in, out;
     Clock::time_point since = Clock::now();
@@ -68,17 +73,16 @@ class ControlPlane {
   void warn_once(bool& warned, const std::string& text);
   void read(Connection& connection);
   bool handle_record(Connection& connection);
-  static uint64_t max_record(const Connection& connection);  // in bytes
+  static uint64_t max_record(const Connection& connection);  // bytes
   void write(Connection& connection);
   void handle(Connection& connection, const std::string& frame);
   void forward(int origin, uint64_t number, const std::string& news, const Connection* except);
   void close(Connection& connection);
-  void release(Descriptor& descriptor);
+  void release(ProcessDescriptor& descriptor);
 
   int rank_, size_;
-  Events events_;
-  std::function<void(int)> watch_, unwatch_;
-  Descriptor listener_;
+  Owner& owner_;
+  ProcessDescriptor listener_;
   bool listener_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
   std::string contact_, secret_;

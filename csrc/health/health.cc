@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/config.h"
 #include "base/log.h"
+#include "health/news.h"
 
 namespace hetcomm {
 namespace {
@@ -18,50 +18,21 @@ constexpr auto kGrace = 500ms;
 
 }  // namespace
 
-std::string describe(const CallDescriptor& call) {
-  // A peer wrote the values: they may be anything.
-  if (call.collective > static_cast<uint16_t>(Collective::recv) || call.dtype >= kDtypes ||
-      call.op >= kReduceOps) {
-    return "an unknown operation";
-  }
-  Spec spec;
-  spec.collective = static_cast<Collective>(call.collective);
-  spec.dtype = static_cast<Dtype>(call.dtype);
-  spec.op = static_cast<ReduceOp>(call.op);
-  spec.factor = call.factor;
-  spec.root = static_cast<int>(call.root);
-  spec.count = static_cast<int64_t>(call.count);
-  char history[32];
-  std::snprintf(history, sizeof history, " (history %04llx)",
-                static_cast<unsigned long long>(call.history & 0xffff));
-  return describe(spec) + history;
-}
-
 Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
                const std::string& address)
     : executor_(executor),
       queue_(std::move(queue)),
       rank_(rank),
-      control_(
-          rank, size, address,
-          {.lost = [this](int peer) { on_lost(peer); },
-           .news =
-               [this, size](int origin, const std::string& news) {
-                 on_news(origin, News::unpack(news, origin, size));
-               },
-           .malformed = [this](int peer, const std::string& why) { on_malformed(peer, why); }},
-          [this](int descriptor) {
-            if (watching_) {
-              executor_.watch(descriptor);
-            } else {
-              early_descriptors_.push_back(descriptor);
-            }
-          },
-          [this](int descriptor) { executor_.unwatch(descriptor); }) {}
+      size_(size),
+      control_(rank, size, address, *this) {}
+
+void Health::watch(int descriptor) {
+  watching_ ? executor_.watch(descriptor) : early_descriptors_.push_back(descriptor);
+}
 
 void Health::begin(const std::vector<std::string>& contacts, const std::string& secret,
                    const Deadline& deadline) {
-  control_.connect(contacts, secret, deadline);  // no other thread uses it yet
+  control_.connect(contacts, secret, deadline);  // no other thread uses the connections yet
   std::lock_guard lock(mutex_);
   watching_ = true;
   for (int descriptor : early_descriptors_) executor_.watch(descriptor);
@@ -72,7 +43,7 @@ void Health::fail(const Status& status) {
   if (cause_.ok()) cause_ = status;
 }
 
-// Failing completes runs. Their listeners may take locks of their own: so never under this mutex.
+// Without the mutex, because failing completes runs, and their listeners may take other locks.
 void Health::deliver() {
   Status cause;
   {
@@ -144,12 +115,13 @@ void Health::on_lost(int peer) {
   executor_.wake_progress_thread();
 }
 
-void Health::on_news(int origin, const News& news) {
+void Health::on_news(int origin, const std::string& bytes) {
+  const News news = News::unpack(bytes, origin, size_);
   switch (news.kind) {
     case News::Kind::failure: {
       Status::Details details = news.why.details();
       details.rank = origin;
-      flooded_failure_ = true;  // all ranks hear it from its origin
+      flooded_failure_ = true;  // the origin's news reaches all ranks
       fail(Status(std::move(details)));
       return;
     }

@@ -10,32 +10,30 @@
 
 #include "exec/executor.h"
 #include "health/control.h"
-#include "health/news.h"
 #include "health/rail_watch.h"
 
 namespace hetcomm {
 
 // Watches over one group. Detects ranks that died or left, calls that differ between ranks, and
 // operations that stall. Floods the first cause to all ranks, and fails this rank's operations with
-// the cause. Owned by the group and polled on the progress thread; submitting threads call
-// record().
-class Health : public Monitor {
+// the cause. Owned by the group. The progress thread polls it; submitting threads call record().
+class Health : public Monitor, private ControlPlane::Owner {
  public:
   Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
          const std::string& address);
 
   const std::string& contact() const { return control_.contact(); }
-  // Connects to the neighbours; watching begins.
+  // Connects to the neighbours, and begins to watch.
   void begin(const std::vector<std::string>& contacts, const std::string& secret,
              const Deadline& deadline);
-  // Watches the networks of the rails, too. Before begin().
+  // Watches the networks of the rails, too. Comes before begin().
   void watch_rails(std::unique_ptr<RailWatch> rails) { rails_ = std::move(rails); }
-  // With this lock, record() and report_refusal() do not wait. Taken before the executor's lock.
+  // With this lock, record() and report_refusal() do not wait. The executor's lock comes after it.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
   // Remembers a call before it is submitted, and compares it with the calls of stalled peers.
   void record(const CallDescriptor& call);
-  // Remembers why this rank's next call was refused. Ranks that wait in it are told the reason.
+  // Remembers why this rank's next call was refused, and tells ranks that wait in this call.
   void report_refusal(const Status& why);
   // Tells the other ranks that this rank leaves in good order; at most once.
   void say_goodbye(const Deadline& deadline);
@@ -47,20 +45,23 @@ class Health : public Monitor {
 
  private:
   using PeerCall = std::pair<int, CallDescriptor>;
+  // A rank has left.
   struct Departure {
-    uint64_t calls;  // collectives it took part in
+    uint64_t calls;  // the number of collectives it took part in
     Clock::time_point at;
-    std::string refusal;  // why its next call was refused; empty if none was
+    std::string refusal;  // why its next call was refused; empty without a refusal
   };
-  // Why a rank is missing in a collective.
+  // The reason why a rank is missing in a collective.
   struct Refusal {
     Status why;
     bool reported = false;
   };
 
-  void on_lost(int peer);
-  void on_news(int origin, const News& news);
-  void on_malformed(int peer, const std::string& why);
+  void on_lost(int peer) override;
+  void on_news(int origin, const std::string& bytes) override;
+  void on_malformed(int peer, const std::string& why) override;
+  void watch(int descriptor) override;
+  void unwatch(int descriptor) override { executor_.unwatch(descriptor); }
   void flood_failure();
   void check_stalls();
   void flood_stall(const Run& run);
@@ -74,8 +75,8 @@ class Health : public Monitor {
 
   Executor& executor_;
   std::shared_ptr<RunQueue> queue_;
-  int rank_;
-  std::recursive_mutex mutex_;          // everything below
+  const int rank_, size_;
+  std::recursive_mutex mutex_;          // guards the following members
   std::vector<int> early_descriptors_;  // made before begin()
   bool watching_ = false, flooded_failure_ = false, said_goodbye_ = false;
   Status cause_;            // the first failure noticed here
@@ -87,16 +88,12 @@ class Health : public Monitor {
   static constexpr size_t kRemembered = 64;
   std::array<CallDescriptor, kRemembered> calls_{};  // by sequence
   uint64_t next_call_ = 0;                           // sequence after the newest recorded
-  std::multimap<uint64_t, PeerCall> early_calls_;    // not made here yet, by sequence
+  std::multimap<uint64_t, PeerCall> early_calls_;    // of peers, ahead of this rank; by sequence
   uint64_t stalls_seen_ = 0;                      // sequence + 1 of the newest stall of this rank
-  Clock::time_point last_stall_news_{};           // when this rank flooded one
-  std::map<uint64_t, std::vector<int>> waiting_;  // by sequence: ranks known to wait
+  Clock::time_point last_stall_news_{};           // when this rank last flooded a stall
+  std::map<uint64_t, std::vector<int>> waiting_;  // by sequence: ranks that wait in the call
   std::optional<Refusal> refusal_;                // of this rank's next call
   std::map<uint64_t, Refusal> peer_refusals_;     // of other ranks, by sequence
 };
-
-// "all_reduce sum float32 x 1024 (history 3fa9)". Different histories of equal calls mean that
-// earlier calls differed.
-std::string describe(const CallDescriptor& call);
 
 }  // namespace hetcomm

@@ -7,12 +7,12 @@
 namespace hetcomm {
 namespace {
 
-// Of a text, in bytes; two of them fit a frame of a control connection many times.
+// Bytes of a text. A frame of a control connection has room for several such texts.
 constexpr size_t kLongestText = 8 << 10;
 
 bool within_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// Both ends of a long text: it begins with the cause and ends with the remedy.
+// Keeps both ends of a long text, which begins with the cause and ends with the remedy.
 std::string shortened(const std::string& text) {
   if (text.size() <= kLongestText) return text;
   size_t head = kLongestText * 3 / 4, tail = text.size() - kLongestText / 4;

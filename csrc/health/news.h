@@ -12,13 +12,13 @@ namespace hetcomm {
 struct News {
   enum class Kind : uint64_t { failure, stall, goodbye, refusal };
   Kind kind = Kind::failure;
-  uint64_t sequence = 0;  // goodbye: collectives this rank joined; refusal: the refused collective
+  uint64_t sequence = 0;  // goodbye: number of collectives joined; refusal: the refused collective
   CallDescriptor call{};  // stall: the stalled call
-  Status why;             // failure, refusal; goodbye: of the next call, ok if none was refused
+  Status why;             // failure, refusal; goodbye: the refusal of the next call, or ok
 
   // Shortens long texts in the middle, so that the record fits a frame.
   std::string pack() const;
-  // Throws Error(invalid_argument) on bytes that no pack() in this group returns.
+  // Throws Error(invalid_argument) on a malformed record.
   static News unpack(const std::string& bytes, int origin, int size);
 };
 

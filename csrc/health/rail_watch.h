@@ -3,31 +3,27 @@
 #include <map>
 #include <string>
 
-#include "base/descriptor.h"
-#include "base/status.h"
+#include "base/events.h"
+#include "base/process_descriptor.h"
 
 namespace hetcomm {
 
-// Keeps the connections of the probes that succeeded. They end when their network fails. Used by
-// one thread at a time, and never destroyed in a child of fork().
+// Keeps the connections of successful probes. A connection ends when its network fails. Used by one
+// thread at a time.
 class RailWatch {
  public:
-  RailWatch();
-  ~RailWatch();
-  RailWatch(const RailWatch&) = delete;
-
-  void add(Descriptor descriptor, int peer, std::string rail);
-  // The failure of the next rail whose network failed; ok if there is none. A peer that closed its
-  // end is no failure: the control connections tell whether it left or died.
+  void add(ProcessDescriptor descriptor, int peer, std::string rail);
+  // The next failure of a rail's network; ok if there is none. A peer that closed its end is no
+  // failure, because the control connections tell whether the peer left or died.
   Status next_failure();
 
  private:
   struct Connection {
-    Descriptor descriptor;
+    ProcessDescriptor descriptor;
     int peer;
     std::string rail;
   };
-  Descriptor events_;
+  const Descriptor events_ = make_epoll();
   std::map<int, Connection> connections_;  // by number of the descriptor
 };
 

@@ -7,11 +7,12 @@
 
 #include <string>
 
+#include "base/process_descriptor.h"
 #include "base/status.h"
 
 namespace hetcomm {
 
-// An IP address and a port, as the socket calls take them. Throws Error(transport).
+// An IP address and a port for socket calls. The constructor throws Error(transport).
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -32,6 +33,10 @@ struct SocketAddress {
     }
   }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  // A TCP socket for this kind of address; -1 and errno if there is none.
+  ProcessDescriptor make_socket(int flags = SOCK_NONBLOCK) const {
+    return ProcessDescriptor(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  }
 
   // The port that the kernel gave to a bound socket.
   static uint16_t port_of(int descriptor) {
@@ -42,6 +47,14 @@ struct SocketAddress {
                                             : reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port);
   }
 };
+
+// The error of a connection, which the kernel reports once; 0 if there is none.
+inline int take_error(int descriptor) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
 
 // TCP keep-alive: a connection to a host that vanishes ends within about 15 s.
 inline void enable_keep_alive(int descriptor) {

@@ -1,11 +1,12 @@
-// How a rank that is missing in a collective is found: comparing calls, stalls and refusals.
+// Finds a rank that is missing in a collective, from calls, stalls and refusals.
 
-#include <algorithm>
 #include <bit>
 
 #include "base/config.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "health/health.h"
+#include "health/news.h"
 
 namespace hetcomm {
 namespace {
@@ -14,21 +15,15 @@ using namespace std::chrono_literals;
 
 // After this time a rank floods its call, so that calls can be compared.
 constexpr auto kStall = 1s;
-// Most ranks stall at once, and one call is enough. So lower ranks flood first, and other ranks
-// only what no rank has flooded by then.
+// Most ranks stall at once, and one call is enough. So lower ranks flood first. Other ranks flood a
+// call only if no rank has flooded it by then.
 constexpr auto kTurn = Monitor::interval;
-// This long before an operation times out, a known reason ends it instead.
+// So long before its timeout an operation fails with a known reason instead.
 constexpr auto kReasonMargin = 2 * Monitor::interval;
 
 bool same_call(CallDescriptor a, CallDescriptor b) {
   a.step = b.step = 0;
   return a == b;
-}
-
-std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
 }
 
 }  // namespace
@@ -42,7 +37,7 @@ void Health::record(const CallDescriptor& call) {
   auto [from, to] = early_calls_.equal_range(call.sequence);
   for (auto told = from; told != to; ++told) compare(told->second.first, told->second.second);
   early_calls_.erase(from, to);
-  executor_.wake_progress_thread();  // poll() delivers what was found
+  executor_.wake_progress_thread();  // poll() delivers a difference
 }
 
 void Health::report_refusal(const Status& why) {
@@ -61,8 +56,8 @@ void Health::compare(int peer, const CallDescriptor& theirs) {
   if (mine.sequence != theirs.sequence || same_call(mine, theirs)) return;
   fail(Status(Code::invalid_argument,
               "ranks disagree about collective #" + std::to_string(theirs.sequence) + ": rank " +
-                  std::to_string(rank_) + " called " + describe(mine) + ", rank " +
-                  std::to_string(peer) + " called " + describe(theirs) +
+                  std::to_string(rank_) + " called " + describe_call(mine) + ", rank " +
+                  std::to_string(peer) + " called " + describe_call(theirs) +
                   "; make the same calls in the same order on every rank (another "
                   "history: an earlier call differed already)",
               rank_, peer));
@@ -73,7 +68,7 @@ void Health::note_stall(uint64_t sequence, int rank) {
   while (waiting_.size() > kRemembered) waiting_.erase(waiting_.begin());
 }
 
-// The refusal goes out only while a peer waits in this call: this rank may yet make the right call.
+// Floods the refusal only while a peer waits in this call. This rank may yet make the right call.
 void Health::flood_refusal() {
   if (!refusal_ || refusal_->reported || early_calls_.count(next_call_) == 0) return;
   refusal_->reported = true;
@@ -111,7 +106,9 @@ void Health::check_stalls() {
   auto refusal = peer_refusals_.find(oldest->call().sequence);
   if (refusal != peer_refusals_.end()) {
     const Status& why = refusal->second.why;
-    if (!refusal->second.reported) log(LogLevel::warning, "waiting in vain? " + why.text(), rank_);
+    if (!refusal->second.reported) {
+      log(LogLevel::warning, "this collective may never complete: " + why.text(), rank_);
+    }
     refusal->second.reported = true;
     if (oldest->deadline().left() < kReasonMargin) fail(why);
   }
@@ -128,7 +125,7 @@ void Health::flood_stall(const Run& run) {
   note_stall(sequence, rank_);
   log(LogLevel::info,
       run.describe() + " has not completed within a second; ranks known to wait in it: " +
-          list(waiting_[sequence]),
+          joined(waiting_[sequence]),
       rank_);
   if (known) return;  // the calls were compared already
   last_stall_news_ = Clock::now();

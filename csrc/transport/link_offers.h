@@ -1,13 +1,12 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace hetcomm {
 
-// What one rank's links offer (see Link::offer()), by peer; empty without a link. Kept in runs, as
-// most peers have the same history.
+// The offers of one rank's links (see Link::offer()), by peer; empty without a link. Stored as
+// ranges of peers with equal offers, because most links have the same history.
 class LinkOffers {
  public:
   explicit LinkOffers(const std::vector<std::string>& by_peer);
@@ -17,20 +16,13 @@ class LinkOffers {
   const std::string& operator[](int peer) const;
 
  private:
-  struct Run {
-    int end;  // after its last peer
+  struct PeerRange {
+    int end;  // after the last peer
     std::string offer;
   };
   LinkOffers() = default;
 
-  std::vector<Run> runs_;
+  std::vector<PeerRange> ranges_;
 };
-
-// Whether the two ends of a link offer differently. `all`: by rank.
-bool differ(const std::vector<LinkOffers>& all, int rank, int peer);
-// Whether no link's ends do.
-bool agree(const std::vector<LinkOffers>& all);
-// The spread of a group's counter-offers (see Link::counter()): none in the first round.
-uint64_t spread_of(const std::string& group, int round);
 
 }  // namespace hetcomm

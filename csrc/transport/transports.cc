@@ -2,20 +2,21 @@
 
 #include <algorithm>
 
+#include "base/joined.h"
 #include "base/log.h"
 #include "base/packing.h"
 
 namespace hetcomm {
 namespace {
 
-constexpr int64_t kTypicalBytes = 1 << 20;  // of the message by which transports are compared
+constexpr int64_t kTypicalBytes = 1 << 20;  // of a message, to compare transports
 
 std::vector<TransportId> parts_of(const TransportKind& kind, const LinkEnd& end) {
   if (kind.parts != nullptr) return kind.parts(end);
   return {kind.id(end)};
 }
 
-// Whether a rank has published what its end of such a link needs.
+// Whether a rank has published all addresses that its end of such a link needs.
 bool has_addresses(const TransportKind& kind, const LinkEnd& end) {
   const auto parts = parts_of(kind, end);
   return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const TransportId& part) {
@@ -42,12 +43,6 @@ std::string address_of(const TransportKind& kind, const LinkEnd& end) {
   return pack_addresses(addresses);
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text.empty() ? "none" : text;
-}
-
 }  // namespace
 
 Transports::Transports(const std::vector<std::string>& kinds, std::vector<NetworkDevice> devices)
@@ -62,7 +57,7 @@ Transports::Transports(const std::vector<std::string>& kinds, std::vector<Networ
     }
   }
   if (polled_.empty()) throw Error(why_none_);
-  // Ranks choose alike, whatever order their kinds are named in.
+  // In the registry's order, so that all ranks choose alike.
   std::vector<const TransportKind*> sorted = transport_kinds();
   std::erase_if(sorted, [&](const TransportKind* kind) {
     return std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end();
@@ -73,7 +68,8 @@ Transports::Transports(const std::vector<std::string>& kinds, std::vector<Networ
 }
 
 Transports::~Transports() {
-  for (Made& made : made_) made.transport.reset();  // striped ones keep the requests of their parts
+  // Parts first: a striped transport owns the requests of its parts.
+  for (Made& made : made_) made.transport.reset();
 }
 
 void Transports::watch_by(std::function<void(int)> watch) {
@@ -147,7 +143,8 @@ Route Transports::route(const LinkEnd& here, const LinkEnd& there) {
   }
   return {main_, "",
           "expected a transport that both ranks have; got " + joined(ours) + " here and " +
-              joined(theirs) + " there; see the log there; " + joined(remedies)};
+              (theirs.empty() ? "none" : joined(theirs)) + " there; see the log there; " +
+              joined(remedies)};
 }
 
 bool Transports::progress() {

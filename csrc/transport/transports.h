@@ -12,11 +12,11 @@
 
 namespace hetcomm {
 
-// How to reach a peer.
+// The way to a peer.
 struct Route {
-  Transport* transport = nullptr;  // null if this rank has none
+  Transport* transport = nullptr;  // null if this rank has no transport
   std::string address;             // of the peer, for connect(); empty if no transport leads there
-  std::string why_none;            // then
+  std::string why_none;            // the reason for an empty address
 };
 
 // The transports of one executor, each made at first use. Owned by the executor and used under its
@@ -24,32 +24,32 @@ struct Route {
 class Transports {
  public:
   explicit Transports(Status why_none) : why_none_(std::move(why_none)) {}
-  // Offers transports of these kinds, and makes those that serve most links. A kind that cannot be
-  // made is left out with a log entry. Throws Error if none can be made.
+  // Offers transports of these kinds, and makes the transports of most links. A kind whose
+  // transport cannot be made is left out with a log entry. Throws Error if all kinds are left out.
   explicit Transports(const std::vector<std::string>& kinds,
                       std::vector<NetworkDevice> devices = {});
   ~Transports();
   Transports(const Transports&) = delete;
 
-  // Reports the event descriptor of each transport that is polled, now and later.
+  // Reports the event descriptor of each polled transport, now and later.
   void watch_by(std::function<void(int)> watch);
 
-  // These need no lock. The first transport, null if there is none, and why.
+  // The next four need no lock. The first transport, or null and the reason.
   Transport* main() const { return main_; }
   const Status& why_none() const { return why_none_; }
   const std::vector<NetworkDevice>& devices() const { return devices_; }
   bool stripes() const;  // links can use several NICs together
 
-  // Made at the first call; throws Error.
+  // The transport of this id, made at the first call. Throws Error.
   Transport& get(const TransportId& id);
-  // One that another transport polls.
+  // The same for a part of a striped transport, which polls the part.
   Transport& part(const TransportId& id);
 
-  // Packed addresses, for LinkEnd::add_addresses() at the peers: of the transports of most links,
-  // and of those that the links with these ends need besides.
+  // Packed addresses of the transports of most links, for LinkEnd::add_addresses() at the peers.
   std::string addresses(bool same_host) const;
+  // Packed addresses of further transports, which links with these ends need.
   std::string addresses(const std::vector<LinkEnd>& ends);
-  // The cheapest transport to the peer that both ends offer. Throws Error if it cannot be made.
+  // The cheapest transport that both ends offer. Throws Error if it cannot be made.
   Route route(const LinkEnd& here, const LinkEnd& there);
 
   bool progress();

@@ -341,12 +341,12 @@ def test_used_numbers_are_skipped_after_wrapping() -> None:
     assert [numbers.take() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(_core.InvalidArgumentError, match="at most 4 process groups"):
         numbers.take()
-    numbers.give_back(2)
+    numbers.release(2)
     assert numbers.take() == 2
-    numbers.give_back(3)
-    numbers.give_back(1)
-    numbers.give_back(2)
-    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # what came back last is last
+    numbers.release(3)
+    numbers.release(1)
+    numbers.release(2)
+    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # the number released last comes last
 
 
 def test_group_numbers_are_reused() -> None:

@@ -104,7 +104,7 @@ def test_a_host_without_a_usable_gid_uses_tcp(tmp_path: Path, label: str) -> Non
         assert others == [[]] * 3
         port = (
             f'hetcomm warning rank 0: group "first": ranks 2, 3 on host {HOST}: {NO_GID}; '
-            "what remains is ethernet on lo"
+            "the ranks use ethernet on lo"
         )
         if not label:
             assert first == [port]

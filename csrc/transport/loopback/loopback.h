@@ -4,9 +4,9 @@
 
 namespace hetcomm {
 
-// Links between transports of one process, for ranks that are its threads. Carries host memory. A
-// message of up to 8 KiB is copied when it is sent. A longer one is copied once, by the receiver's
-// thread, from the sender's memory.
+// Links between transports of one process, for ranks that are its threads. Carries host memory. The
+// sender copies a message of up to 8 KiB. The receiver's thread copies a longer message from the
+// sender's memory. One lock per process guards all messages.
 const TransportKind& loopback_transport();
 
 }  // namespace hetcomm

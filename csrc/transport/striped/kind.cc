@@ -1,4 +1,4 @@
-// What the registry knows of striped transports.
+// The registry's row of striped transports.
 
 #include "transport/striped/striped.h"
 #include "transport/transports.h"
@@ -22,7 +22,7 @@ TransportId id(const LinkEnd& end) { return {.kind = "striped", .stripes = end.s
 
 std::vector<TransportId> parts(const std::vector<Stripe>& stripes) {
   std::vector<TransportId> parts;
-  std::map<std::string, int64_t> used;  // so often; by interface
+  std::map<std::string, int64_t> used;  // number of uses, by interface
   for (const auto& [interface, bandwidth] : stripes) {
     parts.push_back(
         {.kind = "ucx", .interfaces = {interface}, .rdma = false, .number = used[interface]++});

@@ -1,16 +1,12 @@
 #include "transport/striped/striped.h"
 
-#include <sys/epoll.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <list>
 #include <numeric>
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/events.h"
 #include "base/packing.h"
 
 namespace hetcomm {
@@ -22,15 +18,15 @@ namespace {
 constexpr int64_t kLeastSavedMicroseconds = 50;
 // Parts begin at multiples of a page.
 constexpr size_t kAlignment = 4096;
-// Idle stripes beyond the first are polled every so many turns, or after this time, for peers that
-// connect or leave. After a divided message they are polled so many times in a row, because its end
-// may still be in flight.
+// Idle stripes beyond the first are polled every so many turns, or after this time, because peers
+// may connect or leave. After a divided message all stripes are polled so many times in a row,
+// because the end of the message may still be in flight.
 constexpr uint32_t kPollEvery = 64, kPollsAfterTraffic = 1024;
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
 // The links of all stripes to one peer.
 struct Links : std::vector<std::unique_ptr<Link>> {
-  Status failure;  // of the first stripe that failed; later messages fail with it
+  Status failure;  // of the first broken stripe; later messages fail with it
 };
 
 // A divided message in flight.
@@ -38,7 +34,7 @@ struct Divided {
   Request* whole = nullptr;
   std::vector<Request> parts;
   std::vector<size_t> sizes;     // of the parts
-  std::shared_ptr<Links> links;  // of a send; null for a receive
+  std::shared_ptr<Links> links;  // a send's; null for a receive
   uint64_t tag = 0;              // of the parts of a receive
   bool cancelled = false;
 
@@ -90,9 +86,10 @@ class StripedLink : public Link {
     }
   }
 
-  void take(size_t bytes) override {
+  void consume(size_t bytes) override {
     const std::vector<size_t> sizes = divide(bytes, bandwidths_);
-    for (size_t stripe = 0; stripe < sizes.size(); ++stripe) (*links_)[stripe]->take(sizes[stripe]);
+    for (size_t stripe = 0; stripe < sizes.size(); ++stripe)
+      (*links_)[stripe]->consume(sizes[stripe]);
   }
   std::string offer() const override {
     Packer packer;
@@ -128,20 +125,12 @@ class StripedLink : public Link {
 class Striped : public Transport {
  public:
   explicit Striped(const std::vector<StripeTransport>& stripes) {
-    events_ = epoll_create1(EPOLL_CLOEXEC);
     for (const StripeTransport& stripe : stripes) {
       transports_.push_back(stripe.transport);
       bandwidths_.push_back(stripe.bandwidth);
-      epoll_event event{};
-      event.events = EPOLLIN;
-      if (epoll_ctl(events_, EPOLL_CTL_ADD, stripe.transport->event_fd(), &event) != 0) {
-        const std::string why = std::strerror(errno);
-        ::close(events_);
-        throw Error(Code::transport, "epoll_ctl: " + why + "; raise the descriptor limit");
-      }
+      add_to_epoll(events_, stripe.transport->event_fd());
     }
   }
-  ~Striped() override { ::close(events_); }
 
   std::string name() const override { return "striped"; }
   std::string version() const override { return first().version(); }
@@ -172,16 +161,16 @@ class Striped : public Transport {
   void cancel_parts(Divided& divided);
   void complete(const Divided& divided) const;
   bool collect();
-  // False: the receive matched a whole message, so no other parts come.
+  // False if the receive matched a whole message, so no other parts come.
   bool is_part(const Divided& divided, const Request& part) const {
     return divided.links || (part.tag & kPartTag) != 0;
   }
-  // False: also a part of a message of another size or call.
+  // False for a failed part, and for a part of a message of another size or call.
   static bool is_expected(const Divided& divided, size_t part);
 
   std::vector<Transport*> transports_;
   std::vector<int64_t> bandwidths_;
-  int events_ = -1;
+  const Descriptor events_ = make_epoll();
   uint32_t turns_ = 0;
   Clock::time_point last_full_poll_;  // of all stripes
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
@@ -245,7 +234,7 @@ void Striped::cancel_parts(Divided& divided) {
 void Striped::cancel_hopeless(Divided& divided) {
   for (const Request& part : divided.parts) {
     if (!part.done) continue;
-    // Of a too long part, the other parts still arrive, and the sender waits for their receives.
+    // If a part is too long, the other parts still arrive, and the sender waits for their receives.
     const bool failed = !part.status.ok() && part.status.code() != Code::invalid_argument;
     if (failed && divided.links && divided.links->failure.ok()) {
       divided.links->failure = part.status;
@@ -256,7 +245,7 @@ void Striped::cancel_hopeless(Divided& divided) {
 
 void Striped::complete(const Divided& divided) const {
   Request& whole = *divided.whole;
-  const Request* cause = nullptr;  // the first failure, rather than parts cancelled for it
+  const Request* cause = nullptr;  // the first failure, before parts that it cancelled
   for (size_t part = 0; part < divided.parts.size(); ++part) {
     if (is_expected(divided, part)) continue;
     const bool consequence = cause && cause->status.code() == Code::aborted;
@@ -331,7 +320,7 @@ std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths)
   __extension__ using Wide = __int128;
   const Wide sum = std::accumulate(bandwidths.begin(), bandwidths.end(), Wide{0});
   const Wide rest = sum - bandwidths[0];
-  // Saved are bytes / first - bytes / sum seconds.
+  // Dividing saves bytes / first - bytes / sum seconds.
   const bool pays = rest > 0 && Wide(bytes) * rest * 1'000'000 >=
                                     Wide(kLeastSavedMicroseconds) * bandwidths[0] * sum;
   if (!pays || bytes < bandwidths.size() * kAlignment) return {bytes};

@@ -11,10 +11,10 @@
 namespace hetcomm {
 namespace {
 
-constexpr unsigned kQueryVersion = 114;  // whose ucp_ep_query() first tells the transports
-// Bytes that the other end may hold without a receive, and how often it reports receives. Both ways
-// at once over 1 Gbit/s, 4 messages of 32 MiB at a time, and single ones of 128 MiB: with 64 MiB 96
-// and 61 MB/s each way, always eager 124 and 123.
+constexpr unsigned kQueryVersion = 114;  // the first whose ucp_ep_query() tells the transports
+// The other end may hold so many bytes without a receive, and reports its receives so often. Over
+// 1 Gbit/s, both ways at once, 4 messages of 32 MiB at a time and single messages of 128 MiB: with
+// 64 MiB 96 and 61 MB/s each way, always eager 124 and 123.
 constexpr uint64_t kWindow = 256 << 20;
 constexpr uint64_t kReportEvery = kWindow / 8;
 
@@ -78,7 +78,7 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
     default:
       return Status(Code::transport, text, -1, peer);
   }
-} catch (const std::exception& error) {  // mostly called by UCX's callbacks
+} catch (const std::exception& error) {  // UCX's callbacks must not throw
   return status_of(error);
 }
 
@@ -133,12 +133,12 @@ void Endpoint::on_notice(const Notice& notice) {
   worker_.has_next_step = true;
 }
 
-void Endpoint::take(size_t bytes) {
+void Endpoint::consume(size_t bytes) {
   consumed_ += bytes;
   if (stage_ == Stage::open && consumed_ - reported_ >= kReportEvery) worker_.has_next_step = true;
 }
 
-// UCX's flag for a message: see settings.cc.
+// UCX's flag for a message, see settings.cc.
 uint32_t Endpoint::protocol(size_t bytes) {
   sent_ += bytes;
   const bool eager = !worker_.chooses_protocol || sent_ - sent_and_consumed_ <= kWindow;
@@ -230,8 +230,8 @@ void Endpoint::close(bool flush) {
   if (stage_ == Stage::open) stage_ = Stage::draining;
   if (flush && failure_.ok()) return advance();
   fail_queued();
-  // An endpoint that closes while it connects would shift UCX's matching of later ones. So it stays
-  // until connected, unless sends of its owner are pending.
+  // An endpoint that closes while it connects would shift UCX's matching of later endpoints. So it
+  // stays until connected, unless sends of its owner are pending.
   const bool sends = pending_ > (notice_request_.done ? 0 : 1);
   released_ = failure_.ok() && !sends && !(connected_ && notice_request_.done);
   if (!released_) begin_close();
@@ -279,7 +279,7 @@ void Endpoint::begin_close() {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;  // else UCX keeps it, and its sockets, for ever
+  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;  // otherwise UCX keeps the sockets for ever
   parameters.cb.send = &Endpoint::on_closed;
   parameters.user_data = this;
   stage_ = Stage::closing;
@@ -321,7 +321,7 @@ std::string Endpoint::carriers() const {
   return joined(names);
 }
 
-// The same from what older versions print for people: "lane[0]:  3:rc_verbs/rxe0:1.0 md[1] -> ...".
+// For older versions, from their text for people: "lane[0]:  3:rc_verbs/rxe0:1.0 md[1] -> ...".
 std::string Endpoint::printed_carriers() const {
   char* text = nullptr;
   size_t bytes = 0;

@@ -9,8 +9,8 @@
 
 namespace hetcomm {
 
-// UCX stores this beside each of its pending requests: the way back to hetcomm's Request. Pending
-// requests form a list, so that the destructor of a transport can abandon all of them.
+// UCX stores this record beside each of its pending requests. It leads to hetcomm's Request.
+// Pending requests form a list, so that the destructor of a transport can abandon all of them.
 struct PendingRequest {
   Request* request = nullptr;
   size_t capacity = 0;
@@ -25,46 +25,47 @@ class PendingRequests {
   void add(PendingRequest& pending, Request& request, size_t capacity);
   // Null if the transport has abandoned it.
   static Request* remove(PendingRequest& pending);
-  // Pending requests never touch their Request again. Receives are cancelled.
+  // Cancels receives. Pending requests do not touch their Request afterwards.
   void abandon(const UcxLibrary& ucx, ucp_worker_h worker);
 
  private:
   PendingRequest anchor_{nullptr, 0, &anchor_, &anchor_};
 };
 
-// A message from one end of a link to the other, between the transports themselves.
+// A message from the transport at one end of a link to the transport at the other end.
 struct Notice {
   enum Kind : uint64_t { connected, done, consumed };
   Kind kind = connected;
   uint64_t transport = 0;
   uint64_t slot = 0;
-  uint64_t bytes = 0;  // consumed: in all
+  uint64_t bytes = 0;  // consumed: the total so far
 };
 
 class Endpoint;
 class EndpointSlots;
 
-// What the endpoints of one transport share. Owned by the transport.
+// Shared by the endpoints of one transport, and owned by the transport.
 struct UcxWorker {
   const UcxLibrary& ucx;
   const uint64_t id;       // of the transport
-  const std::string over;  // " over eth0" where it uses one interface, else empty
+  const std::string over;  // " over eth0" for a transport of one interface, else empty
   ucp_worker_h handle = nullptr;
   PendingRequests requests;
   std::vector<std::shared_ptr<Endpoint>> endpoints;  // created in UCX
-  bool has_next_step = false;                        // of some endpoint: advance() is due
+  bool has_next_step = false;                        // some endpoint needs advance()
   bool chooses_protocol = false;                     // eager or rendezvous, see README.md
 };
 
 ucs_memory_type_t ucx_memory_type(MemoryKind memory);
 
-// "what failed: why", as a peer's failure where UCX says so.
+// "what failed: why", as a peer's failure if UCX says so.
 Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string& what,
                    int peer = -1);
 
-// One UCX endpoint. Shared by its Link and, once created in UCX, the transport. The transport keeps
-// the endpoint until UCX no longer calls back, and detaches it in its destructor. Not thread-safe.
-// README.md explains connecting, closing and the choice between eager messages and rendezvous.
+// One UCX endpoint. Shared by its Link and, once created in UCX, by the transport. The transport
+// keeps the endpoint until UCX no longer calls back, and detaches the endpoint in its destructor.
+// Not thread-safe. README.md explains opening, closing and the choice between eager messages and
+// rendezvous.
 class Endpoint {
  public:
   Endpoint(UcxWorker& worker, EndpointSlots& slots, uint64_t slot, int peer_rank);
@@ -75,11 +76,11 @@ class Endpoint {
     return &slots_ == &slots && slot_ == slot;
   }
   void open();                                        // see Link::open()
-  void create(const std::vector<uint64_t>& address);  // in UCX; open() reports a failure
+  void create(const std::vector<uint64_t>& address);  // in UCX; open() throws its failure
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
-  void take(size_t bytes);  // see Link::take()
+  void consume(size_t bytes);  // see Link::consume()
   void close(bool flush);
-  // Takes the next steps, if any. Called outside UCX's callbacks.
+  // Takes the next steps, if there are any. Not for UCX's callbacks.
   void advance();
   void on_notice(const Notice& notice);  // from the other end
   bool closed() const { return released_ || stage_ == Stage::closed; }
@@ -97,8 +98,9 @@ class Endpoint {
     MemoryKind memory;
     Request* request;
   };
-  // unopened: not created in UCX. draining: until the other end is connected and no send is queued.
-  // flushing: sent data drains. parting: until the other end is done. closing: UCX destroys it.
+  // unopened: not created in UCX. draining: waits until the other end is connected and no send is
+  // queued. flushing: sent data drains. parting: waits until the other end is done. closing: UCX
+  // destroys the endpoint.
   enum class Stage { unopened, open, draining, flushing, flushed, parting, closing, closed };
 
   void notify(Notice::Kind kind);
@@ -118,15 +120,15 @@ class Endpoint {
 
   const UcxLibrary& ucx_;
   UcxWorker& worker_;     // not used once closed
-  EndpointSlots& slots_;  // likewise
+  EndpointSlots& slots_;  // not used once closed
   const uint64_t slot_;
   bool connected_ = false;                     // the other end exists
   bool peer_done_ = false;                     // the other end sends nothing more
-  bool released_ = false;                      // by its owner
+  bool released_ = false;                      // by the link
   std::vector<QueuedSend> queued_;             // until connected
   uint64_t sent_ = 0, sent_and_consumed_ = 0;  // bytes of messages to the other end
-  uint64_t consumed_ = 0, reported_ = 0;       // of messages from there
-  Notice notice_;                              // under way
+  uint64_t consumed_ = 0, reported_ = 0;       // bytes of messages from the other end
+  Notice notice_;                              // in flight
   Request notice_request_;
   ucp_ep_h handle_ = nullptr;
   const int peer_;

@@ -17,7 +17,8 @@ std::shared_ptr<Endpoint> EndpointSlots::add(int peer_rank) {
     const auto endpoint = unopened.second.lock();
     return endpoint == nullptr || endpoint->closed();
   };
-  // Reuses slots, of which each costs an endpoint. Not at once: the other end may still hold them.
+  // Reuses slots, because each slot costs an endpoint. Not at once, because the other end may still
+  // use them.
   if (std::count_if(unopened_.begin(), unopened_.end(), closed) > kMostClosed) {
     std::erase_if(unopened_, closed);
   }

@@ -24,9 +24,9 @@ class EndpointSlots {
   // An endpoint of the same link in `slot`, or in the next free one after it.
   std::shared_ptr<Endpoint> move(std::shared_ptr<Endpoint> endpoint, uint64_t slot);
   void create_up_to(uint64_t slot);
-  // From the other end of a slot. Creates the endpoint if that is still to be done.
+  // A notice from the other end of a slot. Creates the endpoint if there is none yet.
   void on_notice(const Notice& notice);
-  // Before the worker is destroyed.
+  // Comes before the worker is destroyed.
   void detach();
 
  private:

@@ -1,4 +1,4 @@
-// What the registry knows of UCX.
+// The registry's row of UCX.
 
 #include <filesystem>
 
@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// RDMA devices that exist here (recorded or emulated facts may name others), then interfaces.
+// RDMA devices, then interfaces. Recorded or emulated facts may name devices that do not exist
+// here.
 std::vector<std::string> all_devices(const std::vector<NetworkDevice>& nics) {
   std::vector<std::string> devices, interfaces;
   for (const NetworkDevice& nic : nics) {
@@ -47,8 +48,8 @@ LinkCost cost(const LinkEnd& here) {
           .bandwidth = here.stripes.empty() ? 125'000'000 : here.stripes[0].bandwidth};
 }
 
-// UCX takes some RDMA addresses for reachable that are not. So links without an RDMA network go
-// over a transport that knows no RDMA port.
+// UCX takes some unreachable RDMA addresses for reachable. So links without a common RDMA network
+// use a transport without RDMA ports.
 TransportId id(const LinkEnd& end) { return {.kind = "ucx", .rdma = !end.avoids_rdma}; }
 
 std::unique_ptr<Transport> make(const TransportId& id, Transports& transports) {

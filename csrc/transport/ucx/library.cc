@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/settings.h"
-#include "transport/ucx/ucx.h"
 
 namespace hetcomm {
 namespace {
@@ -32,8 +31,8 @@ bool has_rdma_module(const fs::path& libucp) {
   return fs::exists(libucp.parent_path() / "ucx" / "libuct_ib.so.0", ignored);
 }
 
-// A system libucp that can drive RDMA, found without loading it: two UCX in one process would share
-// the first one's libucs.
+// A system libucp that can drive RDMA. Looks at files only, because two UCX in one process would
+// share the first one's libucs.
 std::string system_libucp_with_rdma() {
   std::vector<fs::path> folders;
   std::string search = setting("LD_LIBRARY_PATH", "");
@@ -55,7 +54,7 @@ std::string system_libucp_with_rdma() {
 
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = library_candidates(kSearch);
-  bool wheel = paths.size() > 1;  // the system's comes last; nothing stands beside a firm choice
+  bool wheel = paths.size() > 1;  // a chosen or loaded library is the only candidate
   if (wheel && !rdma_devices().empty() && !has_rdma_module(paths.front())) {
     std::string system = system_libucp_with_rdma();
     if (!system.empty()) {
@@ -101,7 +100,8 @@ UcxLibrary load() {
 
 const UcxLibrary& ucx_library() {
   static std::mutex mutex;
-  static const UcxLibrary* library = nullptr;  // never destroyed: used until the process ends
+  static const UcxLibrary* library =
+      nullptr;  // never destroyed, because used until the process ends
   std::lock_guard lock(mutex);
   if (library == nullptr) library = new UcxLibrary(load());
   return *library;

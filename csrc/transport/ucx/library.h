@@ -34,7 +34,7 @@ namespace hetcomm {
   X(ucp_request_free) \
   X(ucs_status_string)
 
-// What tells which memory UCX reaches. The transports' own library, libuct, comes with libucp.
+// These functions tell which memory UCX reaches. Their library, libuct, comes with libucp.
 #define HETCOMM_UCT_SYMBOLS(X) \
   X(ucp_context_query) \
   X(uct_query_components) \
@@ -50,17 +50,17 @@ namespace hetcomm {
   X(uct_release_tl_resource_list)
 // clang-format on
 
-// The functions of the one libucp of this process, called as `ucx.ucp_init_version(...)`. Made on
-// first use, kept for the life of the process; thread-safe.
+// The functions of the one libucp of this process, called as `ucx.ucp_init_version(...)`. Made at
+// first use and kept until the process ends. Thread-safe.
 struct UcxLibrary {
 #define X(symbol) decltype(&::symbol) symbol = nullptr;
   HETCOMM_UCX_SYMBOLS(X)
-  HETCOMM_UCT_SYMBOLS(X)  // null where the library does not have them
+  HETCOMM_UCT_SYMBOLS(X)  // null if the library lacks the function
 #undef X
   std::string version;       // "1.22.0"
   std::string path;          // of the file that was loaded
   unsigned major_minor = 0;  // 1.22 is 122
-  bool drives_rdma = false;  // comes with its InfiniBand and RoCE module
+  bool drives_rdma = false;  // the library has its InfiniBand and RoCE module
 };
 
 // Throws Error(vendor): expected, got, remedy. A later call tries again.

@@ -10,15 +10,15 @@
 namespace hetcomm {
 namespace {
 
-constexpr unsigned kDmabufVersion = 114;  // older versions may not know what is asked
+constexpr unsigned kDmabufVersion = 114;  // older versions may not know the questions
 
-// One of UCX's memory domains: that of an RDMA device, of shared memory, of a vendor's copies.
+// One of UCX's memory domains: of an RDMA device, of shared memory, or of a vendor's copies.
 struct Domain {
   std::string name;  // "mlx5_0", "cuda_ipc"
   bool network = false, within_host = false;
-  bool registers = false;       // the kind of memory that is asked about
+  bool registers = false;       // the sample's kind of memory
   bool takes_dmabuf = false;    // registers what another domain exports
-  bool exports_dmabuf = false;  // of the sample
+  bool exports_dmabuf = false;  // for the sample
 };
 
 bool can_ask(const UcxLibrary& ucx) {

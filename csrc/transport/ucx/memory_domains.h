@@ -7,11 +7,11 @@
 
 namespace hetcomm {
 
-// Whether UCX carries a device's memory by itself, as the loaded UCX and the drivers below it say:
-// the context must know that kind of memory, and a memory domain must register it, either by itself
-// or as a dmabuf that the device's own domain exports. `rdma_device` is one such as "mlx5_0"; empty
-// asks about processes of one host. Empty if so, else why not. Opens every memory domain: for
-// set-up only.
+// Empty if UCX carries memory like the sample without staging, else the reason. The loaded UCX and
+// its drivers answer: the context must know that kind of memory, and a memory domain must register
+// the memory. The domain does so by itself, or as a dmabuf that the device's own domain exports.
+// `rdma_device`: such as "mlx5_0"; empty asks about processes of one host. Opens every memory
+// domain, so for set-up only.
 std::string why_not_direct(const UcxLibrary& ucx, ucp_context_h context, const MemorySample& sample,
                            const std::string& rdma_device);
 

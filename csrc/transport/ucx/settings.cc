@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/config.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -21,32 +22,31 @@ struct Setting {
   bool over_environment = false;
 };
 
-// Why each differs from UCX's own default:
 constexpr Setting kSettings[] = {
-    // Endpoints that must survive the peer's death would otherwise refuse shared memory. They still
-    // refuse to copy straight out of the peer's memory (CMA), which cannot be called off.
+    // Without these two, endpoints that must survive the peer's death refuse shared memory. They
+    // still refuse CMA: nothing can cancel a copy straight out of the peer's memory.
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
-    // hetcomm watches its peers itself, and UCX 1.22 can crash probing an endpoint being closed.
+    // hetcomm watches its peers itself. UCX 1.22 can crash when it probes a closing endpoint.
     {"KEEPALIVE_INTERVAL", "inf"},
 };
 
 // On TCP a rendezvous' replies queue behind the other direction's data. Both directions at once
 // over 1 Gbit/s, messages of 1 to 32 MiB, two busy cores: 60 MB/s each way, without it 107 to 112;
 // raw sockets 119. With idle cores 118 to 121 either way, and for 8 bytes 9 us (raw sockets 24 us).
-// Segment sizes, socket buffers and poll counts made no difference beyond the noise.
-// So messages over TCP are eager, since UCX takes a rendezvous to begin with 1000 s; only one for
-// which fast completion is asked is a rendezvous, from 4 KB on. An endpoint asks for it where the
-// peer does not take what is sent. UCX follows the flag only where RNDV_THRESH is auto; over shared
-// memory auto would be 566 KiB without the first setting.
+// Segment sizes, socket buffers and poll counts made no difference beyond the noise. So messages
+// over TCP are eager: UCX believes that a rendezvous begins with 1000 s. Only a message with the
+// flag for fast completion is a rendezvous, from 4 KB on. An endpoint sets the flag if the peer
+// does not take its messages. UCX obeys the flag only if RNDV_THRESH is auto. Over shared memory
+// auto would be 566 KiB without the first setting.
 constexpr Setting kTcpOnly[] = {
     {"PROTO_OVERHEAD",
      "single:5ns,multi:10ns,rndv_offload:40ns,rndv_rtr:40ns,rndv_rts:1000s,sw:40ns,rkey_ptr:0"},
     {"RNDV_THRESH", "intra:512k,inter:auto"},
     {"RNDV_SEND_NBR_THRESH", "4k"},
 };
-// For versions that do not know all of these: always eager. Those before 1.14 have one threshold,
-// and no shared memory that it could harm (see above).
+// Versions that do not know all of these settings are always eager. Versions before 1.14 have one
+// threshold, and no shared memory for such endpoints that the threshold could harm.
 constexpr Setting kOlderTcpOnly[] = {
     {"RNDV_THRESH", "inf"},
     {"RNDV_THRESH", "intra:auto,inter:inf"},
@@ -60,12 +60,6 @@ std::vector<std::string> entries(const fs::path& folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
-  return text;
 }
 
 // Interfaces that are up and have an internet address.
@@ -85,7 +79,7 @@ std::vector<std::string> running_interfaces() {
   return names;
 }
 
-// Loopback, and bridges that have the same address on every host, lead to no other host.
+// False for loopback and for bridges with the same address on every host.
 bool leads_out(const std::string& interface) {
   for (const char* prefix : {"docker", "br-", "virbr"}) {
     if (interface.rfind(prefix, 0) == 0) return false;
@@ -100,12 +94,51 @@ std::vector<std::string> all_interfaces(const UcxLibrary& ucx) {
   return chosen.empty() ? std::vector<std::string>{"lo"} : chosen;
 }
 
+// UCX's NET_DEVICES for these interfaces. Throws Error(invalid_argument).
+std::string net_devices(const std::vector<std::string>& interfaces, const UcxLibrary& ucx) {
+  std::vector<std::string> devices;
+  for (const std::string& name : interfaces.empty() ? all_interfaces(ucx) : interfaces) {
+    std::string device = name.substr(0, name.find(':'));
+    fs::path rdma = fs::path("/sys/class/infiniband") / device;
+    std::error_code ignored;
+    if (!device.empty() && fs::exists(rdma, ignored)) {
+      if (!ucx.drives_rdma) {
+        std::vector<std::string> fallback = entries(rdma / "device" / "net");
+        log(LogLevel::warning, "UCX from " + ucx.path + " cannot drive RDMA: " + name +
+                                   " is used " +
+                                   (fallback.empty() ? std::string("not at all")
+                                                     : "through TCP over " + joined(fallback)) +
+                                   "; set HETCOMM_UCX_LIBRARY to a libucp.so.0 built with verbs");
+        devices.insert(devices.end(), fallback.begin(), fallback.end());
+      } else if (device != name) {
+        devices.push_back(name);
+      } else {
+        for (const std::string& port : entries(rdma / "ports"))
+          devices.push_back(name + ":" + port);
+      }
+    } else if (if_nametoindex(name.c_str()) != 0) {
+      devices.push_back(name);
+    } else {
+      throw Error(Code::invalid_argument,
+                  "network interface: expected one of " + joined(running_interfaces()) +
+                      (rdma_devices().empty() ? "" : ", " + joined(rdma_devices())) + "; got \"" +
+                      name + "\"; correct the list of interfaces");
+    }
+  }
+  if (devices.empty()) {
+    throw Error(Code::invalid_argument, "network interfaces: expected one that UCX from " +
+                                            ucx.path + " can use; got " + joined(interfaces) +
+                                            "; name another");
+  }
+  return joined(devices, ",");
+}
+
 }  // namespace
 
 LoadEnvironment::LoadEnvironment() {
   std::vector<Setting> wanted = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_WARN_UNUSED_ENV_VARS", "n"}};
   if (!log_enabled(LogLevel::debug)) wanted.push_back({"UCX_LOG_LEVEL", "fatal"});
-  // Hooks on the program's memory calls serve only the cache of RDMA registrations.
+  // Hooks on the program's memory calls serve the cache of RDMA registrations only.
   if (rdma_devices().empty()) wanted.push_back({"UCX_MEM_EVENTS", "n"});
   for (const Setting& setting : wanted) {
     if (environment_variable(setting.key)) continue;
@@ -119,44 +152,6 @@ LoadEnvironment::~LoadEnvironment() {
 }
 
 std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"); }
-
-std::string net_devices(const std::vector<std::string>& interfaces, const UcxLibrary& ucx) {
-  std::vector<std::string> devices;
-  for (const std::string& name : interfaces.empty() ? all_interfaces(ucx) : interfaces) {
-    std::string device = name.substr(0, name.find(':'));
-    fs::path rdma = fs::path("/sys/class/infiniband") / device;
-    std::error_code ignored;
-    if (!device.empty() && fs::exists(rdma, ignored)) {
-      if (!ucx.drives_rdma) {
-        std::vector<std::string> fallback = entries(rdma / "device" / "net");
-        log(LogLevel::warning, "UCX from " + ucx.path + " cannot drive RDMA: " + name +
-                                   " is used " +
-                                   (fallback.empty() ? std::string("not at all")
-                                                     : "through TCP over " + join(fallback)) +
-                                   "; set HETCOMM_UCX_LIBRARY to a libucp.so.0 built with verbs");
-        devices.insert(devices.end(), fallback.begin(), fallback.end());
-      } else if (device != name) {
-        devices.push_back(name);
-      } else {
-        for (const std::string& port : entries(rdma / "ports"))
-          devices.push_back(name + ":" + port);
-      }
-    } else if (if_nametoindex(name.c_str()) != 0) {
-      devices.push_back(name);
-    } else {
-      throw Error(Code::invalid_argument,
-                  "network interface: expected one of " + join(running_interfaces()) +
-                      (rdma_devices().empty() ? "" : "," + join(rdma_devices())) + "; got \"" +
-                      name + "\"; correct the list of interfaces");
-    }
-  }
-  if (devices.empty()) {
-    throw Error(Code::invalid_argument, "network interfaces: expected one that UCX from " +
-                                            ucx.path + " can use; got " + join(interfaces) +
-                                            "; name another");
-  }
-  return join(devices);
-}
 
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
                                  const UcxLibrary& ucx, bool& chooses_protocol) {

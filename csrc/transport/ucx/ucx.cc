@@ -21,7 +21,7 @@
 namespace hetcomm {
 namespace {
 
-// Precedes UCX's own address, because UCX trusts any bytes.
+// Comes before UCX's own address, because UCX trusts any bytes.
 struct AddressHeader {
   char magic[8] = {'h', 'e', 't', 'c', '.', 'u', 'c', 'x'};
   uint64_t transport = 0;
@@ -50,7 +50,7 @@ class UcxLink : public Link {
     endpoint_ = slots_.move(endpoint_, std::max(endpoint_->slot(), slot) + spread);
   }
   void open() override { endpoint_->open(); }
-  void take(size_t bytes) override { endpoint_->take(bytes); }
+  void consume(size_t bytes) override { endpoint_->consume(bytes); }
   void close(bool flush) override { endpoint_->close(flush); }
   bool closed() const override { return endpoint_->closed(); }
   std::string describe() const override { return endpoint_->describe(); }
@@ -97,7 +97,7 @@ class UcxTransport : public Transport {
   ucp_context_h context_ = nullptr;
   UcxWorker worker_;
   int event_fd_ = -1;
-  const PendingRequest* immediate_ = nullptr;  // a receive that UCX may complete within the post
+  const PendingRequest* immediate_ = nullptr;  // the receive that is being posted
   std::map<uint64_t, EndpointSlots> slots_;    // by id of the other transport
   Notice notice_;                              // received next
   Request listening_;
@@ -109,8 +109,8 @@ class UcxTransport : public Transport {
   bool warned_of_early_ = false;
 };
 
-// Bounds of notices from transports without a link from here: their set-up failed here and not
-// there, since links are made before any is opened. The newest are kept in case a link follows.
+// Bounds of notices from transports without a link from here. Links are made before any is opened,
+// so set-up failed here and not there. The newest notices stay, in case a link follows.
 constexpr size_t kMostEarly = 1024;
 constexpr auto kEarlyBound = std::chrono::minutes(10);
 
@@ -163,7 +163,7 @@ UcxTransport::~UcxTransport() {
   worker_.requests.abandon(ucx_, worker_.handle);
   for (auto& [id, slots] : slots_) slots.detach();
   for (const auto& endpoint : worker_.endpoints) endpoint->detach();
-  // Bounded: what a peer has not confirmed by then is UCX's to throw away.
+  // Bounded: UCX drops all that a peer has not confirmed by then.
   for (int i = 0; i < 1000 && ucx_.ucp_worker_progress(worker_.handle) > 0; ++i) {
   }
   ucx_.ucp_worker_destroy(worker_.handle);
@@ -222,7 +222,7 @@ void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, M
   request = Request();
   request.done = false;
   ucp_request_param_t parameters{};
-  // Before 1.16, UCX says only to the callback what was received.
+  // Before 1.16, UCX tells the tag and size of a received message to the callback only.
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                             UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   parameters.cb.recv = &UcxTransport::on_received;

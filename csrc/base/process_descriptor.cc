@@ -1,11 +1,9 @@
-#include "base/close_on_fork.h"
+#include "base/process_descriptor.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
 #include <set>
-
-#include "base/fork.h"
 
 namespace hetcomm {
 namespace {
@@ -32,14 +30,19 @@ Registry::Registry() { pthread_atfork(nullptr, nullptr, close_in_child); }
 
 }  // namespace
 
-void close_on_fork::add(int descriptor) {
+ProcessDescriptor::ProcessDescriptor(int number) : number_(number) {
+  if (number < 0) return;
   std::lock_guard lock(registry().mutex);
-  registry().descriptors.insert(descriptor);
+  registry().descriptors.insert(number);
 }
 
-void close_on_fork::remove(int descriptor) {
-  std::lock_guard lock(registry().mutex);
-  registry().descriptors.erase(descriptor);
+ProcessDescriptor::~ProcessDescriptor() {
+  if (number_ < 0 || mark_.inherited()) return;
+  {
+    std::lock_guard lock(registry().mutex);
+    registry().descriptors.erase(number_);
+  }
+  close(number_);
 }
 
 }  // namespace hetcomm

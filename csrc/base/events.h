@@ -1,0 +1,53 @@
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/descriptor.h"
+#include "base/status.h"
+
+namespace hetcomm {
+
+// Owns the descriptor that a system call returned. Throws Error(transport) if the call failed.
+inline Descriptor own_descriptor(int descriptor, const char* what) {
+  if (descriptor >= 0) return Descriptor(descriptor);
+  throw Error(Code::transport, std::string("cannot make ") + what + ": " + std::strerror(errno) +
+                                   "; raise the descriptor limit (ulimit -n)");
+}
+
+inline Descriptor make_epoll() {
+  return own_descriptor(epoll_create1(EPOLL_CLOEXEC), "an epoll descriptor");
+}
+
+// `epoll` reports these events of the descriptor, and errors in any case. Throws Error(transport).
+inline void add_to_epoll(int epoll, int descriptor, uint32_t events = EPOLLIN) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = descriptor;
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0) return;
+  const char* remedy = errno == ENOSPC ? "; raise fs.epoll.max_user_watches" : "";
+  throw Error(Code::transport, std::string("epoll_ctl: ") + std::strerror(errno) + remedy);
+}
+
+// A descriptor that turns readable when signalled, until cleared.
+inline Descriptor make_eventfd() {
+  return own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "an eventfd");
+}
+
+inline void signal_eventfd(int descriptor) {
+  const uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(descriptor, &one, sizeof one);
+}
+
+inline void clear_eventfd(int descriptor) {
+  uint64_t value;
+  [[maybe_unused]] ssize_t got = read(descriptor, &value, sizeof value);
+}
+
+}  // namespace hetcomm
