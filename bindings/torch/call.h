@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plan/plan.h"
-#include "torch/home.h"
+#include "torch/device.h"
 #include "torch/observer.h"
 #include "torch/tensors.h"
 

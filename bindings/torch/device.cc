@@ -1,4 +1,4 @@
-#include "torch/home.h"
+#include "torch/device.h"
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
