@@ -57,7 +57,7 @@ def _check_default() -> None:
         raise _core.InvalidArgumentError(str(error)) from None
 
 
-def place(device: Any) -> tuple[str, int]:
+def vendor_and_index(device: Any) -> tuple[str, int]:
     """The vendor and index of a torch.device; -1 without an index. None asks _detect().
 
     Raises:

@@ -10,49 +10,46 @@
 
 namespace hetcomm {
 
-// Where a process group's buffers live, as torch sees it: host memory, or the memory of one device.
-// Constant after creation, so thread-safe.
-class Home {
+// How an operation uses the tensors of a call.
+enum class TensorAccess {
+  direct,    // in place; the host waits for the operation
+  streamed,  // in place, in the order of torch's current stream
+  copied,    // host tensors on a rank with a device: through copies on the device
+};
+
+// torch's view of a process group's device: the CPU, or one accelerator. Constant after creation, so
+// thread-safe.
+class TorchDevice {
  public:
-  // How the tensors of one call take part.
-  enum class Access {
-    direct,    // as they are; the host waits for the operation
-    streamed,  // as they are, in the order of torch's current stream
-    copied,    // tensors in host memory on a device's rank: through copies on the device
-  };
-
   // `device` is null for host memory; `vendor` and `host` are for messages.
-  Home(std::shared_ptr<Device> device, int rank, std::string vendor, std::string host);
-  ~Home();
-  Home(const Home&) = delete;
+  TorchDevice(std::shared_ptr<Device> device, int rank, std::string vendor, std::string host);
+  ~TorchDevice();
+  TorchDevice(const TorchDevice&) = delete;
 
-  // Throws Error(invalid_argument) if tensors there cannot take part.
-  Access access(const at::Tensor& tensor, const char* operation) const;
-  // The device on which torch has tensors of this home.
-  at::Device device() const { return torch_device_; }
-  // Whether torch itself works on the device, so that its streams order the group's operations.
-  bool streams() const { return streams_; }
+  // Throws Error(invalid_argument) if the group does not serve the tensor's device.
+  TensorAccess access(const at::Tensor& tensor, const char* operation) const;
+  at::Device torch_device() const { return torch_device_; }
+  // Whether torch has tensors on the device. Its streams then order the group's operations.
+  bool has_streams() const { return has_streams_; }
   c10::Stream current_stream() const;
-  // Fills host memory from the device's, where nothing is under way any more, and returns when it
-  // is done. On a stream that never waits: torch's may wait for operations that only the calling
-  // thread moves forward. Throws Error(vendor).
+  // Copies a complete result to host memory, and waits for the copy. The copy's stream never waits
+  // for operations: torch's streams may wait for one that only the calling thread moves forward.
+  // Throws Error(vendor).
   void copy_to_host(const at::Tensor& to, const at::Tensor& from) const;
-  // A stream on which only this group works.
+  // A stream of torch's for this group alone.
   c10::Stream side_stream() const { return *side_stream_; }
 
  private:
-  std::string who() const;
-
   std::shared_ptr<Device> device_;
   int rank_;
   std::string vendor_, host_;
   at::Device torch_device_ = at::kCPU;
-  bool streams_ = false;
+  bool has_streams_ = false;
   std::optional<c10::Stream> side_stream_;
-  Stream outward_ = nullptr;
+  Stream copy_stream_ = nullptr;
 };
 
-// The vendor's handle of torch's stream.
+// The vendor's handle of a stream of torch's.
 Stream native(const c10::Stream& stream);
 
 }  // namespace hetcomm
