@@ -8,25 +8,6 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-const char* python_name(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-      return "InvalidArgumentError";
-    case Code::transport:
-      return "TransportError";
-    case Code::vendor:
-      return "VendorError";
-    case Code::timeout:
-      return "TimeoutError";
-    case Code::aborted:
-      return "AbortedError";
-    case Code::peer_failed:
-      return "PeerFailedError";
-    default:
-      return "Error";
-  }
-}
-
 void set_outcome(c10::ivalue::Future& future, const Status& outcome,
                  const std::vector<at::Tensor>& outputs) {
   if (outcome.ok()) {
@@ -42,13 +23,12 @@ void throw_python(const Status& status) {
   python_error error;
   {
     py::gil_scoped_acquire gil;
-    py::object type = py::module_::import("hetcomm._core").attr(python_name(status.code()));
-    py::object value = type(status.text());
-    value.attr("rank") = status.details().rank;
-    value.attr("peer") = status.details().peer;
-    value.attr("op") = status.details().op;
-    value.attr("step") = status.details().step;
-    PyErr_SetObject(type.ptr(), value.ptr());
+    const Status::Details& details = status.details();
+    const py::object value = py::module_::import("hetcomm._core")
+                                 .attr("exception_of")(static_cast<int>(details.code),
+                                                       details.message, details.rank, details.peer,
+                                                       details.op, details.step);
+    PyErr_SetObject(py::type::of(value).ptr(), value.ptr());
     error.persist();
   }
   throw std::move(error);
