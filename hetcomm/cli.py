@@ -38,7 +38,3 @@ def main() -> None:
     except _core.Error as error:
         print(f"hetcomm: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main()
