@@ -100,11 +100,12 @@ def _detect() -> tuple[str, int]:
     """The vendor and index of this process's device.
 
     HETCOMM_VENDOR decides, then "cpu:hetcomm", then the GPUs that torch sees. Index -1 leaves the
-    choice to HETCOMM_DEVICE and LOCAL_RANK. It is another if the caller chose a later device.
+    choice to HETCOMM_DEVICE and LOCAL_RANK. Another index is the device that the caller has chosen.
     """
     import torch
 
-    on_device = _devices().is_available() and _served_devices() != {"cpu"}
+    served = {device for device, backend in _backends().items() if backend == "hetcomm"}
+    on_device = _devices().is_available() and served != {"cpu"}
     found = of_torch(torch) if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device:
@@ -150,11 +151,6 @@ def _check_options(given: Any, timeout: Any) -> None:
             f"{type(given).__qualname__}{f' of {of}' if of else ''}; leave pg_options out: a group "
             "of hetcomm has only timeout="
         )
-
-
-def _served_devices() -> set[str]:
-    """The device types that the new group gives to hetcomm; empty if unknown."""
-    return {device for device, backend in _backends().items() if backend == "hetcomm"}
 
 
 def _backends() -> dict[str, str]:

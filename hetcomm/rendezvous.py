@@ -1,4 +1,4 @@
-"""Rendezvous of a job: variables of launchers, and the resulting stores."""
+"""Rendezvous of a job: the variables of launchers, and stores for all ranks."""
 
 from __future__ import annotations
 
@@ -102,7 +102,14 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def held_port() -> tuple[socket.socket, int]:
+def free_port() -> int:
+    """A port of PORTS on which nobody listens now."""
+    listener, port = listen_on_free_port()
+    listener.close()
+    return port
+
+
+def listen_on_free_port() -> tuple[socket.socket, int]:
     """A listener on a port of PORTS. Raises TransportError if all are taken."""
     for port in random.sample(PORTS, len(PORTS)):
         listener = socket.socket()
@@ -187,7 +194,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
     if job.rank == 0:
         _serve(job.port)
         address = "127.0.0.1"  # "localhost" is in no list of names on some machines
-    return PrefixStore(_reach([address], job.port, timeout), prefix)
+    return PrefixStore(_connect([address], job.port, timeout), prefix)
 
 
 def wait_for_readers() -> None:
@@ -202,7 +209,7 @@ def _serve(port: int) -> TcpStoreServer:
     return _servers[port]
 
 
-def _reach(addresses: list[str], port: int, timeout: float) -> TcpStore:
+def _connect(addresses: list[str], port: int, timeout: float) -> TcpStore:
     known = _stores.get(port)
     if known is None or known.addresses != addresses:
         known = _stores[port] = TcpStore(addresses, port, timeout)
@@ -231,7 +238,7 @@ def world_of_mpi(job: Job) -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise _core.InvalidArgumentError(
-            "mpiexec tells ranks nothing about where to meet, and mpi4py cannot be asked: "
+            "mpiexec gives ranks no common address, and mpi4py, which could, does not load: "
             f"{str(error).splitlines()[0]}; install mpi4py and the MPI of that mpiexec, {remedy}"
         ) from error
     world = MPI.COMM_WORLD
@@ -248,9 +255,9 @@ def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
     """A store for the processes of an mpi4py communicator. Its rank 0 serves the store."""
     if comm.Get_rank() > 0:
         addresses, port, prefix = comm.bcast(None)
-        return PrefixStore(_reach(addresses, port, timeout), prefix)
+        return PrefixStore(_connect(addresses, port, timeout), prefix)
     server = _serve(0)
     nics = _core.probe_rank().nics
     addresses = [*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"]
     _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups_of_mpi)}/"))
-    return PrefixStore(_reach(["127.0.0.1"], port, timeout), prefix)
+    return PrefixStore(_connect(["127.0.0.1"], port, timeout), prefix)

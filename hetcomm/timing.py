@@ -1,9 +1,11 @@
-"""How long calls take."""
+"""Calls in a row, and how long they take."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import repeat
 
 
@@ -17,3 +19,21 @@ def seconds_of(
     if finish is not None:
         finish()
     return time.perf_counter() - start
+
+
+@contextmanager
+def calling_every(seconds: float, action: Callable[[], object]) -> Iterator[None]:
+    """Calls `action` on a thread every so many seconds while the block runs."""
+    ended = threading.Event()
+
+    def call() -> None:
+        while not ended.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=call, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

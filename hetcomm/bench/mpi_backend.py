@@ -11,9 +11,9 @@ from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import KINDS, Case
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
+from hetcomm.operations import OF_MPI
 
-_OPS = {"sum": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
-_OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
+_OPS = {op: name for name, op in OF_MPI.items()}
 _CALLS = {"broadcast": "Bcast", "reduce_scatter": "Reduce_scatter_block"}
 _CALLS |= {name: name.replace("_", "").capitalize() for name in KINDS if name not in _CALLS}
 

@@ -17,9 +17,6 @@ from hetcomm.bench.error import BenchError
 from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import Array
 
-_OPS = {"sum": "SUM", "product": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
-_OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
-
 
 class TorchBackend(Backend):
     """A process group. Host tensors share the memory of NumPy arrays, device tensors are copies."""
@@ -66,7 +63,7 @@ class TorchBackend(Backend):
     def _call(self, case: Case, source: Any, target: Any) -> Any:
         name, root, group = case.collective, case.root, self._group
         here = dist.get_rank() == root
-        op = getattr(dist.ReduceOp, _OPS[case.op]) if case.op else None
+        op = getattr(dist.ReduceOp, case.op.upper()) if case.op else None
         if name in ("all_reduce", "reduce"):
             # A reduce of torch may overwrite every rank's tensor.
             written = target if target.numel() or not source.numel() else torch.empty_like(source)

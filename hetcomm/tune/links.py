@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,12 +31,12 @@ SMALL, LONG_WARMUP, MORE_SECONDS = 64 << 10, 100, 4
 
 def with_long_warmup(effort: Effort, size: int) -> Effort:
     """Ranks adapt how long they spin, so many short calls come first."""
-    return effort if size > SMALL else Effort(**(vars(effort) | {"warmup": LONG_WARMUP}))
+    return effort if size > SMALL else replace(effort, warmup=LONG_WARMUP)
 
 
 def with_more_seconds(effort: Effort) -> Effort:
     """Wake-ups of sleeping ranks stay early or late for tenths of a second."""
-    return Effort(**(vars(effort) | {"seconds": MORE_SECONDS * effort.seconds}))
+    return replace(effort, seconds=MORE_SECONDS * effort.seconds)
 
 
 def sub_meeting(meeting: Meeting, name: str, ranks: Sequence[int]) -> Meeting:
