@@ -294,11 +294,8 @@ class Collectives:
     def _out_and_root(self, out: Any, root: Any) -> tuple[Array, int]:
         if type(root) is int and not isinstance(out, Number):
             return out, root  # the usual call, with few checks
-        try:
+        with self._reporting_refusal():
             return out_and_root(out, root)
-        except _core.InvalidArgumentError as error:
-            self._core.report_refusal(str(error))
-            raise
 
     def _stacked_shape(self, array: Array) -> tuple[int, ...]:
         return (self.size, *arrays.shape(array))
