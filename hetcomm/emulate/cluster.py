@@ -38,7 +38,7 @@ class Nic:
 
     @property
     def slower(self) -> int | None:
-        """The rate of the slower direction, None when neither is shaped."""
+        """The rate of the slower direction; None if no direction is shaped."""
         return min((r for r in (self.rate_out, self.rate_in) if r is not None), default=None)
 
 
@@ -50,23 +50,21 @@ class Host:
     ranks: int
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
-    # Of emulated GPUs: bits per second of each copy engine (None: as fast as memory), microseconds
-    # that each copy takes before its first byte, one fault of emulated/settings.h, and whether
-    # RDMA NICs and other ranks of the host reach their memory.
-    copy_rate: int | None = None
-    copy_latency: int = 0
-    fault: str | None = None
-    direct: bool = False
+    # Of emulated GPUs:
+    copy_rate: int | None = None  # bits per second of a copy engine; None: as fast as memory
+    copy_latency: int = 0  # microseconds of a copy before its first byte
+    fault: str | None = None  # of emulated/settings.h
+    direct: bool = False  # RDMA NICs and other ranks of the host reach the GPU's memory
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts on one switch per NIC index. Raises ClusterError unless hosts and order make sense."""
+    """Hosts on one switch per NIC index. Raises ClusterError for impossible hosts or orders."""
 
     hosts: tuple[Host, ...]
     order: str | tuple[str, ...] = "block"
     mtu: int = DEFAULT_MTU
-    congestion: str | None = None  # control of all TCP connections; None: see congestion.py
+    congestion: str | None = None  # congestion control of TCP; None: see congestion.py
     placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
 
     def __post_init__(self) -> None:
@@ -95,7 +93,7 @@ def subnet(nic: int) -> str:
 def load(path: str | Path, order: str | None = None) -> Cluster:
     """Reads the cluster of a TOML file. order: of ranks, instead of the file's.
 
-    Raises ClusterError naming the file and the key.
+    Raises ClusterError with the file and the key.
     """
     try:
         with open(path, "rb") as file:
@@ -134,7 +132,7 @@ def parse_rate(text: Any, key: str = "rate", fastest: int = FASTEST) -> int | No
 
 
 def format_rate(rate: int | None) -> str:
-    """The text `parse_rate` reads."""
+    """The inverse of parse_rate()."""
     if rate is None:
         return "unlimited"
     unit = next((u for u in ("gbit", "mbit") if rate >= _UNITS[u]), "kbit")
@@ -142,7 +140,7 @@ def format_rate(rate: int | None) -> str:
 
 
 def parse_order(text: str) -> str | tuple[str, ...]:
-    """An order as written on a command line: a comma-separated list names hosts."""
+    """The order of a command line, where commas separate the names of hosts."""
     return tuple(name.strip() for name in text.split(",")) if "," in text else text
 
 
@@ -283,7 +281,7 @@ def _place(hosts: tuple[Host, ...], order: str | tuple[str, ...]) -> tuple[int, 
         return _place_by_name(hosts, order, block)
     if order == "block":
         return tuple(block)
-    if order == "interleaved":  # one rank per host in turn, skipping the hosts that are full
+    if order == "interleaved":  # one rank per host in turn; full hosts are left out
         turns = range(max(host.ranks for host in hosts))
         return tuple(i for turn in turns for i, host in enumerate(hosts) if turn < host.ranks)
     if re.fullmatch(r"random:\d+", order):

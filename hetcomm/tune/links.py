@@ -82,10 +82,10 @@ def measure_links(
         return
     hosts = measured.topology.hosts
     pairs_of_ranks = [list(zip(hosts[a], hosts[b], strict=False)) for a, b in pairs]
-    everybody = [sorted(hosts[a] + hosts[b]) for a, b in pairs]
+    ranks_of_pairs = [sorted(hosts[a] + hosts[b]) for a, b in pairs]
 
     def small() -> list[tuple[int, float]]:
-        ranks = next((ranks for ranks in everybody if control.rank in ranks), None)
+        ranks = next((ranks for ranks in ranks_of_pairs if control.rank in ranks), None)
         if ranks is None:
             return []
         part = sub_channel(control, f"{name}/small/{ranks[0]}", ranks)
@@ -93,9 +93,8 @@ def measure_links(
         found = []
         for size in sizes_of(measured, ranks, sizes):
             case = case_of("all_reduce", size, part.size)
-            row = measure(part, [backend], case, with_more_seconds(with_long_warmup(effort, size)))[
-                0
-            ]
+            longer = with_more_seconds(with_long_warmup(effort, size))
+            (row,) = measure(part, [backend], case, longer)
             found.append((row.case.bytes, row.median))
         backend.close()
         return found
@@ -103,14 +102,16 @@ def measure_links(
     all_reduces = control.run_on_all(small)
     mine = next((two for each in pairs_of_ranks for two in each if control.rank in two), None)
     part = None if mine is None else sub_channel(control, f"{name}/{mine[0]}", mine)
-    seconds, calls = _bulk(control, part)
-    for ranks, of_pair in zip(everybody, pairs_of_ranks, strict=True):
+    seconds, calls = _exchange_blocks(control, part)
+    for ranks, of_pair in zip(ranks_of_pairs, pairs_of_ranks, strict=True):
         longest = max(seconds[rank] for two in of_pair for rank in two)
         bandwidth = len(of_pair) * calls * BULK / longest
         measured.link(ranks, bandwidth, all_reduces[ranks[0]])
 
 
-def _bulk(control: ControlChannel, part: ControlChannel | None) -> tuple[list[float], int]:
+def _exchange_blocks(
+    control: ControlChannel, part: ControlChannel | None
+) -> tuple[list[float], int]:
     """Seconds of each rank for calls that exchange BULK bytes, and the number of calls."""
     comm: Communicator | None = None  # of two
     source, target = np.ones(BULK, np.uint8), np.zeros(2 * BULK, np.uint8)

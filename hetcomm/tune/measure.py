@@ -51,17 +51,17 @@ def run(settings: Settings, control: ControlChannel, tell: Tell) -> None:
     total = len(COLLECTIVES) * len(settings.sizes) * islands + len(rounds) + 1
     done = 0
 
-    def next_is(what: str) -> None:
+    def announce(what: str) -> None:
         nonlocal done
         tell({"case": what, "number": done, "of": total})
         done += 1
 
-    next_is("memory")
-    measured.memory(control.run_on_all(_memory), control.run_on_all(_step))
+    announce("memory")
+    measured.memory(control.run_on_all(_copy_bandwidth), control.run_on_all(_step_seconds))
     if islands:
-        _islands(settings, control, measured, next_is)
+        _islands(settings, control, measured, announce)
     for number, pairs in enumerate(rounds):
-        next_is(f"links, round {number + 1}")
+        announce(f"links, round {number + 1}")
         measure_links(control, measured, pairs, f"round/{number}", settings.sizes, settings.effort)
     (text, *_) = control.run_on_all(lambda: measured.text() if control.rank == 0 else None)
     if control.rank == 0:
@@ -93,7 +93,7 @@ def _topology(control: ControlChannel) -> _core.Topology:
 
 
 def _islands(
-    settings: Settings, control: ControlChannel, measured: Measured, next_is: Callable[[str], None]
+    settings: Settings, control: ControlChannel, measured: Measured, announce: Callable[[str], None]
 ) -> None:
     topology = measured.topology
     mine = topology.islands[topology.island_of(control.rank)]
@@ -109,27 +109,27 @@ def _islands(
         if part is None or backend is None:
             return None
         case = case_of(name, size, part.size)
-        row = measure(part, [backend], case, with_long_warmup(settings.effort, size))[0]
+        (row,) = measure(part, [backend], case, with_long_warmup(settings.effort, size))
         return row.case.bytes, row.median
 
     control.run_on_all(open_island)
     for name in settings.collectives:
         for size in settings.sizes:
-            next_is(f"{name}, {_core.format_bytes(size)}")
+            announce(f"{name}, {_core.format_bytes(size)}")
             found = control.run_on_all(partial(take, name, size))
             measured.collective(name, found)
     if backend is not None:
         backend.close()
 
 
-def _memory() -> float:
+def _copy_bandwidth() -> float:
     """Bytes per second read and written by a copy, while all other ranks copy too."""
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
     seconds = (seconds_of(lambda: np.copyto(target, source)) for _ in range(COPIES))
     return 2 * COPIED / median(seconds)
 
 
-def _step() -> float:
+def _step_seconds() -> float:
     """Seconds of a call with a plan of one small copy."""
     with Communicator(_core.LocalStore(), 0, 1, name="alone") as alone:
         source, target = np.ones(2, np.float32), np.zeros(2, np.float32)
