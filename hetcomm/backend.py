@@ -36,7 +36,7 @@ def create(options: Any, backend_options: Any) -> Any:
     _check_options(backend_options, timeout)
     if not isinstance(timeout, timedelta):
         timeout = timedelta(seconds=float(timeout))
-    store = _attempts.fresh(
+    store = _attempts.store_of_attempt(
         options.store,
         options.group_rank,
         options.group_size,

@@ -269,7 +269,7 @@ class Collectives:
         sent = self.send(array, to, tag=tag, stream=stream, async_op=True, timeout=timeout)
         tag = tag if recv_tag is None else recv_tag
         got = self.recv(out, source, tag=tag, stream=stream, async_op=True, timeout=timeout)
-        return _result(got.beside(sent), async_op)
+        return _result(got.combined_with(sent), async_op)
 
     @contextmanager
     def _reporting_refusal(self) -> Iterator[None]:

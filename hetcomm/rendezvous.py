@@ -189,7 +189,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
         from torch.distributed import PrefixStore as PartOfStore
 
         store = PartOfStore(prefix, _torch_store(job, timeout))
-        return TorchStore(_attempts.fresh(store, job.rank, job.size, timeout, "world"))
+        return TorchStore(_attempts.store_of_attempt(store, job.rank, job.size, timeout, "world"))
     address = job.address
     if job.rank == 0:
         _serve(job.port)

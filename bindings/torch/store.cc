@@ -43,7 +43,7 @@ std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
       } catch (const std::exception&) {
         interrupt_ = std::current_exception();
       }
-      if (deadline.passed()) throw Error(Code::timeout, "nobody has set it");
+      if (deadline.passed()) throw Error(Code::timeout, "no rank has set it");
     }
     throw_interrupt();
     const std::vector<uint8_t> value = store_->get(key);

@@ -2,13 +2,13 @@
 
     torchrun --nproc-per-node 4 trainer.py --backend hetcomm --layout ddp --metrics metrics.jsonl
 
-This is an ordinary PyTorch script. A run on hetcomm differs from a run on gloo in the backend's name
-alone. A seed gives the same weights and batches on all backends and layouts, so the losses of two
-runs are comparable step by step.
+This is an ordinary PyTorch script. Only the backend's name differs between a run on gloo and a run
+on hetcomm. A seed gives the same weights and batches on all backends and layouts, so the losses of
+two runs are comparable step by step.
 
 Layouts: `ddp` is DistributedDataParallel over all ranks. `pipeline` has two stages, each on half of
-the hosts (the layout of Holmes, arXiv 2312.03549). A stage averages its gradients. Only activations
-and their gradients pass between the halves.
+the ranks, host by host (the layout of Holmes, arXiv 2312.03549). A stage averages its gradients.
+Only activations and their gradients pass between the halves.
 """
 
 import argparse
