@@ -30,7 +30,7 @@ app.command()(tune)
 
 
 def main() -> None:
-    """Runs the command line; expected errors become one line and exit status 2."""
+    """Runs the command line. An error of hetcomm's becomes one line and exit status 2."""
     from hetcomm import _core
 
     try:

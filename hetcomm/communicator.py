@@ -48,7 +48,7 @@ class Communicator(Collectives, Objects):
         timeout: float = 1800.0,
         device: str = "",
     ) -> None:
-        """Joins; blocks until all ranks have come.
+        """Joins; blocks until all ranks have joined.
 
         Args:
             store: where the ranks meet, derived from hetcomm.Store. split() uses it too.

@@ -174,8 +174,7 @@ def _serving_token(listener: socket.socket, token: bytes) -> Iterator[None]:
 
 
 def _reaches(address: str, port: int, token: bytes) -> bool:
-    """Whether rank 0 answers there. Its token tells, since 127.0.0.1 is another machine on each
-    host."""
+    """Whether rank 0 answers there, with its token: 127.0.0.1 is another machine on each host."""
     with (
         suppress(OSError),
         socket.create_connection((address, port), _ANSWER_SECONDS) as connection,

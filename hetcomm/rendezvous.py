@@ -16,7 +16,7 @@ from typing import Any
 from hetcomm import _attempts, _core
 from hetcomm.tcp_store import TcpStore, TcpStoreServer
 
-# Rank and size by launcher. Launchers inside other launchers come first.
+# Rank and size by launcher. A launcher inside another one precedes it.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI's mpiexec
@@ -103,7 +103,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def free_port() -> int:
-    """A port of PORTS on which nobody listens now."""
+    """A port of PORTS on which no process listens now."""
     listener, port = listen_on_free_port()
     listener.close()
     return port
@@ -168,7 +168,7 @@ class TorchStore(_core.Store):
             ) from error
 
 
-# The servers of this process, by requested port. They run until it ends: others may need them.
+# The servers of this process, by requested port. Other ranks may need them until the process ends.
 _servers: dict[int, TcpStoreServer] = {}
 _stores: dict[int, TcpStore] = {}  # connections of this process, by port
 _groups = count()  # numbers groups that met by launcher variables; equal on all ranks

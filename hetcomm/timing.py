@@ -12,7 +12,7 @@ from itertools import repeat
 def seconds_of(
     call: Callable[[], object], calls: int = 1, finish: Callable[[], object] | None = None
 ) -> float:
-    """Seconds of so many calls in a row. finish: waits for what the calls leave under way."""
+    """Seconds of so many calls in a row. finish: waits for pending work of the calls."""
     start = time.perf_counter()
     for _ in repeat(None, calls):
         call()

@@ -49,7 +49,7 @@ PYBIND11_MODULE(_torch, module) {
       .def(py::init(&make_backend), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout") = std::chrono::seconds(std::chrono::minutes(30)), py::kw_only(),
            py::arg("device") = py::none(), py::arg("name") = "default",
-           R"(Joins; blocks until all ranks have come.
+           R"(Joins; blocks until all ranks have joined.
 
 For tools that build process groups by hand, see docs/torch.md.
 

@@ -5,7 +5,7 @@
 
 namespace hetcomm {
 
-// Whether the caller waits for the operation at once. Only newer torch tells.
+// Whether the caller waits for the operation at once. False for a torch without that option.
 template <typename Options>
 bool caller_waits(const Options& options) {
   if constexpr (requires { options.asyncOp; }) {

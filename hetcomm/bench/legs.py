@@ -1,6 +1,7 @@
-"""Where the time of a call goes, seen from outside, for any backend.
+"""The time of a call by leg, for any backend.
 
-The last rank to call, the waits of other ranks, and the bytes through the hosts' NICs.
+Measured from outside: the last rank to call, the waits of other ranks, and the bytes through the
+hosts' NICs.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Network:
         return LinkUse(
             host=host.name,
             nic=f"eth{number}",
-            out_bytes=counters["rx_bytes"],  # what the switch receives, the host has sent
+            out_bytes=counters["rx_bytes"],  # the switch receives the bytes of the host
             in_bytes=counters["tx_bytes"],
             rate_out=nic.rate_out,
             rate_in=nic.rate_in,

@@ -30,12 +30,12 @@ SMALL, LONG_WARMUP, MORE_SECONDS = 64 << 10, 100, 4
 
 
 def with_long_warmup(effort: Effort, size: int) -> Effort:
-    """Ranks adapt how long they spin, so many short calls come first."""
+    """More untimed calls for small sizes, during which ranks adapt how long they spin."""
     return effort if size > SMALL else replace(effort, warmup=LONG_WARMUP)
 
 
 def with_more_seconds(effort: Effort) -> Effort:
-    """Wake-ups of sleeping ranks stay early or late for tenths of a second."""
+    """A longer measurement. Wake-ups of sleeping ranks stay early or late for tenths of a second."""
     return replace(effort, seconds=MORE_SECONDS * effort.seconds)
 
 
