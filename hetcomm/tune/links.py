@@ -35,7 +35,7 @@ def with_long_warmup(effort: Effort, size: int) -> Effort:
 
 
 def with_more_seconds(effort: Effort) -> Effort:
-    """A longer measurement. Wake-ups of sleeping ranks stay early or late for tenths of a second."""
+    """A longer measurement, because wake-ups of ranks stay early or late for tenths of a second."""
     return replace(effort, seconds=MORE_SECONDS * effort.seconds)
 
 
