@@ -190,6 +190,6 @@ class TorchBackend : public c10d::Backend {
 };
 
 // "0, 2" for `separator` ", ".
-std::string join(const std::vector<int>& ranks, const char* separator);
+std::string rank_list(const std::vector<int>& ranks, const char* separator);
 
 }  // namespace hetcomm

@@ -49,7 +49,7 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     }
     if (!missing.empty()) {
       throw Error(Status(Code::timeout,
-                         (missing.size() == 1 ? "Rank " : "Ranks ") + join(missing, ", ") +
+                         (missing.size() == 1 ? "Rank " : "Ranks ") + rank_list(missing, ", ") +
                              " failed to pass monitoredBarrier" + within +
                              ": Rank 0 timed out in monitoredBarrier; look at what they do instead",
                          0, missing[0]));

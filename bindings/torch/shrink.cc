@@ -23,7 +23,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
     }
     constexpr int kAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
     if (flags == kAbort) abort();
-    const std::string names = join(left_out, "-");
+    const std::string names = rank_list(left_out, "-");
     // The count keeps apart groups of the same ranks: the store has the keys of earlier groups.
     const std::string prefix = "shrunk/" + names + "/" + std::to_string(shrinks_[names]++);
     return child(store_, prefix, static_cast<int>(own - survivors.begin()),

@@ -13,12 +13,12 @@ void check_ranks(const std::vector<int>& ranks, int size) {
                      std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
   if (valid) return;
   throw_invalid("split", "ranks of the group, each once, from 0 to " + std::to_string(size - 1),
-                "[" + join(ranks, ", ") + "]", "ranks count within the group that is split");
+                "[" + rank_list(ranks, ", ") + "]", "ranks count within the group that is split");
 }
 
 }  // namespace
 
-std::string join(const std::vector<int>& ranks, const char* separator) {
+std::string rank_list(const std::vector<int>& ranks, const char* separator) {
   std::string text;
   for (int rank : ranks) text += (text.empty() ? "" : separator) + std::to_string(rank);
   return text;
@@ -63,7 +63,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::split(
     return child_for(store, [&] {
       // The prefix of torch's store counts the groups of this process. Other members may have made
       // another number of groups, so members meet in the parent's store.
-      const std::string members = join(ranks, "-");
+      const std::string members = rank_list(ranks, "-");
       const std::string prefix = "split/" + members + "/" + std::to_string(splits_[members]++);
       return child(store_, prefix, static_cast<int>(own - ranks.begin()),
                    static_cast<int>(ranks.size()), options, name_ + " ranks " + members);

@@ -154,12 +154,9 @@ at::Tensor joined(const std::vector<at::Tensor>& list) {
 }
 
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {
-  if (flat.direct) return;
-  int64_t offset = 0;
-  for (const at::Tensor& tensor : list) {
-    copy_elements(flat.tensor.narrow(0, offset, tensor.numel()).view(tensor.sizes()), tensor);
-    offset += tensor.numel();
-  }
+  copy_out(flat, list, [](const at::Tensor& tensor, const at::Tensor& part) {
+    copy_elements(part, tensor);
+  });
 }
 
 void copy_out(const Flat& flat, const std::vector<at::Tensor>& list, const Copy& copy) {

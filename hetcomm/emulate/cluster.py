@@ -19,7 +19,8 @@ _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 34_000_000_000
 FASTEST_COPY = 1_000_000_000_000
-GPU_VENDORS = tuple(vendors())  # those whose GPUs are emulated; other vendors are labels
+GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
+_GPU_KEYS = ("copy_rate", "copy_latency", "fault", "direct")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -167,8 +168,7 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _host(table: dict[str, Any], at: str) -> Host:
-    gpu_keys = {"copy_rate", "copy_latency", "fault", "direct"}
-    _check_keys(table, at, {"name", "ranks", "vendor", "nic"} | gpu_keys)
+    _check_keys(table, at, {"name", "ranks", "vendor", "nic", *_GPU_KEYS})
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
@@ -255,14 +255,8 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
 
 
 def _check_gpus(host: Host, at: str) -> None:
-    given = {
-        "copy_rate": host.copy_rate,
-        "copy_latency": host.copy_latency,
-        "fault": host.fault,
-        "direct": host.direct,
-    }
-    for key, value in given.items():
-        if value and host.vendor not in GPU_VENDORS:
+    for key in _GPU_KEYS:
+        if getattr(host, key) and host.vendor not in GPU_VENDORS:
             _refuse(
                 at + key,
                 f"a host with vendor {' or '.join(GPU_VENDORS)}",

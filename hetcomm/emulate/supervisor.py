@@ -52,7 +52,7 @@ class _Output:
             lines.append(rest)
             rest = bytearray()
         self.pending = bytearray(rest)
-        _write_all(1, b"".join(self.prefix + line + b"\n" for line in lines))
+        _write_output(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 class Supervisor:
@@ -226,7 +226,7 @@ def _send(process: _HostProcess, message: bytes) -> None:
         process.control.send(message)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_output(data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        view = view[os.write(1, view) :]
