@@ -4,7 +4,7 @@
 
 namespace hetcomm {
 
-// The survivors form a group of their own, through the old group's store. Nobody waits for excluded
+// The survivors form a group of their own, through the old group's store. No rank waits for excluded
 // ranks, which may be dead. torch destroys the old group afterwards.
 c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
     const std::vector<int64_t>& excluded, int flags,

@@ -22,7 +22,7 @@ class TorchStore : public Store {
   }
 
  private:
-  // False if nobody sets the key within this time.
+  // False if no rank sets the key within this time.
   bool wait(const std::string& key, std::chrono::milliseconds time);
 
   c10::intrusive_ptr<c10d::Store> store_;
