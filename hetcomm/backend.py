@@ -79,8 +79,8 @@ def vendor_and_index(device: Any) -> tuple[str, int]:
     if chosen.type != vendors()[vendor]["torch"]["device"]:
         types = " or ".join(f'"{name}"' for name in ["cpu", *torch_devices()])
         raise _core.InvalidArgumentError(
-            f"device: expected one of type {types}; got {chosen}; or leave it out, and "
-            "name the vendor in HETCOMM_VENDOR"
+            f"device: expected one of type {types}; got {chosen}; choose one of these, or leave it "
+            "out and name the vendor in HETCOMM_VENDOR"
         )
     return vendor, _current() if chosen.index is None else chosen.index
 

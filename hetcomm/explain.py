@@ -172,7 +172,8 @@ def _load(file: Path) -> _core.Profile:
         return _core.Profile(file.read_text(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise _core.InvalidArgumentError(
-            f"--profile: expected a profile of hetcomm tune in {file}: {error}; make it"
+            f"--profile: expected a profile of hetcomm tune in {file}: {error}; make one by "
+            f"`hetcomm tune {file}`"
         ) from None
 
 

@@ -143,7 +143,7 @@ def _reachable_address(world: Any) -> tuple[str, int]:
         if all(answers):
             return name, port
     raise _core.TransportError(
-        f"expected an address of rank 0 that every rank reaches, tried {', '.join(names)}: "
+        f"expected an address of rank 0 that every rank reaches, tried {', '.join(names)}; "
         "set MASTER_ADDR and MASTER_PORT on all ranks, and see that no firewall is in between"
     )
 

@@ -127,6 +127,7 @@ def listen_on_free_port() -> tuple[socket.socket, int]:
 
 
 def seconds(bound: float) -> timedelta:
+    """A timedelta, at most 30 years, since a longer one may overflow."""
     return timedelta(seconds=min(bound, 1e9))
 
 
@@ -238,15 +239,14 @@ def world_of_mpi(job: Job) -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise _core.InvalidArgumentError(
-            "mpiexec gives ranks no common address, and mpi4py, which could, does not load: "
+            "expected an address of rank 0; mpiexec gives none, and mpi4py does not load: "
             f"{str(error).splitlines()[0]}; install mpi4py and the MPI of that mpiexec, {remedy}"
         ) from error
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (job.rank, job.size):
         raise _core.InvalidArgumentError(
             f"expected mpi4py to find rank {job.rank} of {job.size}, as mpiexec says, got "
-            f"{world.rank} of {world.size}: its MPI is another one; install mpi4py for the MPI of "
-            f"that mpiexec, {remedy}"
+            f"{world.rank} of {world.size}; install mpi4py for the MPI of that mpiexec, {remedy}"
         )
     return world
 

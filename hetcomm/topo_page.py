@@ -89,7 +89,7 @@ def unreachable_tree(topology: _core.Topology) -> Tree:
     tree = Tree("[bold]NICs that do not reach each other[/]")
     for network, address, other in topology.unreachable:
         if other == "" or address < other:  # the reverse order is listed too
-            tree.add(f"{address} - {other or 'anybody'}, of network {network}")
+            tree.add(f"{address} - {other or 'any rank'}, of network {network}")
     return tree
 
 

@@ -77,7 +77,7 @@ def check_clocks(control: ControlChannel) -> None:
     if not one_clock(control.gather([began, time.perf_counter()])):
         raise _core.InvalidArgumentError(
             "--pause, --work: expected ranks of one machine, which share a clock; got several "
-            "machines. Leave the option out"
+            "machines; leave the option out"
         )
 
 

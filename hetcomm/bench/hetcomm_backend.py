@@ -154,7 +154,7 @@ def _typed(dtype: str, kept: Array) -> Any:
         import torch
     except ImportError:
         raise _core.InvalidArgumentError(
-            f"--dtype: NumPy has no {dtype}, and torch, which has, is not installed; "
+            f"--dtype: expected torch for {dtype}, which NumPy lacks; torch is not installed; "
             "pip install torch"
         ) from None
     return torch.from_numpy(kept).view(getattr(torch, dtype))
