@@ -127,7 +127,7 @@ def listen_on_free_port() -> tuple[socket.socket, int]:
 
 
 def seconds(bound: float) -> timedelta:
-    """A timedelta, at most 30 years, since a longer one may overflow."""
+    """A timedelta of at most 1e9 s."""
     return timedelta(seconds=min(bound, 1e9))
 
 

@@ -5,9 +5,9 @@
 namespace hetcomm {
 namespace {
 
-// Splits are along the first dimension; a missing side is even.
-std::vector<int64_t> elements(const at::Tensor& tensor, const std::vector<int64_t>& splits,
-                              int size, const char* what) {
+// In elements. Splits are along the first dimension. Without splits the parts are equal.
+std::vector<int64_t> part_sizes(const at::Tensor& tensor, const std::vector<int64_t>& splits,
+                                int size, const char* what) {
   return split_elements(tensor.dim() ? tensor.size(0) : 0, tensor.numel(), splits, size,
                         "all_to_all_single", what);
 }
@@ -36,8 +36,8 @@ TorchBackend::WorkPointer TorchBackend::alltoall_base(at::Tensor& output, at::Te
                  call.spec.count = input.numel() / size_;
                  return;
                }
-               const auto sends = elements(input, input_splits, size_, "input");
-               const auto receives = elements(output, output_splits, size_, "output");
+               const auto sends = part_sizes(input, input_splits, size_, "input");
+               const auto receives = part_sizes(output, output_splits, size_, "output");
                set_splits(call.spec, rank_, sends, receives, "all_to_all_single");
              });
 }
