@@ -58,7 +58,7 @@ def _check_default() -> None:
 
 
 def vendor_and_index(device: Any) -> tuple[str, int]:
-    """The vendor and index of a torch.device; -1 without an index. None asks _detect().
+    """The vendor and index of a torch.device; -1 without an index. None asks _detect_device().
 
     Raises:
         hetcomm.InvalidArgumentError: the device is invalid, or of an unknown type.
@@ -66,7 +66,7 @@ def vendor_and_index(device: Any) -> tuple[str, int]:
     import torch
 
     if device is None:
-        return _detect()
+        return _detect_device()
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -82,7 +82,7 @@ def vendor_and_index(device: Any) -> tuple[str, int]:
             f"device: expected one of type {types}; got {chosen}; choose one of these, or leave it "
             "out and name the vendor in HETCOMM_VENDOR"
         )
-    return vendor, _current() if chosen.index is None else chosen.index
+    return vendor, _current_index() if chosen.index is None else chosen.index
 
 
 def _check_version(built_for: str) -> None:
@@ -96,7 +96,7 @@ def _check_version(built_for: str) -> None:
         )
 
 
-def _detect() -> tuple[str, int]:
+def _detect_device() -> tuple[str, int]:
     """The vendor and index of this process's device.
 
     HETCOMM_VENDOR decides, then "cpu:hetcomm", then the GPUs that torch sees. Index -1 leaves the
@@ -105,19 +105,19 @@ def _detect() -> tuple[str, int]:
     import torch
 
     served = {device for device, backend in _backends().items() if backend == "hetcomm"}
-    on_device = _devices().is_available() and served != {"cpu"}
+    on_device = _device_module().is_available() and served != {"cpu"}
     found = of_torch(torch) if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device:
         return vendor, -1
-    return vendor, _current()
+    return vendor, _current_index()
 
 
-def _current() -> int:
-    """The index of torch's current device, as _detect() returns it."""
+def _current_index() -> int:
+    """The index of torch's current device, as _detect_device() returns it."""
     from torch.distributed import distributed_c10d as dist
 
-    devices = _devices()
+    devices = _device_module()
     if not devices.is_available() or os.environ.get("HETCOMM_DEVICE"):
         return -1
     bound = dist._get_default_group().bound_device_id if dist.is_initialized() else None
@@ -126,7 +126,7 @@ def _current() -> int:
     return devices.current_device() or -1
 
 
-def _devices() -> Any:
+def _device_module() -> Any:
     """torch's module for the devices of the vendor for which it is built: torch.cuda."""
     import torch
 
