@@ -106,6 +106,4 @@ def _open_control(environment: Mapping[str, str], timeout: float) -> ControlChan
 
 
 if __name__ == "__main__":
-    status = main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    sys.exit(status)
+    sys.exit(main(Path(sys.argv[1])))

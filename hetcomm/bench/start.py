@@ -70,7 +70,9 @@ class Start:
                 if self.job is not None:
                     self._run_here(settings, page, work)
                 elif self.cluster is not None:
-                    self._on_cluster(settings, self.cluster, page)
+                    described = load(self.cluster, self.order)
+                    settings.cases(described.ranks)
+                    launch.start(settings, described, page.tell)
                 else:
                     launch.start(settings, self._size, page.tell)
         except (BenchError, ClusterError, _core.Error) as error:
@@ -98,11 +100,6 @@ class Start:
                 print(f"hetcomm {self.command}: {error}", file=sys.stderr, flush=True)
             control.leave() if control.failure_shared else control.abandon(status)
             raise typer.Exit(status) from None
-
-    def _on_cluster(self, settings: Settings, file: Path, page: Page) -> None:
-        described = load(file, self.order)
-        settings.cases(described.ranks)
-        launch.start(settings, described, page.tell)
 
 
 def check_folder(what: str, file: Path) -> None:

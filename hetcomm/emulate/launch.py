@@ -62,7 +62,8 @@ def run(
     cluster. Any exception, such as KeyboardInterrupt, first ends the whole job.
     """
     vendors.check(cluster)
-    log_directory = _prepare_directory(stdout) if isinstance(stdout, Path) else None
+    if isinstance(stdout, Path):
+        stdout.mkdir(parents=True, exist_ok=True)
     job = Job(
         cluster=cluster,
         command=_resolve(command),
@@ -70,7 +71,7 @@ def run(
         port=port,
         timeout=timeout,
         grace=grace,
-        log_directory=log_directory,
+        log_directory=str(stdout.resolve()) if isinstance(stdout, Path) else None,
     )
     stream = sys.stdout if stdout is None or isinstance(stdout, Path) else stdout
     front, theirs = socket.socketpair()
@@ -180,8 +181,3 @@ def _resolve(command: Sequence[str]) -> tuple[str, ...]:
             "command", "an executable file", repr(command[0]), "check its name and the PATH"
         )
     return tuple(command)
-
-
-def _prepare_directory(path: Path) -> str:
-    path.mkdir(parents=True, exist_ok=True)
-    return str(path.resolve())

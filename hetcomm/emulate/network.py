@@ -66,9 +66,9 @@ class Network:
             for number, nic in enumerate(host.nics):
                 port = self._port(index, number)
                 name = f"switch port of {host.name} eth{number}"
-                segment = segment_size(nic, self.cluster.mtu)
                 # Senders cut packets for their own rates, and may be faster than this port.
-                largest = max(segment, *self._segments(number))
+                nics = [each.nics[number] for each in self.cluster.hosts if number < len(each.nics)]
+                largest = max(segment_size(each, self.cluster.mtu) for each in nics)
                 _shape(self._switch, port, nic.rate_in, largest, PORT_QUEUE_SECONDS, name)
                 self._switch.link("set", index=port, master=self._bridges[number])
                 _bring_up(self._switch, port, _port_name(index, number))
@@ -93,11 +93,6 @@ class Network:
             rate_out=nic.rate_out,
             rate_in=nic.rate_in,
         )
-
-    def _segments(self, number: int) -> Iterator[int]:
-        for host in self.cluster.hosts:
-            if number < len(host.nics):
-                yield segment_size(host.nics[number], self.cluster.mtu)
 
     def _port(self, host: int, nic: int) -> int:
         return int(self._switch.link_lookup(ifname=_port_name(host, nic))[0])

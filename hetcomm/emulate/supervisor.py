@@ -81,7 +81,8 @@ class Supervisor:
         while not all(host.ready for host in self._hosts):
             self._step(self._ready_by)
             if time.monotonic() > self._ready_by:
-                unready = [self._name(h) for h in self._hosts if not h.ready]
+                hosts = zip(self._job.cluster.hosts, self._hosts, strict=True)
+                unready = [host.name for host, process in hosts if not process.ready]
                 expected = f"every host to be ready in {SETUP_SECONDS:g} s"
                 raise ClusterError("set-up", expected, f"{unready} unready", "free the machine")
         started = time.monotonic()
@@ -213,9 +214,6 @@ class Supervisor:
             self._selector.unregister(self._front)
         while self._selector.get_map():
             self._step(None)
-
-    def _name(self, process: _HostProcess) -> str:
-        return self._job.cluster.hosts[self._hosts.index(process)].name
 
 
 _NAMESPACE_REMEDY = "raise the limits under /proc/sys/user/max_*_namespaces"

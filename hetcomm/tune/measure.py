@@ -137,6 +137,4 @@ def _step_seconds() -> float:
 
 
 if __name__ == "__main__":
-    status = main(Path(sys.argv[1]), run)
-    sys.stdout.flush()
-    sys.exit(status)
+    sys.exit(main(Path(sys.argv[1]), run))
