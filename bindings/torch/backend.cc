@@ -183,7 +183,7 @@ template <typename Post>
 TorchBackend::WorkPointer TorchBackend::message(const char* operation, c10d::OpType type,
                                                 Collective direction, Tensors& tensors, int tag,
                                                 const Post& post) {
-  return start_message([&]() -> WorkPointer {
+  const auto start = [&]() -> WorkPointer {
     Call call(operation, type, direction, device_, rank_, size_);
     if (tag < 0) {  // tags with the highest bit are the group's own
       throw_invalid(operation, "a tag that is not negative", std::to_string(tag),
@@ -199,7 +199,8 @@ TorchBackend::WorkPointer TorchBackend::message(const char* operation, c10d::OpT
     return submit(std::move(call), sequence_, [&](const Call& call, const auto& options) {
       return post(call, static_cast<uint32_t>(tag), options);
     });
-  });
+  };
+  return start_message(std::cref(start));
 }
 
 TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) {
