@@ -47,10 +47,9 @@ TorchBackend::WorkPointer TorchBackend::alltoall(Tensors& outputs, Tensors& inpu
   return run(
       "all_to_all", c10d::OpType::ALLTOALL, Collective::all_to_all, options, [&](Call& call) {
         if (static_cast<int>(inputs.size()) != size_ || static_cast<int>(outputs.size()) != size_) {
-          throw_invalid(
-              call.operation, std::to_string(size_) + " inputs and outputs",
-              std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()),
-              "pass one of each for each rank of the group");
+          throw_invalid(call.operation, std::to_string(size_) + " inputs and outputs",
+                        std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()),
+                        "pass one of each for each rank of the group");
         }
         std::vector<int64_t> sends, receives;
         for (int peer = 0; peer < size_; ++peer) {
@@ -61,8 +60,7 @@ TorchBackend::WorkPointer TorchBackend::alltoall(Tensors& outputs, Tensors& inpu
           sends.push_back(inputs[peer].numel());
           receives.push_back(outputs[peer].numel());
         }
-        check_size(outputs[rank_], inputs[rank_].numel(), call.operation,
-                   "output from this rank");
+        check_size(outputs[rank_], inputs[rank_].numel(), call.operation, "output from this rank");
         call.spec.dtype = dtype_of(inputs[0]);
         set_splits(call.spec, rank_, sends, receives, "all_to_all");
         call.read(joined(inputs));  // a copy: inputs and outputs may be the same list

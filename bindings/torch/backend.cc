@@ -251,11 +251,10 @@ bool TorchBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 at::Tensor TorchBackend::allocateTensor(long size, at::TensorOptions options) {
   return with_python_errors([&] {
     if (!options.device().is_cpu() || !supportsTensorAlloc(options.device().index())) {
-      throw_invalid("allocate_tensor",
-                    "the CPU, on a rank that shares memory with other ranks of its host",
-                    options.device().str() +
-                        (communicator_->device() ? " on a rank of device memory" : ""),
-                    "ask supports_tensor_alloc() first, or use torch.empty()");
+      throw_invalid(
+          "allocate_tensor", "the CPU, on a rank that shares memory with other ranks of its host",
+          options.device().str() + (communicator_->device() ? " on a rank of device memory" : ""),
+          "ask supports_tensor_alloc() first, or use torch.empty()");
     }
     return at::Tensor(at::detail::empty_generic({size}, &SharedAllocator::instance(),
                                                 c10::DispatchKeySet(c10::DispatchKey::CPU),

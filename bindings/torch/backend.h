@@ -141,8 +141,8 @@ class TorchBackend : public c10d::Backend {
       return submit_collective(std::move(call));
     });
   }
-  // One collective for each dtype of `tensors`. `prepare(call, indices)` describes the tensors of one
-  // dtype. Starts nothing if `check()`, `prepare` or validation throws.
+  // One collective for each dtype of `tensors`. `prepare(call, indices)` describes the tensors of
+  // one dtype. Starts nothing if `check()`, `prepare` or validation throws.
   template <typename CallOptions, typename Check, typename Prepare>
   WorkPointer run_coalesced(const char* operation, c10d::OpType type, Collective collective,
                             const CallOptions& options, const Tensors& tensors, const Check& check,

@@ -244,10 +244,9 @@ const Call::Tensors* Call::only_list(const std::vector<Tensors>& lists, const ch
   const bool has_list = !rooted_ || rank == spec.root;
   if (has_list && lists.size() == 1) return &lists[0];
   if (!has_list && (lists.empty() || (lists.size() == 1 && lists[0].empty()))) return nullptr;
-  throw_invalid(operation,
-                (has_list ? std::string("one list of ") : "no ") + what +
-                    (!rooted_ ? "" : has_list ? " on the root" : " except on the root"),
-                std::to_string(lists.size()) + " lists",
+  const std::string expected = (has_list ? "one list of " : "no ") + std::string(what);
+  const char* const where = !rooted_ ? "" : has_list ? " on the root" : " except on the root";
+  throw_invalid(operation, expected + where, std::to_string(lists.size()) + " lists",
                 rooted_ ? "pass a list on the root alone" : "call it once for each list");
 }
 

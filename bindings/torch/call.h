@@ -17,8 +17,8 @@ namespace hetcomm {
 // Throws Error(invalid_argument) for an operation that hetcomm lacks.
 ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation);
 
-// A call of torch's until the communicator gets it: checks tensors, lays lists out as one buffer, and
-// lists the tensors to keep alive. Belongs to one thread. All functions throw
+// A call of torch's until the communicator gets it: checks tensors, lays lists out as one buffer,
+// and lists the tensors to keep alive. Belongs to one thread. All functions throw
 // Error(invalid_argument).
 struct Call {
   using Tensors = std::vector<at::Tensor>;
@@ -30,8 +30,8 @@ struct Call {
   }
 
   const char* operation;  // torch's name, for messages
-  // For torch's profiles: "hetcomm:all_reduce", null without a profiler, and the tensors whose shapes
-  // a profile shows.
+  // For torch's profiles: "hetcomm:all_reduce", null without a profiler, and the tensors whose
+  // shapes a profile shows.
   const char* title() const;
   const Tensors& profiled() const { return inputs.empty() ? outputs : inputs; }
   c10d::OpType type;
@@ -42,9 +42,9 @@ struct Call {
   void* output = nullptr;
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   bool will_wait = false;
-  Tensors inputs, outputs;       // of the user
-  Tensors keep;                  // stay alive until the operation is over
-  std::function<void()> finish;  // copies results to the outputs; null where nothing is to copy
+  Tensors inputs, outputs;         // of the user
+  Tensors keep;                    // stay alive until the operation is over
+  std::function<void()> finish;    // copies results to the outputs; null where nothing is to copy
   std::shared_ptr<Timing> timing;  // null if neither a hook nor the user asks for durations
 
   // The first tensor decides for all tensors of the call.
@@ -68,9 +68,9 @@ struct Call {
   void read(const at::Tensor& tensor);
   void write(const at::Tensor& tensor);
 
-  // A part is the contribution or the result of one rank. It comes first, because it fixes dtype and
-  // count. The parts of all ranks are one tensor or a list. In rooted operations only the root has
-  // them.
+  // A part is the contribution or the result of one rank. It comes first, because it fixes dtype
+  // and count. The parts of all ranks are one tensor or a list. In rooted operations only the root
+  // has them.
   void read_part(const at::Tensor& tensor);
   void write_part(const at::Tensor& tensor);
   void read_all(const at::Tensor& tensor);

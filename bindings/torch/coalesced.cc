@@ -1,5 +1,5 @@
-// Collectives on lists of tensors. Tensors of one dtype are one buffer, copied in and out unless the
-// tensors already lie in one piece.
+// Collectives on lists of tensors. Tensors of one dtype are one buffer, copied in and out unless
+// the tensors already lie in one piece.
 
 #include <algorithm>
 #include <map>
@@ -46,8 +46,8 @@ Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices) {
   return picked;
 }
 
-// Each whole has a block for every rank, and `rows` has a row for every rank. Calls `copy` with each
-// whole and the columns of `rows` for it.
+// Each whole has a block for every rank, and `rows` has a row for every rank. Calls `copy` with
+// each whole and the columns of `rows` for it.
 template <typename Copy>
 void for_each_block(const at::Tensor& rows, const Tensors& wholes, const Copy& copy) {
   int64_t offset = 0;
@@ -91,9 +91,11 @@ void check_counts(size_t inputs, size_t outputs, const char* operation) {
 }  // namespace
 
 template <typename CallOptions, typename Check, typename Prepare>
-TorchBackend::WorkPointer TorchBackend::run_coalesced(
-    const char* operation, c10d::OpType type, Collective collective, const CallOptions& options,
-    const Tensors& tensors, const Check& check, const Prepare& prepare) {
+TorchBackend::WorkPointer TorchBackend::run_coalesced(const char* operation, c10d::OpType type,
+                                                      Collective collective,
+                                                      const CallOptions& options,
+                                                      const Tensors& tensors, const Check& check,
+                                                      const Prepare& prepare) {
   return with_python_errors([&] {
     std::vector<Call> calls;
     reporting_refusal([&] {
@@ -166,38 +168,37 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
   const auto check = [&] {
     check_counts(inputs.size(), inputs.size(), operation);
     if (static_cast<int>(outputs.size()) != size_) {
-      throw_invalid(operation,
-                    "a list of outputs for each of " + std::to_string(size_) + " ranks",
+      throw_invalid(operation, "a list of outputs for each of " + std::to_string(size_) + " ranks",
                     std::to_string(outputs.size()), "pass one list for each rank of the group");
     }
     for (const Tensors& list : outputs) check_counts(inputs.size(), list.size(), operation);
   };
-  return run_coalesced(
-      operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs, check,
-      [&](Call& call, const std::vector<size_t>& batch) {
-        const Tensors parts = pick(inputs, batch);
-        for (const at::Tensor& part : parts) call.check(part);
-        std::vector<Tensors> lists;
-        Tensors all;
-        for (const Tensors& list : outputs) {
-          lists.push_back(pick(list, batch));
-          for (size_t i = 0; i < parts.size(); ++i) {
-            const at::Tensor& output = all.emplace_back(lists.back()[i]);
-            call.check(output);
-            check_same_dtype(parts[i], output, operation);
-            check_size(output, parts[i].numel(), operation, "output");
-          }
-        }
-        const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-        call.read_part(part);
-        call.write_all(rows);
-        call.inputs = parts;
-        call.set_outputs(all, [=] {
-          for (size_t rank = 0; rank < lists.size(); ++rank) {
-            copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank], copy_elements);
-          }
-        });
-      });
+  return run_coalesced(operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs,
+                       check, [&](Call& call, const std::vector<size_t>& batch) {
+                         const Tensors parts = pick(inputs, batch);
+                         for (const at::Tensor& part : parts) call.check(part);
+                         std::vector<Tensors> lists;
+                         Tensors all;
+                         for (const Tensors& list : outputs) {
+                           lists.push_back(pick(list, batch));
+                           for (size_t i = 0; i < parts.size(); ++i) {
+                             const at::Tensor& output = all.emplace_back(lists.back()[i]);
+                             call.check(output);
+                             check_same_dtype(parts[i], output, operation);
+                             check_size(output, parts[i].numel(), operation, "output");
+                           }
+                         }
+                         const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                         call.read_part(part);
+                         call.write_all(rows);
+                         call.inputs = parts;
+                         call.set_outputs(all, [=] {
+                           for (size_t rank = 0; rank < lists.size(); ++rank) {
+                             copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank],
+                                      copy_elements);
+                           }
+                         });
+                       });
 }
 
 void TorchBackend::startCoalescing() { open_batches[id_] = {}; }

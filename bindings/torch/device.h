@@ -17,8 +17,8 @@ enum class TensorAccess {
   copied,    // host tensors on a rank with a device: through copies on the device
 };
 
-// torch's view of a process group's device: the CPU, or one accelerator. Constant after creation, so
-// thread-safe.
+// torch's view of a process group's device: the CPU, or one accelerator. Constant after creation,
+// so thread-safe.
 class TorchDevice {
  public:
   // `device` is null for host memory; `vendor` and `host` are for messages.

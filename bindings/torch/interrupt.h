@@ -24,13 +24,15 @@ class GroupReference {
   Communicator* communicator_;
 };
 
-// Calls Python's handlers of pending signals. Python calls handlers on the main thread only; on other
-// threads this does nothing. Throws the exception of a handler. KeyboardInterrupt, SystemExit and the
-// like also abort the group on all ranks; `what` names the operation that this thread waited for.
+// Calls Python's handlers of pending signals. Python calls handlers on the main thread only; on
+// other threads this does nothing. Throws the exception of a handler. KeyboardInterrupt, SystemExit
+// and the like also abort the group on all ranks; `what` names the operation that this thread
+// waited for.
 void handle_signals(GroupReference& group, const std::function<std::string()>& what);
 
 // Waits for an operation for at most `timeout`, calls handle_signals() now and then, and returns
-// whether the operation is over. `done_within(time)` waits for at most `time`, and returns the same.
+// whether the operation is over. `done_within(time)` waits for at most `time`, and returns the
+// same.
 bool wait_interruptibly(const std::function<bool(std::chrono::nanoseconds)>& done_within,
                         std::chrono::nanoseconds timeout, GroupReference& group,
                         const std::function<std::string()>& what);

@@ -15,9 +15,11 @@ hetcomm::TorchBackend& torch_backend(c10d::Backend& backend) {
   TORCH_CHECK_VALUE(false, "expected a group of hetcomm; got one of ", backend.getBackendName());
 }
 
-c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const py::object& timeout,
-    const py::object& device, const std::string& name) {
+c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       int rank, int size,
+                                                       const py::object& timeout,
+                                                       const py::object& device,
+                                                       const std::string& name) {
   // Python's seconds do not overflow for the longest timedelta.
   const hetcomm::Seconds seconds(timeout.attr("total_seconds")().cast<double>());
   const auto [vendor, index] = py::module_::import("hetcomm.backend")
@@ -64,8 +66,7 @@ Raises:
     hetcomm.Error: a rank cannot take part; on every rank.)")
       .def(
           "perform_nocolor_split", [](hetcomm::TorchBackend&, const py::object&) {},
-          py::arg("device"),
-          "torch calls it on ranks outside of a new group; it does nothing.")
+          py::arg("device"), "torch calls it on ranks outside of a new group; it does nothing.")
       .def_property_readonly("options", &hetcomm::TorchBackend::getBackendOptions,
                              "A copy of the group's options.")
       .def("get_error", &hetcomm::TorchBackend::getError, py::call_guard<py::gil_scoped_release>(),
@@ -105,7 +106,8 @@ Raises:
         return py::capsule(traces.release(), "hetcomm.traces",
                            [](void* made) { delete static_cast<Traces*>(made); });
       },
-      py::arg("backend"), "A capsule for _core.traces_of(): this module lacks the classes of _core.");
+      py::arg("backend"),
+      "A capsule for _core.traces_of(): this module lacks the classes of _core.");
   module.def(
       "deregister_buffer",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {

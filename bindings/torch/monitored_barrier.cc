@@ -5,8 +5,8 @@ namespace hetcomm {
 // Posts a receive only for a message that has arrived, so a timeout leaves no receive behind.
 void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   using std::chrono::milliseconds;
-  // Users' tags are not negative, so tags with the highest bit are the group's own. Each barrier has
-  // its own tag, so a late message does not match a later barrier.
+  // Users' tags are not negative, so tags with the highest bit are the group's own. Each barrier
+  // has its own tag, so a late message does not match a later barrier.
   constexpr uint32_t kOwnTag = 1u << 31;
   const uint32_t tag = kOwnTag | (monitored_barriers_++ & (kOwnTag - 1));
   const milliseconds timeout =

@@ -4,8 +4,8 @@
 
 namespace hetcomm {
 
-// Allocates uninitialised tensors in shared allocations (island/shm/shm.h). Keeps released blocks for
-// reuse, since new pages cost more than most calls save. Thread-safe. Never destroyed.
+// Allocates uninitialised tensors in shared allocations (island/shm/shm.h). Keeps released blocks
+// for reuse, since new pages cost more than most calls save. Thread-safe. Never destroyed.
 class SharedAllocator final : public c10::Allocator {
  public:
   static SharedAllocator& instance();

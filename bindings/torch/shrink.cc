@@ -4,8 +4,8 @@
 
 namespace hetcomm {
 
-// The survivors form a group of their own, through the old group's store. No rank waits for excluded
-// ranks, which may be dead. torch destroys the old group afterwards.
+// The survivors form a group of their own, through the old group's store. No rank waits for
+// excluded ranks, which may be dead. torch destroys the old group afterwards.
 c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
     const std::vector<int64_t>& excluded, int flags,
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {

@@ -17,7 +17,8 @@ at::Tensor layout(const at::Tensor& tensor) {
   return at::tensor(layout, at::kLong);
 }
 
-// A copy, because torch ignores the stride of a dimension of size 1 when it calls a tensor contiguous.
+// A copy, because torch ignores the stride of a dimension of size 1 when it calls a tensor
+// contiguous.
 at::Tensor bytes_of(const at::Tensor& tensor) {
   return row_major_copy(tensor, tensor.device()).view(-1).view(at::kByte);
 }
@@ -25,8 +26,8 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 }  // namespace
 
 // Every rank gathers the entries of all ranks, and sums entries of equal indices. One all_gather
-// brings the layouts, and this call waits for them. A second one brings the entries: each rank sends
-// as many bytes as the fullest tensor needs.
+// brings the layouts, and this call waits for them. A second one brings the entries: each rank
+// sends as many bytes as the fullest tensor needs.
 TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = tensors.at(0);

@@ -115,10 +115,10 @@ void check_size(const at::Tensor& tensor, int64_t expected, const char* operatio
 
 void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* operation) {
   if (a.scalar_type() == b.scalar_type()) return;
-  throw_invalid(operation, "input and output of one dtype",
-                std::string(c10::toString(a.scalar_type())) + " and " +
-                    c10::toString(b.scalar_type()),
-                "convert one of them");
+  throw_invalid(
+      operation, "input and output of one dtype",
+      std::string(c10::toString(a.scalar_type())) + " and " + c10::toString(b.scalar_type()),
+      "convert one of them");
 }
 
 bool is_row_major(const at::Tensor& tensor) {
@@ -154,9 +154,8 @@ at::Tensor joined(const std::vector<at::Tensor>& list) {
 }
 
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {
-  copy_out(flat, list, [](const at::Tensor& tensor, const at::Tensor& part) {
-    copy_elements(part, tensor);
-  });
+  copy_out(flat, list,
+           [](const at::Tensor& tensor, const at::Tensor& part) { copy_elements(part, tensor); });
 }
 
 void copy_out(const Flat& flat, const std::vector<at::Tensor>& list, const Copy& copy) {

@@ -18,8 +18,8 @@ Dtype dtype_of(const at::Tensor& tensor);
 // "float tensor of shape [2] and strides [1] on cpu".
 std::string describe(const at::Tensor& tensor);
 
-// All checks throw by throw_invalid(). A tensor must be dense, of any strides; TorchDevice checks its
-// device.
+// All checks throw by throw_invalid(). A tensor must be dense, of any strides; TorchDevice checks
+// its device.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 // No two elements of an output may share memory.
 void check_output(const at::Tensor& tensor, const char* operation);

@@ -24,10 +24,10 @@ void throw_python(const Status& status) {
   {
     py::gil_scoped_acquire gil;
     const Status::Details& details = status.details();
-    const py::object value = py::module_::import("hetcomm._core")
-                                 .attr("exception_of")(static_cast<int>(details.code),
-                                                       details.message, details.rank, details.peer,
-                                                       details.op, details.step);
+    const py::object value =
+        py::module_::import("hetcomm._core")
+            .attr("exception_of")(static_cast<int>(details.code), details.message, details.rank,
+                                  details.peer, details.op, details.step);
     PyErr_SetObject(py::type::of(value).ptr(), value.ptr());
     error.persist();
   }

@@ -145,7 +145,10 @@ def test_every_rank_names_the_missing_rank(monkeypatch: pytest.MonkeyPatch) -> N
     store = _LateOnceHeard()
     monkeypatch.setattr(_attempts, "time", store)
     with ThreadPoolExecutor(2) as ranks:
-        pending = [ranks.submit(_attempts.store_of_attempt, store, rank, 3, 60.0, "test") for rank in (0, 1)]
+        pending = [
+            ranks.submit(_attempts.store_of_attempt, store, rank, 3, 60.0, "test")
+            for rank in (0, 1)
+        ]
         for one in pending:
             with pytest.raises(hetcomm.TimeoutError, match="rank 2 of 3 did not come"):
                 one.result(60)
