@@ -84,7 +84,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
         const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
         call.read_part(row);
         call.write_all(rows);
-        call.results(tensors, [=] {
+        call.set_outputs(tensors, [=] {
           Tensors all_indices, all_values;
           for (int64_t rank = 0; rank < rows.size(0); ++rank) {
             const int64_t count = entries[rank].item<int64_t>();
