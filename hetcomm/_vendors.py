@@ -1,4 +1,4 @@
-"""What hetcomm knows of vendors, for Python: vendors.toml, of which the core is built as well."""
+"""The vendors of vendors.toml, from which the core is built as well."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @cache
 def vendors() -> dict[str, dict[str, Any]]:
-    """[name] -> row; vendors.toml says what is in a row."""
+    """[name] -> row of vendors.toml."""
     return tomllib.loads((Path(__file__).parent / "vendors.toml").read_text())
 
 
@@ -26,7 +26,7 @@ def torch_devices() -> list[str]:
 
 
 def of_torch(torch: Any) -> str:
-    """The vendor for whose devices this torch is built; the first where it is built for none."""
+    """The vendor whose devices this torch is built for; without any, the first vendor."""
     for name, row in vendors().items():
         if getattr(torch.version, row["python"]["torch_version"], None):
             return name

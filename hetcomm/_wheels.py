@@ -1,4 +1,4 @@
-"""Where pip wheels keep shared libraries: told to the core, which cannot find them by itself."""
+"""The folders of shared libraries in pip wheels. The core, which knows no Python, asks for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRANSPORTS = {"libucx": "lib"}
 
 def folders() -> list[str]:
     """The library folders of the wheels that this Python would import."""
-    # Top-level packages, which can be located without being imported, and folders in them.
+    # Folders in top-level packages, which find_spec() locates without an import.
     packages = dict(_TRANSPORTS)
     for row in vendors().values():
         packages |= row["python"]["wheels"]

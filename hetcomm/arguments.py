@@ -1,4 +1,4 @@
-"""Arguments of users: their forms, and what they may be."""
+"""Checks and conversions of users' arguments."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def create(options: Any, backend_options: Any) -> Any:
     _check_options(backend_options, timeout)
     if not isinstance(timeout, timedelta):
         timeout = timedelta(seconds=float(timeout))
-    store = _attempts.fresh(
+    store = _attempts.store_of_attempt(
         options.store,
         options.group_rank,
         options.group_size,
@@ -57,8 +57,8 @@ def _check_default() -> None:
         raise _core.InvalidArgumentError(str(error)) from None
 
 
-def place(device: Any) -> tuple[str, int]:
-    """The vendor and index of a torch.device; -1 without an index. None asks _detect().
+def vendor_and_index(device: Any) -> tuple[str, int]:
+    """The vendor and index of a torch.device; -1 without an index. None asks _detect_device().
 
     Raises:
         hetcomm.InvalidArgumentError: the device is invalid, or of an unknown type.
@@ -66,7 +66,7 @@ def place(device: Any) -> tuple[str, int]:
     import torch
 
     if device is None:
-        return _detect()
+        return _detect_device()
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -79,10 +79,10 @@ def place(device: Any) -> tuple[str, int]:
     if chosen.type != vendors()[vendor]["torch"]["device"]:
         types = " or ".join(f'"{name}"' for name in ["cpu", *torch_devices()])
         raise _core.InvalidArgumentError(
-            f"device: expected one of type {types}; got {chosen}; or leave it out, and "
-            "name the vendor in HETCOMM_VENDOR"
+            f"device: expected one of type {types}; got {chosen}; choose one of these, or leave it "
+            "out and name the vendor in HETCOMM_VENDOR"
         )
-    return vendor, _current() if chosen.index is None else chosen.index
+    return vendor, _current_index() if chosen.index is None else chosen.index
 
 
 def _check_version(built_for: str) -> None:
@@ -96,27 +96,28 @@ def _check_version(built_for: str) -> None:
         )
 
 
-def _detect() -> tuple[str, int]:
+def _detect_device() -> tuple[str, int]:
     """The vendor and index of this process's device.
 
     HETCOMM_VENDOR decides, then "cpu:hetcomm", then the GPUs that torch sees. Index -1 leaves the
-    choice to HETCOMM_DEVICE and LOCAL_RANK. It is another if the caller chose a later device.
+    choice to HETCOMM_DEVICE and LOCAL_RANK. Another index is the device that the caller has chosen.
     """
     import torch
 
-    on_device = _devices().is_available() and _served_devices() != {"cpu"}
+    served = {device for device, backend in _backends().items() if backend == "hetcomm"}
+    on_device = _device_module().is_available() and served != {"cpu"}
     found = of_torch(torch) if on_device else "cpu"
     vendor = os.environ.get("HETCOMM_VENDOR") or found
     if vendor != found or not on_device:
         return vendor, -1
-    return vendor, _current()
+    return vendor, _current_index()
 
 
-def _current() -> int:
-    """The index of torch's current device, as _detect() returns it."""
+def _current_index() -> int:
+    """The index of torch's current device, as _detect_device() returns it."""
     from torch.distributed import distributed_c10d as dist
 
-    devices = _devices()
+    devices = _device_module()
     if not devices.is_available() or os.environ.get("HETCOMM_DEVICE"):
         return -1
     bound = dist._get_default_group().bound_device_id if dist.is_initialized() else None
@@ -125,7 +126,7 @@ def _current() -> int:
     return devices.current_device() or -1
 
 
-def _devices() -> Any:
+def _device_module() -> Any:
     """torch's module for the devices of the vendor for which it is built: torch.cuda."""
     import torch
 
@@ -150,11 +151,6 @@ def _check_options(given: Any, timeout: Any) -> None:
             f"{type(given).__qualname__}{f' of {of}' if of else ''}; leave pg_options out: a group "
             "of hetcomm has only timeout="
         )
-
-
-def _served_devices() -> set[str]:
-    """The device types that the new group gives to hetcomm; empty if unknown."""
-    return {device for device, backend in _backends().items() if backend == "hetcomm"}
 
 
 def _backends() -> dict[str, str]:

@@ -30,7 +30,7 @@ app.command()(tune)
 
 
 def main() -> None:
-    """Runs the command line; expected errors become one line and exit status 2."""
+    """Runs the command line. An error of hetcomm's becomes one line and exit status 2."""
     from hetcomm import _core
 
     try:
@@ -38,7 +38,3 @@ def main() -> None:
     except _core.Error as error:
         print(f"hetcomm: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -269,7 +269,7 @@ class Collectives:
         sent = self.send(array, to, tag=tag, stream=stream, async_op=True, timeout=timeout)
         tag = tag if recv_tag is None else recv_tag
         got = self.recv(out, source, tag=tag, stream=stream, async_op=True, timeout=timeout)
-        return _result(got.beside(sent), async_op)
+        return _result(got.combined_with(sent), async_op)
 
     @contextmanager
     def _reporting_refusal(self) -> Iterator[None]:
@@ -294,11 +294,8 @@ class Collectives:
     def _out_and_root(self, out: Any, root: Any) -> tuple[Array, int]:
         if type(root) is int and not isinstance(out, Number):
             return out, root  # the usual call, with few checks
-        try:
+        with self._reporting_refusal():
             return out_and_root(out, root)
-        except _core.InvalidArgumentError as error:
-            self._core.report_refusal(str(error))
-            raise
 
     def _stacked_shape(self, array: Array) -> tuple[int, ...]:
         return (self.size, *arrays.shape(array))

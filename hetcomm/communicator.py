@@ -48,7 +48,7 @@ class Communicator(Collectives, Objects):
         timeout: float = 1800.0,
         device: str = "",
     ) -> None:
-        """Joins; blocks until all ranks have come.
+        """Joins; blocks until all ranks have joined.
 
         Args:
             store: where the ranks meet, derived from hetcomm.Store. split() uses it too.
@@ -221,7 +221,7 @@ class Communicator(Collectives, Objects):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leaves the group. After an exception, aborts it, so no other rank waits in vain."""
+        """Leaves the group. After an exception, aborts it, so no rank waits for this one."""
         in_order = isinstance(error, _core.Error | GeneratorExit) or (
             isinstance(error, SystemExit) and error.code in (None, 0)
         )

@@ -5,20 +5,19 @@ set, else this machine with one rank per core.
 """
 
 import os
-from collections.abc import Iterable
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
 from hetcomm import _core, topo, topo_page
-from hetcomm.bench.case import KINDS
+from hetcomm.bench.case import KINDS, unknown
+from hetcomm.bench.table import number_table
 from hetcomm.emulate import ClusterError, cluster
 from hetcomm.explain_plan import Explanation, Leg, describe, explanation
 
@@ -89,8 +88,7 @@ def spec_of(
     def member(enumeration: Any, name: str, what: str) -> Any:
         if name in enumeration.__members__:
             return enumeration.__members__[name]
-        known = ", ".join(enumeration.__members__)
-        raise _core.InvalidArgumentError(f'{what}: expected one of {known}; got "{name}"')
+        raise unknown(what, enumeration.__members__, name)
 
     element = member(_core.Dtype, dtype, "--dtype")
     which = member(_core.Collective, collective, "collective")
@@ -128,19 +126,11 @@ def render(found: Explanation) -> RenderableType:
     return Group(*parts)
 
 
-def _table(title: str, first: str, numbers: Iterable[str]) -> Table:
-    """A table for 80 columns. It folds words, never a number or a name."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for column in numbers:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
 def _candidate_table(found: Explanation) -> Table:
     staged = any(candidate.staging for candidate in found.candidates)
     timed = ("total", "island", *(("staging",) if staged else ()), "bridge")
-    table = _table("Candidates, predicted", "algorithm", (*timed, "over the bridge"))
+    columns = ("algorithm", *timed, "over the bridge")
+    table = number_table("Candidates, predicted", columns, ["algorithm"])
     for candidate in found.candidates:
         if candidate.rejected:
             continue
@@ -161,9 +151,9 @@ def _reasons(found: Explanation) -> Tree:
 
 
 def _leg_table(rank: int, legs: list[Leg], scratch: int) -> Table:
-    columns = ("bytes", "start", "end", "busy")
+    first = "step and its buffers"
     title = f"Plan of rank {rank}, predicted times; scratch: {_core.format_bytes(scratch)}"
-    table = _table(title, "step and its buffers", columns)
+    table = number_table(title, (first, "bytes", "start", "end", "busy"), [first])
     for leg in legs:
         times = map(_time, (leg.start, leg.end, leg.busy))
         chunks = f" x {leg.steps} chunks" if leg.steps > 1 else ""
@@ -182,7 +172,8 @@ def _load(file: Path) -> _core.Profile:
         return _core.Profile(file.read_text(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise _core.InvalidArgumentError(
-            f"--profile: expected a profile of hetcomm tune in {file}: {error}; make it"
+            f"--profile: expected a profile of hetcomm tune in {file}: {error}; make one by "
+            f"`hetcomm tune {file}`"
         ) from None
 
 

@@ -18,10 +18,10 @@ import typer
 
 from hetcomm import _core
 from hetcomm.emulate.kernel import die_with_parent
-from hetcomm.rendezvous import Job, held_port, job_of, world_of_mpi
+from hetcomm.rendezvous import Job, free_port, job_of, listen_on_free_port, world_of_mpi
 
 # Local rank and number of local ranks, by launcher.
-_PLACES = (
+_LOCAL_VARIABLES = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH's, Intel's
@@ -29,7 +29,7 @@ _PLACES = (
 )
 # An MPI finds its mpiexec by these. mpiexec accepts MPI_Init from one process per rank.
 _OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
-_ANSWER_SECONDS = 2.0  # seconds for a host to answer
+_ANSWER_SECONDS = 2.0  # for a host to answer
 EXIT_NOT_FOUND = 127  # as of a shell
 
 
@@ -53,14 +53,19 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if environment is None else environment
     job = job_of(given)
     if job is None:
-        listener, port = held_port()
-        listener.close()
+        job = Job(0, 1, "127.0.0.1", free_port())
         local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        return _variables(Job(0, 1, "127.0.0.1", port), local)
-    local = _place(given)
+    else:
+        local = _local_variables(given)
     if not job.address:
         job = Job(job.rank, job.size, *_reachable_address(world_of_mpi(job)))
-    return _variables(job, local)
+    return {
+        "RANK": str(job.rank),
+        "WORLD_SIZE": str(job.size),
+        "MASTER_ADDR": job.address,
+        "MASTER_PORT": str(job.port),
+        **local,
+    }
 
 
 def launch(
@@ -102,19 +107,9 @@ def _run_beside_mpi(command: list[str], environment: dict[str, str]) -> int:
     os._exit(code if code > 0 else 128 - code)
 
 
-def _variables(job: Job, local: dict[str, str]) -> dict[str, str]:
-    return {
-        "RANK": str(job.rank),
-        "WORLD_SIZE": str(job.size),
-        "MASTER_ADDR": job.address,
-        "MASTER_PORT": str(job.port),
-        **local,
-    }
-
-
-def _place(environment: Mapping[str, str]) -> dict[str, str]:
+def _local_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """LOCAL_RANK and LOCAL_WORLD_SIZE, if the launcher sets them."""
-    for rank, size in _PLACES:
+    for rank, size in _LOCAL_VARIABLES:
         if rank in environment:
             found = {"LOCAL_RANK": environment[rank]}
             count = environment.get(size, "")
@@ -137,9 +132,9 @@ def _reachable_address(world: Any) -> tuple[str, int]:
     with ExitStack() as closing:
         sent = None
         if world.Get_rank() == 0:
-            listener, port = held_port()
+            listener, port = listen_on_free_port()
             token = secrets.token_bytes(16)
-            closing.enter_context(_answering(listener, token))
+            closing.enter_context(_serving_token(listener, token))
             names = [nic.address for nic in _core.probe_rank().nics if nic.address]
             sent = (["127.0.0.1", *dict.fromkeys(names), socket.gethostname()], port, token)
         names, port, token = world.bcast(sent)
@@ -148,13 +143,13 @@ def _reachable_address(world: Any) -> tuple[str, int]:
         if all(answers):
             return name, port
     raise _core.TransportError(
-        f"expected an address of rank 0 that every rank reaches, tried {', '.join(names)}: "
+        f"expected an address of rank 0 that every rank reaches, tried {', '.join(names)}; "
         "set MASTER_ADDR and MASTER_PORT on all ranks, and see that no firewall is in between"
     )
 
 
 @contextmanager
-def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
+def _serving_token(listener: socket.socket, token: bytes) -> Iterator[None]:
     """Sends the token to each rank at once: a listener's queue is shorter than a large job."""
 
     def answer() -> None:
@@ -166,9 +161,9 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
             with connection, suppress(OSError):
                 connection.settimeout(_ANSWER_SECONDS)
                 connection.sendall(token)
-                connection.recv(1)  # the rank closes first, so that the port is free at once
+                connection.recv(1)  # the rank closes first, so the port is free at once
 
-    thread = threading.Thread(target=answer, name="meeting", daemon=True)
+    thread = threading.Thread(target=answer, name="token", daemon=True)
     thread.start()
     try:
         yield
@@ -179,7 +174,7 @@ def _answering(listener: socket.socket, token: bytes) -> Iterator[None]:
 
 
 def _reaches(address: str, port: int, token: bytes) -> bool:
-    """Whether rank 0 itself answers there: 127.0.0.1 is another machine on each host."""
+    """Whether rank 0 answers there, with its token: 127.0.0.1 is another machine on each host."""
     with (
         suppress(OSError),
         socket.create_connection((address, port), _ANSWER_SECONDS) as connection,

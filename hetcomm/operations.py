@@ -8,7 +8,7 @@ from typing import Any
 from hetcomm import _core
 
 OPERATIONS = {name.replace("average", "avg"): op for name, op in _core.ReduceOp.__members__.items()}
-_OF_MPI = {
+OF_MPI = {
     "SUM": "sum", "PROD": "product", "MIN": "min", "MAX": "max", "BAND": "band", "BOR": "bor",
     "BXOR": "bxor",
 }  # fmt: skip
@@ -34,8 +34,8 @@ def name_of(op: Any, array: Any) -> str:
             ),
             "one of the program's own",
         )
-        if shown in _OF_MPI:
-            return _OF_MPI[shown]
+        if shown in OF_MPI:
+            return OF_MPI[shown]
         if shown in _LOGICAL:
             dtype = str(getattr(array, "dtype", "unknown")).rpartition(".")[2]
             if dtype == "bool":
@@ -47,6 +47,6 @@ def name_of(op: Any, array: Any) -> str:
         shown = f"MPI's {shown}"
     words = ", ".join(f'"{name}"' for name in OPERATIONS)
     raise _core.InvalidArgumentError(
-        f"op: expected one of {words}, or of mpi4py's {', '.join([*_OF_MPI, *_LOGICAL])}; "
+        f"op: expected one of {words}, or of mpi4py's {', '.join([*OF_MPI, *_LOGICAL])}; "
         f"got {shown}"
     )

@@ -1,4 +1,4 @@
-"""Rendezvous of a job: variables of launchers, and the resulting stores."""
+"""Rendezvous of a job: the variables of launchers, and stores for all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from hetcomm import _attempts, _core
 from hetcomm.tcp_store import TcpStore, TcpStoreServer
 
-# Rank and size by launcher. Launchers inside other launchers come first.
+# Rank and size by launcher. A launcher inside another one precedes it.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI's mpiexec
@@ -102,7 +102,14 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def held_port() -> tuple[socket.socket, int]:
+def free_port() -> int:
+    """A port of PORTS on which no process listens now."""
+    listener, port = listen_on_free_port()
+    listener.close()
+    return port
+
+
+def listen_on_free_port() -> tuple[socket.socket, int]:
     """A listener on a port of PORTS. Raises TransportError if all are taken."""
     for port in random.sample(PORTS, len(PORTS)):
         listener = socket.socket()
@@ -120,6 +127,7 @@ def held_port() -> tuple[socket.socket, int]:
 
 
 def seconds(bound: float) -> timedelta:
+    """A timedelta of at most 1e9 s."""
     return timedelta(seconds=min(bound, 1e9))
 
 
@@ -161,7 +169,7 @@ class TorchStore(_core.Store):
             ) from error
 
 
-# The servers of this process, by requested port. They run until it ends: others may need them.
+# The servers of this process, by requested port. Other ranks may need them until the process ends.
 _servers: dict[int, TcpStoreServer] = {}
 _stores: dict[int, TcpStore] = {}  # connections of this process, by port
 _groups = count()  # numbers groups that met by launcher variables; equal on all ranks
@@ -182,12 +190,12 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
         from torch.distributed import PrefixStore as PartOfStore
 
         store = PartOfStore(prefix, _torch_store(job, timeout))
-        return TorchStore(_attempts.fresh(store, job.rank, job.size, timeout, "world"))
+        return TorchStore(_attempts.store_of_attempt(store, job.rank, job.size, timeout, "world"))
     address = job.address
     if job.rank == 0:
         _serve(job.port)
         address = "127.0.0.1"  # "localhost" is in no list of names on some machines
-    return PrefixStore(_reach([address], job.port, timeout), prefix)
+    return PrefixStore(_connect([address], job.port, timeout), prefix)
 
 
 def wait_for_readers() -> None:
@@ -202,7 +210,7 @@ def _serve(port: int) -> TcpStoreServer:
     return _servers[port]
 
 
-def _reach(addresses: list[str], port: int, timeout: float) -> TcpStore:
+def _connect(addresses: list[str], port: int, timeout: float) -> TcpStore:
     known = _stores.get(port)
     if known is None or known.addresses != addresses:
         known = _stores[port] = TcpStore(addresses, port, timeout)
@@ -231,15 +239,14 @@ def world_of_mpi(job: Job) -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise _core.InvalidArgumentError(
-            "mpiexec tells ranks nothing about where to meet, and mpi4py cannot be asked: "
+            "expected an address of rank 0; mpiexec gives none, and mpi4py does not load: "
             f"{str(error).splitlines()[0]}; install mpi4py and the MPI of that mpiexec, {remedy}"
         ) from error
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (job.rank, job.size):
         raise _core.InvalidArgumentError(
             f"expected mpi4py to find rank {job.rank} of {job.size}, as mpiexec says, got "
-            f"{world.rank} of {world.size}: its MPI is another one; install mpi4py for the MPI of "
-            f"that mpiexec, {remedy}"
+            f"{world.rank} of {world.size}; install mpi4py for the MPI of that mpiexec, {remedy}"
         )
     return world
 
@@ -248,9 +255,9 @@ def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
     """A store for the processes of an mpi4py communicator. Its rank 0 serves the store."""
     if comm.Get_rank() > 0:
         addresses, port, prefix = comm.bcast(None)
-        return PrefixStore(_reach(addresses, port, timeout), prefix)
+        return PrefixStore(_connect(addresses, port, timeout), prefix)
     server = _serve(0)
     nics = _core.probe_rank().nics
     addresses = [*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"]
     _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups_of_mpi)}/"))
-    return PrefixStore(_reach(["127.0.0.1"], port, timeout), prefix)
+    return PrefixStore(_connect(["127.0.0.1"], port, timeout), prefix)

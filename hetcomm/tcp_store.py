@@ -19,9 +19,9 @@ from hetcomm import _core
 # length, value.
 _REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
 _SET, _GET, _FOUND, _EXPIRED, _REFUSED = b"s", b"g", b"+", b"-", b"!"
-_LONGEST = 64 << 20  # bytes of a value; longer ones come from strangers
+_LONGEST = 64 << 20  # bytes of a value; only foreign programs send more
 _RETRY = 0.05  # seconds between attempts to connect
-_RECONNECT = 2.0  # seconds of reconnecting to a server reached before
+_RECONNECT = 2.0  # seconds for a new connection to the same server
 
 
 class TcpStore(_core.Store):
@@ -36,8 +36,8 @@ class TcpStore(_core.Store):
         super().__init__()
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
         self.port, self.timeout = port, timeout
-        self._own = threading.local()  # one connection per thread: a get() may take long
-        self._own.connection = self._connect(timeout)
+        self._per_thread = threading.local()  # a connection per thread, since get() may take long
+        self._per_thread.connection = self._connect(timeout)
 
     def _connect(self, bound: float) -> socket.socket:
         why: list[str] = []
@@ -51,10 +51,10 @@ class TcpStore(_core.Store):
                 except OSError as error:
                     why.append(f"{address}: {error}")
                     continue
-                # Without a listener the kernel may choose this very port for this end.
+                # Without a listener the kernel may connect a port to itself.
                 if found.getsockname() == found.getpeername():
                     found.close()
-                    why.append(f"{address}: nobody listens")
+                    why.append(f"{address}: no process listens")
                     continue
                 found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return found
@@ -75,21 +75,21 @@ class TcpStore(_core.Store):
         bound = timeout.total_seconds()
         sign, value = self._request(_GET, key, b"", bound)
         if sign == _EXPIRED:
-            raise _core.TimeoutError(f"nobody has set {key} within {_core.format_seconds(bound)}")
+            raise _core.TimeoutError(f"no rank has set {key} within {_core.format_seconds(bound)}")
         return value
 
     def _request(
         self, operation: bytes, key: str, value: bytes, bound: float
     ) -> tuple[bytes, bytes]:
         name = key.encode()
-        connection = getattr(self._own, "connection", None) or self._connect(
+        connection = getattr(self._per_thread, "connection", None) or self._connect(
             min(self.timeout, _RECONNECT)
         )
-        self._own.connection = None  # an unread answer would be taken for the next one
+        self._per_thread.connection = None  # after an error it may bring the answer of this request
         connection.settimeout(min(bound + 10.0, 1e9))
         request = _REQUEST.pack(operation, len(name), len(value), bound) + name + value
         try:
-            with contextlib.suppress(ConnectionError):  # the answer may say why
+            with contextlib.suppress(ConnectionError):  # the server may have sent a refusal
                 connection.sendall(request)
             sign, length = _ANSWER.unpack(_receive(connection, _ANSWER.size))
             answer = _receive(connection, length)
@@ -107,7 +107,7 @@ class TcpStore(_core.Store):
             raise _core.TransportError(
                 f"the store at port {self.port} refused this rank: {answer.decode()}"
             )
-        self._own.connection = connection
+        self._per_thread.connection = connection
         return sign, answer
 
 
@@ -146,7 +146,7 @@ class TcpStoreServer:
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    _spare = -1  # a descriptor for refusing a connection when none is left
+    _spare = -1  # a descriptor to refuse a connection with when no other is free
     allow_reuse_address = True
     request_queue_size = 1024
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -209,7 +209,7 @@ class _Handler(socketserver.BaseRequestHandler):
                     _receive(connection, _REQUEST.size)
                 )
                 if operation not in (_SET, _GET) or max(key_length, length) > _LONGEST:
-                    return  # a stranger
+                    return  # a foreign program
                 key = _receive(connection, key_length)
                 value = _receive(connection, length)
                 sign, answer = self.put(key, value) if operation == _SET else self.find(key, bound)

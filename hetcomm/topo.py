@@ -5,7 +5,6 @@ their facts, and rank 0 prints the whole cluster.
 """
 
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -217,10 +216,3 @@ def topo(
         typer.echo(dumps(describe(*vars(cluster).values()), indent=2))
     else:
         Console().print(render(*vars(cluster).values()))
-
-
-if __name__ == "__main__":
-    try:
-        typer.run(topo)
-    except _core.Error as error:
-        sys.exit(f"hetcomm topo: {error}")

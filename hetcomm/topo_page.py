@@ -89,7 +89,7 @@ def unreachable_tree(topology: _core.Topology) -> Tree:
     tree = Tree("[bold]NICs that do not reach each other[/]")
     for network, address, other in topology.unreachable:
         if other == "" or address < other:  # the reverse order is listed too
-            tree.add(f"{address} - {other or 'anybody'}, of network {network}")
+            tree.add(f"{address} - {other or 'any rank'}, of network {network}")
     return tree
 
 
@@ -157,13 +157,8 @@ def engine_line(topology: _core.Topology, index: int) -> str:
     )
 
 
-def network_line(topology: _core.Topology, index: int) -> str:
-    network = topology.island_network(index)
-    return f"network: [bold]{network.fabric.name}[/], {escape(network.why)}"
-
-
 def member_line(topology: _core.Topology, index: int, members: list[int]) -> str:
-    """What the native library is given on one host, empty if that is nothing."""
+    """The NICs that the native library gets on one host; "" without any."""
     network = topology.island_network(index)
     chosen = [network.members[topology.index_in_island(member)] for member in members]
     devices = sorted({device for member in chosen for device in member.devices}, key=_natural)
@@ -181,7 +176,7 @@ def _natural(name: str) -> list[int | str]:
 
 
 def own_line(info: _core.RankInfo) -> str:
-    """What differs between ranks that are alike otherwise, empty for host memory."""
+    """The device of a rank, which may differ between ranks of one line; "" for host memory."""
     if not info.device:
         return ""
     nearest = f", nearest NIC {escape(info.nics[0].name)}" if info.nics else ""
@@ -208,7 +203,8 @@ def island_tree(topology: _core.Topology, index: int) -> Tree:
         f"[bold]island {index}[/]{label}: {escape(first.vendor)}{emulated}, {format_ranks(members)}"
     )
     tree.add(engine_line(topology, index))
-    tree.add(network_line(topology, index))
+    network = topology.island_network(index)
+    tree.add(f"network: [bold]{network.fabric.name}[/], {escape(network.why)}")
     for host in dict.fromkeys(map(topology.host_of, members)):
         here = [member for member in members if topology.host_of(member) == host]
         branch = tree.add(

@@ -7,22 +7,22 @@ from rich.table import Table
 
 from hetcomm import _core
 
-BOUND = 60.0  # seconds for a message; a slower path is broken
-SHOWN = 8  # pairs of ranks in a row
+MESSAGE_SECONDS = 60.0  # a slower path is broken
+PAIRS_SHOWN = 8  # of ranks, in a row
 
 
 def connect(
     store: _core.Store, rank: int, size: int, timeout: float
 ) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """Connects all ranks. Returns taken() and `Topology.unreachable`. Raises Error."""
+    """Connects all ranks. Returns probe_paths() and `Topology.unreachable`. Raises Error."""
     communicator = _core.Communicator(store, rank, size, timeout, "topo", vendor="cpu")
     try:
-        return taken(communicator), communicator.topology.unreachable
+        return probe_paths(communicator), communicator.topology.unreachable
     finally:
         communicator.leave()
 
 
-def taken(communicator: _core.Communicator) -> list[str]:
+def probe_paths(communicator: _core.Communicator) -> list[str]:
     """The path to each rank, after a message both ways; empty for this rank. Called by all ranks,
     on host memory."""
     ranks = range(communicator.size)
@@ -31,13 +31,13 @@ def taken(communicator: _core.Communicator) -> list[str]:
     works = [communicator.recv(bytearray(1), byte, peer) for peer in others]
     works += [communicator.send(bytearray(1), byte, peer) for peer in others]
     for work in works:
-        work.wait(BOUND)
+        work.wait(MESSAGE_SECONDS)
     return [communicator.path_to(rank) if rank in others else "" for rank in ranks]
 
 
 def path_table(paths: list[list[str]]) -> Table:
     """One row per path, for all its pairs of ranks."""
-    table = Table(title="Paths taken", title_justify="left")
+    table = Table(title="Paths probe_paths", title_justify="left")
     for column in ("path", "from rank - to rank"):
         table.add_column(column)
     alike: dict[str, list[str]] = {}
@@ -46,6 +46,6 @@ def path_table(paths: list[list[str]]) -> Table:
             if peer != rank:
                 alike.setdefault(path, []).append(f"{rank} - {peer}")
     for path, pairs in sorted(alike.items()):
-        more = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
-        table.add_row(escape(path), ", ".join(pairs[:SHOWN]) + more)
+        more = f" and {len(pairs) - PAIRS_SHOWN} more" if len(pairs) > PAIRS_SHOWN else ""
+        table.add_row(escape(path), ", ".join(pairs[:PAIRS_SHOWN]) + more)
     return table

@@ -23,16 +23,16 @@ class Work:
         """write_back: fills the result after the operation."""
         self._work, self._result, self._stream = work, result, stream
         self._write_back, self._write_lock = write_back, threading.Lock()
-        self._beside: Work | None = None
+        self._other: Work | None = None
 
-    def beside(self, other: Work) -> Work:
-        """Returns this work, which is now over when `other` is over too."""
-        self._beside = other
+    def combined_with(self, other: Work) -> Work:
+        """Returns this work, which now ends with the later one of both."""
+        self._other = other
         return self
 
     def done(self) -> bool:
         """Whether the operation is over, successfully or not. wait() raises its failure."""
-        if self._beside is not None and not self._beside.done():
+        if self._other is not None and not self._other.done():
             return False
         if not self._work.done():
             return False
@@ -87,8 +87,8 @@ class Work:
             self._work.block_stream(self._stream)
         else:
             self._work.wait(timeout)
-        if self._beside is not None:
-            self._beside.wait(timeout)
+        if self._other is not None:
+            self._other.wait(timeout)
         self._fill()
         return self._result
 

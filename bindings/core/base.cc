@@ -15,33 +15,39 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// The Python exception of a code, derived from hetcomm.Error.
+// The Python exception of each code, derived from hetcomm.Error.
 struct ExceptionRow {
   Code code;
   const char* name;
   PyObject* builtin;  // further base class
 };
 
-void raise(const Status& status, py::handle type) {
+PyObject* base_error;  // hetcomm.Error
+std::vector<std::pair<Code, PyObject*>> errors;
+
+py::object exception_of(const Status& status) {
   const Status::Details& details = status.details();
+  py::handle type = base_error;
+  for (const auto& [code, error] : errors) {
+    if (code == details.code) type = error;
+  }
   py::object error = type(status.text());
   error.attr("rank") = details.rank;
   error.attr("peer") = details.peer;
   error.attr("op") = details.op;
   error.attr("step") = details.step;
-  PyErr_SetObject(type.ptr(), error.ptr());
+  return error;
 }
 
 void bind(py::module_& module) {
-  static std::vector<std::pair<Code, PyObject*>> types;
-  static PyObject* base = PyErr_NewExceptionWithDoc(
+  base_error = PyErr_NewExceptionWithDoc(
       "hetcomm.Error",
       "Base of every hetcomm error. Attributes: rank (noticed the error), peer (is the cause), "
       "op, step; -1 or empty if there is none.",
       PyExc_RuntimeError, nullptr);
-  for (const char* name : {"rank", "peer", "step"}) py::setattr(base, name, py::int_(-1));
-  py::setattr(base, "op", py::str());
-  module.add_object("Error", py::reinterpret_borrow<py::object>(base));
+  for (const char* name : {"rank", "peer", "step"}) py::setattr(base_error, name, py::int_(-1));
+  py::setattr(base_error, "op", py::str());
+  module.add_object("Error", py::reinterpret_borrow<py::object>(base_error));
   const ExceptionRow rows[] = {
       {Code::invalid_argument, "InvalidArgumentError", PyExc_ValueError},
       {Code::transport, "TransportError", nullptr},
@@ -51,24 +57,27 @@ void bind(py::module_& module) {
       {Code::peer_failed, "PeerFailedError", nullptr},
   };
   for (const ExceptionRow& row : rows) {
-    py::tuple bases = py::make_tuple(py::handle(base));
-    if (row.builtin) bases = py::make_tuple(py::handle(base), py::handle(row.builtin));
+    py::tuple bases = py::make_tuple(py::handle(base_error));
+    if (row.builtin) bases = py::make_tuple(py::handle(base_error), py::handle(row.builtin));
     PyObject* type =
         PyErr_NewException((std::string("hetcomm.") + row.name).c_str(), bases.ptr(), nullptr);
     if (type == nullptr) throw py::error_already_set();
-    types.push_back({row.code, type});
+    errors.push_back({row.code, type});
     module.add_object(row.name, py::reinterpret_borrow<py::object>(type));
   }
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
-      PyObject* chosen = base;
-      for (const auto& [code, type] : types) {
-        if (code == error.status().code()) chosen = type;
-      }
-      raise(error.status(), chosen);
+      const py::object raised = exception_of(error.status());
+      PyErr_SetObject(py::type::of(raised).ptr(), raised.ptr());
     }
+  });
+  // For hetcomm._torch, which cannot throw through this module's translator.
+  module.def("exception_of", [](int code, const std::string& message, int rank, int peer,
+                                const std::string& op, int step) {
+    return exception_of(
+        Status(Status::Details{static_cast<Code>(code), message, rank, peer, op, step}));
   });
 
   py::enum_<Dtype> dtype(module, "Dtype");

@@ -10,17 +10,6 @@
 #include "torch/tensors.h"
 
 namespace hetcomm {
-namespace {
-
-// Those with the highest bit are the group's own.
-uint32_t checked_tag(int tag, const char* operation) {
-  if (tag >= 0) return static_cast<uint32_t>(tag);
-  throw Error(Code::invalid_argument, std::string(operation) +
-                                          ": expected a tag that is not negative, got " +
-                                          std::to_string(tag) + "; count tags from 0");
-}
-
-}  // namespace
 
 uint64_t TorchBackend::next_id() {
   static std::atomic<uint64_t> made{0};
@@ -51,52 +40,51 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   }
   reference_ = std::make_shared<GroupReference>(communicator_.get());
   const RankInfo& info = communicator_->topology().rank(rank);
-  home_ = std::make_shared<const Home>(communicator_->device(), rank, info.vendor, info.host_name);
+  device_ = std::make_shared<const TorchDevice>(communicator_->device(), rank, info.vendor,
+                                                info.host_name);
 }
 
 TorchBackend::~TorchBackend() { release_resources(); }
 
-// Python may drop the last reference with the interpreter's lock held, which the progress thread
-// may need to complete a future.
+// Python may hold the interpreter's lock when it drops the last reference. The progress thread may
+// need that lock to complete a future.
 void TorchBackend::release_resources() {
   std::optional<pybind11::gil_scoped_release> release;
   if (Py_IsInitialized() && PyGILState_Check()) release.emplace();
-  if (reference_) reference_->forget();
+  if (reference_) reference_->detach();
   communicator_.reset();
   store_.reset();
   last_child_store_.reset();
 }
 
-TorchBackend::WorkPointer TorchBackend::start(Call call) {
-  return finish(std::move(call), ++sequence_, [this](const Call& call, const auto& options) {
+TorchBackend::WorkPointer TorchBackend::submit_collective(Call call) {
+  return submit(std::move(call), ++sequence_, [this](const Call& call, const auto& options) {
     return communicator_->submit(call.spec, call.input, call.output, options);
   });
 }
 
 template <typename Submit>
-TorchBackend::WorkPointer TorchBackend::finish(Call call, uint64_t sequence, const Submit& submit) {
-  const bool streamed = call.access() == Home::Access::streamed;
+TorchBackend::WorkPointer TorchBackend::submit(Call call, uint64_t sequence, const Submit& submit) {
+  const bool streamed = call.access() == TensorAccess::streamed;
   Communicator::CallOptions options;
   options.will_wait = call.will_wait && !streamed;
   if (call.timeout != c10d::kUnsetTimeout) options.timeout = timeout_of(call.timeout);
-  // Without tensors (barrier) it is the stream's work so far that the others wait for.
-  if (home_->streams()) options.stream = native(home_->current_stream());
-  if (call.access() == Home::Access::copied &&
+  // A barrier has no tensors. It also waits for the work in the streams of all ranks so far.
+  if (device_->has_streams()) options.stream = native(device_->current_stream());
+  if (call.access() == TensorAccess::copied &&
       communicator_->device()->capturing(*options.stream)) {
-    throw Error(Code::invalid_argument,
-                std::string(call.operation) +
-                    ": expected tensors on the device while a graph is being recorded, got CPU "
-                    "tensors, which are copied now; move them there first");
+    throw_invalid(call.operation, "tensors on the device while a graph is being recorded",
+                  "CPU tensors, which are copied now", "move them there first");
   }
   if (timed_ || observer_->has_hook()) call.timing = std::make_shared<Timing>();
   hetcomm::Work work = submit(call, options);
   if (call.timing) observer_->watch(work, call.timing, call.type, sequence);
   if (streamed) {
-    return batched(c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_,
-                                                     sequence, reference_));
+    return add_to_batch(c10::make_intrusive<StreamedWork>(std::move(work), std::move(call), rank_,
+                                                          sequence, reference_));
   }
-  return batched(c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_, sequence,
-                                                reference_));
+  return add_to_batch(c10::make_intrusive<TorchWork>(std::move(work), std::move(call), rank_,
+                                                     sequence, reference_));
 }
 
 TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
@@ -104,7 +92,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
   if (!tensors.empty() && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   return run("all_reduce", c10d::OpType::ALLREDUCE, Collective::all_reduce, options,
              [&](Call& call) {
-               call.in_place_combined(tensors, options.reduceOp);
+               call.in_place_reduced_locally(tensors, options.reduceOp);
                call.reduce_by(options.reduceOp);
              });
 }
@@ -112,7 +100,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce(Tensors& tensors,
 TorchBackend::WorkPointer TorchBackend::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
   return run("broadcast", c10d::OpType::BROADCAST, Collective::broadcast, options, [&](Call& call) {
-    call.in_place_as_one(tensors, options.rootTensor);
+    call.in_place_from_one(tensors, options.rootTensor);
     call.rooted(options.rootRank);
   });
 }
@@ -191,40 +179,52 @@ TorchBackend::WorkPointer TorchBackend::barrier(const c10d::BarrierOptions& opti
   });
 }
 
-TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) {
-  return message([&]() -> WorkPointer {
-    Call call("send", c10d::OpType::SEND, Collective::send, home_, rank_, size_);
-    const uint32_t tagged = checked_tag(tag, call.operation);
-    call.read_part(only(tensors, call.operation));
-    call.outputs = tensors;
-    return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
-      return communicator_->send(call.input, call.spec.dtype, call.spec.count, to, tagged, options);
+template <typename Post>
+TorchBackend::WorkPointer TorchBackend::message(const char* operation, c10d::OpType type,
+                                                Collective direction, Tensors& tensors, int tag,
+                                                const Post& post) {
+  const auto start = [&]() -> WorkPointer {
+    Call call(operation, type, direction, device_, rank_, size_);
+    if (tag < 0) {  // tags with the highest bit are the group's own
+      throw_invalid(operation, "a tag that is not negative", std::to_string(tag),
+                    "count tags from 0");
+    }
+    const at::Tensor& tensor = only(tensors, operation);
+    if (direction == Collective::send) {
+      call.read_part(tensor);
+      call.outputs = tensors;
+    } else {
+      call.write_part(tensor);
+    }
+    return submit(std::move(call), sequence_, [&](const Call& call, const auto& options) {
+      return post(call, static_cast<uint32_t>(tag), options);
     });
-  });
+  };
+  return start_message(std::cref(start));
+}
+
+TorchBackend::WorkPointer TorchBackend::send(Tensors& tensors, int to, int tag) {
+  return message("send", c10d::OpType::SEND, Collective::send, tensors, tag,
+                 [&](const Call& call, uint32_t tag, const auto& options) {
+                   return communicator_->send(call.input, call.spec.dtype, call.spec.count, to, tag,
+                                              options);
+                 });
 }
 
 TorchBackend::WorkPointer TorchBackend::recv(Tensors& tensors, int from, int tag) {
-  return message([&]() -> WorkPointer {
-    Call call("recv", c10d::OpType::RECV, Collective::recv, home_, rank_, size_);
-    const uint32_t tagged = checked_tag(tag, call.operation);
-    call.write_part(only(tensors, call.operation));
-    return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
-      return communicator_->recv(call.output, call.spec.dtype, call.spec.count, from, tagged,
-                                 options);
-    });
-  });
+  return message("recv", c10d::OpType::RECV, Collective::recv, tensors, tag,
+                 [&](const Call& call, uint32_t tag, const auto& options) {
+                   return communicator_->recv(call.output, call.spec.dtype, call.spec.count, from,
+                                              tag, options);
+                 });
 }
 
 TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag) {
-  return message([&]() -> WorkPointer {
-    Call call("recvAnySource", c10d::OpType::RECVANYSOURCE, Collective::recv, home_, rank_, size_);
-    const uint32_t tagged = checked_tag(tag, call.operation);
-    call.write_part(only(tensors, call.operation));
-    return finish(std::move(call), sequence_, [&](const Call& call, const auto& options) {
-      return communicator_->recv_any(call.output, call.spec.dtype, call.spec.count, tagged,
-                                     options);
-    });
-  });
+  return message("recvAnySource", c10d::OpType::RECVANYSOURCE, Collective::recv, tensors, tag,
+                 [&](const Call& call, uint32_t tag, const auto& options) {
+                   return communicator_->recv_any(call.output, call.spec.dtype, call.spec.count,
+                                                  tag, options);
+                 });
 }
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -233,26 +233,13 @@ void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 void TorchBackend::register_buffer(const at::Tensor& tensor) {
   with_python_errors([&] {
-    if (home_->access(tensor, "register_buffer") == Home::Access::copied ||
+    if (device_->access(tensor, "register_buffer") == TensorAccess::copied ||
         !tensor.is_contiguous()) {
-      throw Error(Code::invalid_argument,
-                  "register_buffer: expected a contiguous tensor in the memory of the group's "
-                  "device; got one with gaps or of the host; register what collectives will use");
+      throw_invalid("register_buffer", "a contiguous tensor in the memory of the group's device",
+                    "one with gaps or of the host", "register what collectives will use");
     }
     communicator_->register_buffer(tensor.data_ptr(), tensor.nbytes());
   });
-}
-
-void TorchBackend::begin_trace() {
-  with_python_errors([&] { communicator_->begin_trace(); });
-}
-
-std::vector<std::shared_ptr<const Trace>> TorchBackend::end_trace() {
-  return communicator_->end_trace();
-}
-
-void TorchBackend::deregister_buffer(const at::Tensor& tensor) {
-  with_python_errors([&] { communicator_->deregister_buffer(tensor.data_ptr()); });
 }
 
 bool TorchBackend::supportsTensorAlloc(c10::DeviceIndex device) {
@@ -264,13 +251,10 @@ bool TorchBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 at::Tensor TorchBackend::allocateTensor(long size, at::TensorOptions options) {
   return with_python_errors([&] {
     if (!options.device().is_cpu() || !supportsTensorAlloc(options.device().index())) {
-      throw Error(
-          Code::invalid_argument,
-          "allocate_tensor: expected the CPU, on a rank that shares memory with other ranks "
-          "of its host; got " +
-              options.device().str() +
-              (communicator_->device() ? " on a rank of device memory" : "") +
-              "; ask supports_tensor_alloc() first, or use torch.empty()");
+      throw_invalid(
+          "allocate_tensor", "the CPU, on a rank that shares memory with other ranks of its host",
+          options.device().str() + (communicator_->device() ? " on a rank of device memory" : ""),
+          "ask supports_tensor_alloc() first, or use torch.empty()");
     }
     return at::Tensor(at::detail::empty_generic({size}, &SharedAllocator::instance(),
                                                 c10::DispatchKeySet(c10::DispatchKey::CPU),
@@ -279,7 +263,7 @@ at::Tensor TorchBackend::allocateTensor(long size, at::TensorOptions options) {
 }
 
 ErrorType TorchBackend::getError() {
-  // In torch's order: success, timeout, error of the communicator, error of another rank.
+  // Numbers of torch: success, timeout, error of the communicator, error of another rank.
   const Code code = communicator_->failure().code();
   const int error = code == Code::ok            ? 0
                     : code == Code::timeout     ? 1

@@ -11,8 +11,8 @@
 
 namespace hetcomm {
 
-// torch.distributed's view of a Communicator: each operation says what is its own, Call and
-// TorchWork do the rest. Thread-safe as the communicator is.
+// torch.distributed's view of a Communicator. An operation describes its tensors to a Call, and the
+// handle is a TorchWork or a StreamedWork. As thread-safe as the communicator.
 class TorchBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -22,7 +22,7 @@ class TorchBackend : public c10d::Backend {
                std::chrono::nanoseconds timeout, const std::string& name, const std::string& vendor,
                int device);
   ~TorchBackend() override;
-  // When nobody holds this any more, though its parent may remember it.
+  // Called when no strong reference is left; a parent may keep a weak one.
   void release_resources() override;
 
   const std::string getBackendName() const override { return "hetcomm"; }
@@ -57,9 +57,9 @@ class TorchBackend : public c10d::Backend {
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       const c10d::ScatterOptions& options) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
-  // Rank 0 hears from every rank, then answers. Throws on rank 0 if some rank has not come within
-  // the timeout: names the first one, or all with `wait_all_ranks`; on the others if rank 0 does
-  // not answer. The group stays usable.
+  // Rank 0 waits for a message of every rank, then answers. After the timeout rank 0 throws, and
+  // names the first missing rank, or all missing ranks with `wait_all_ranks`. Other ranks throw if
+  // rank 0 does not answer. The group stays usable.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPointer send(Tensors& tensors, int to, int tag) override;
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
@@ -67,30 +67,30 @@ class TorchBackend : public c10d::Backend {
 
   // Methods without `override` are virtual in newer torch alone; 2.6 has no such calls.
 
-  // What this thread starts in between is also handed out as one work.
+  // endCoalescing() returns one work for all operations that this thread has started since.
   bool supportsCoalescing() const { return true; }
   void startCoalescing() override;
   WorkPointer endCoalescing() override;
 
-  void setSequenceNumberForGroup() override {}  // counted alike on every rank from the start
+  void setSequenceNumberForGroup() override {}  // all ranks count from 0
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   bool supportsShrinking() const { return true; }
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
                                            const c10::intrusive_ptr<Options>& options);
   bool supportsSplitting() const { return true; }
-  // A group of these ranks, in this order; null on a rank that is not one of them.
+  // A group of these ranks, in this order; null on other ranks.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options);
-  // A group of all who meet in the store, of whatever groups they are now.
+  // A group of all processes that make this call with the store.
   c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                           const c10::intrusive_ptr<Options>& options,
                                           const int& rank, const int& size);
-  // Tensors of any contents that the ranks of this host read in place; `device` is torch's index.
+  // Uninitialised tensors that the ranks of this host read in place. `device` is torch's index.
   bool supportsTensorAlloc(c10::DeviceIndex device);
   at::Tensor allocateTensor(long size, at::TensorOptions options);
   c10::intrusive_ptr<Options> getBackendOptions();
-  int children() const { return children_; }  // made so far
+  int children() const { return children_; }  // groups made from this one
   void setTimeout(std::chrono::milliseconds timeout);
   ErrorType getError();
   void abort();
@@ -99,69 +99,70 @@ class TorchBackend : public c10d::Backend {
   // The hook is called once for every operation that succeeds, on a thread of callbacks.
   void registerOnCompletionHook(
       std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-  // Until no operation is under way and the hook has been called for all.
+  // Waits until no operation is under way, and the hook has been called for all operations.
   void waitForPendingWorks();
-  // Works started from now on know how long they took.
+  // Later operations measure their durations.
   void enableCollectivesTiming() override { timed_ = true; }
 
-  // Memory that collectives use again and again; all ranks of an island register theirs.
+  // See Communicator::register_buffer(). Throws Error.
   void register_buffer(const at::Tensor& tensor);
-  void deregister_buffer(const at::Tensor& tensor);
-  int64_t direct_calls() const { return communicator_->direct_calls(); }
-  // See Communicator.
-  void begin_trace();
-  std::vector<std::shared_ptr<const Trace>> end_trace();
+  Communicator& communicator() const { return *communicator_; }
 
  private:
   template <typename Options>
-  Call made(const char* operation, c10d::OpType type, Collective collective,
-            const Options& options) const {
+  Call new_call(const char* operation, c10d::OpType type, Collective collective,
+                const Options& options) const {
     communicator_->check_process();
-    Call call(operation, type, collective, home_, rank_, size_);
+    Call call(operation, type, collective, device_, rank_, size_);
     call.timeout = options.timeout;
-    call.will_wait = waits(options);
+    call.will_wait = caller_waits(options);
     return call;
   }
-  // Calls `prepare`; of what it throws the others hear, who may wait for this rank.
+  // Reports an exception of `prepare` to the other ranks, which may wait for this rank's call.
   template <typename Prepare>
-  auto telling(const Prepare& prepare) {
+  void reporting_refusal(const Prepare& prepare) {
     try {
-      return prepare();
+      prepare();
     } catch (const Error& error) {
       communicator_->report_refusal(error.status());
       throw;
-    } catch (const std::exception& error) {  // torch's own: no memory for a copy, for instance
+    } catch (const std::exception& error) {  // of torch: no memory for a copy, for instance
       communicator_->report_refusal(Status(Code::invalid_argument, error.what(), rank_));
       throw;
     }
   }
+  // A collective. `prepare(call)` describes its tensors.
   template <typename Options, typename Prepare>
   WorkPointer run(const char* operation, c10d::OpType type, Collective collective,
                   const Options& options, const Prepare& prepare) {
     return with_python_errors([&] {
-      Call call = made(operation, type, collective, options);
-      telling([&] { prepare(call); });
-      return start(std::move(call));
+      Call call = new_call(operation, type, collective, options);
+      reporting_refusal([&] { prepare(call); });
+      return submit_collective(std::move(call));
     });
   }
-  WorkPointer start(Call call);
-  // One collective for the tensors of each dtype, prepared by `prepare` from their indices. Either
-  // all are started or, if one cannot be or `check` throws, none.
+  // One collective for each dtype of `tensors`. `prepare(call, indices)` describes the tensors of
+  // one dtype. Starts nothing if `check()`, `prepare` or validation throws.
   template <typename CallOptions, typename Check, typename Prepare>
-  WorkPointer together(const char* operation, c10d::OpType type, Collective collective,
-                       const CallOptions& options, const Tensors& tensors, const Check& check,
-                       const Prepare& prepare);
-  WorkPointer batched(WorkPointer work) const;  // noted in the open batch, if there is one
-  // Starts a message by `start`.
-  WorkPointer message(const std::function<WorkPointer()>& start);
+  WorkPointer run_coalesced(const char* operation, c10d::OpType type, Collective collective,
+                            const CallOptions& options, const Tensors& tensors, const Check& check,
+                            const Prepare& prepare);
+  WorkPointer submit_collective(Call call);
+  // A message, posted by `post(call, tag, options)`.
+  template <typename Post>
+  WorkPointer message(const char* operation, c10d::OpType type, Collective direction,
+                      Tensors& tensors, int tag, const Post& post);
+  // Calls `start`. A failure inside a batch is thrown at the end of the batch.
+  WorkPointer start_message(const std::function<WorkPointer()>& start);
   // Submits by `submit(call, options)` and makes torch's handle.
   template <typename Submit>
-  WorkPointer finish(Call call, uint64_t sequence, const Submit& submit);
+  WorkPointer submit(Call call, uint64_t sequence, const Submit& submit);
+  WorkPointer add_to_batch(WorkPointer work) const;  // if this thread has one open
 
-  // A group whose members meet at a place of the store. One thread at a time: all ranks make groups
-  // in one order.
+  // A group whose members meet under a prefix of the store. One thread at a time: all ranks make
+  // groups in one order.
   c10::intrusive_ptr<c10d::Backend> child(const c10::intrusive_ptr<c10d::Store>& store,
-                                          const std::string& place, int rank, int size,
+                                          const std::string& prefix, int rank, int size,
                                           const c10::intrusive_ptr<Options>& options,
                                           const std::string& name);
   template <typename Make>
@@ -170,21 +171,25 @@ class TorchBackend : public c10d::Backend {
 
   static uint64_t next_id();
 
-  const uint64_t id_ = next_id();  // unlike an address never used again
+  const uint64_t id_ = next_id();  // an address may be used again
   c10::intrusive_ptr<c10d::Store> store_;
   const std::string name_, vendor_;
   std::unique_ptr<Communicator> communicator_;
   std::shared_ptr<GroupReference> reference_;
-  std::shared_ptr<const Home> home_;
+  std::shared_ptr<const TorchDevice> device_;
   std::atomic<uint64_t> sequence_{0};
-  uint32_t monitored_ = 0;  // barriers so far
+  uint32_t monitored_barriers_ = 0;
   std::atomic<int> children_{0};
-  std::map<std::string, int> splits_, shrinks_;  // by members, by those left out
-  // The last child and the store that torch gave for it, while the child is in use.
+  std::map<std::string, int> splits_;   // by members
+  std::map<std::string, int> shrinks_;  // by excluded ranks
+  // The last child, while it is in use, and the store that torch gave for it.
   c10::intrusive_ptr<c10d::Store> last_child_store_;
   c10::weak_intrusive_ptr<c10d::Backend> last_child_;
   std::atomic<bool> timed_{false};
   const std::shared_ptr<Observer> observer_ = std::make_shared<Observer>();
 };
+
+// "0, 2" for `separator` ", ".
+std::string rank_list(const std::vector<int>& ranks, const char* separator);
 
 }  // namespace hetcomm

@@ -4,28 +4,37 @@
 
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "torch/tensors.h"
 
 namespace hetcomm {
 namespace {
 
-using PreMulSum = c10d::NCCLPreMulSumSupplement;
+constexpr std::pair<c10d::ReduceOp::RedOpType, ReduceOp> kTorchReduceOps[] = {
+    {c10d::ReduceOp::SUM, ReduceOp::sum},
+    {c10d::ReduceOp::AVG, ReduceOp::average},
+    {c10d::ReduceOp::PREMUL_SUM, ReduceOp::premul_sum},
+    {c10d::ReduceOp::PRODUCT, ReduceOp::product},
+    {c10d::ReduceOp::MIN, ReduceOp::min},
+    {c10d::ReduceOp::MAX, ReduceOp::max},
+    {c10d::ReduceOp::BAND, ReduceOp::band},
+    {c10d::ReduceOp::BOR, ReduceOp::bor},
+    {c10d::ReduceOp::BXOR, ReduceOp::bxor},
+};
 
-// A factor in a tensor is read here and now: all ranks compare it before they begin.
+// Reads a factor in a tensor at once, because all ranks compare factors before they begin.
 double factor(const c10d::ReduceOp& op, const char* operation) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
-  const auto* given = dynamic_cast<const PreMulSum*>(op.supplement_.get());
+  const auto* given = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (given == nullptr) {
-    throw Error(Code::invalid_argument, std::string(operation) +
-                                            ": expected PREMUL_SUM with a factor; make it with "
-                                            "torch.distributed._make_nccl_premul_sum(factor)");
+    throw_invalid(operation, "PREMUL_SUM with a factor", "one without",
+                  "make it with torch.distributed._make_nccl_premul_sum(factor)");
   }
   if (!given->tensor_factor.defined()) return given->double_factor;
   if (given->tensor_factor.is_complex()) {
-    throw Error(Code::invalid_argument,
-                std::string(operation) + ": expected a real factor of PREMUL_SUM, got a " +
-                    describe(given->tensor_factor) + "; multiply the tensors before a SUM");
+    throw_invalid(operation, "a real factor of PREMUL_SUM", "a " + describe(given->tensor_factor),
+                  "multiply the tensors before a SUM");
   }
   return given->tensor_factor.item<double>();
 }
@@ -33,33 +42,11 @@ double factor(const c10d::ReduceOp& op, const char* operation) {
 }  // namespace
 
 ReduceOp reduce_op(const c10d::ReduceOp& op, const char* operation) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::sum;
-    case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::product;
-    case c10d::ReduceOp::MIN:
-      return ReduceOp::min;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::max;
-    case c10d::ReduceOp::BAND:
-      return ReduceOp::band;
-    case c10d::ReduceOp::BOR:
-      return ReduceOp::bor;
-    case c10d::ReduceOp::BXOR:
-      return ReduceOp::bxor;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::average;
-    case c10d::ReduceOp::PREMUL_SUM:
-      return ReduceOp::premul_sum;
-    default:
-      break;
+  for (const auto& [of_torch, own] : kTorchReduceOps) {
+    if (op.op_ == of_torch) return own;
   }
-  throw Error(Code::invalid_argument,
-              std::string(operation) +
-                  ": expected SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM, got "
-                  "operation " +
-                  std::to_string(static_cast<int>(op.op_)));
+  throw_invalid(operation, "SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM",
+                "operation " + std::to_string(static_cast<int>(op.op_)), "choose one of these");
 }
 
 const char* Call::title() const {
@@ -70,17 +57,15 @@ const char* Call::title() const {
   return titles.insert("hetcomm:" + std::string(operation)).first->c_str();
 }
 
-// The sum of complex numbers, and what is a multiple of it, is that of twice as many real ones.
+// A sum of complex numbers is a sum of twice as many real numbers. So is a multiple of the sum.
 void Call::reduce_by(const c10d::ReduceOp& op) {
   spec.op = reduce_op(op, operation);
   spec.factor = factor(op, operation);
   if (!part_.is_complex()) return;
   if (combining(spec.op) != ReduceOp::sum) {
-    throw Error(Code::invalid_argument,
-                std::string(operation) +
-                    ": expected SUM, AVG or PREMUL_SUM of complex numbers, got " + name(spec.op) +
-                    " of a " + describe(part_) +
-                    "; reduce torch.view_as_real() of it, if that is what you mean");
+    throw_invalid(operation, "SUM, AVG or PREMUL_SUM of complex numbers",
+                  std::string(name(spec.op)) + " of a " + describe(part_),
+                  "reduce torch.view_as_real() of it, if that is what you mean");
   }
   spec.dtype = dtype_of(at::real(part_));
   spec.count *= 2;
@@ -88,9 +73,8 @@ void Call::reduce_by(const c10d::ReduceOp& op) {
 
 void Call::rooted(int64_t root) {
   if (root < 0 || root >= size) {
-    throw Error(Code::invalid_argument, std::string(operation) + ": expected a root from 0 to " +
-                                            std::to_string(size - 1) + ", got " +
-                                            std::to_string(root));
+    throw_invalid(operation, "a root from 0 to " + std::to_string(size - 1), std::to_string(root),
+                  "roots are ranks of the group");
   }
   spec.root = static_cast<int>(root);
   rooted_ = true;
@@ -98,17 +82,16 @@ void Call::rooted(int64_t root) {
 
 void Call::check(const at::Tensor& tensor) {
   check_tensor(tensor, operation);
-  if (access_ && tensor.device() != device_) {
-    throw Error(Code::invalid_argument,
-                std::string(operation) +
-                    ": expected all tensors of a call on one device, got one on " + device_.str() +
-                    " and one on " + tensor.device().str() + "; move them to " + device_.str());
+  if (access_ && tensor.device() != tensor_device_) {
+    throw_invalid(operation, "all tensors of a call on one device",
+                  "one on " + tensor_device_.str() + " and one on " + tensor.device().str(),
+                  "move them to " + tensor_device_.str());
   }
-  const Home::Access access = home->access(tensor, operation);
-  // An empty tensor says nothing about the others.
+  const TensorAccess access = device->access(tensor, operation);
+  // An empty tensor after the first does not change the access of the call.
   if (access_ && tensor.numel() == 0) return;
   access_ = access;
-  device_ = tensor.device();
+  tensor_device_ = tensor.device();
 }
 
 void Call::check_list(const Tensors& list) {
@@ -116,49 +99,53 @@ void Call::check_list(const Tensors& list) {
   for (const at::Tensor& tensor : list) check(tensor);
 }
 
-at::Device Call::memory() const {
-  return access() == Home::Access::copied ? home->device() : device_;
+at::Device Call::buffer_device() const {
+  return access() == TensorAccess::copied ? device->torch_device() : tensor_device_;
 }
 
-at::Tensor Call::inside(const at::Tensor& tensor, bool with_contents) const {
-  if (access() != Home::Access::copied && is_row_major(tensor)) return tensor;
-  if (with_contents) return row_major_copy(tensor, memory());
-  return at::empty(tensor.sizes(), tensor.options().device(memory()));
+at::Tensor Call::buffer_of(const at::Tensor& tensor, bool with_contents) const {
+  if (access() != TensorAccess::copied && is_row_major(tensor)) return tensor;
+  if (with_contents) return row_major_copy(tensor, buffer_device());
+  return at::empty(tensor.sizes(), tensor.options().device(buffer_device()));
 }
 
-Copy Call::returning() const {
-  if (access() != Home::Access::copied) return copy_elements;
-  return [home = home](const at::Tensor& to, const at::Tensor& from) {
-    if (is_row_major(to)) return home->copy_to_host(to, from);
-    const at::Tensor here = at::empty(to.sizes(), to.options());
-    home->copy_to_host(here, from);
-    copy_elements(to, here);
+Copy Call::copy_from_buffer() const {
+  if (access() != TensorAccess::copied) return copy_elements;
+  return [device = device](const at::Tensor& to, const at::Tensor& from) {
+    if (is_row_major(to)) return device->copy_to_host(to, from);
+    const at::Tensor on_host = at::empty(to.sizes(), to.options());
+    device->copy_to_host(on_host, from);
+    copy_elements(to, on_host);
   };
 }
 
-void Call::give_back(const at::Tensor& from, const at::Tensor& to) {
-  if (!from.is_same(to)) finish = [copy = returning(), from, to] { copy(to, from); };
+void Call::copy_result(const at::Tensor& from, const at::Tensor& to) {
+  if (!from.is_same(to)) finish = [copy = copy_from_buffer(), from, to] { copy(to, from); };
+}
+
+void Call::copy_result(const Flat& from, const Tensors& to) {
+  if (!from.direct) finish = [copy = copy_from_buffer(), from, to] { copy_out(from, to, copy); };
 }
 
 void Call::in_place(const Tensors& tensors) {
   const at::Tensor& tensor = only(tensors, operation);
   check(tensor);
   check_output(tensor, operation);
-  const at::Tensor used = inside(tensor, true);
+  const at::Tensor buffer = buffer_of(tensor, true);
   set_part(tensor);
-  input = output = used.data_ptr();
-  keep = {used};
+  input = output = buffer.data_ptr();
+  keep = {buffer};
   inputs = outputs = {tensor};
-  give_back(used, tensor);
+  copy_result(buffer, tensor);
   spec.in_place = true;
 }
 
-void Call::in_place_together(const Tensors& tensors) {
+void Call::in_place_coalesced(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
     check(tensor);
     check_output(tensor, operation);
   }
-  const Flat flat = flatten(tensors, memory());
+  const Flat flat = flatten(tensors, buffer_device());
   copy_in(flat, tensors);
   set_part(tensors[0]);
   spec.count = 0;
@@ -167,11 +154,11 @@ void Call::in_place_together(const Tensors& tensors) {
   keep = tensors;
   keep.push_back(flat.tensor);
   inputs = outputs = tensors;
-  give_back(flat, tensors);
+  copy_result(flat, tensors);
   spec.in_place = true;
 }
 
-void Call::results(Tensors tensors, std::function<void()> copy) {
+void Call::set_outputs(Tensors tensors, std::function<void()> copy) {
   for (const at::Tensor& tensor : tensors) check_output(tensor, operation);
   finish = [before = std::move(finish), copy = std::move(copy)] {
     if (before) before();
@@ -184,17 +171,17 @@ void Call::results(Tensors tensors, std::function<void()> copy) {
 void Call::read(const at::Tensor& tensor) {
   check(tensor);
   inputs = {tensor};
-  keep.push_back(inside(tensor, true));
+  keep.push_back(buffer_of(tensor, true));
   input = keep.back().data_ptr();
 }
 
 void Call::write(const at::Tensor& tensor) {
   check(tensor);
   check_output(tensor, operation);
-  keep.push_back(inside(tensor, false));
+  keep.push_back(buffer_of(tensor, false));
   output = keep.back().data_ptr();
   outputs = {tensor};
-  give_back(keep.back(), tensor);
+  copy_result(keep.back(), tensor);
 }
 
 void Call::set_part(const at::Tensor& tensor) {
@@ -216,19 +203,19 @@ void Call::write_part(const at::Tensor& tensor) {
 void Call::read_all(const at::Tensor& tensor) {
   read(tensor);
   check_same_dtype(tensor, part_, operation);
-  check_size(tensor, part_.numel() * size, std::string(operation) + ": input");
+  check_size(tensor, part_.numel() * size, operation, "input");
 }
 
 void Call::write_all(const at::Tensor& tensor) {
   write(tensor);
   check_same_dtype(part_, tensor, operation);
-  check_size(tensor, part_.numel() * size, std::string(operation) + ": output");
+  check_size(tensor, part_.numel() * size, operation, "output");
 }
 
 void Call::read_list(const std::vector<Tensors>& lists) {
   if (const Tensors* list = only_list(lists, "inputs")) {
     check_list(*list);
-    const Flat flat = flatten(*list, memory());
+    const Flat flat = flatten(*list, buffer_device());
     copy_in(flat, *list);
     input = flat.tensor.data_ptr();
     keep.push_back(flat.tensor);
@@ -246,28 +233,21 @@ void Call::write_list(const std::vector<Tensors>& lists) {
 
 void Call::write_flat(const Tensors& list) {
   for (const at::Tensor& tensor : list) check_output(tensor, operation);
-  const Flat flat = flatten(list, memory());
+  const Flat flat = flatten(list, buffer_device());
   output = flat.tensor.data_ptr();
   keep.push_back(flat.tensor);
   outputs = list;
-  give_back(flat, list);
-}
-
-void Call::give_back(const Flat& flat, const Tensors& list) {
-  if (!flat.direct) finish = [flat, list, copy = returning()] { copy_out(flat, list, copy); };
+  copy_result(flat, list);
 }
 
 const Call::Tensors* Call::only_list(const std::vector<Tensors>& lists, const char* what) const {
-  const std::string prefix = std::string(operation) + ": expected ";
-  if (!rooted_ || rank == spec.root) {
-    if (lists.size() == 1) return &lists[0];
-    throw Error(Code::invalid_argument, prefix + "one list of " + what +
-                                            (rooted_ ? " on the root, got " : ", got ") +
-                                            std::to_string(lists.size()));
-  }
-  if (lists.empty() || (lists.size() == 1 && lists[0].empty())) return nullptr;
-  throw Error(Code::invalid_argument, prefix + "no " + what + " except on the root, got " +
-                                          std::to_string(lists.size()) + " lists");
+  const bool has_list = !rooted_ || rank == spec.root;
+  if (has_list && lists.size() == 1) return &lists[0];
+  if (!has_list && (lists.empty() || (lists.size() == 1 && lists[0].empty()))) return nullptr;
+  const std::string expected = (has_list ? "one list of " : "no ") + std::string(what);
+  const char* const where = !rooted_ ? "" : has_list ? " on the root" : " except on the root";
+  throw_invalid(operation, expected + where, std::to_string(lists.size()) + " lists",
+                rooted_ ? "pass a list on the root alone" : "call it once for each list");
 }
 
 }  // namespace hetcomm

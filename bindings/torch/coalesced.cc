@@ -1,5 +1,5 @@
-// Operations on lists of tensors, each list one collective: tensors of one dtype travel as one
-// buffer, which is copied in and out unless they lie in one piece already.
+// Collectives on lists of tensors. Tensors of one dtype are one buffer, copied in and out unless
+// the tensors already lie in one piece.
 
 #include <algorithm>
 #include <map>
@@ -13,17 +13,17 @@ namespace {
 
 using Tensors = TorchBackend::Tensors;
 
-// What a thread has started since startCoalescing(), by group. Torch does not end a batch in which
-// something raised, so that the next one may find what it left.
+// The operations that a thread has started since startCoalescing().
 struct Batch {
   CombinedWork::Parts works;
-  std::exception_ptr refused;  // by the first message that could not be sent or received
+  std::exception_ptr failure;  // of the first message that could not be posted
 };
+// By group. A batch stays open if torch does not end it, because a call in it raised.
 thread_local std::map<uint64_t, Batch> open_batches;
 
-// A message that was not sent or received.
-struct RefusedWork : c10d::Work {
-  RefusedWork(int rank, const std::exception_ptr& why) : c10d::Work(rank) { finish(why); }
+// A message that was not posted.
+struct FailedWork : c10d::Work {
+  FailedWork(int rank, const std::exception_ptr& why) : c10d::Work(rank) { finish(why); }
 };
 
 // Indices of tensors of one dtype, in the order in which the dtypes appear.
@@ -46,8 +46,8 @@ Tensors pick(const Tensors& tensors, const std::vector<size_t>& indices) {
   return picked;
 }
 
-// Tensors of which each holds a block for every rank, against one with a row for every rank: `copy`
-// gets the same part of both.
+// Each whole has a block for every rank, and `rows` has a row for every rank. Calls `copy` with
+// each whole and the columns of `rows` for it.
 template <typename Copy>
 void for_each_block(const at::Tensor& rows, const Tensors& wholes, const Copy& copy) {
   int64_t offset = 0;
@@ -77,37 +77,37 @@ void check_pairs(Call& call, const Tensors& parts, const Tensors& wholes) {
     call.check(parts[i]);
     call.check(wholes[i]);
     check_same_dtype(parts[i], wholes[i], call.operation);
-    check_size(wholes[i], parts[i].numel() * call.size,
-               std::string(call.operation) + ": tensor of all ranks");
+    check_size(wholes[i], parts[i].numel() * call.size, call.operation, "tensor of all ranks");
   }
 }
 
 void check_counts(size_t inputs, size_t outputs, const char* operation) {
   if (inputs == outputs && inputs > 0) return;
-  throw Error(Code::invalid_argument,
-              std::string(operation) + ": expected as many inputs as outputs, and at least one; " +
-                  "got " + std::to_string(inputs) + " and " + std::to_string(outputs));
+  throw_invalid(operation, "as many inputs as outputs, and at least one",
+                std::to_string(inputs) + " and " + std::to_string(outputs),
+                "pass one output for each input");
 }
 
 }  // namespace
 
 template <typename CallOptions, typename Check, typename Prepare>
-TorchBackend::WorkPointer TorchBackend::together(const char* operation, c10d::OpType type,
-                                                 Collective collective, const CallOptions& options,
-                                                 const Tensors& tensors, const Check& check,
-                                                 const Prepare& prepare) {
+TorchBackend::WorkPointer TorchBackend::run_coalesced(const char* operation, c10d::OpType type,
+                                                      Collective collective,
+                                                      const CallOptions& options,
+                                                      const Tensors& tensors, const Check& check,
+                                                      const Prepare& prepare) {
   return with_python_errors([&] {
     std::vector<Call> calls;
-    telling([&] {
+    reporting_refusal([&] {
       check();
       for (const std::vector<size_t>& batch : by_dtype(tensors)) {
-        Call& call = calls.emplace_back(made(operation, type, collective, options));
+        Call& call = calls.emplace_back(new_call(operation, type, collective, options));
         prepare(call, batch);
         communicator_->validate(call.spec);
       }
     });
     CombinedWork::Parts works;
-    for (Call& call : calls) works.push_back(start(std::move(call)));
+    for (Call& call : calls) works.push_back(submit_collective(std::move(call)));
     return combined(std::move(works), rank_);
   });
 }
@@ -115,11 +115,11 @@ TorchBackend::WorkPointer TorchBackend::together(const char* operation, c10d::Op
 TorchBackend::WorkPointer TorchBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* operation = "all_reduce_coalesced";
-  return together(
+  return run_coalesced(
       operation, c10d::OpType::ALLREDUCE_COALESCED, Collective::all_reduce, options, tensors,
       [&] { check_counts(tensors.size(), tensors.size(), operation); },
       [&](Call& call, const std::vector<size_t>& batch) {
-        call.in_place_together(pick(tensors, batch));
+        call.in_place_coalesced(pick(tensors, batch));
         call.reduce_by(options.reduceOp);
       });
 }
@@ -127,7 +127,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_coalesced(
 TorchBackend::WorkPointer TorchBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   constexpr const char* operation = "all_gather_into_tensor_coalesced";
-  return together(
+  return run_coalesced(
       operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs,
       [&] { check_counts(inputs.size(), outputs.size(), operation); },
       [&](Call& call, const std::vector<size_t>& batch) {
@@ -137,14 +137,14 @@ TorchBackend::WorkPointer TorchBackend::allgather_into_tensor_coalesced(
         call.read_part(part);
         call.write_all(rows);
         call.inputs = parts;
-        call.results(wholes, [=] { for_each_block(rows, wholes, copy_block_out); });
+        call.set_outputs(wholes, [=] { for_each_block(rows, wholes, copy_block_out); });
       });
 }
 
 TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   constexpr const char* operation = "reduce_scatter_tensor_coalesced";
-  return together(
+  return run_coalesced(
       operation, c10d::OpType::COALESCED, Collective::reduce_scatter, options, outputs,
       [&] { check_counts(inputs.size(), outputs.size(), operation); },
       [&](Call& call, const std::vector<size_t>& batch) {
@@ -156,7 +156,7 @@ TorchBackend::WorkPointer TorchBackend::reduce_scatter_tensor_coalesced(
         call.read_all(rows);
         call.reduce_by(options.reduceOp);
         call.inputs = wholes;
-        call.results(parts, [=] { copy_out({part}, parts, copy_elements); });
+        call.set_outputs(parts, [=] { copy_out({part}, parts, copy_elements); });
       });
 }
 
@@ -168,63 +168,62 @@ TorchBackend::WorkPointer TorchBackend::allgather_coalesced(std::vector<Tensors>
   const auto check = [&] {
     check_counts(inputs.size(), inputs.size(), operation);
     if (static_cast<int>(outputs.size()) != size_) {
-      throw Error(Code::invalid_argument,
-                  std::string(operation) + ": expected a list of outputs for each of " +
-                      std::to_string(size_) + " ranks, got " + std::to_string(outputs.size()));
+      throw_invalid(operation, "a list of outputs for each of " + std::to_string(size_) + " ranks",
+                    std::to_string(outputs.size()), "pass one list for each rank of the group");
     }
     for (const Tensors& list : outputs) check_counts(inputs.size(), list.size(), operation);
   };
-  return together(operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs,
-                  check, [&](Call& call, const std::vector<size_t>& batch) {
-                    const Tensors parts = pick(inputs, batch);
-                    for (const at::Tensor& part : parts) call.check(part);
-                    std::vector<Tensors> lists;
-                    Tensors all;
-                    for (const Tensors& list : outputs) {
-                      lists.push_back(pick(list, batch));
-                      for (size_t i = 0; i < parts.size(); ++i) {
-                        call.check(lists.back()[i]);
-                        check_same_dtype(parts[i], lists.back()[i], operation);
-                        check_size(lists.back()[i], parts[i].numel(), operation);
-                        all.push_back(lists.back()[i]);
-                      }
-                    }
-                    const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
-                    call.read_part(part);
-                    call.write_all(rows);
-                    call.inputs = parts;
-                    call.results(all, [=] {
-                      for (size_t rank = 0; rank < lists.size(); ++rank) {
-                        copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank], copy_elements);
-                      }
-                    });
-                  });
+  return run_coalesced(operation, c10d::OpType::COALESCED, Collective::all_gather, options, inputs,
+                       check, [&](Call& call, const std::vector<size_t>& batch) {
+                         const Tensors parts = pick(inputs, batch);
+                         for (const at::Tensor& part : parts) call.check(part);
+                         std::vector<Tensors> lists;
+                         Tensors all;
+                         for (const Tensors& list : outputs) {
+                           lists.push_back(pick(list, batch));
+                           for (size_t i = 0; i < parts.size(); ++i) {
+                             const at::Tensor& output = all.emplace_back(lists.back()[i]);
+                             call.check(output);
+                             check_same_dtype(parts[i], output, operation);
+                             check_size(output, parts[i].numel(), operation, "output");
+                           }
+                         }
+                         const at::Tensor part = joined(parts), rows = empty_rows(part, size_);
+                         call.read_part(part);
+                         call.write_all(rows);
+                         call.inputs = parts;
+                         call.set_outputs(all, [=] {
+                           for (size_t rank = 0; rank < lists.size(); ++rank) {
+                             copy_out({rows[static_cast<int64_t>(rank)]}, lists[rank],
+                                      copy_elements);
+                           }
+                         });
+                       });
 }
 
 void TorchBackend::startCoalescing() { open_batches[id_] = {}; }
 
 TorchBackend::WorkPointer TorchBackend::endCoalescing() {
   auto batch = open_batches.extract(id_);
-  if (!batch.empty() && batch.mapped().refused) std::rethrow_exception(batch.mapped().refused);
+  if (!batch.empty() && batch.mapped().failure) std::rethrow_exception(batch.mapped().failure);
   return with_python_errors([&] {
     if (batch.empty()) {
-      throw Error(Code::invalid_argument,
-                  "endCoalescing: expected startCoalescing() of this thread first, got none; call "
-                  "it before the batch");
+      throw_invalid("endCoalescing", "startCoalescing() of this thread first", "none",
+                    "call it before the batch");
     }
     return combined(std::move(batch.mapped().works), rank_);
   });
 }
 
-TorchBackend::WorkPointer TorchBackend::batched(WorkPointer work) const {
+TorchBackend::WorkPointer TorchBackend::add_to_batch(WorkPointer work) const {
   const auto batch = open_batches.find(id_);
   if (batch != open_batches.end()) batch->second.works.push_back(work);
   return work;
 }
 
-// What is refused in a batch is told at its end, and what follows it is not started: if anything
-// raised before, torch would go on to collect calls of the group without making them.
-TorchBackend::WorkPointer TorchBackend::message(const std::function<WorkPointer()>& start) {
+// If a call in a batch raised at once, torch would collect later calls of the group without making
+// them. So the end of the batch throws the first failure, and later messages are not posted.
+TorchBackend::WorkPointer TorchBackend::start_message(const std::function<WorkPointer()>& start) {
   const auto begin = [&] {
     communicator_->check_process();
     return start();
@@ -232,14 +231,14 @@ TorchBackend::WorkPointer TorchBackend::message(const std::function<WorkPointer(
   const auto batch = open_batches.find(id_);
   if (batch == open_batches.end()) return with_python_errors(begin);
   Batch& open = batch->second;
-  if (!open.refused) {
+  if (!open.failure) {
     try {
       return with_python_errors(begin);
     } catch (...) {
       open = {{}, std::current_exception()};
     }
   }
-  return c10::make_intrusive<RefusedWork>(rank_, open.refused);
+  return c10::make_intrusive<FailedWork>(rank_, open.failure);
 }
 
 }  // namespace hetcomm

@@ -43,7 +43,7 @@ void CombinedWork::synchronize() {
   for (const auto& part : parts_) part->synchronize();
 }
 
-void CombinedWork::abort() { refuse_abort(); }
+void CombinedWork::abort() { throw_cannot_abort(); }
 
 std::vector<at::Tensor> CombinedWork::result() {
   std::vector<at::Tensor> all;

@@ -5,7 +5,7 @@
 
 namespace hetcomm {
 
-// torch's handle on several operations that were asked for as one. Thread-safe as its parts are.
+// torch's handle on the operations of one call or batch. As thread-safe as its parts.
 class CombinedWork : public c10d::Work {
  public:
   using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
@@ -28,7 +28,7 @@ class CombinedWork : public c10d::Work {
   const Parts parts_;
 };
 
-// The only part itself, or all of them together.
+// The only part, or a CombinedWork of all parts.
 c10::intrusive_ptr<c10d::Work> combined(CombinedWork::Parts parts, int rank);
 
 }  // namespace hetcomm

@@ -21,7 +21,7 @@ if(HETCOMM_TORCH_VERSION VERSION_LESS oldest_torch)
                       "${HETCOMM_TORCH_VERSION}; pip install \"torch>=${oldest_torch}\", or configure "
                       "with -DHETCOMM_BUILD_TORCH=OFF")
 endif()
-# The torch 2.6 of PyPI has the old ABI of std::string, and so do then all parts of hetcomm.
+# torch 2.6 of PyPI has the old ABI of std::string. All parts of hetcomm then have it too.
 file(STRINGS ${config} old_abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
 if(old_abi)
   add_compile_definitions(_GLIBCXX_USE_CXX11_ABI=0)

@@ -15,11 +15,11 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-// A wait goes on so long before Python's handlers of signals get their turn.
+// Between two calls of Python's signal handlers.
 constexpr std::chrono::nanoseconds kSignalInterval = std::chrono::milliseconds(100);
 
-// The process's first thread, which is Python's main thread unless a program embeds Python in
-// another one; there Python ignores the question.
+// The process's first thread. A program may embed Python in another thread; Python then ignores
+// PyErr_CheckSignals().
 bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
 }  // namespace
@@ -30,7 +30,7 @@ void GroupReference::abort(const std::string& reason) {
   if (communicator_ != nullptr) communicator_->abort(reason);
 }
 
-void GroupReference::forget() {
+void GroupReference::detach() {
   if (mark_.inherited()) return;
   std::lock_guard lock(mutex_);
   communicator_ = nullptr;
@@ -43,14 +43,14 @@ void handle_signals(GroupReference& group, const std::function<std::string()>& w
   {
     const py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() == 0) return;
-    // An ordinary exception, as of a handler of SIGALRM, ends this wait alone.
+    // An ordinary exception, of a handler of SIGALRM for instance, ends this wait alone.
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) {
       name = reinterpret_cast<PyTypeObject*>(PyErr_Occurred())->tp_name;
     }
     raised.emplace().persist();
   }
   if (!name.empty()) {
-    // Not with the interpreter's lock, which a thread that has one of the group's may want.
+    // A thread with one of the group's locks may wait for the interpreter's lock.
     std::optional<py::gil_scoped_release> release;
     if (PyGILState_Check() != 0) release.emplace();
     group.abort(name + " during " + what());

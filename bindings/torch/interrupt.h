@@ -10,13 +10,13 @@
 
 namespace hetcomm {
 
-// A group as its operations know it, which may outlive it. Thread-safe.
+// A reference of operations to their group, which may end before them. Thread-safe.
 class GroupReference {
  public:
   explicit GroupReference(Communicator* communicator) : communicator_(communicator) {}
-  // Neither does anything in a child of fork().
-  void abort(const std::string& reason);  // nothing once the group is gone
-  void forget();                          // before the group goes
+  // Both do nothing in a child of fork().
+  void abort(const std::string& reason);  // does nothing after detach()
+  void detach();                          // called before the group ends
 
  private:
   const ProcessMark mark_;
@@ -24,14 +24,15 @@ class GroupReference {
   Communicator* communicator_;
 };
 
-// Calls Python's handlers of the signals that have come. Python calls handlers on the main thread
-// only; elsewhere this does nothing. Throws the exception of a handler. KeyboardInterrupt,
-// SystemExit and the like abort the group, so that the other ranks hear of them; `what` names the
-// operation that this thread waited for.
+// Calls Python's handlers of pending signals. Python calls handlers on the main thread only; on
+// other threads this does nothing. Throws the exception of a handler. KeyboardInterrupt, SystemExit
+// and the like also abort the group on all ranks; `what` names the operation that this thread
+// waited for.
 void handle_signals(GroupReference& group, const std::function<std::string()>& what);
 
-// `done_within(time)` waits at most so long and returns whether its operation is over. Waits by it
-// for `timeout` in all, and calls handle_signals() in between; whether the operation is over.
+// Waits for an operation for at most `timeout`, calls handle_signals() now and then, and returns
+// whether the operation is over. `done_within(time)` waits for at most `time`, and returns the
+// same.
 bool wait_interruptibly(const std::function<bool(std::chrono::nanoseconds)>& done_within,
                         std::chrono::nanoseconds timeout, GroupReference& group,
                         const std::function<std::string()>& what);

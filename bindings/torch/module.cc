@@ -10,18 +10,20 @@ namespace py = pybind11;
 
 namespace {
 
-hetcomm::TorchBackend& ours(c10d::Backend& backend) {
+hetcomm::TorchBackend& torch_backend(c10d::Backend& backend) {
   if (auto* found = dynamic_cast<hetcomm::TorchBackend*>(&backend)) return *found;
   TORCH_CHECK_VALUE(false, "expected a group of hetcomm; got one of ", backend.getBackendName());
 }
 
-c10::intrusive_ptr<hetcomm::TorchBackend> made(const c10::intrusive_ptr<c10d::Store>& store,
-                                               int rank, int size, const py::object& timeout,
-                                               const py::object& device, const std::string& name) {
-  // In Python, where the longest timedelta does not overflow.
+c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       int rank, int size,
+                                                       const py::object& timeout,
+                                                       const py::object& device,
+                                                       const std::string& name) {
+  // Python's seconds do not overflow for the longest timedelta.
   const hetcomm::Seconds seconds(timeout.attr("total_seconds")().cast<double>());
   const auto [vendor, index] = py::module_::import("hetcomm.backend")
-                                   .attr("place")(device)
+                                   .attr("vendor_and_index")(device)
                                    .cast<std::pair<std::string, int>>();
   const py::gil_scoped_release release;
   return hetcomm::with_python_errors([&] {
@@ -37,7 +39,7 @@ PYBIND11_MODULE(_torch, module) {
   module.attr("built_for") = TORCH_VERSION;
   py::class_<hetcomm::GroupOptions, c10d::Backend::Options,
              c10::intrusive_ptr<hetcomm::GroupOptions>>(
-      module, "GroupOptions", "What a group was made with; torch copies it to split the group.")
+      module, "GroupOptions", "The options of a group; torch copies them to split the group.")
       .def(
           "__deepcopy__",
           [](const hetcomm::GroupOptions& self, const py::dict&) {
@@ -46,10 +48,10 @@ PYBIND11_MODULE(_torch, module) {
           py::arg("memo"));
   py::class_<hetcomm::TorchBackend, c10d::Backend, c10::intrusive_ptr<hetcomm::TorchBackend>>(
       module, "ProcessGroupHetcomm", "A c10d Backend over a communicator of its own.")
-      .def(py::init(&made), py::arg("store"), py::arg("rank"), py::arg("size"),
+      .def(py::init(&make_backend), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout") = std::chrono::seconds(std::chrono::minutes(30)), py::kw_only(),
            py::arg("device") = py::none(), py::arg("name") = "default",
-           R"(Joins; blocks until all ranks have come.
+           R"(Joins; blocks until all ranks have joined.
 
 For tools that build process groups by hand, see docs/torch.md.
 
@@ -64,32 +66,34 @@ Raises:
     hetcomm.Error: a rank cannot take part; on every rank.)")
       .def(
           "perform_nocolor_split", [](hetcomm::TorchBackend&, const py::object&) {},
-          py::arg("device"),
-          "What torch calls on ranks that a new group leaves out: they have no part in it.")
+          py::arg("device"), "torch calls it on ranks outside of a new group; it does nothing.")
       .def_property_readonly("options", &hetcomm::TorchBackend::getBackendOptions,
-                             "A copy of what the group was made with.")
+                             "A copy of the group's options.")
       .def("get_error", &hetcomm::TorchBackend::getError, py::call_guard<py::gil_scoped_release>(),
-           "Why the group is unusable; SUCCESS while it is not.")
+           "The group's failure; SUCCESS while the group is usable.")
       .def("comm_split_count", &hetcomm::TorchBackend::children,
-           "How many groups were made of this one.")
+           "How many groups were made from this group.")
       .def_property_readonly(
           "direct_calls",
           [](const hetcomm::TorchBackend& self) {
             const py::gil_scoped_release release;
-            return self.direct_calls();
+            return self.communicator().direct_calls();
           },
           "How many collectives read shared allocations in place.");
   module.def(
       "register_buffer",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {
-        py::gil_scoped_release release;
-        ours(*backend).register_buffer(tensor);
+        const py::gil_scoped_release release;
+        torch_backend(*backend).register_buffer(tensor);
       },
       py::arg("backend"), py::arg("tensor"));
   module.def(
       "begin_trace",
-      [](const c10::intrusive_ptr<c10d::Backend>& backend) { ours(*backend).begin_trace(); },
-      py::arg("backend"), py::call_guard<py::gil_scoped_release>());
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        const py::gil_scoped_release release;
+        hetcomm::with_python_errors([&] { torch_backend(*backend).communicator().begin_trace(); });
+      },
+      py::arg("backend"));
   module.def(
       "end_trace",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {
@@ -97,17 +101,19 @@ Raises:
         auto traces = std::make_unique<Traces>();
         {
           const py::gil_scoped_release release;
-          *traces = ours(*backend).end_trace();
+          *traces = torch_backend(*backend).communicator().end_trace();
         }
         return py::capsule(traces.release(), "hetcomm.traces",
                            [](void* made) { delete static_cast<Traces*>(made); });
       },
-      py::arg("backend"), "What _core.traces_of() takes: classes of _core are unknown here.");
+      py::arg("backend"),
+      "A capsule for _core.traces_of(): this module lacks the classes of _core.");
   module.def(
       "deregister_buffer",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor) {
-        py::gil_scoped_release release;
-        ours(*backend).deregister_buffer(tensor);
+        const py::gil_scoped_release release;
+        hetcomm::Communicator& communicator = torch_backend(*backend).communicator();
+        hetcomm::with_python_errors([&] { communicator.deregister_buffer(tensor.data_ptr()); });
       },
       py::arg("backend"), py::arg("tensor"));
 }

@@ -7,8 +7,8 @@
 namespace hetcomm {
 namespace {
 
-// From the end of an operation until its listeners have been told.
-constexpr std::chrono::seconds kTold{5};
+// Between the end of an operation and the calls of its listeners.
+constexpr std::chrono::seconds kListenerBound{5};
 
 }  // namespace
 
@@ -19,7 +19,7 @@ float duration(const Work& work, const std::shared_ptr<const Timing>& timing) {
                   "duration: expected a group that times its operations; call its "
                   "_enable_collectives_timing() before the operation");
     }
-    if (!work.done() || timing->took.wait_for(kTold) != std::future_status::ready) {
+    if (!work.done() || timing->took.wait_for(kListenerBound) != std::future_status::ready) {
       throw Error(Code::invalid_argument,
                   "duration: expected an operation that is over, got one under way; wait for it "
                   "first");
@@ -28,7 +28,7 @@ float duration(const Work& work, const std::shared_ptr<const Timing>& timing) {
   });
 }
 
-void Observer::set(Hook hook) {
+void Observer::set_hook(Hook hook) {
   std::lock_guard lock(mutex_);
   if (hook_) {
     throw Error(Code::invalid_argument,
@@ -44,23 +44,23 @@ void Observer::watch(const Work& work, std::shared_ptr<Timing> timing, c10d::OpT
   const bool hooked = has_hook_;
   if (hooked) {
     std::lock_guard lock(mutex_);
-    ++untold_;
+    ++unreported_;
   }
   work.when_done([self = shared_from_this(), timing, type, sequence, hooked](const Status& status) {
     const Timing::Moment now = Timing::Moment::clock::now();
     timing->end.set_value(now - timing->started);
     if (!hooked) return;
     if (status.ok()) {
-      self->tell(c10d::WorkInfo(type, sequence, timing->started, now, now - timing->started));
+      self->call_hook(c10d::WorkInfo(type, sequence, timing->started, now, now - timing->started));
     }
     std::lock_guard lock(self->mutex_);
-    --self->untold_;
-    self->told_.notify_all();
+    --self->unreported_;
+    self->reported_.notify_all();
   });
 }
 
-// On a thread of callbacks, where nobody catches.
-void Observer::tell(const c10d::WorkInfo& info) const {
+// Nothing catches exceptions on a thread of callbacks.
+void Observer::call_hook(const c10d::WorkInfo& info) const {
   try {
     hook_(std::make_shared<c10d::WorkInfo>(info));
   } catch (const std::exception& error) {
@@ -70,13 +70,13 @@ void Observer::tell(const c10d::WorkInfo& info) const {
 
 bool Observer::wait(const Deadline& deadline) {
   std::unique_lock lock(mutex_);
-  return told_.wait_for(lock, deadline.left_ms(), [&] { return untold_ == 0; });
+  return reported_.wait_for(lock, deadline.left_ms(), [&] { return unreported_ == 0; });
 }
 
 void TorchBackend::registerOnCompletionHook(
     std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
-  with_python_errors([&] { observer_->set(hook); });
-  onCompletionHook_ = std::move(hook);  // what torch asks for to know that there is one
+  with_python_errors([&] { observer_->set_hook(hook); });
+  onCompletionHook_ = std::move(hook);  // torch's hasHooks() reads it
 }
 
 void TorchBackend::waitForPendingWorks() {

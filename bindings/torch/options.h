@@ -5,9 +5,9 @@
 
 namespace hetcomm {
 
-// Newer torch says whether the caller goes on at once or waits.
+// Whether the caller waits for the operation at once. False for a torch without that option.
 template <typename Options>
-bool waits(const Options& options) {
+bool caller_waits(const Options& options) {
   if constexpr (requires { options.asyncOp; }) {
     return !options.asyncOp;
   } else {
@@ -15,7 +15,7 @@ bool waits(const Options& options) {
   }
 }
 
-// What torch's Backend::getError() returns; a number where it has no such call.
+// The type that torch's Backend::getError() returns; a number for a torch without that call.
 template <typename Backend>
 struct ErrorOf {
   using Type = int;
@@ -27,8 +27,7 @@ struct ErrorOf<Backend> {
 };
 using ErrorType = ErrorOf<c10d::Backend>::Type;
 
-// What a group was made with; torch hands a copy to split(). A type of its own, because torch
-// copies it in Python.
+// The options of a group. torch copies them in Python, and passes the copy to split().
 struct GroupOptions : c10d::Backend::Options {
   explicit GroupOptions(std::chrono::milliseconds timeout)
       : c10d::Backend::Options("hetcomm", timeout) {}

@@ -1,4 +1,4 @@
-// Calls with several tensors of a rank, as c10d allows for ranks that have several devices.
+// Calls with several tensors of one rank, as c10d allows for ranks with several devices.
 
 #include "torch/call.h"
 #include "torch/tensors.h"
@@ -6,30 +6,15 @@
 namespace hetcomm {
 namespace {
 
-void combine(ReduceOp op, at::Tensor& into, const at::Tensor& other) {
+at::Tensor& reduce_into(at::Tensor& target, const at::Tensor& other, ReduceOp op) {
   const at::NoGradGuard no_grad;
-  switch (op) {
-    case ReduceOp::product:
-      into.mul_(other);
-      return;
-    case ReduceOp::min:
-      at::minimum_out(into, into, other);
-      return;
-    case ReduceOp::max:
-      at::maximum_out(into, into, other);
-      return;
-    case ReduceOp::band:
-      into.bitwise_and_(other);
-      return;
-    case ReduceOp::bor:
-      into.bitwise_or_(other);
-      return;
-    case ReduceOp::bxor:
-      into.bitwise_xor_(other);
-      return;
-    default:
-      into.add_(other);
-  }
+  return op == ReduceOp::product ? target.mul_(other)
+         : op == ReduceOp::min   ? at::minimum_out(target, target, other)
+         : op == ReduceOp::max   ? at::maximum_out(target, target, other)
+         : op == ReduceOp::band  ? target.bitwise_and_(other)
+         : op == ReduceOp::bor   ? target.bitwise_or_(other)
+         : op == ReduceOp::bxor  ? target.bitwise_xor_(other)
+                                 : target.add_(other);
 }
 
 }  // namespace
@@ -40,39 +25,37 @@ void Call::check_alike(const Tensors& tensors) {
     if (tensor.scalar_type() == tensors[0].scalar_type() && tensor.sizes() == tensors[0].sizes()) {
       continue;
     }
-    throw Error(Code::invalid_argument, std::string(operation) +
-                                            ": expected tensors of one dtype and shape, got a " +
-                                            describe(tensors[0]) + " and a " + describe(tensor) +
-                                            "; call it once for each");
+    throw_invalid(operation, "tensors of one dtype and shape",
+                  "a " + describe(tensors[0]) + " and a " + describe(tensor),
+                  "call it once for each");
   }
 }
 
-void Call::in_place_combined(const Tensors& tensors, const c10d::ReduceOp& op) {
+void Call::in_place_reduced_locally(const Tensors& tensors, const c10d::ReduceOp& op) {
   if (tensors.size() < 2) return in_place(tensors);
   check_alike(tensors);
   at::Tensor all = row_major_copy(tensors[0], tensors[0].device());
   const ReduceOp by = combining(reduce_op(op, operation));
-  for (size_t i = 1; i < tensors.size(); ++i) combine(by, all, tensors[i]);
+  for (size_t i = 1; i < tensors.size(); ++i) reduce_into(all, tensors[i], by);
   in_place({all});
   inputs = tensors;
-  results(tensors, [=] {
+  set_outputs(tensors, [=] {
     for (const at::Tensor& tensor : tensors) copy_elements(tensor, all);
   });
 }
 
-void Call::in_place_as_one(const Tensors& tensors, int64_t index) {
+void Call::in_place_from_one(const Tensors& tensors, int64_t index) {
   const auto count = static_cast<int64_t>(tensors.size());
   if (count > 0 && (index < 0 || index >= count)) {
-    throw Error(Code::invalid_argument,
-                std::string(operation) + ": expected a root tensor from 0 to " +
-                    std::to_string(count - 1) + ", got " + std::to_string(index));
+    throw_invalid(operation, "a root tensor from 0 to " + std::to_string(count - 1),
+                  std::to_string(index), "pass the index of a tensor of this call");
   }
   if (count < 2) return in_place(tensors);
   check_alike(tensors);
   const at::Tensor one = tensors[static_cast<size_t>(index)];
   in_place({one});
   inputs = tensors;
-  results(tensors, [=] {
+  set_outputs(tensors, [=] {
     for (const at::Tensor& tensor : tensors) {
       if (!tensor.is_same(one)) copy_elements(tensor, one);
     }
@@ -82,9 +65,9 @@ void Call::in_place_as_one(const Tensors& tensors, int64_t index) {
 void Call::gather_several(const Tensors& parts, const std::vector<Tensors>& lists) {
   check_alike(parts);
   if (lists.size() != parts.size()) {
-    throw Error(Code::invalid_argument,
-                std::string(operation) + ": expected a list of outputs for each of " +
-                    std::to_string(parts.size()) + " inputs, got " + std::to_string(lists.size()));
+    throw_invalid(operation,
+                  "a list of outputs for each of " + std::to_string(parts.size()) + " inputs",
+                  std::to_string(lists.size()), "pass as many lists as inputs");
   }
   const auto of_all = size * static_cast<int64_t>(parts.size());
   Tensors every;
@@ -98,7 +81,7 @@ void Call::gather_several(const Tensors& parts, const std::vector<Tensors>& list
   read_part(part);
   write_all(whole);
   inputs = parts;
-  results(every, [=] {
+  set_outputs(every, [=] {
     for (const Tensors& list : lists) copy_out({whole}, list, copy_elements);
   });
 }

@@ -11,19 +11,19 @@
 namespace hetcomm {
 namespace {
 
-// Of all that nobody uses; the oldest goes first.
-constexpr size_t kMostKept = 256 << 20;
+// Of all free blocks together.
+constexpr size_t kMostFreeBytes = 256 << 20;
 
-class Kept;
+class FreeBlocks;
 
 struct Block {
   std::shared_ptr<void> memory;
   size_t bytes;
-  Kept* of;
+  FreeBlocks* owner;
 };
 
-// What tensors of this process have given back.
-class Kept {
+// Released blocks of this process.
+class FreeBlocks {
  public:
   std::unique_ptr<Block> take(size_t bytes) {
     {
@@ -40,13 +40,13 @@ class Kept {
     return std::make_unique<Block>(allocate_shared(bytes), bytes, this);
   }
 
-  void keep(std::unique_ptr<Block> block) {
-    if (mark_.inherited() || block->bytes > kMostKept) return;
-    std::deque<std::unique_ptr<Block>> dropped;  // given back without the lock
+  void add(std::unique_ptr<Block> block) {
+    if (mark_.inherited() || block->bytes > kMostFreeBytes) return;
+    std::deque<std::unique_ptr<Block>> dropped;  // freed after the lock is released
     std::lock_guard lock(mutex_);
     bytes_ += block->bytes;
     blocks_.push_back(std::move(block));
-    for (; bytes_ > kMostKept; blocks_.pop_front()) {
+    for (; bytes_ > kMostFreeBytes; blocks_.pop_front()) {
       bytes_ -= blocks_.front()->bytes;
       dropped.push_back(std::move(blocks_.front()));
     }
@@ -56,12 +56,12 @@ class Kept {
   const ProcessMark mark_;
   std::mutex mutex_;
   std::deque<std::unique_ptr<Block>> blocks_;  // oldest first, under the mutex
-  size_t bytes_ = 0;                           // of all of them
+  size_t bytes_ = 0;                           // of all blocks
 };
 
 void release(void* released) {
   std::unique_ptr<Block> block(static_cast<Block*>(released));
-  block->of->keep(std::move(block));
+  block->owner->add(std::move(block));
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ SharedAllocator& SharedAllocator::instance() {
 
 c10::DataPtr SharedAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
-  Block* block = of_process<Kept>().take(bytes).release();
+  Block* block = of_process<FreeBlocks>().take(bytes).release();
   return {block->memory.get(), block, &release, c10::Device(c10::kCPU)};
 }
 

@@ -6,26 +6,28 @@
 namespace hetcomm {
 namespace {
 
-// How the others lay out what they contribute: number of entries, then what must be alike.
+// Number of entries; then dtype and shape, which must be equal on all ranks.
 at::Tensor layout(const at::Tensor& tensor) {
   std::vector<int64_t> layout = {tensor._nnz(), static_cast<int64_t>(tensor.scalar_type()),
                                  tensor.sparse_dim()};
   const at::IntArrayRef sizes = tensor.sizes();
-  // Tensors of unlike numbers of dimensions show as unlike sizes: absent ones are -1.
+  // Missing dimensions have size -1, so tensors with fewer dimensions differ.
   layout.insert(layout.end(), sizes.begin(), sizes.begin() + std::min<size_t>(sizes.size(), 8));
   layout.resize(11, -1);
   return at::tensor(layout, at::kLong);
 }
 
-// Copied, because torch calls a tensor contiguous whatever the stride of a dimension of size 1.
+// A copy, because torch ignores the stride of a dimension of size 1 when it calls a tensor
+// contiguous.
 at::Tensor bytes_of(const at::Tensor& tensor) {
   return row_major_copy(tensor, tensor.device()).view(-1).view(at::kByte);
 }
 
 }  // namespace
 
-// Every rank gathers the entries of all and sums those of equal indices. Waits for the sizes; the
-// entries travel as one all_gather of as many bytes per rank as the fullest tensor needs.
+// Every rank gathers the entries of all ranks, and sums entries of equal indices. One all_gather
+// brings the layouts, and this call waits for them. A second one brings the entries: each rank
+// sends as many bytes as the fullest tensor needs.
 TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = tensors.at(0);
@@ -34,22 +36,16 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
       return one.layout() == at::kSparse && one.device().is_cpu() &&
              one.scalar_type() == tensor.scalar_type() && one.sizes() == tensor.sizes();
     };
-    if (std::all_of(tensors.begin(), tensors.end(), fits) &&
-        options.reduceOp.op_ == c10d::ReduceOp::SUM) {
-      return;
-    }
-    throw Error(Code::invalid_argument,
-                "all_reduce of sparse tensors: expected SUM, and COO tensors of one dtype and "
-                "shape in host "
-                "memory, got " +
-                    std::string(std::all_of(tensors.begin(), tensors.end(), fits)
-                                    ? "another operation"
-                                    : "unlike ones, the first of layout " +
-                                          std::string(c10::str(tensor.layout())) + " on " +
-                                          tensor.device().str()) +
-                    "; call to_dense() first");
+    const bool fit = std::all_of(tensors.begin(), tensors.end(), fits);
+    if (fit && options.reduceOp.op_ == c10d::ReduceOp::SUM) return;
+    throw_invalid("all_reduce of sparse tensors",
+                  "SUM, and COO tensors of one dtype and shape in host memory",
+                  fit ? "another operation"
+                      : "unlike ones, the first of layout " + c10::str(tensor.layout()) + " on " +
+                            tensor.device().str(),
+                  "call to_dense() first");
   };
-  with_python_errors([&] { telling(check); });
+  with_python_errors([&] { reporting_refusal(check); });
   const at::NoGradGuard no_grad;
   at::Tensor sum = tensor;
   for (size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i];
@@ -58,7 +54,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
   at::Tensor layouts = at::empty({size_, own.numel()}, own.options());
   c10d::AllgatherOptions gathering;
   gathering.timeout = options.timeout;
-  _allgather_base(layouts, own, gathering)->wait();  // within the timeout of the operation
+  _allgather_base(layouts, own, gathering)->wait();
   with_python_errors([&] {
     for (int rank = 0; rank < size_; ++rank) {
       if (layouts[rank].narrow(0, 1, own.numel() - 1).equal(own.narrow(0, 1, own.numel() - 1))) {
@@ -73,7 +69,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
   });
   const at::Tensor entries = layouts.select(1, 0).contiguous();
   const int64_t most = entries.max().item<int64_t>();
-  // Per entry: its indices, its values.
+  // Of one entry.
   const int64_t index_bytes = mine.sparse_dim() * 8;
   const at::Tensor values = mine._values();
   const int64_t value_bytes =
@@ -88,7 +84,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
         const at::Tensor rows = at::empty({size_, row.numel()}, row.options());
         call.read_part(row);
         call.write_all(rows);
-        call.results(tensors, [=] {
+        call.set_outputs(tensors, [=] {
           Tensors all_indices, all_values;
           for (int64_t rank = 0; rank < rows.size(0); ++rank) {
             const int64_t count = entries[rank].item<int64_t>();

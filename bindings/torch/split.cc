@@ -6,43 +6,41 @@
 namespace hetcomm {
 namespace {
 
-std::string joined(const std::vector<int>& ranks, const char* separator) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : separator) + std::to_string(rank);
-  return text;
-}
-
 void check_ranks(const std::vector<int>& ranks, int size) {
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   const bool valid = !sorted.empty() && sorted.front() >= 0 && sorted.back() < size &&
                      std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
   if (valid) return;
-  throw Error(Code::invalid_argument, "split: expected ranks of the group, each once, from 0 to " +
-                                          std::to_string(size - 1) + "; got [" +
-                                          joined(ranks, ", ") +
-                                          "]; ranks count within the group that is split");
+  throw_invalid("split", "ranks of the group, each once, from 0 to " + std::to_string(size - 1),
+                "[" + rank_list(ranks, ", ") + "]", "ranks count within the group that is split");
 }
 
 }  // namespace
 
-// A communicator of its own rather than one split off the parent's: its members may share a better
-// network than all members of an island do, and need nobody else to make it.
+std::string rank_list(const std::vector<int>& ranks, const char* separator) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : separator) + std::to_string(rank);
+  return text;
+}
+
+// A new communicator, not a part of the parent's: its members may share a better network than the
+// parent's islands, and only members take part in its set-up.
 c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c10d::Store>& store,
-                                                      const std::string& place, int rank, int size,
+                                                      const std::string& prefix, int rank, int size,
                                                       const c10::intrusive_ptr<Options>& options,
                                                       const std::string& name) {
   communicator_->check_process();
   const auto made = c10::make_intrusive<TorchBackend>(
-      c10::make_intrusive<c10d::PrefixStore>(place, store), rank, size,
+      c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size,
       options ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
       communicator_->device() ? communicator_->device()->index() : -1);
   ++children_;
   return made;
 }
 
-// Torch may ask for one child several times, for each type of device that this backend serves. All
-// calls get the first child.
+// Torch may ask for one child several times, once for each device type of this backend. All calls
+// get the first child.
 template <typename Make>
 c10::intrusive_ptr<c10d::Backend> TorchBackend::child_for(
     const c10::intrusive_ptr<c10d::Store>& store, const Make& make) {
@@ -60,14 +58,14 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::split(
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
   return with_python_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
     check_ranks(ranks, size_);
-    const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
-    if (mine == ranks.end()) return nullptr;
+    const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+    if (own == ranks.end()) return nullptr;
     return child_for(store, [&] {
-      // Not in the store that torch gives: in its name torch counts the groups of this process,
-      // which need not be as many on the other members.
-      const std::string members = joined(ranks, "-");
-      const std::string place = "split/" + members + "/" + std::to_string(splits_[members]++);
-      return child(store_, place, static_cast<int>(mine - ranks.begin()),
+      // The prefix of torch's store counts the groups of this process. Other members may have made
+      // another number of groups, so members meet in the parent's store.
+      const std::string members = rank_list(ranks, "-");
+      const std::string prefix = "split/" + members + "/" + std::to_string(splits_[members]++);
+      return child(store_, prefix, static_cast<int>(own - ranks.begin()),
                    static_cast<int>(ranks.size()), options, name_ + " ranks " + members);
     });
   });

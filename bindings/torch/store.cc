@@ -8,8 +8,8 @@
 namespace hetcomm {
 namespace {
 
-// Between two looks for signals. Every waiting rank asks the store again after each.
-constexpr std::chrono::milliseconds kStoreLook(500);
+// Between two calls of signal handlers. Every waiting rank then asks the store again.
+constexpr std::chrono::milliseconds kStoreInterval(500);
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void TorchStore::set(const std::string& key, const std::string& value) {
   }
 }
 
-// A store that is gone fails sooner.
+// An exception before the deadline means that the store's server has ended.
 bool TorchStore::wait(const std::string& key, std::chrono::milliseconds time) {
   const Deadline deadline(time);
   try {
@@ -35,15 +35,15 @@ bool TorchStore::wait(const std::string& key, std::chrono::milliseconds time) {
 }
 
 std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
-  GroupReference none(nullptr);  // set-up tells the other ranks
+  GroupReference no_group(nullptr);  // bootstrap reports the interrupt to the other ranks
   try {
-    while (!interrupt_ && !wait(key, std::min(deadline.left_ms(), kStoreLook))) {
+    while (!interrupt_ && !wait(key, std::min(deadline.left_ms(), kStoreInterval))) {
       try {
-        handle_signals(none, [] { return std::string(); });
+        handle_signals(no_group, [] { return std::string(); });
       } catch (const std::exception&) {
         interrupt_ = std::current_exception();
       }
-      if (deadline.passed()) throw Error(Code::timeout, "nobody has set it");
+      if (deadline.passed()) throw Error(Code::timeout, "no rank has set it");
     }
     throw_interrupt();
     const std::vector<uint8_t> value = store_->get(key);

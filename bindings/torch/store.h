@@ -8,21 +8,21 @@
 
 namespace hetcomm {
 
-// torch's store as hetcomm's.
+// A store of torch's.
 class TorchStore : public Store {
  public:
   explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
   void set(const std::string& key, const std::string& value) override;
-  // Ctrl-C on the main thread ends this call and every later one.
+  // A signal's exception on the main thread, such as Ctrl-C, ends this call and every later one.
   std::string get(const std::string& key, const Deadline& deadline) override;
-  // Throws the exception of a signal's handler that ended a wait, if any.
+  // Throws that exception, if there is one.
   void throw_interrupt() const {
     if (interrupt_) std::rethrow_exception(interrupt_);
   }
 
  private:
-  // False if that takes longer.
+  // False if no rank sets the key within this time.
   bool wait(const std::string& key, std::chrono::milliseconds time);
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -11,12 +11,11 @@
 
 namespace hetcomm {
 
-// torch's handle on an operation on device tensors: who waits has the current stream wait, while
-// the host goes on. A failure that the host has not seen by then is logged, and given by the
-// group's next call. Thread-safe.
+// torch's handle on an operation on device tensors. wait() blocks the current stream, not the host.
+// The log has later failures, and the group's next call throws them. Thread-safe.
 class StreamedWork : public c10d::Work {
  public:
-  // What remains to do after the operation (call.finish) is queued at once, on the home's stream.
+  // Enqueues call.finish at once, in the group's side stream.
   StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
                std::shared_ptr<GroupReference> group);
 
@@ -33,17 +32,17 @@ class StreamedWork : public c10d::Work {
   float getDuration() const override { return duration(work_, timing_); }
 
  private:
-  void order(const c10::Stream& stream);
+  void block(const c10::Stream& stream);  // until the operation and call.finish are over
 
   hetcomm::Work work_;
   uint64_t sequence_;
   std::shared_ptr<const Timing> timing_;
   std::shared_ptr<GroupReference> group_;
-  std::shared_ptr<const Home> home_;
+  std::shared_ptr<const TorchDevice> device_;
   std::vector<at::Tensor> outputs_, kept_;
-  std::optional<c10::Event> finished_;  // that what remained is done
+  std::optional<c10::Event> finished_;  // after call.finish, if there is one
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::once_flag watched_;
+  std::once_flag logs_failure_;
 };
 
 }  // namespace hetcomm

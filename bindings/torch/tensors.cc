@@ -9,13 +9,7 @@
 namespace hetcomm {
 namespace {
 
-[[noreturn]] void refuse(const char* operation, const std::string& expected, const std::string& got,
-                         const std::string& remedy) {
-  throw Error(Code::invalid_argument,
-              std::string(operation) + ": expected " + expected + ", got " + got + "; " + remedy);
-}
-
-// Torch cannot copy the elements of some dtypes (int4, bits16); as integers of their size it can.
+// Torch cannot copy some dtypes (int4, bits16), but integers of their size.
 at::Tensor copyable(const at::Tensor& tensor) {
   const Dtype dtype = dtype_of(tensor);
   if (dtype == Dtype::bytes1) return tensor.view(at::kByte);
@@ -29,6 +23,12 @@ int64_t count_of(const std::vector<at::Tensor>& list) {
 }
 
 }  // namespace
+
+void throw_invalid(const std::string& operation, const std::string& expected,
+                   const std::string& got, const std::string& remedy) {
+  throw Error(Code::invalid_argument,
+              operation + ": expected " + expected + ", got " + got + "; " + remedy);
+}
 
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream stream;
@@ -59,9 +59,9 @@ Dtype dtype_of(const at::Tensor& tensor) {
 }
 
 void check_tensor(const at::Tensor& tensor, const char* operation) {
-  if (!tensor.defined()) refuse(operation, "a tensor", "an undefined one", "pass a tensor");
+  if (!tensor.defined()) throw_invalid(operation, "a tensor", "an undefined one", "pass a tensor");
   if (tensor.is_sparse() || tensor.layout() != at::kStrided) {
-    refuse(operation, "a dense tensor", "a sparse one", "call to_dense() first");
+    throw_invalid(operation, "a dense tensor", "a sparse one", "call to_dense() first");
   }
 }
 
@@ -75,8 +75,8 @@ void check_output(const at::Tensor& tensor, const char* operation) {
   int64_t last = 0;  // offset of the last element in the dimensions so far
   for (const auto& [stride, size] : dimensions) {
     if (stride <= last) {
-      refuse(operation, "a tensor to write to whose elements have memory of their own",
-             "a " + describe(tensor), "call .contiguous() first");
+      throw_invalid(operation, "an output whose elements have memory of their own",
+                    "a " + describe(tensor), "call .contiguous() first");
     }
     last += stride * (size - 1);
   }
@@ -84,7 +84,7 @@ void check_output(const at::Tensor& tensor, const char* operation) {
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
   if (tensors.size() != 1) {
-    refuse(operation, "one tensor", std::to_string(tensors.size()), "call it once for each");
+    throw_invalid(operation, "one tensor", std::to_string(tensors.size()), "call it once for each");
   }
   check_tensor(tensors[0], operation);
   return tensors[0];
@@ -93,30 +93,32 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int64_t size,
                 const char* operation) {
   if (static_cast<int64_t>(list.size()) != size) {
-    refuse(operation, "a list of " + std::to_string(size) + " tensors (one for each rank)",
-           std::to_string(list.size()), "pass one tensor for each rank of the group");
+    throw_invalid(operation, "a list of " + std::to_string(size) + " tensors (one for each rank)",
+                  std::to_string(list.size()), "pass one tensor for each rank of the group");
   }
   for (const at::Tensor& tensor : list) {
     check_tensor(tensor, operation);
     if (tensor.scalar_type() != like.scalar_type() || tensor.numel() != like.numel()) {
-      refuse(operation, "every tensor in the list to match the " + describe(like),
-             "a " + describe(tensor), "make all of one dtype and size");
+      throw_invalid(operation, "every tensor in the list to match the " + describe(like),
+                    "a " + describe(tensor), "make all of one dtype and size");
     }
   }
 }
 
-void check_size(const at::Tensor& tensor, int64_t expected, const std::string& what) {
+void check_size(const at::Tensor& tensor, int64_t expected, const char* operation,
+                const char* what) {
   if (tensor.numel() == expected) return;
-  throw Error(Code::invalid_argument, what + ": expected " + std::to_string(expected) +
-                                          " elements, got " + std::to_string(tensor.numel()) +
-                                          "; sizes are those of one rank times the group's size");
+  throw_invalid(std::string(operation) + ": " + what, std::to_string(expected) + " elements",
+                std::to_string(tensor.numel()),
+                "sizes are those of one rank times the group's size");
 }
 
 void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* operation) {
   if (a.scalar_type() == b.scalar_type()) return;
-  throw Error(Code::invalid_argument,
-              std::string(operation) + ": expected input and output of one dtype, got " +
-                  c10::toString(a.scalar_type()) + " and " + c10::toString(b.scalar_type()));
+  throw_invalid(
+      operation, "input and output of one dtype",
+      std::string(c10::toString(a.scalar_type())) + " and " + c10::toString(b.scalar_type()),
+      "convert one of them");
 }
 
 bool is_row_major(const at::Tensor& tensor) {
@@ -152,12 +154,8 @@ at::Tensor joined(const std::vector<at::Tensor>& list) {
 }
 
 void copy_in(const Flat& flat, const std::vector<at::Tensor>& list) {
-  if (flat.direct) return;
-  int64_t offset = 0;
-  for (const at::Tensor& tensor : list) {
-    copy_elements(flat.tensor.narrow(0, offset, tensor.numel()).view(tensor.sizes()), tensor);
-    offset += tensor.numel();
-  }
+  copy_out(flat, list,
+           [](const at::Tensor& tensor, const at::Tensor& part) { copy_elements(part, tensor); });
 }
 
 void copy_out(const Flat& flat, const std::vector<at::Tensor>& list, const Copy& copy) {

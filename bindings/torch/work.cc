@@ -8,27 +8,8 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-const char* python_name(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-      return "InvalidArgumentError";
-    case Code::transport:
-      return "TransportError";
-    case Code::vendor:
-      return "VendorError";
-    case Code::timeout:
-      return "TimeoutError";
-    case Code::aborted:
-      return "AbortedError";
-    case Code::peer_failed:
-      return "PeerFailedError";
-    default:
-      return "Error";
-  }
-}
-
-void tell(c10::ivalue::Future& future, const Status& outcome,
-          const std::vector<at::Tensor>& outputs) {
+void set_outcome(c10::ivalue::Future& future, const Status& outcome,
+                 const std::vector<at::Tensor>& outputs) {
   if (outcome.ok()) {
     future.markCompleted(c10::IValue(outputs));
   } else {
@@ -42,13 +23,12 @@ void throw_python(const Status& status) {
   python_error error;
   {
     py::gil_scoped_acquire gil;
-    py::object type = py::module_::import("hetcomm._core").attr(python_name(status.code()));
-    py::object value = type(status.text());
-    value.attr("rank") = status.details().rank;
-    value.attr("peer") = status.details().peer;
-    value.attr("op") = status.details().op;
-    value.attr("step") = status.details().step;
-    PyErr_SetObject(type.ptr(), value.ptr());
+    const Status::Details& details = status.details();
+    const py::object value =
+        py::module_::import("hetcomm._core")
+            .attr("exception_of")(static_cast<int>(details.code), details.message, details.rank,
+                                  details.peer, details.op, details.step);
+    PyErr_SetObject(py::type::of(value).ptr(), value.ptr());
     error.persist();
   }
   throw std::move(error);
@@ -62,14 +42,14 @@ std::exception_ptr python_exception(const Status& status) {
   }
 }
 
-void refuse_abort() {
+void throw_cannot_abort() {
   throw_python(Status(Code::invalid_argument,
                       "one operation cannot be aborted alone: expected abort() of the whole group; "
                       "call torch.distributed.distributed_c10d._abort_process_group()"));
 }
 
 const Status& TorchWork::Shared::complete(const Status& status) {
-  // What is let go here may need the interpreter's lock, so not inside call_once.
+  // Destroyed outside of call_once, because the destructor may need the interpreter's lock.
   std::function<void()> finished;
   std::call_once(once, [&] {
     outcome = status;
@@ -88,7 +68,7 @@ const Status& TorchWork::Shared::complete(const Status& status) {
 
 TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
                      std::shared_ptr<GroupReference> group)
-    : c10d::Work(rank, call.type, call.title(), call.shown()),
+    : c10d::Work(rank, call.type, call.title(), call.profiled()),
       work_(std::move(work)),
       sequence_(sequence),
       timing_(std::move(call.timing)),
@@ -100,7 +80,7 @@ TorchWork::TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
   shared_->end_of_profile = std::move(recordFunctionEndCallback_);
 }
 
-// Dropped before completion: the tensors live on until the operation lets go of them.
+// An operation that is under way keeps its tensors.
 TorchWork::~TorchWork() {
   work_.when_done([shared = shared_](const Status& status) { shared->complete(status); });
 }
@@ -132,12 +112,12 @@ Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
 bool TorchWork::wait(std::chrono::milliseconds timeout) {
   const Status waited = wait_for(work_, timeout, *group_);
   const Status status = work_.done() ? shared_->complete(work_.status()) : waited;
-  if (work_.done()) complete_future();
+  if (work_.done()) await_future();
   if (!status.ok()) throw_python(status);
   return true;
 }
 
-void TorchWork::abort() { refuse_abort(); }
+void TorchWork::abort() { throw_cannot_abort(); }
 
 std::vector<at::Tensor> TorchWork::result() { return shared_->outputs; }
 
@@ -145,10 +125,10 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   const auto make = [] {
     return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   };
-  // The thread that completes futures stayed in the parent of this process.
+  // A child of fork() has no thread that completes futures.
   if (work_.inherited()) {
     const auto future = make();
-    tell(*future, shared_->complete(work_.status()), shared_->outputs);
+    set_outcome(*future, shared_->complete(work_.status()), shared_->outputs);
     return future;
   }
   std::lock_guard lock(mutex_);
@@ -156,20 +136,20 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   shared_->future = make();
   if (work_.done()) {
     shared_->complete(work_.status());
-    shared_->tell();  // nobody has attached anything yet
+    shared_->complete_future();  // no callback is attached yet
     return shared_->future;
   }
   work_.when_done([shared = shared_](const Status& status) {
     shared->complete(status);
-    shared->tell();
+    shared->complete_future();
   });
   return shared_->future;
 }
 
-void TorchWork::Shared::tell() { hetcomm::tell(*future, outcome, outputs); }
+void TorchWork::Shared::complete_future() { set_outcome(*future, outcome, outputs); }
 
-// Who has waited for the operation finds its future complete as well.
-void TorchWork::complete_future() {
+// After wait() the future is complete, too.
+void TorchWork::await_future() {
   if (work_.inherited()) return;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {

@@ -11,12 +11,11 @@
 
 namespace hetcomm {
 
-// torch's handle on an operation for whose end the host waits. Keeps the tensors alive until it is
-// complete. Thread-safe.
+// torch's handle on an operation on host tensors: wait() blocks the caller. Keeps the tensors alive
+// until the operation is over. Thread-safe.
 class TorchWork : public c10d::Work {
  public:
-  // What remains to do after the operation (call.finish) is done once after success, before anybody
-  // sees it complete.
+  // call.finish runs once after success, before the handle appears complete.
   TorchWork(hetcomm::Work work, Call call, int rank, uint64_t sequence,
             std::shared_ptr<GroupReference> group);
   ~TorchWork() override;
@@ -24,7 +23,7 @@ class TorchWork : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  // On the main thread Ctrl-C ends the wait, see handle_signals().
+  // Calls Python's signal handlers, see handle_signals().
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   void abort() override;
@@ -35,21 +34,21 @@ class TorchWork : public c10d::Work {
   float getDuration() const override { return duration(work_, timing_); }
 
  private:
-  // What outlives this handle when the user drops it before the operation is complete.
+  // Listeners of the operation share it, because the user may drop this handle earlier.
   struct Shared {
     std::vector<at::Tensor> outputs;
     std::function<void()> finish, end_of_profile;
     std::once_flag once;
     c10::intrusive_ptr<c10::ivalue::Future> future;
 
-    Status outcome;
+    Status outcome;  // of the operation and of `finish`
 
-    // Does once what remains after the operation; returns how it ended in all.
+    // Runs `finish` once; returns the outcome.
     const Status& complete(const Status& status);
-    void tell();  // the future, after that
+    void complete_future();  // after complete()
   };
 
-  void complete_future();
+  void await_future();
 
   hetcomm::Work work_;
   uint64_t sequence_;
@@ -58,13 +57,13 @@ class TorchWork : public c10d::Work {
   std::shared_ptr<Shared> shared_;
 };
 
-// Waits for `work`, at most `timeout`, or without one until the operation has surely given up.
-// Throws the exception of a signal's handler, also where the operation has failed meanwhile.
+// Waits for `work` for at most `timeout`; without a timeout, for that of the operation. Throws the
+// exception of a signal's handler rather than return a failure of the operation.
 Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
                 GroupReference& group);
 
-// A single operation cannot be aborted; throws.
-[[noreturn]] void refuse_abort();
+// Throws: only whole groups can be aborted.
+[[noreturn]] void throw_cannot_abort();
 
 // Throws the Python exception of the status's code (hetcomm.TimeoutError, ...).
 [[noreturn]] void throw_python(const Status& status);

@@ -14,7 +14,7 @@ from typing import Any
 
 from hetcomm import _core
 from hetcomm.bench.case import Case
-from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.values import Array
 
 
@@ -121,7 +121,7 @@ def family_of(name: str) -> tuple[str, str]:
     return family, which
 
 
-def open_backends(names: Sequence[str], meeting: Meeting, device: str = "") -> list[Backend]:
+def open_backends(names: Sequence[str], control: ControlChannel, device: str = "") -> list[Backend]:
     """Opens backends one after another. device: of torch's backends, "cpu", "cuda" ...; "" for the
     first device type that a backend serves."""
     backends = []
@@ -131,7 +131,7 @@ def open_backends(names: Sequence[str], meeting: Meeting, device: str = "") -> l
         make = getattr(import_module(path), kind)
 
         def join(make: Any = make, name: str = name, which: str = which) -> None:
-            backends.append(make(name, which, meeting, device))
+            backends.append(make(name, which, control, device))
 
-        meeting.run_on_all(join)
+        control.run_on_all(join)
     return backends

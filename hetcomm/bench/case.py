@@ -142,11 +142,11 @@ def case_of(
     """
     kind = KINDS.get(collective)
     if kind is None:
-        raise _unknown("collective", KINDS, collective)
+        raise unknown("collective", KINDS, collective)
     if dtype not in ELEMENTS:
-        raise _unknown("--dtype", ELEMENTS, dtype)
+        raise unknown("--dtype", ELEMENTS, dtype)
     if op not in OPS:
-        raise _unknown("--op", OPS, op)
+        raise unknown("--op", OPS, op)
     place = kind.places[0] if in_place is None or kind.places == (True,) else in_place
     if place not in kind.places:
         raise _core.InvalidArgumentError(
@@ -170,7 +170,8 @@ def case_of(
     )
 
 
-def _unknown(what: str, known: Iterable[str], given: str) -> Exception:
+def unknown(what: str, known: Iterable[str], given: str) -> Exception:
+    """The error for a name outside of `known`."""
     names = ", ".join(known)
     error: Exception = _core.InvalidArgumentError(f'{what}: expected one of {names}; got "{given}"')
     return error

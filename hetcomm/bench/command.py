@@ -121,7 +121,7 @@ def bench(
 
 
 def check_options(settings: Settings, files: list[Path]) -> None:
-    """Checks what is known before any rank starts. Raises InvalidArgumentError."""
+    """Checks settings and files before any rank starts. Raises InvalidArgumentError."""
     for name in settings.backends:
         family_of(name)
     for file in files:

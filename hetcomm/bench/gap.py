@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetcomm import _core
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.legs import one_clock
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import Array
 
 WORKED_ON = 32 << 20  # bytes, more than the caches of a core
@@ -67,17 +67,17 @@ class Spender:
             self._at = (self._at + PIECE) % len(self._memory)
 
 
-def check_clocks(meeting: Meeting) -> None:
+def check_clocks(control: ControlChannel) -> None:
     """Raises InvalidArgumentError on every rank if ranks have different clocks.
 
     A call after a gap counts from the start of its last rank, so ranks need one clock.
     """
     began = time.perf_counter()
-    meeting.gather(None)
-    if not one_clock(meeting.gather([began, time.perf_counter()])):
+    control.gather(None)
+    if not one_clock(control.gather([began, time.perf_counter()])):
         raise _core.InvalidArgumentError(
             "--pause, --work: expected ranks of one machine, which share a clock; got several "
-            "machines. Leave the option out"
+            "machines; leave the option out"
         )
 
 

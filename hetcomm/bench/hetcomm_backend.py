@@ -12,8 +12,8 @@ from hetcomm._vendors import vendors
 from hetcomm.bench import spans
 from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.legs import one_clock
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.communicator import Communicator
 from hetcomm.demo.machine import version
@@ -25,7 +25,7 @@ SECONDS_TRACED, FEWEST_TRACED, MOST_TRACED = 0.2, 3, 15  # bounds on time and nu
 class HetcommBackend(Backend):
     """Calls as a user writes them. Predictions are those of `hetcomm explain`."""
 
-    def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
+    def __init__(self, name: str, which: str, control: ControlChannel, device: str) -> None:
         super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip())
         vendor = os.environ.get("HETCOMM_VENDOR", "")
         if vendor in vendors() or device not in ("", "cpu"):
@@ -33,9 +33,9 @@ class HetcommBackend(Backend):
                 f"--backend hetcomm measures NumPy's arrays in host memory, got "
                 f"{vendor or device}; use --backend torch:hetcomm"
             )
-        self._meeting = meeting
+        self._control = control
         self._comm = Communicator(
-            meeting.part(name), meeting.rank, meeting.size, name="bench", timeout=meeting.timeout
+            control.part(name), control.rank, control.size, name="bench", timeout=control.timeout
         )
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
@@ -81,18 +81,18 @@ class HetcommBackend(Backend):
         self, case: Case, operation: Operation, seconds: float
     ) -> tuple[dict[str, float], dict[str, float]] | None:
         """Of the median of a few calls, by the time of the slowest rank."""
-        meeting, comm = self._meeting, self._comm
+        control, comm = self._control, self._comm
         if case.collective == "ping_pong":
             return None  # not a call of all ranks
         began = time.perf_counter_ns()
-        meeting.gather(None)
+        control.gather(None)
         mine = []
         for _ in range(min(max(int(SECONDS_TRACED / seconds), FEWEST_TRACED), MOST_TRACED)):
             comm.barrier()
             with comm.trace() as traces:
                 operation.call()
             mine.append(spans.measured(traces, comm.rank, comm.topology))
-        by_rank = meeting.gather([began, mine])
+        by_rank = control.gather([began, mine])
         share_clock = one_clock([(of_rank[0], of_rank[1][0][0]) for of_rank in by_rank])
         calls = [
             [
@@ -154,7 +154,7 @@ def _typed(dtype: str, kept: Array) -> Any:
         import torch
     except ImportError:
         raise _core.InvalidArgumentError(
-            f"--dtype: NumPy has no {dtype}, and torch, which has, is not installed; "
+            f"--dtype: expected torch for {dtype}, which NumPy lacks; torch is not installed; "
             "pip install torch"
         ) from None
     return torch.from_numpy(kept).view(getattr(torch, dtype))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,8 +23,9 @@ from hetcomm.bench.settings import Settings
 from hetcomm.emulate import Cluster
 from hetcomm.emulate import run as run_emulated
 from hetcomm.processes import end
+from hetcomm.timing import calling_every
 
-LOOK_EVERY, GRACE, LAST_LINES = 0.2, 15.0, 12
+POLL_SECONDS, GRACE_SECONDS, LAST_LINES = 0.2, 15.0, 12
 # Without these, MPICH's mpiexec looks for ssh and for the address of this host's name, and Open
 # MPI's refuses more ranks than cores.
 OF_MPIEXEC = {
@@ -49,8 +49,8 @@ class Folder:
     def command(self) -> list[str]:
         return [sys.executable, "-P", "-m", self._program, str(self.path)]
 
-    def pass_on(self) -> None:
-        """Passes on the events since the last call."""
+    def forward_events(self) -> None:
+        """Forwards the events since the last call."""
         with (self.path / "events.jsonl").open() as events:
             events.seek(self._read)
             for line in iter(events.readline, ""):
@@ -162,29 +162,29 @@ def _run(
                 )  # fmt: skip
         _wait(folder, processes, logs, timeout)
     finally:
-        end(processes, GRACE)
+        end(processes, GRACE_SECONDS)
 
 
 def _wait(
     folder: Folder, processes: list[subprocess.Popen[bytes]], logs: list[Path], timeout: float
 ) -> None:
-    """Waits until all ranks have ended. After a failure other ranks have GRACE seconds to report
+    """Waits until all ranks have ended. After a failure other ranks have GRACE_SECONDS to report
     their errors. Ranks without events for twice their timeout count as stuck."""
     failed: float | None = None
     while True:
         codes = [process.poll() for process in processes]
-        folder.pass_on()
+        folder.forward_events()
         now = time.monotonic()
         if any(codes) and failed is None:
             failed = now
         for index, code in enumerate(codes):
             if code is not None and code < 0 and len(codes) > 1:  # it has left no error
                 raise BenchError(f"rank {index} was ended by signal {-code}")
-        if all(code is not None for code in codes) or (failed and now > failed + GRACE):
+        if all(code is not None for code in codes) or (failed and now > failed + GRACE_SECONDS):
             break
         if now > folder.changed + timeout * 2:
             raise folder.failure(f"the ranks have done nothing for {timeout * 2:g} s", logs)
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_SECONDS)
     for index, code in enumerate(codes):
         if code:
             who = f"rank {index}" if len(codes) > 1 else "mpiexec"
@@ -197,20 +197,9 @@ def on_cluster(settings: Settings, cluster: Cluster, tell: Tell) -> None:
         command = folder.command()
         if uses_mpi(settings):
             command = remote.prepare(folder.path, cluster, find_mpiexec())
-        ended = threading.Event()
-
-        def follow() -> None:
-            while not ended.wait(LOOK_EVERY):
-                folder.pass_on()
-
-        follower = threading.Thread(target=follow, name="bench progress", daemon=True)
-        follower.start()
-        try:
+        with calling_every(POLL_SECONDS, folder.forward_events):
             result = run_emulated(cluster, command, stdout=folder.path, port=remote.PORT)
-        finally:
-            ended.set()
-            follower.join()
-        folder.pass_on()
+        folder.forward_events()
         if not result.ok:
             first = result.failed_rank or 0
             raise folder.failure(result.verdict(), [folder.path / f"rank-{first}.log"])

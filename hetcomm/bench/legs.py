@@ -1,6 +1,7 @@
-"""Where the time of a call goes, seen from outside, for any backend.
+"""The time of a call by leg, for any backend.
 
-The last rank to call, the waits of other ranks, and the bytes through the hosts' NICs.
+Measured from outside: the last rank to call, the waits of other ranks, and the bytes through the
+hosts' NICs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from hetcomm import _core
 from hetcomm.bench.backends import Backend, Operation
 from hetcomm.bench.case import Case
-from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.control import ControlChannel
 
 SECONDS, FEWEST, MOST = 0.05, 3, 32  # bounds on time and number of calls
 
@@ -74,13 +75,13 @@ def waits_of(legs: dict[str, float]) -> dict[int, float]:
 
 
 def measure_legs(
-    meeting: Meeting, backend: Backend, case: Case, operation: Operation, seconds: float
+    control: ControlChannel, backend: Backend, case: Case, operation: Operation, seconds: float
 ) -> Legs:
     """seconds: approximate time of a call."""
     call, end = operation.call, backend.barrier
     calls = min(max(int(SECONDS / seconds), FEWEST), MOST)
     began = time.perf_counter()
-    meeting.gather(None)
+    control.gather(None)
     end()
     before, arrivals = sent_bytes(), []
     for _ in range(calls):
@@ -91,11 +92,11 @@ def measure_legs(
     end()
     sent = sent_bytes() - before
     mine = [began, arrivals, sent, _core.probe_rank().host]
-    everything = meeting.gather(mine)
+    everything = control.gather(mine)
     sent = max(of_rank[2] for of_rank in everything)
     hosts = {of_rank[3] for of_rank in everything}
     waits, last = _waits([of_rank[:2] for of_rank in everything])
-    looked = meeting.gather(backend.trace_legs(case, operation, seconds))
+    looked = control.gather(backend.trace_legs(case, operation, seconds))
     inside, expected = (
         [each[i] for each in looked] if None not in looked else None for i in (0, 1)
     )

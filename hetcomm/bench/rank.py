@@ -16,10 +16,10 @@ from typing import Any
 
 from hetcomm import TcpStore, _core
 from hetcomm.bench.backends import open_backends
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import check_clocks
 from hetcomm.bench.measure import measure
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.memory import check_memory
 from hetcomm.bench.settings import Settings
 from hetcomm.demo.machine import describe_machine
@@ -28,37 +28,37 @@ EXIT_FAILED, EXIT_INVALID = 1, 2
 STORE = "HETCOMM_BENCH_STORE"  # the port of the command's store, for started ranks
 
 Tell = Callable[[dict[str, Any]], None]
-Work = Callable[[Settings, Meeting, Tell], None]
+Work = Callable[[Settings, ControlChannel, Tell], None]
 
 
-def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
+def run(settings: Settings, control: ControlChannel, tell: Tell) -> None:
     """Calls `tell` with events: "facts" once, "case" before and "rows" after each case. Empty
     events in between are signs of life."""
-    cases = settings.cases(meeting.size)
-    check_memory(meeting, cases)
+    cases = settings.cases(control.size)
+    check_memory(control, cases)
     if settings.effort.gap.seconds:
-        check_clocks(meeting)
-    backends = open_backends(settings.backends, meeting, settings.device)
-    tell({"facts": facts(settings, meeting, [[each.name, each.library] for each in backends])})
+        check_clocks(control)
+    backends = open_backends(settings.backends, control, settings.device)
+    tell({"facts": facts(settings, control, [[each.name, each.library] for each in backends])})
     for number, case in enumerate(cases):
         tell({"case": case.describe(), "number": number, "of": len(cases)})
         seed = settings.seed + number
-        rows = measure(meeting, backends, case, settings.effort, seed, lambda: tell({}))
+        rows = measure(control, backends, case, settings.effort, seed, lambda: tell({}))
         tell({"rows": [row.as_json() for row in rows]})
     for backend in backends:
         backend.close()
-    meeting.gather(None)
-    meeting.leave()
+    control.gather(None)
+    control.leave()
 
 
-def facts(settings: Settings, meeting: Meeting, backends: list[list[str]]) -> dict[str, Any]:
+def facts(settings: Settings, control: ControlChannel, backends: list[list[str]]) -> dict[str, Any]:
     """Machine, hosts, backends and settings of the run. Machine facts are those of this rank."""
-    hosts = meeting.gather(_core.probe_rank().host)
+    hosts = control.gather(_core.probe_rank().host)
     places = list(dict.fromkeys(hosts))
     return {
         "machine": describe_machine(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "ranks": meeting.size,
+        "ranks": control.size,
         "hosts": [places.index(host) for host in hosts],
         "backends": [{"name": name, "library": library} for name, library in backends],
         "settings": json.loads(settings.to_json()),
@@ -72,40 +72,38 @@ def status_of(error: Exception) -> int:
 
 def main(folder: Path, work: Work = run) -> int:
     settings = Settings.from_json((folder / "settings.json").read_text())
-    meeting: Meeting | None = None
+    control: ControlChannel | None = None
     try:
-        meeting = _open_meeting(os.environ, settings.timeout)
+        control = _open_control(os.environ, settings.timeout)
         with (folder / "events.jsonl").open("a") as events:
 
             def tell(event: dict[str, Any]) -> None:
-                if meeting is not None and meeting.rank == 0:
+                if control is not None and control.rank == 0:
                     events.write(json.dumps(event) + "\n")
                     events.flush()
 
-            work(settings, meeting, tell)
+            work(settings, control, tell)
     except (_core.Error, BenchError) as error:
         status = status_of(error)
         failure = {"error": str(error), "status": status, "time": time.monotonic()}
         (folder / f"error-{os.getpid()}.json").write_text(json.dumps(failure))
-        if meeting is not None:
-            meeting.leave() if meeting.failure_shared else meeting.abandon(status)
+        if control is not None:
+            control.leave() if control.failure_shared else control.abandon(status)
         return status
     return 0
 
 
-def _open_meeting(environment: Mapping[str, str], timeout: float) -> Meeting:
-    """The meeting of ranks started by the command or by its mpiexec."""
+def _open_control(environment: Mapping[str, str], timeout: float) -> ControlChannel:
+    """The channel of ranks that the command or its mpiexec has started."""
     if STORE in environment:
         store = TcpStore("127.0.0.1", int(environment[STORE]), timeout)
         rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-        return Meeting(store, rank, size, timeout, "127.0.0.1")
-    found = Meeting.of_job(environment, timeout)
+        return ControlChannel(store, rank, size, timeout, "127.0.0.1")
+    found = ControlChannel.of_job(environment, timeout)
     if found is None:
         raise BenchError("expected a launcher's variables, found none; run hetcomm bench")
     return found
 
 
 if __name__ == "__main__":
-    status = main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    sys.exit(status)
+    sys.exit(main(Path(sys.argv[1])))

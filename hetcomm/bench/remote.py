@@ -24,7 +24,7 @@ from hetcomm.emulate.job import Job
 PORT = 29500
 END = "end"
 BOUND = 60.0  # seconds until a host is served
-# Settings of MPICH and Open MPI; the user's come first. Ranks outnumber cores here.
+# Settings of MPICH and Open MPI, unless the user has set them. Ranks outnumber cores here.
 OF_MPIEXEC = {
     "HYDRA_LAUNCHER": "ssh",
     "HYDRA_IFACE": "eth0",
@@ -79,8 +79,8 @@ def host(folder: Path, mpiexec: str, environment: Mapping[str, str]) -> int:
 
 
 def serve(folder: Path, name: str) -> int:
-    """Runs the commands of agents until END comes. Each command is a process group, which ends with
-    its agent."""
+    """Runs the commands of agents until END arrives. Each command is a process group, which ends
+    with its agent."""
     running: dict[socket.socket, subprocess.Popen[bytes]] = {}
     with socket.socket(socket.AF_UNIX) as server:
         path = folder / f"{name}.socket"

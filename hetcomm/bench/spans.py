@@ -1,4 +1,4 @@
-"""Where the time of a call goes, from start and end of the steps of every rank."""
+"""The time of a call by leg, from start and end of the steps of every rank."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def legs_of(calls: Sequence[Call], rank: int, one_clock: bool = True) -> dict[st
 
 
 def _waited_for(seen: Iterable[_Matched], start: int, end: int) -> str:
-    """The first to arrive of the ranks awaited for all that time."""
+    """The leg of a wait. Of several ranks awaited for all that time, the first to arrive counts."""
     held_up = [each for each in seen if each.step.start <= start and each.met >= end]
     if not held_up:
         return "between"

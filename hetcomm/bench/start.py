@@ -13,8 +13,8 @@ import typer
 
 from hetcomm import _core, rendezvous
 from hetcomm.bench import launch, rank
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.error import BenchError
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings
 from hetcomm.emulate import ClusterError, load
@@ -70,7 +70,9 @@ class Start:
                 if self.job is not None:
                     self._run_here(settings, page, work)
                 elif self.cluster is not None:
-                    self._on_cluster(settings, self.cluster, page)
+                    described = load(self.cluster, self.order)
+                    settings.cases(described.ranks)
+                    launch.start(settings, described, page.tell)
                 else:
                     launch.start(settings, self._size, page.tell)
         except (BenchError, ClusterError, _core.Error) as error:
@@ -88,21 +90,16 @@ class Start:
 
     def _run_here(self, settings: Settings, page: Page, work: rank.Work) -> None:
         """Measures as one rank of a job. Rank 0 alone prints a failure that all ranks know."""
-        meeting = Meeting.of_job(os.environ, settings.timeout)
-        assert meeting is not None
+        control = ControlChannel.of_job(os.environ, settings.timeout)
+        assert control is not None
         try:
-            work(settings, meeting, page.tell if meeting.rank == 0 else lambda event: None)
+            work(settings, control, page.tell if control.rank == 0 else lambda event: None)
         except (_core.Error, BenchError) as error:
             status = rank.status_of(error)
-            if meeting.rank == 0 or not meeting.failure_shared:
+            if control.rank == 0 or not control.failure_shared:
                 print(f"hetcomm {self.command}: {error}", file=sys.stderr, flush=True)
-            meeting.leave() if meeting.failure_shared else meeting.abandon(status)
+            control.leave() if control.failure_shared else control.abandon(status)
             raise typer.Exit(status) from None
-
-    def _on_cluster(self, settings: Settings, file: Path, page: Page) -> None:
-        described = load(file, self.order)
-        settings.cases(described.ranks)
-        launch.start(settings, described, page.tell)
 
 
 def check_folder(what: str, file: Path) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -57,20 +57,20 @@ def render(rows: Sequence[Row]) -> RenderableType:
     return Group(*tables)
 
 
-def _empty_table(title: str, names: Sequence[str]) -> Table:
+def number_table(title: str, columns: Iterable[str], words: Sequence[str] = ()) -> Table:
+    """An empty table of numbers. words: the columns of words. Never folds a number or a name."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("backend", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="left" if name in words else "right", no_wrap=True)
     return table
 
 
 def _table(title: str, rows: list[Row]) -> Table:
     predicts = any(row.predicted for row in rows)
     several = len({row.backend for row in rows}) > 1
-    names = [*COLUMNS, *(["ratio"] if several else [])]
-    table = _empty_table(title, [*names, *(["predicted", "of that"] if predicts else [])])
+    names = ["size", "backend", *COLUMNS, *(["ratio"] if several else [])]
+    names += ["predicted", "of that"] if predicts else []
+    table = number_table(title, names, ["backend"])
     for _, group in groupby(rows, lambda row: row.case):
         same = list(group)
         for index, row in enumerate(same):
@@ -88,8 +88,8 @@ def _table(title: str, rows: list[Row]) -> Table:
 def _waits_table(title: str, rows: list[Row]) -> Table:
     """Waits and bytes over the bridge, as seen from outside."""
     predicts = any(row.predicted for row in rows)
-    names = ["waits", "mostly for", "over the bridge", *(["predicted"] if predicts else [])]
-    table = _empty_table(title, names)
+    names = ["size", "backend", "waits", "mostly for", "over the bridge"]
+    table = number_table(title, [*names, *(["predicted"] if predicts else [])], ["backend"])
     for row in rows:
         if row.legs is None:
             continue
@@ -106,8 +106,8 @@ def _waits_table(title: str, rows: list[Row]) -> Table:
 
 def _legs_table(title: str, rows: list[Row]) -> Table:
     """Each leg on the rank with the longest one."""
-    table = _empty_table(title, ["leg", "on rank", "measured", "predicted", "of that"])
-    table.columns[2].justify = "left"
+    names = ["size", "backend", "leg", "on rank", "measured", "predicted", "of that"]
+    table = number_table(title, names, ["backend", "leg"])
     for row in rows:
         size = _core.format_bytes(row.case.bytes)
         for leg in shown_legs(row.legs):

@@ -13,18 +13,15 @@ import torch.distributed as dist
 from hetcomm import _core
 from hetcomm.bench.backends import Backend, Operation, ping_pong
 from hetcomm.bench.case import Case
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.error import BenchError
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.values import Array
-
-_OPS = {"sum": "SUM", "product": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
-_OPS |= {"band": "BAND", "bor": "BOR", "bxor": "BXOR"}
 
 
 class TorchBackend(Backend):
     """A process group. Host tensors share the memory of NumPy arrays, device tensors are copies."""
 
-    def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
+    def __init__(self, name: str, which: str, control: ControlChannel, device: str) -> None:
         super().__init__(name, f"{which} of torch {torch.__version__}")
         if not dist.is_available() or not dist.is_backend_available(which):
             known = [each for each in dist.Backend.backend_list if dist.is_backend_available(each)]
@@ -39,12 +36,12 @@ class TorchBackend(Backend):
         if not dist.is_initialized():
             dist.init_process_group(
                 backend,
-                store=_store(meeting),
-                rank=meeting.rank,
-                world_size=meeting.size,
-                timeout=timedelta(seconds=meeting.timeout),
+                store=_store(control),
+                rank=control.rank,
+                world_size=control.size,
+                timeout=timedelta(seconds=control.timeout),
             )
-        self._group = dist.new_group(backend=backend, timeout=timedelta(seconds=meeting.timeout))
+        self._group = dist.new_group(backend=backend, timeout=timedelta(seconds=control.timeout))
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         source, target = self._tensor(case, given), self._tensor(case, got)
@@ -66,7 +63,7 @@ class TorchBackend(Backend):
     def _call(self, case: Case, source: Any, target: Any) -> Any:
         name, root, group = case.collective, case.root, self._group
         here = dist.get_rank() == root
-        op = getattr(dist.ReduceOp, _OPS[case.op]) if case.op else None
+        op = getattr(dist.ReduceOp, case.op.upper()) if case.op else None
         if name in ("all_reduce", "reduce"):
             # A reduce of torch may overwrite every rank's tensor.
             written = target if target.numel() or not source.numel() else torch.empty_like(source)
@@ -149,16 +146,16 @@ def _device(name: str, which: str, wanted: str) -> Any:
     return torch.device(chosen, index)
 
 
-def _store(meeting: Meeting) -> Any:
+def _store(control: ControlChannel) -> Any:
     """A torch store. Rank 0 serves it and announces the port."""
-    timeout = timedelta(seconds=meeting.timeout)
-    if meeting.rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, meeting.size, True, timeout, wait_for_workers=False)
+    timeout = timedelta(seconds=control.timeout)
+    if control.rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, control.size, True, timeout, wait_for_workers=False)
         nics = [nic.address for nic in _core.probe_rank().nics if nic.address]
-        addresses = [meeting.address] if meeting.address else [*nics, "127.0.0.1"]
-        meeting.part("torch").set("addresses", f"{store.port} {' '.join(addresses)}".encode())
+        addresses = [control.address] if control.address else [*nics, "127.0.0.1"]
+        control.part("torch").set("addresses", f"{store.port} {' '.join(addresses)}".encode())
         return store
-    published = bytes(meeting.part("torch").get("addresses", timeout)).decode()
+    published = bytes(control.part("torch").get("addresses", timeout)).decode()
     port, *addresses = published.split()
     for address in addresses:
         try:
@@ -166,7 +163,7 @@ def _store(meeting: Meeting) -> Any:
         except OSError:
             continue
         return dist.TCPStore(
-            address, int(port), meeting.size, False, timeout, wait_for_workers=False
+            address, int(port), control.size, False, timeout, wait_for_workers=False
         )
     raise BenchError(
         f"rank 0's torch store answers at none of {', '.join(addresses)}, port {port}; check that "

@@ -111,7 +111,7 @@ def demo(
 
 
 def check_even(cluster: Cluster, cluster_file: Path) -> None:
-    """Two pipeline stages need two halves."""
+    """Raises ClusterError for an odd number of ranks: a pipeline has two equal stages."""
     if cluster.ranks % 2:
         raise ClusterError(
             "ranks",
@@ -123,7 +123,7 @@ def check_even(cluster: Cluster, cluster_file: Path) -> None:
 
 
 def make_folder(output: Path) -> None:
-    """Raises RunError unless files can be written there."""
+    """Makes the folder. Raises RunError if files cannot be written there."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output):
@@ -153,7 +153,7 @@ def introduce(console: Console, settings: Settings) -> None:
 
 
 def warn_if_busy(console: Console) -> None:
-    """The runs come one after another, so other work on the machine can favour one of them."""
+    """Warns of other work on the machine, which may slow one run more than another."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load > cores / 2:
         console.print(
@@ -196,7 +196,7 @@ def mix_vendors(
 def train(
     console: Console, layout: str, backend: str, settings: Settings, folder: Path
 ) -> Training:
-    """One run of trainer.py on every rank, shown while it lasts."""
+    """Runs trainer.py on every rank, and shows its progress."""
     metrics = folder.resolve() / "metrics.jsonl"
     options = {
         "--backend": backend,
@@ -235,7 +235,7 @@ def finish(
     settings: Settings,
     output: Path,
 ) -> None:
-    """Shows and writes the results, then insists that the losses agree."""
+    """Shows and writes the results. Raises typer.Exit if losses differ."""
     # Importing matplotlib takes half a second: not for every command.
     from hetcomm.demo.plot import write_plot
 

@@ -11,7 +11,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 def describe(launcher: Launcher, cluster: Cluster, logs: Path) -> str:
-    """Runs `hetcomm topo` and `hetcomm explain` on all ranks; returns rank 0's words."""
+    """Runs `hetcomm topo` and `hetcomm explain` on all ranks; returns rank 0's output."""
     texts = []
     for words in COMMANDS:
         try:

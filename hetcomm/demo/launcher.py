@@ -18,10 +18,10 @@ class RunError(Exception):
 
 @dataclass(frozen=True)
 class Launcher:
-    """An emulated cluster, or plain processes where this machine refuses to emulate one.
+    """An emulated cluster, or plain processes if this machine refuses to emulate clusters.
 
-    run: takes what `hetcomm.emulate.run` takes. missing: what the machine refused, and the remedy.
-    congestion: the control of all TCP connections; None: the machine's own.
+    run: like `hetcomm.emulate.run`. missing: the machine's refusal, and the remedy. congestion: the
+    congestion control of TCP; None: the machine's own.
     """
 
     run: Callable[..., Result]
@@ -48,7 +48,7 @@ class Launcher:
         raise RunError(f"{result.verdict()}\nThe last lines of rank {rank}:\n{said}")
 
     def describe(self, cluster: Cluster) -> str:
-        """`north: 2 ranks, 1gbit; south: 2 ranks, 1gbit`, and what else is unusual."""
+        """`north: 2 ranks, 1gbit; south: 2 ranks, 1gbit`, then an unusual order or network."""
         parts = []
         for host in cluster.hosts:
             rates = " + ".join(format_rate(nic.slower) for nic in host.nics)
@@ -62,7 +62,7 @@ class Launcher:
 
 
 def choose(cluster: Cluster, logs: Path) -> Launcher:
-    """Tries to emulate the cluster. Raises ClusterError where the cluster itself is at fault."""
+    """Tries to emulate the cluster. Raises ClusterError for a wrong cluster."""
     try:
         result = run(cluster, ["true"], timeout=PROBE_SECONDS, stdout=logs)
     except RefusedError as missing:

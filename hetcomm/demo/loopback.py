@@ -1,4 +1,4 @@
-"""A cluster's ranks as plain processes of this machine: hosts in name only, and no shaped link."""
+"""Runs the ranks of a cluster as plain processes of this machine, without shaped links."""
 
 import os
 import signal
@@ -15,25 +15,24 @@ from hetcomm.emulate.job import Job
 from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.emulate.launch import GRACE_SECONDS
 from hetcomm.processes import end
-from hetcomm.rendezvous import held_port
+from hetcomm.rendezvous import free_port
 
-LOOK_EVERY_SECONDS = 0.05
+POLL_SECONDS = 0.05
 TERMINATION_SECONDS = 5.0  # between SIGTERM and SIGKILL
 
 
 def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Path) -> Result:
     """Runs `command` once per rank, like `hetcomm.emulate.run`; HETCOMM_HOST_ID makes the hosts.
 
-    Ranks of a host share memory, ranks of different hosts use the loopback interface only. After
-    `timeout` seconds, or 15 s after the first rank fails, the rest are ended; no rank outlives this
-    process. `stdout` gets rank-N.log. The result has no links, as no kernel counter tells one host
-    from another.
+    Ranks of a host share memory. Ranks of different hosts use the loopback interface only. All
+    ranks end after `timeout` seconds, 15 s after the first rank fails, or with this process. The
+    folder `stdout` gets rank-N.log. The result has no links, since no kernel counter belongs to one
+    host.
     """
     vendors.check(cluster)
     stdout.mkdir(parents=True, exist_ok=True)
-    listener, port = held_port()
-    listener.close()
-    job = Job(cluster, tuple(command), dict(os.environ), port, timeout, GRACE_SECONDS, None)
+    environment = dict(os.environ)
+    job = Job(cluster, tuple(command), environment, free_port(), timeout, GRACE_SECONDS, None)
     processes: list[subprocess.Popen[bytes]] = []
     started = time.monotonic()
     # Without any NIC in sysfs, hetcomm takes the loopback.
@@ -41,7 +40,7 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
         (Path(sysfs) / "class/net").mkdir(parents=True)
         try:
             for rank in range(cluster.ranks):
-                with (stdout / f"rank-{rank}.log").open("wb") as log, _signals_wait():
+                with (stdout / f"rank-{rank}.log").open("wb") as log, _signals_delayed():
                     processes.append(
                         subprocess.Popen(
                             job.command,
@@ -79,7 +78,7 @@ def _environment(job: Job, rank: int, sysfs: str) -> dict[str, str]:
 
 
 def _wait(processes: list["subprocess.Popen[bytes]"], until: float) -> tuple[int | None, bool]:
-    """The first rank to fail, and whether the time was over before all ranks had ended."""
+    """The first rank to fail, and whether ranks still ran at the timeout."""
     failed: int | None = None
     while time.monotonic() < until:
         codes = [process.poll() for process in processes]
@@ -87,7 +86,7 @@ def _wait(processes: list["subprocess.Popen[bytes]"], until: float) -> tuple[int
             return _first_failure(codes) if failed is None else failed, False
         if failed is None and (failed := _first_failure(codes)) is not None:
             until = min(until, time.monotonic() + GRACE_SECONDS)
-        time.sleep(LOOK_EVERY_SECONDS)
+        time.sleep(POLL_SECONDS)
     return failed, failed is None
 
 
@@ -96,17 +95,17 @@ def _first_failure(codes: Sequence[int | None]) -> int | None:
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
+def _signals_delayed() -> Iterator[None]:
     """Delays signals to the end of the block, when the new process is known."""
-    came: list[int] = []
+    held: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in numbers}
+    before = {each: signal.signal(each, lambda number, _: held.append(number)) for each in numbers}
     try:
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-        for number in came:
+        for number in held:
             signal.raise_signal(number)
 
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from hetcomm.demo.report import LAYOUT_TITLES
-from hetcomm.demo.training import Comparison, Training, settled
+from hetcomm.demo.training import Comparison, Training, without_warm_up
 
 BASELINE_COLOUR, CANDIDATE_COLOUR = "#a9b1ba", "#0b6e8f"
 STYLE: Any = {
@@ -35,7 +35,7 @@ STYLE: Any = {
 
 
 def draw_losses(axes: Axes, comparison: Comparison) -> None:
-    """Both curves; the baseline is wide, because equal curves would hide one another."""
+    """Both curves. The baseline is wide, because the curves mostly coincide."""
     baseline, candidate = comparison.baseline, comparison.candidate
     axes.plot(baseline.losses, color=BASELINE_COLOUR, linewidth=5, label=baseline.backend)
     axes.plot(candidate.losses, color=CANDIDATE_COLOUR, linewidth=1.4, label=candidate.backend)
@@ -58,11 +58,11 @@ def draw_bars(
     values: Callable[[Training], Sequence[float]],
     label: str,
 ) -> None:
-    """A pair of bars per layout: the median, with the range of the middle 80 % of the steps."""
+    """A pair of bars per layout: the median, and the range of the middle 80 % of the steps."""
     for index, comparison in enumerate(comparisons):
         pair = ((comparison.baseline, BASELINE_COLOUR), (comparison.candidate, CANDIDATE_COLOUR))
         for side, (training, colour) in zip((-1, 1), pair, strict=True):
-            ordered = sorted(settled(values(training)))
+            ordered = sorted(without_warm_up(values(training)))
             low, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.1, 0.9))
             middle = median(ordered)
             place = index + side * 0.19
@@ -95,7 +95,7 @@ def draw_bars(
 
 
 def draw_uncounted(axes: Axes) -> None:
-    """In place of the bars, why there are none."""
+    """Explains why there are no bars."""
     axes.set_axis_off()
     axes.text(
         0.5,

@@ -1,6 +1,5 @@
-"""Shows a training while it runs, by following the file its trainer writes."""
+"""Shows a training while it runs, from the file of its metrics."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from hetcomm.demo.training import read_lines
+from hetcomm.timing import calling_every
 
-LOOK_EVERY_SECONDS = 0.25
+POLL_SECONDS = 0.25
 
 
 @contextmanager
 def following(console: Console, metrics: Path, title: str, steps: int) -> Iterator[None]:
-    """A progress bar while the block runs; nothing where the output is no terminal."""
+    """A progress bar while the block runs; only on a terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -24,21 +24,13 @@ def following(console: Console, metrics: Path, title: str, steps: int) -> Iterat
     )
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(title, total=steps, latest="starting the ranks")
-    ended = threading.Event()
 
-    def follow() -> None:
-        while not ended.wait(LOOK_EVERY_SECONDS):
-            records = [line for line in read_lines(metrics) if "step" in line]
-            if records:
-                last = records[-1]
-                latest = f"loss {last['loss']:.3f}  {last['seconds'] * 1e3:.0f} ms"
-                bar.update(task, completed=len(records), latest=latest)
+    def update() -> None:
+        records = [line for line in read_lines(metrics) if "step" in line]
+        if records:
+            last = records[-1]
+            latest = f"loss {last['loss']:.3f}  {last['seconds'] * 1e3:.0f} ms"
+            bar.update(task, completed=len(records), latest=latest)
 
-    with bar:
-        follower = threading.Thread(target=follow, name="demo progress", daemon=True)
-        follower.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            follower.join()
+    with bar, calling_every(POLL_SECONDS, update):
+        yield

@@ -17,11 +17,11 @@ LAYOUT_TITLES = {
     "pipeline": "pipeline across the islands",
 }
 BARS = "▁▂▃▄▅▆▇█"
-PLAIN_BARS = "_.,-=+*#"  # where the terminal's encoding has no others
+PLAIN_BARS = "_.,-=+*#"  # for encodings without BARS
 
 
 def sparkline(values: Sequence[float], width: int = 40, bars: str = BARS) -> str:
-    """The values as one line of bars; neighbours are averaged where there are more than `width`."""
+    """A line of at most `width` bars. A bar of several values shows their mean."""
     width = min(width, len(values))
     edges = [index * len(values) // width for index in range(width + 1)]
     means = [sum(values[low:high]) / (high - low) for low, high in pairwise(edges)]
@@ -30,7 +30,7 @@ def sparkline(values: Sequence[float], width: int = 40, bars: str = BARS) -> str
 
 
 def loss_table(comparison: Comparison, rows: int = 6) -> Table:
-    """The two losses side by side at evenly spaced steps, first and last included."""
+    """Both losses at evenly spaced steps, with the first and the last."""
     baseline, candidate = comparison.baseline, comparison.candidate
     table = Table(title=f"Loss, {LAYOUT_TITLES[comparison.layout]}", title_justify="left")
     table.add_column("step", justify="right")
@@ -84,7 +84,7 @@ def curves(comparisons: Sequence[Comparison], bars: str) -> Table:
 
 
 def render(comparisons: Sequence[Comparison], encoding: str = "utf-8") -> RenderableType:
-    """Everything the demo shows at its end, for a terminal of that encoding."""
+    """The demo's final output, for a terminal of that encoding."""
     try:
         BARS.encode(encoding)
         bars = BARS
@@ -103,7 +103,7 @@ def as_dictionary(training: Training) -> dict[str, Any]:
 
 
 def write_json(path: Path, comparisons: Sequence[Comparison], facts: dict[str, Any]) -> None:
-    """Writes `facts` (machine, cluster, settings) and every run step by step."""
+    """Writes `facts` (machine, cluster, settings), and every step of every run."""
     layouts = {
         comparison.layout: {
             "speed_up": comparison.speed_up,

@@ -2,13 +2,13 @@
 
     torchrun --nproc-per-node 4 trainer.py --backend hetcomm --layout ddp --metrics metrics.jsonl
 
-This is an ordinary PyTorch script, and the backend's name is the only thing that differs between a
-run on gloo and a run on hetcomm. The same seed gives the same weights and the same batches whatever
-the backend and the layout, so the losses of two runs can be compared step by step.
+This is an ordinary PyTorch script. Only the backend's name differs between a run on gloo and a run
+on hetcomm. A seed gives the same weights and batches on all backends and layouts, so the losses of
+two runs are comparable step by step.
 
-Layouts: `ddp` is DistributedDataParallel over all ranks. `pipeline` cuts the model into two stages,
-one per half of the ranks, host by host (the layout of Holmes, arXiv 2312.03549): gradients are
-averaged inside a stage, and only activations and their gradients cross from one half to the other.
+Layouts: `ddp` is DistributedDataParallel over all ranks. `pipeline` has two stages, each on half of
+the ranks, host by host (the layout of Holmes, arXiv 2312.03549). A stage averages its gradients.
+Only activations and their gradients pass between the halves.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-# Optimisers import this late, and its default arguments would then hold the default group, so that
-# destroy_process_group could not end it. Imported before there is a group, they hold none.
+# Optimisers import it late. Its default arguments would then hold the default group, and
+# destroy_process_group could not end the group. So it is imported before there is a group.
 import torch.distributed.nn
 from torch import Tensor, nn
 from torch.nn import functional
@@ -35,7 +35,7 @@ VOCABULARY = 256  # one token per byte
 
 
 def standard_library() -> Tensor:
-    """The top-level modules of the standard library in order of their names, as uint8 (bytes,)."""
+    """The top-level modules of the standard library, by name, as uint8 (bytes,)."""
     folder = Path(sysconfig.get_path("stdlib"))
     text = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     if len(text) < 100_000:
@@ -123,7 +123,7 @@ class DataParallel:
 
 
 class Pipeline:
-    """Two stages; rank i of a stage exchanges activations with rank i of the other stage."""
+    """Two stages. Rank i of a stage exchanges activations with rank i of the other stage."""
 
     def __init__(
         self, model: nn.Sequential, arguments: argparse.Namespace, hosts: list[str]
@@ -158,7 +158,7 @@ class Pipeline:
         return loss.item() / self.replicas
 
     def run_first(self, share: tuple[Tensor, ...]) -> Tensor:
-        """One forward, one backward: a microbatch ahead, so that neither stage waits for long."""
+        """Alternates forward and backward, one microbatch ahead, so no stage waits for long."""
         outputs, sent = [], []
         for index, windows in enumerate(share):
             outputs.append(self.model(windows[:, :-1]))
@@ -176,7 +176,7 @@ class Pipeline:
         output.backward(gradient)
 
     def run_last(self, share: tuple[Tensor, ...]) -> Tensor:
-        """Takes microbatches as they come and returns each one's gradient at once."""
+        """Sends the gradient of each microbatch back at once."""
         total, sent = torch.zeros(()), []
         for windows in share:
             activation = torch.empty(len(windows), windows.shape[1] - 1, self.width)
@@ -226,7 +226,7 @@ def train(arguments: argparse.Namespace) -> None:
             record = {"step": step, "loss": loss, "seconds": seconds}
             print(json.dumps(record), file=metrics, flush=True)
 
-    # The counters belong to the host, so one rank of each host reports them, once, at the end.
+    # Counters belong to a host, so one rank of each host reports them.
     mine = sent if rank == hosts.index(hosts[rank]) else [0] * len(sent)
     counters: list[list[int]] = [[]] * world
     dist.all_gather_object(counters, mine)
@@ -266,7 +266,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def check_arguments(arguments: argparse.Namespace, world: int) -> None:
-    """Uneven shares would make the mean of the ranks' losses differ from the batch's loss."""
+    """Raises ValueError for uneven shares. The mean of the ranks' losses would then be wrong."""
     pieces = world if arguments.layout == "ddp" else world // 2 * arguments.microbatches
     if arguments.layout == "pipeline" and world % 2:
         raise ValueError(

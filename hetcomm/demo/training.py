@@ -9,14 +9,14 @@ from statistics import median
 from typing import Any
 
 WARM_UP = 3
-"""Steps left out of the medians: the first ones open connections and allocate memory."""
+"""First steps left out of the medians, because they open connections and allocate memory."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """One run: per step the loss, the seconds, and the bytes all hosts sent over the network.
+    """One run: loss, seconds, and bytes sent over the network by all hosts, of each step.
 
-    network_bytes: None where hosts share one network, which counts no host's bytes by themselves.
+    network_bytes: None if hosts share one network, which has no counters by host.
     """
 
     layout: str
@@ -28,27 +28,28 @@ class Training:
 
     @property
     def step_seconds(self) -> float:
-        return median(settled(self.seconds))
+        return median(without_warm_up(self.seconds))
 
     @property
     def step_bytes(self) -> float | None:
-        return None if self.network_bytes is None else median(settled(self.network_bytes))
+        return None if self.network_bytes is None else median(without_warm_up(self.network_bytes))
 
 
-def settled(values: Sequence[float]) -> Sequence[float]:
-    """The values after the warm-up, or all of them when there are hardly more."""
+def without_warm_up(values: Sequence[float]) -> Sequence[float]:
+    """The values after the warm-up; all values of a short run."""
     return values[WARM_UP:] if len(values) > 2 * WARM_UP else values
 
 
 def read_lines(metrics: Path) -> list[dict[str, Any]]:
-    """The whole lines written so far; the file may still be growing or not exist yet."""
+    """The complete lines of a file that may grow, or not exist yet."""
     if not metrics.exists():
         return []
     return [json.loads(line) for line in metrics.read_text().split("\n")[:-1]]
 
 
 def read_training(metrics: Path, layout: str, backend: str, steps: int) -> Training:
-    """What trainer.py wrote, a record per step and a summary; ValueError if any is missing."""
+    """The training of trainer.py's file: a record per step and a summary. Raises ValueError if one
+    is missing."""
     lines = read_lines(metrics)
     if len(lines) != steps + 1:
         raise ValueError(
@@ -68,7 +69,7 @@ def read_training(metrics: Path, layout: str, backend: str, steps: int) -> Train
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs of one layout, `baseline` first; they must have the same number of steps."""
+    """Two runs of one layout, with the same number of steps."""
 
     baseline: Training
     candidate: Training
@@ -84,7 +85,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[float]:
-        """Per step the absolute difference of the losses; infinite where one is not a number."""
+        """The absolute difference of the losses of each step; infinite for NaN."""
         pairs = zip(self.baseline.losses, self.candidate.losses, strict=True)
         gaps = [abs(left - right) for left, right in pairs]
         return [math.inf if math.isnan(gap) else gap for gap in gaps]
@@ -98,13 +99,13 @@ class Comparison:
         return self.largest_difference <= self.tolerance
 
     def disagreement(self) -> str:
-        """What to say when the losses differ by more than rounding can explain."""
+        """Describes the first step with a larger difference than rounding explains."""
         step = next(i for i, gap in enumerate(self.differences) if gap > self.tolerance)
         return (
             f"{self.layout}: from step {step} the loss on {self.candidate.backend} is "
             f"{self.candidate.losses[step]!r}, on {self.baseline.backend} "
             f"{self.baseline.losses[step]!r}: expected a difference of at most "
             f"{self.tolerance:g}, got {self.differences[step]:g} (largest "
-            f"{self.largest_difference:g}); the same data and weights went in, so the "
-            "communication of one of them is wrong"
+            f"{self.largest_difference:g}); data and weights are the same, so one backend "
+            "communicates wrong values"
         )

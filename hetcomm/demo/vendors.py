@@ -1,4 +1,4 @@
-"""The demo's last part: the same training, each island on GPUs of another vendor (emulated)."""
+"""The demo's last part: the same training, with emulated GPUs of another vendor in each island."""
 
 import dataclasses
 from itertools import cycle
@@ -12,7 +12,7 @@ VENDORS = tuple(vendors())[:2]
 
 
 def with_vendors(cluster: Cluster) -> Cluster:
-    """The same hosts, with emulated GPUs of one vendor and another in turn."""
+    """The same hosts, with emulated GPUs of two vendors in turn."""
     hosts = tuple(
         dataclasses.replace(host, vendor=vendor)
         for host, vendor in zip(cluster.hosts, cycle(VENDORS), strict=False)
@@ -21,7 +21,7 @@ def with_vendors(cluster: Cluster) -> Cluster:
 
 
 def first_steps(training: Training, steps: int) -> Training:
-    """The beginning of a run, as if it had ended there."""
+    """The first steps of a run, as a run."""
     return dataclasses.replace(
         training,
         losses=training.losses[:steps],
@@ -31,7 +31,7 @@ def first_steps(training: Training, steps: int) -> Training:
 
 
 def summary(comparison: Comparison) -> str:
-    """One line: what trained on what, and whether the losses are those of the baseline."""
+    """One line: vendors, steps, and the largest difference from the baseline."""
     steps = len(comparison.candidate.losses)
     return (
         f"{' and '.join(VENDORS)} islands (emulated GPUs) trained together for {steps} steps; "

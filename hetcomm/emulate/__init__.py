@@ -1,14 +1,14 @@
 """Emulated clusters: a real multi-host job on one machine.
 
-Every host of a cluster file becomes a set of kernel namespaces (network, mount, host name, IPC and
-processes) and every NIC a veth pair, shaped by the kernel to the rate in the file. Nothing in the
-job is mocked, nothing outlives it, and no privilege is needed where user namespaces are allowed.
+Every host of a cluster file becomes a set of kernel namespaces: network, mount, host name, IPC and
+processes. Every NIC becomes a veth pair, which the kernel shapes to the rate in the file. Nothing
+is mocked. All processes end with the job. With user namespaces no privilege is needed.
 
     cluster = load("two-islands.toml")
     result = run(cluster, ["python", "train.py"], timeout=60)
     assert result.ok, result.exit_codes
 
-A rank finds its own traffic so far in /proc/self/net/dev.
+/proc/self/net/dev has a host's traffic so far.
 """
 
 from .cluster import Cluster, Host, Nic, load

@@ -19,7 +19,8 @@ _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 # Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 34_000_000_000
 FASTEST_COPY = 1_000_000_000_000
-GPU_VENDORS = tuple(vendors())  # those whose GPUs are emulated; other vendors are labels
+GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
+_GPU_KEYS = ("copy_rate", "copy_latency", "fault", "direct")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -38,7 +39,7 @@ class Nic:
 
     @property
     def slower(self) -> int | None:
-        """The rate of the slower direction, None when neither is shaped."""
+        """The rate of the slower direction; None if no direction is shaped."""
         return min((r for r in (self.rate_out, self.rate_in) if r is not None), default=None)
 
 
@@ -50,23 +51,21 @@ class Host:
     ranks: int
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
-    # Of emulated GPUs: bits per second of each copy engine (None: as fast as memory), microseconds
-    # that each copy takes before its first byte, one fault of emulated/settings.h, and whether
-    # RDMA NICs and other ranks of the host reach their memory.
-    copy_rate: int | None = None
-    copy_latency: int = 0
-    fault: str | None = None
-    direct: bool = False
+    # Of emulated GPUs:
+    copy_rate: int | None = None  # bits per second of a copy engine; None: as fast as memory
+    copy_latency: int = 0  # microseconds of a copy before its first byte
+    fault: str | None = None  # of emulated/settings.h
+    direct: bool = False  # RDMA NICs and other ranks of the host reach the GPU's memory
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts on one switch per NIC index. Raises ClusterError unless hosts and order make sense."""
+    """Hosts on one switch per NIC index. Raises ClusterError for impossible hosts or orders."""
 
     hosts: tuple[Host, ...]
     order: str | tuple[str, ...] = "block"
     mtu: int = DEFAULT_MTU
-    congestion: str | None = None  # control of all TCP connections; None: see congestion.py
+    congestion: str | None = None  # congestion control of TCP; None: see congestion.py
     placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
 
     def __post_init__(self) -> None:
@@ -95,7 +94,7 @@ def subnet(nic: int) -> str:
 def load(path: str | Path, order: str | None = None) -> Cluster:
     """Reads the cluster of a TOML file. order: of ranks, instead of the file's.
 
-    Raises ClusterError naming the file and the key.
+    Raises ClusterError with the file and the key.
     """
     try:
         with open(path, "rb") as file:
@@ -134,7 +133,7 @@ def parse_rate(text: Any, key: str = "rate", fastest: int = FASTEST) -> int | No
 
 
 def format_rate(rate: int | None) -> str:
-    """The text `parse_rate` reads."""
+    """The inverse of parse_rate()."""
     if rate is None:
         return "unlimited"
     unit = next((u for u in ("gbit", "mbit") if rate >= _UNITS[u]), "kbit")
@@ -142,7 +141,7 @@ def format_rate(rate: int | None) -> str:
 
 
 def parse_order(text: str) -> str | tuple[str, ...]:
-    """An order as written on a command line: a comma-separated list names hosts."""
+    """The order of a command line, where commas separate the names of hosts."""
     return tuple(name.strip() for name in text.split(",")) if "," in text else text
 
 
@@ -169,8 +168,7 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _host(table: dict[str, Any], at: str) -> Host:
-    gpu_keys = {"copy_rate", "copy_latency", "fault", "direct"}
-    _check_keys(table, at, {"name", "ranks", "vendor", "nic"} | gpu_keys)
+    _check_keys(table, at, {"name", "ranks", "vendor", "nic", *_GPU_KEYS})
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
@@ -257,14 +255,8 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
 
 
 def _check_gpus(host: Host, at: str) -> None:
-    given = {
-        "copy_rate": host.copy_rate,
-        "copy_latency": host.copy_latency,
-        "fault": host.fault,
-        "direct": host.direct,
-    }
-    for key, value in given.items():
-        if value and host.vendor not in GPU_VENDORS:
+    for key in _GPU_KEYS:
+        if getattr(host, key) and host.vendor not in GPU_VENDORS:
             _refuse(
                 at + key,
                 f"a host with vendor {' or '.join(GPU_VENDORS)}",
@@ -283,7 +275,7 @@ def _place(hosts: tuple[Host, ...], order: str | tuple[str, ...]) -> tuple[int, 
         return _place_by_name(hosts, order, block)
     if order == "block":
         return tuple(block)
-    if order == "interleaved":  # one rank per host in turn, skipping the hosts that are full
+    if order == "interleaved":  # one rank per host in turn; full hosts are left out
         turns = range(max(host.ranks for host in hosts))
         return tuple(i for turn in turns for i, host in enumerate(hosts) if turn < host.ranks)
     if re.fullmatch(r"random:\d+", order):

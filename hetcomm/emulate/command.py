@@ -11,7 +11,6 @@ import typer
 from .cluster import load
 from .error import ClusterError
 from .launch import run
-from .result import Result
 
 EXIT_FAILED, EXIT_BAD_CLUSTER, EXIT_TIMED_OUT = 1, 2, 124
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -55,10 +54,4 @@ def emulate(
     typer.echo(f"hetcomm emulate: {result.verdict()}", err=not result.ok)
     if report is not None:
         report.write_text(json.dumps(result.as_json(), indent=2) + "\n")
-    raise typer.Exit(_exit_code(result))
-
-
-def _exit_code(result: Result) -> int:
-    if result.timed_out:
-        return EXIT_TIMED_OUT
-    return 0 if result.ok else EXIT_FAILED
+    raise typer.Exit(EXIT_TIMED_OUT if result.timed_out else 0 if result.ok else EXIT_FAILED)

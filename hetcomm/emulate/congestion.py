@@ -18,10 +18,10 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 def choose(wanted: str | None) -> str:
-    """Sets the control of the caller's network namespace and returns the one in force.
+    """Sets and returns the control of the caller's network namespace.
 
-    None stands for cubic where the machine permits cubic, and for the machine's default elsewhere.
-    Raises ClusterError where the machine refuses a control that was named.
+    None is cubic if the machine permits cubic, else the machine's default. Raises ClusterError if
+    the machine refuses the wanted control.
     """
     current = CONTROL.read_text().strip()
     name = wanted or PREFERRED

@@ -1,4 +1,4 @@
-"""The supervisor's process: takes the job, enters new namespaces and forks their process 1."""
+"""The supervisor's process: reads the job, enters new namespaces and forks process 1 in them."""
 
 import os
 import pickle
@@ -10,7 +10,7 @@ from . import kernel
 from .error import ClusterError, refusal
 from .supervisor import Supervisor
 
-# UTS and IPC too: without privilege, one can return only to namespaces of one's own.
+# UTS and IPC too: without privilege, a process can return only to namespaces that it has made.
 _NAMESPACES = kernel.NEW_MOUNT | kernel.NEW_NET | kernel.NEW_PID | kernel.NEW_UTS | kernel.NEW_IPC
 _REMEDY = (
     "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
@@ -38,7 +38,7 @@ def main() -> int:
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            os._exit(status)  # as process 1: the kernel now ends everything in the namespace
+            os._exit(status)  # the end of process 1 ends all processes of the namespace
     front.close()
     os.close(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -51,7 +51,7 @@ def _supervise(supervisor: Supervisor, front: socket.socket) -> int:
         answer = error
     try:
         front.sendall(pickle.dumps(answer))
-    except BrokenPipeError:  # nobody is left to hear it
+    except BrokenPipeError:  # the front process has ended
         return 1
     return 0
 

@@ -22,7 +22,7 @@ class ClusterError(Exception):
         return f"{where}: expected {self.expected}, got {self.got}; {self.remedy}"
 
     def within(self, file: str) -> "ClusterError":
-        """The same error, naming the file it was found in."""
+        """The same error, with the name of its file."""
         return ClusterError(self.key, self.expected, self.got, self.remedy, file)
 
 
@@ -45,7 +45,7 @@ _REMEDIES = {
 
 @contextmanager
 def refusal(key: str, expected: str, remedy: str) -> Iterator[None]:
-    """Turns errors of the kernel in this block into a RefusedError with the errno's name."""
+    """Turns the kernel's errors in this block into a RefusedError with the name of the errno."""
     try:
         yield
     except OSError as error:

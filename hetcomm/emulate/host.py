@@ -1,4 +1,4 @@
-"""Process 1 of an emulated host: mounts its private directories, starts its ranks and reaps."""
+"""Process 1 of an emulated host: mounts private directories, starts ranks and reaps processes."""
 
 import os
 import pickle
@@ -19,10 +19,10 @@ READY = "ready"
 
 
 def serve(job: Job, index: int, outputs: dict[int, int], control: socket.socket) -> NoReturn:
-    """Runs the ranks of host `index` until `control` closes; the kernel then ends what is left.
+    """Runs the ranks of host `index` until `control` closes. The kernel then ends all processes.
 
-    `outputs` maps each rank of this host to the descriptor for its output. Sends READY (or a
-    ClusterError), then (rank, exit code) as ranks end; receives START and TERMINATE.
+    `outputs` has the descriptor for the output of each rank. Sends READY or a ClusterError, then
+    (rank, exit code) for each rank that ends. Receives START and TERMINATE.
     """
     try:
         _close_all_but({1, 2, control.fileno(), *outputs.values()})
@@ -37,14 +37,14 @@ def serve(job: Job, index: int, outputs: dict[int, int], control: socket.socket)
 
 
 class _Ranks:
-    """The ranks of this host. Everything happens on the calling thread."""
+    """The ranks of this host. Used by one thread."""
 
     def __init__(self, job: Job, outputs: dict[int, int], control: socket.socket) -> None:
         self._job = job
         self._outputs = outputs
         self._control = control
         self._running: dict[int, int] = {}  # pid -> rank
-        self._processes: list[subprocess.Popen[bytes]] = []  # kept: Popen must not reap for us
+        self._processes: list[subprocess.Popen[bytes]] = []  # kept: Popen's destructor reaps
         self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -59,10 +59,10 @@ class _Ranks:
                 if key.fileobj is not self._control:
                     os.read(self._child_ended, 4096)
                     self._reap()
-                elif not self._obey(self._control.recv(64)):
+                elif not self._handle(self._control.recv(64)):
                     return
 
-    def _obey(self, message: bytes) -> bool:
+    def _handle(self, message: bytes) -> bool:
         if message == START:
             for rank, output in self._outputs.items():
                 self._start(rank, output)
@@ -127,7 +127,7 @@ def _make_private(job: Job, index: int) -> None:
 
 
 def _mount_sysfs(flags: int) -> None:
-    """/sys/class/net shows the namespace of its mount. Control groups stay where they were."""
+    """Mounts /sys anew, so /sys/class/net shows this namespace. Keeps the control groups."""
     groups = None
     with suppress(FileNotFoundError):  # a machine without control groups
         groups = os.open("/sys/fs/cgroup", os.O_PATH | os.O_CLOEXEC)
@@ -139,7 +139,7 @@ def _mount_sysfs(flags: int) -> None:
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """A descriptor left open would hide from its reader that the writer has ended."""
+    """Closes other descriptors. Otherwise their readers would not see the end of the writers."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
             with suppress(OSError):  # the listing's own descriptor is closed already

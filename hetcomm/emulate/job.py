@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from . import vendors
 from .cluster import Cluster, address
 
-# Inside a host's private tmpfs, which is gone with the host.
+# In a host's private tmpfs, which ends with the host.
 PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"
 SYSFS_ROOT = f"{PRIVATE_DIRECTORY}/sys"
-# Interfaces and ports of the machine do not exist in an emulated host.
+# An emulated host lacks the machine's interfaces and ports.
 OF_THIS_MACHINE = {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"}
 
 
@@ -22,13 +22,13 @@ class Job:
     port: int
     timeout: float | None
     grace: float
-    log_directory: str | None  # None: the ranks' lines go to the front process
+    log_directory: str | None  # None: the front process gets the lines of ranks
 
     def ranks_on(self, host: int) -> list[int]:
         return [rank for rank, place in enumerate(self.cluster.placement) if place == host]
 
     def environment_of(self, rank: int) -> dict[str, str]:
-        """The caller's environment, with torchrun's variables and the place of the rank."""
+        """The caller's environment, with torchrun's variables and those of the rank's host."""
         place = self.cluster.placement[rank]
         host = self.cluster.hosts[place]
         neighbours = self.ranks_on(place)
@@ -52,10 +52,10 @@ class Job:
         }
 
     def hosts_file(self) -> str:
-        """The /etc/hosts of every host: a name means the same address everywhere."""
+        """The /etc/hosts of every host: a name has the same address on all hosts."""
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         for i, host in enumerate(self.cluster.hosts):
             lines.append(f"{address(i, 0)} {host.name}")
-            # A dual-stack server asks for its IPv4 peers' names in this form.
+            # A dual-stack server looks up names of IPv4 peers in this form.
             lines.append(f"::ffff:{address(i, 0)} {host.name}")
         return "\n".join(lines) + "\n"

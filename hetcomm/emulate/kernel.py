@@ -1,4 +1,4 @@
-"""The few Linux calls that Python 3.11 lacks. Each raises OSError."""
+"""Linux calls that Python 3.11 lacks. Each raises OSError."""
 
 import ctypes
 import os
@@ -44,5 +44,5 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def die_with_parent() -> None:
-    """SIGKILL to this process as soon as the thread that started it ends."""
+    """Sends this process SIGKILL at the end of the thread that started it."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")

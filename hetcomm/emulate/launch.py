@@ -25,8 +25,8 @@ from .result import Result
 GRACE_SECONDS = 15.0
 STOP_SECONDS = 8.0  # more than the supervisor takes from SIGTERM to SIGKILL
 
-# The supervisor must have one thread (a user namespace demands it) and start fast: so it is a new
-# interpreter, and sees `hetcomm` as a bare package instead of running its __init__.
+# A user namespace demands one thread, so the supervisor is a new interpreter. It does not run
+# hetcomm's __init__, so it starts fast.
 _BOOTSTRAP = """
 import sys, types
 package = types.ModuleType("hetcomm")
@@ -49,20 +49,21 @@ def run(
 ) -> Result:
     """Runs `command` once per rank of `cluster` and waits for all of them.
 
-    `env` is the ranks' environment (default: this process's), to which RANK, WORLD_SIZE and the
-    like are added. After `timeout` seconds, or `grace` seconds after the first rank fails, the rest
-    get SIGTERM and 5 s later SIGKILL. `stdout` takes the ranks' output: a text stream for lines
-    prefixed with `[rank host]` (default: sys.stdout), or a directory for one file per rank,
-    `rank-N.log`. Ranks see no terminal and an empty stdin.
+    `env` is the ranks' environment (default: this process's), with RANK, WORLD_SIZE and the like
+    added. After `timeout` seconds, or `grace` seconds after the first rank fails, all ranks get
+    SIGTERM, and 5 s later SIGKILL. `stdout` takes the output of ranks: a text stream gets lines
+    with the prefix `[rank host]` (default: sys.stdout), a directory gets a file `rank-N.log` per
+    rank. Ranks have no terminal, and an empty stdin.
 
-    What the machine does not permit and the cluster does not demand is in the result's `notes`; the
-    logger `hetcomm.emulate` warns of each once per process.
+    The result's `notes` name what the machine does not permit, where the cluster works without. The
+    logger `hetcomm.emulate` warns of each note once per process.
 
-    Raises RefusedError where the kernel refuses a part of the cluster, else ClusterError. Any
-    exception here, such as KeyboardInterrupt, first ends the whole job.
+    Raises RefusedError if the kernel refuses a part of the cluster, ClusterError for a wrong
+    cluster. Any exception, such as KeyboardInterrupt, first ends the whole job.
     """
     vendors.check(cluster)
-    log_directory = _prepare_directory(stdout) if isinstance(stdout, Path) else None
+    if isinstance(stdout, Path):
+        stdout.mkdir(parents=True, exist_ok=True)
     job = Job(
         cluster=cluster,
         command=_resolve(command),
@@ -70,22 +71,22 @@ def run(
         port=port,
         timeout=timeout,
         grace=grace,
-        log_directory=log_directory,
+        log_directory=str(stdout.resolve()) if isinstance(stdout, Path) else None,
     )
     stream = sys.stdout if stdout is None or isinstance(stdout, Path) else stdout
     front, theirs = socket.socketpair()
     with front:
         with theirs:
             process = _start(theirs)
-        result = _converse(process, front, job, stream)
+        result = _supervise(process, front, job, stream)
     for note in result.notes:
-        _say(note)
+        _log_once(note)
     return result
 
 
 @cache
-def _say(note: str) -> None:
-    """Once per process: every later run on this machine would say the same."""
+def _log_once(note: str) -> None:
+    """Logs a note once per process, since later runs on this machine have the same notes."""
     logging.getLogger(__package__).warning("hetcomm emulate: %s", note)
 
 
@@ -96,48 +97,48 @@ def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=[theirs.fileno()],
-        start_new_session=True,  # Ctrl-C reaches this process only, which then ends the job
+        start_new_session=True,  # Ctrl-C reaches this process alone, and run() ends the job
     )
 
 
-def _converse(
+def _supervise(
     process: "subprocess.Popen[bytes]", front: socket.socket, job: Job, stream: TextIO
 ) -> Result:
     assert process.stdin is not None and process.stdout is not None
-    conversation = _Conversation(process.stdout, front, stream)
+    output = _SupervisorOutput(process.stdout, front, stream)
     try:
-        with suppress(BrokenPipeError), process.stdin:  # it died early: answer() says so
+        with suppress(BrokenPipeError), process.stdin:  # after an early end answer() raises
             process.stdin.write(pickle.dumps(job))
-        conversation.listen(None)
+        output.listen(None)
         process.wait(STOP_SECONDS)
     except BaseException:
         with suppress(OSError):  # it has already closed its end
             front.shutdown(socket.SHUT_WR)
         try:
-            conversation.listen(time.monotonic() + STOP_SECONDS)
+            output.listen(time.monotonic() + STOP_SECONDS)
         finally:
-            process.kill()  # the kernel ends the rest with it; its output then closes
-            conversation.listen(time.monotonic() + STOP_SECONDS)
+            process.kill()  # the kernel then ends the whole job, which closes the output
+            output.listen(time.monotonic() + STOP_SECONDS)
             process.wait(STOP_SECONDS)
         raise
     finally:
         process.stdout.close()
-    return conversation.answer(process.returncode)
+    return output.answer(process.returncode)
 
 
-class _Conversation:
-    """Passes on the ranks' lines and collects the supervisor's answer. Closed sources stay so."""
+class _SupervisorOutput:
+    """Forwards the lines of ranks, and collects the supervisor's answer."""
 
     def __init__(self, output: IO[bytes], front: socket.socket, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._answer = bytearray()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(output, selectors.EVENT_READ, self._pass_on)
+        self._selector.register(output, selectors.EVENT_READ, self._forward)
         self._selector.register(front, selectors.EVENT_READ, self._collect)
 
     def listen(self, until: float | None) -> None:
-        """Returns when the supervisor and all its processes have closed both, or at `until`."""
+        """Returns when all processes of the job have closed their ends, or at `until`."""
         while self._selector.get_map():
             wait = None if until is None else until - time.monotonic()
             if wait is not None and wait <= 0:
@@ -151,8 +152,8 @@ class _Conversation:
     def answer(self, exit_code: int) -> Result:
         if not self._answer:
             raise RuntimeError(
-                f"expected a result from the supervisor, which ended with status {exit_code} "
-                "instead; its reason is on standard error"
+                f"expected a result from the supervisor, but it ended with status {exit_code}; "
+                "standard error has the reason"
             )
         answer = pickle.loads(self._answer)
         if isinstance(answer, ClusterError):
@@ -160,10 +161,10 @@ class _Conversation:
         assert isinstance(answer, Result)
         return answer
 
-    def _pass_on(self, data: bytes) -> None:
+    def _forward(self, data: bytes) -> None:
         if self._stream is None:
             return
-        stream, self._stream = self._stream, None  # a stream that fails is not tried again
+        stream, self._stream = self._stream, None  # a failing stream is not used again
         stream.write(self._decode(data, final=not data))
         stream.flush()
         self._stream = stream
@@ -180,8 +181,3 @@ def _resolve(command: Sequence[str]) -> tuple[str, ...]:
             "command", "an executable file", repr(command[0]), "check its name and the PATH"
         )
     return tuple(command)
-
-
-def _prepare_directory(path: Path) -> str:
-    path.mkdir(parents=True, exist_ok=True)
-    return str(path.resolve())

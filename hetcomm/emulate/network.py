@@ -12,11 +12,12 @@ from .cluster import Cluster, Host, Nic, address, format_rate
 from .error import MASKED, refusal
 from .result import LinkUse
 
-# What a host may send at line speed after a pause. Shorter buckets lose rate when the kernel wakes
-# late (5 Gbit/s: 87 % with 0.1 ms, 99 % with 1 ms); longer ones let short messages cheat by more.
+# A host may send so long at line speed after a pause. Shorter buckets lose rate when the kernel
+# wakes late (5 Gbit/s: 87 % with 0.1 ms, 99 % with 1 ms). Longer buckets let short messages exceed
+# the rate by more.
 BURST_SECONDS = 0.001
-# A switch drops what its port cannot hold. A host's own stack is held back, as real ones are: what
-# it drops itself TCP may take 200 ms to send again.
+# A switch drops packets beyond its port's queue. A host has a longer queue, which makes its stack
+# wait as a real one does: TCP may take 200 ms to send a packet again that the host itself drops.
 PORT_QUEUE_SECONDS = 0.01
 HOST_QUEUE_SECONDS = 0.25
 SMALLEST_QUEUE = 256 * 1024
@@ -29,19 +30,19 @@ def hardware_address(host: int, nic: int) -> str:
 
 
 def segment_size(nic: Nic, mtu: int) -> int:
-    """The largest packet that is handed down whole, so that no token bucket has to cut it."""
+    """The largest packet of the stack. No token bucket has to cut it."""
     if nic.slower is None:
         return LARGEST_SEGMENT
     return max(2 * mtu, min(LARGEST_SEGMENT, int(nic.slower / 8 * BURST_SECONDS)))
 
 
 class Network:
-    """Owns the switch side, in the network namespace it was made in. Used by one thread."""
+    """Owns the switches, in the network namespace of its creation. Used by one thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.congestion = ""  # of the hosts, known after the first attach()
-        self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self.congestion = ""  # control of the hosts, known after the first attach()
+        self._switch_namespace = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._switch = IPRoute()
         self._bridges: list[int] = []
         for nic in range(max(len(host.nics) for host in cluster.hosts)):
@@ -61,13 +62,13 @@ class Network:
                 segment = segment_size(nic, self.cluster.mtu)
                 _shape(side, inner, nic.rate_out, segment, HOST_QUEUE_SECONDS, name)
                 _bring_up(side, inner, f"eth{number}")
-        with self._at_home():
+        with self._in_switch_namespace():
             for number, nic in enumerate(host.nics):
                 port = self._port(index, number)
                 name = f"switch port of {host.name} eth{number}"
-                segment = segment_size(nic, self.cluster.mtu)
-                # What this port sends was cut to fit its sender, who may be faster than the port.
-                largest = max(segment, *self._segments(number))
+                # Senders cut packets for their own rates, and may be faster than this port.
+                nics = [each.nics[number] for each in self.cluster.hosts if number < len(each.nics)]
+                largest = max(segment_size(each, self.cluster.mtu) for each in nics)
                 _shape(self._switch, port, nic.rate_in, largest, PORT_QUEUE_SECONDS, name)
                 self._switch.link("set", index=port, master=self._bridges[number])
                 _bring_up(self._switch, port, _port_name(index, number))
@@ -87,16 +88,11 @@ class Network:
         return LinkUse(
             host=host.name,
             nic=f"eth{number}",
-            out_bytes=counters["rx_bytes"],  # what the switch receives, the host has sent
+            out_bytes=counters["rx_bytes"],  # the switch receives the bytes of the host
             in_bytes=counters["tx_bytes"],
             rate_out=nic.rate_out,
             rate_in=nic.rate_in,
         )
-
-    def _segments(self, number: int) -> Iterator[int]:
-        for host in self.cluster.hosts:
-            if number < len(host.nics):
-                yield segment_size(host.nics[number], self.cluster.mtu)
 
     def _port(self, host: int, nic: int) -> int:
         return int(self._switch.link_lookup(ifname=_port_name(host, nic))[0])
@@ -118,12 +114,13 @@ class Network:
     def _add_pair(self, side: IPRoute, host: int, number: int) -> int:
         nic = self.cluster.hosts[host].nics[number]
         shared = {"mtu": self.cluster.mtu, "gso_max_size": segment_size(nic, self.cluster.mtu)}
+        port = {"ifname": _port_name(host, number), "net_ns_fd": self._switch_namespace}
         side.link(
             "add",
             ifname=f"eth{number}",
             kind="veth",
             address=hardware_address(host, number),
-            peer={"ifname": _port_name(host, number), "net_ns_fd": self._home, **shared},
+            peer={**port, **shared},
             **shared,
         )
         inner = int(side.link_lookup(ifname=f"eth{number}")[0])
@@ -131,15 +128,15 @@ class Network:
         return inner
 
     @contextmanager
-    def _at_home(self) -> Iterator[None]:
-        """Namespace-relative files such as /proc/sys/net are the switch's in this block."""
-        away = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        kernel.enter_namespace(self._home)
+    def _in_switch_namespace(self) -> Iterator[None]:
+        """Files such as /proc/sys/net are those of the switches in this block."""
+        host_namespace = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        kernel.enter_namespace(self._switch_namespace)
         try:
             yield
         finally:
-            kernel.enter_namespace(away)
-            os.close(away)
+            kernel.enter_namespace(host_namespace)
+            os.close(host_namespace)
 
 
 def _port_name(host: int, nic: int) -> str:
@@ -147,7 +144,7 @@ def _port_name(host: int, nic: int) -> str:
 
 
 def _bring_up(side: IPRoute, index: int, name: str) -> None:
-    # IPv6 neighbour chatter would be counted as the job's traffic. The loopback keeps its ::1.
+    # Neighbour discovery of IPv6 would count as the job's traffic. The loopback keeps its ::1.
     switch = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
     if switch.exists():
         with refusal(name, "a writable /proc/sys", MASKED):
@@ -162,7 +159,7 @@ def _shape(
         return
     byte_rate = rate // 8
     burst = max(segment + HEADER, int(byte_rate * BURST_SECONDS))
-    # The kernel is told the burst in whole microseconds: round up, or a full segment would not fit.
+    # The kernel takes the burst in whole microseconds. Rounded down, no full segment would fit.
     burst += byte_rate // 1_000_000 + 1
     queue = max(SMALLEST_QUEUE, int(byte_rate * queue_seconds))
     expected = f"the kernel to shape it to {format_rate(rate)} with a token bucket (tbf)"

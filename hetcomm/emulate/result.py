@@ -28,7 +28,7 @@ class Result:
     congestion: str  # the congestion control of all TCP connections
     notes: tuple[str, ...]  # one for each optional part that the machine refused
     duration: float  # seconds from the first rank's start to the last one's end
-    failed_rank: int | None  # the first rank to fail by itself
+    failed_rank: int | None  # the first rank to fail, before any rank was ended
     timed_out: bool
 
     @property
@@ -39,10 +39,10 @@ class Result:
         return {**asdict(self), "ok": self.ok}
 
     def verdict(self) -> str:
-        """One line: how the run ended, naming the rank that ended it."""
+        """One line: the end of the run, and the first failed rank."""
         if self.timed_out:
-            late = [rank for rank, code in enumerate(self.exit_codes) if code != 0]
-            return f"timed out after {self.duration:.1f} s; unfinished ranks: {late}"
+            unfinished = [rank for rank, code in enumerate(self.exit_codes) if code != 0]
+            return f"timed out after {self.duration:.1f} s; unfinished ranks: {unfinished}"
         if self.failed_rank is not None:
             rank = self.failed_rank
             code = self.exit_codes[rank]
@@ -51,7 +51,7 @@ class Result:
         return f"all {len(self.exit_codes)} ranks finished in {self.duration:.1f} s"
 
     def table(self) -> str:
-        """Bytes per link, one row each, right-aligned columns."""
+        """A row of bytes for each link."""
         rows = [("host", "nic", "out bytes", "in bytes", "rate out", "rate in")]
         rows += [
             (

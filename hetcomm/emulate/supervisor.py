@@ -1,4 +1,4 @@
-"""Process 1 of an emulated cluster: builds the network, watches the ranks, ends everything."""
+"""Process 1 of an emulated cluster: builds the network, watches ranks and ends all processes."""
 
 import os
 import pickle
@@ -40,7 +40,7 @@ class _HostProcess:
 
 @dataclass(slots=True)
 class _Output:
-    """Lines of one rank on their way out, each with its prefix."""
+    """The output of one rank, written line by line with a prefix."""
 
     prefix: bytes
     pending: bytearray = field(default_factory=bytearray)
@@ -52,11 +52,11 @@ class _Output:
             lines.append(rest)
             rest = bytearray()
         self.pending = bytearray(rest)
-        _write_all(1, b"".join(self.prefix + line + b"\n" for line in lines))
+        _write_output(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 class Supervisor:
-    """Runs one job in the namespaces of the calling process. One thread; used once."""
+    """Runs one job in the namespaces of the calling process. Used once, by one thread."""
 
     def __init__(self, job: Job, front: socket.socket) -> None:
         self._job = job
@@ -67,12 +67,12 @@ class Supervisor:
         self._failed_rank: int | None = None
         self._timed_out = False
         self._stopping = False
-        self._end_softly_at: float | None = None
-        self._end_hard_at: float | None = None
+        self._terminate_at: float | None = None
+        self._kill_at: float | None = None
         self._ready_by = time.monotonic() + SETUP_SECONDS
 
     def run(self) -> Result:
-        """Raises ClusterError where the kernel refuses a part of the cluster."""
+        """Raises ClusterError if the kernel refuses a part of the cluster."""
         network = Network(self._job.cluster)
         for index, host in enumerate(self._job.cluster.hosts):
             with refusal(host.name, "the kernel to make namespaces", _NAMESPACE_REMEDY):
@@ -81,17 +81,18 @@ class Supervisor:
         while not all(host.ready for host in self._hosts):
             self._step(self._ready_by)
             if time.monotonic() > self._ready_by:
-                late = [self._name(h) for h in self._hosts if not h.ready]
+                hosts = zip(self._job.cluster.hosts, self._hosts, strict=True)
+                unready = [host.name for host, process in hosts if not process.ready]
                 expected = f"every host to be ready in {SETUP_SECONDS:g} s"
-                raise ClusterError("set-up", expected, f"{late} unready", "free the machine")
+                raise ClusterError("set-up", expected, f"{unready} unready", "free the machine")
         started = time.monotonic()
         if self._job.timeout is not None:
-            self._end_softly_at = started + self._job.timeout
+            self._terminate_at = started + self._job.timeout
         for process in self._hosts:
-            _tell(process, START)
+            _send(process, START)
         while len(self._exit_codes) < self._job.cluster.ranks:
-            self._step(self._end_hard_at or self._end_softly_at)
-            self._keep_time(time.monotonic())
+            self._step(self._kill_at or self._terminate_at)
+            self._apply_deadlines(time.monotonic())
         duration = time.monotonic() - started
         links = network.use()
         self._end_hosts()
@@ -108,7 +109,7 @@ class Supervisor:
         )
 
     def _start_host(self, network: Network, index: int, host: Host) -> None:
-        home = {
+        own_namespaces = {
             name: os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
             for name in _HOST_NAMESPACES
         }
@@ -124,7 +125,7 @@ class Supervisor:
         theirs.close()
         for descriptor in writers:
             os.close(descriptor)
-        for descriptor in home.values():
+        for descriptor in own_namespaces.values():
             kernel.enter_namespace(descriptor)
             os.close(descriptor)
         process = _HostProcess(pid, ours, ranks)
@@ -161,10 +162,10 @@ class Supervisor:
             key.data()
 
     def _on_front(self) -> None:
-        """The front process only ever closes: it was interrupted, or has died."""
+        """The front process has closed its end: it was interrupted, or has died."""
         self._selector.unregister(self._front)
         self._stopping = True
-        self._end_softly_at = time.monotonic()
+        self._terminate_at = time.monotonic()
         self._ready_by = 0.0
 
     def _on_host(self, process: _HostProcess) -> None:
@@ -176,7 +177,7 @@ class Supervisor:
             raise message
         elif message is not None:
             self._on_exit(*message)
-        else:  # process 1 of the host is gone, and with it all its ranks
+        else:  # process 1 of the host has died, so all its ranks have
             self._selector.unregister(process.control)
             process.ready = True
             for rank in process.ranks:
@@ -188,22 +189,22 @@ class Supervisor:
         ending = self._stopping or self._timed_out or self._failed_rank is not None
         if not ending:
             self._failed_rank = rank
-            self._end_softly_at = time.monotonic() + self._job.grace
+            self._terminate_at = time.monotonic() + self._job.grace
 
-    def _keep_time(self, now: float) -> None:
-        if self._end_hard_at is not None:
-            if now >= self._end_hard_at:
+    def _apply_deadlines(self, now: float) -> None:
+        if self._kill_at is not None:
+            if now >= self._kill_at:
                 for process in self._hosts:
                     os.kill(process.pid, signal.SIGKILL)
-                self._end_hard_at = now + TERMINATION_SECONDS
-        elif self._end_softly_at is not None and now >= self._end_softly_at:
+                self._kill_at = now + TERMINATION_SECONDS
+        elif self._terminate_at is not None and now >= self._terminate_at:
             self._timed_out = not self._stopping and self._failed_rank is None
             for process in self._hosts:
-                _tell(process, TERMINATE)
-            self._end_hard_at = now + TERMINATION_SECONDS
+                _send(process, TERMINATE)
+            self._kill_at = now + TERMINATION_SECONDS
 
     def _end_hosts(self) -> None:
-        """Ends every process of the job, also stray children, and writes out their last words."""
+        """Ends every process of the job, also stray children, and writes their last output."""
         for process in self._hosts:
             os.kill(process.pid, signal.SIGKILL)
             os.waitpid(process.pid, 0)
@@ -214,19 +215,16 @@ class Supervisor:
         while self._selector.get_map():
             self._step(None)
 
-    def _name(self, process: _HostProcess) -> str:
-        return self._job.cluster.hosts[self._hosts.index(process)].name
-
 
 _NAMESPACE_REMEDY = "raise the limits under /proc/sys/user/max_*_namespaces"
 
 
-def _tell(process: _HostProcess, message: bytes) -> None:
-    with suppress(OSError):  # the host has ended; its closed socket says so
+def _send(process: _HostProcess, message: bytes) -> None:
+    with suppress(OSError):  # the host has ended, and _on_host() sees its closed socket
         process.control.send(message)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_output(data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        view = view[os.write(1, view) :]

@@ -6,8 +6,8 @@ from pathlib import Path
 from .cluster import Host, Nic, address
 from .network import hardware_address
 
-UNSHAPED_MBIT = 10_000  # what the kernel itself says of a veth
-# [upper bound in Mbit/s] -> lanes and signalling, as the kernel names InfiniBand rates
+UNSHAPED_MBIT = 10_000  # the kernel's speed of a veth
+# [upper bound in Mbit/s] -> lanes and signalling, the kernel's names of InfiniBand rates
 _SIGNALLING = {2_500: "1X SDR", 10_000: "4X SDR", 20_000: "4X DDR", 40_000: "4X QDR"}
 
 
@@ -56,7 +56,7 @@ def _write_nic(root: Path, nic: Nic, number: int, host: int, mtu: int) -> None:
 
 
 def _write_gids(port: Path, nic: Nic, name: str, own: str) -> None:
-    """The port's addresses in the order in which drivers give them."""
+    """The port's addresses, in the order of drivers."""
     suffix = int(IPv4Address(own))
     local = IPv6Address((0xFE80 << 112) | suffix)
     mapped = IPv6Address((0xFFFF << 32) | suffix)

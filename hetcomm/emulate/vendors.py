@@ -1,7 +1,7 @@
-"""The emulated GPUs of a host: which vendors there are, and how ranks are pointed to them.
+"""The emulated GPUs of a host, and the variables by which ranks find them.
 
-They are shared libraries with a vendor's runtime and collective library over host memory, found by
-the variables that name a vendor's library. emulated/settings.h documents their environment.
+An emulated library has a vendor's runtime and collective functions over host memory.
+emulated/settings.h documents its variables.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def library_environment(vendor: str) -> dict[str, str]:
 
 
 def check(cluster: Cluster) -> None:
-    """Raises ClusterError where a host's GPUs cannot be emulated."""
+    """Raises ClusterError if the library of a host's GPUs is missing."""
     for host in cluster.hosts:
         if host.vendor in GPU_VENDORS and not library(host.vendor).exists():
             raise ClusterError(
@@ -36,21 +36,21 @@ def check(cluster: Cluster) -> None:
 
 
 def environment(host: Host, local_rank: int) -> dict[str, str]:
-    """What a rank of `host` is told about its GPU; nothing where its vendor is only a label."""
+    """A rank's variables for its GPU; none if the vendor is only a label."""
     if host.vendor not in GPU_VENDORS:
         return {}
-    told = library_environment(host.vendor)
-    told["HETCOMM_DEVICE"] = str(local_rank)
-    told["HETCOMM_EMULATED_DEVICES"] = str(max(8, host.ranks))
-    # The network that the vendors' libraries prefer comes first.
+    variables = library_environment(host.vendor)
+    variables["HETCOMM_DEVICE"] = str(local_rank)
+    variables["HETCOMM_EMULATED_DEVICES"] = str(max(8, host.ranks))
+    # In the order in which the vendors' libraries prefer networks.
     rdma = any(nic.fabric != "ethernet" for nic in host.nics)
-    told["HETCOMM_EMULATED_NETWORKS"] = "IB,Socket" if rdma else "Socket"
+    variables["HETCOMM_EMULATED_NETWORKS"] = "IB,Socket" if rdma else "Socket"
     if host.copy_rate is not None:
-        told["HETCOMM_EMULATED_COPY_RATE"] = str(host.copy_rate // 8)
+        variables["HETCOMM_EMULATED_COPY_RATE"] = str(host.copy_rate // 8)
     if host.copy_latency:
-        told["HETCOMM_EMULATED_LATENCY"] = str(host.copy_latency)
+        variables["HETCOMM_EMULATED_LATENCY"] = str(host.copy_latency)
     if host.direct:
-        told["HETCOMM_EMULATED_DIRECT"] = "1"
+        variables["HETCOMM_EMULATED_DIRECT"] = "1"
     if host.fault is not None:
-        told["HETCOMM_EMULATED_FAULT"] = host.fault
-    return told
+        variables["HETCOMM_EMULATED_FAULT"] = host.fault
+    return variables

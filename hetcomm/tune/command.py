@@ -32,7 +32,7 @@ def settings_of(sizes: str, seconds: float = SECONDS, timeout: float = 60.0) -> 
 
 
 class Result(Page):
-    """Also keeps the profile, which comes last."""
+    """Also keeps the profile, the last event."""
 
     profile = ""
 

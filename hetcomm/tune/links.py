@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hetcomm.bench.case import case_of
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.hetcomm_backend import HetcommBackend
 from hetcomm.bench.measure import Effort, measure
-from hetcomm.bench.meeting import Meeting
 from hetcomm.communicator import Communicator
 from hetcomm.rendezvous import PrefixStore
 from hetcomm.timing import seconds_of
@@ -29,19 +30,19 @@ SMALL, LONG_WARMUP, MORE_SECONDS = 64 << 10, 100, 4
 
 
 def with_long_warmup(effort: Effort, size: int) -> Effort:
-    """Ranks adapt how long they spin, so many short calls come first."""
-    return effort if size > SMALL else Effort(**(vars(effort) | {"warmup": LONG_WARMUP}))
+    """More untimed calls for small sizes, during which ranks adapt how long they spin."""
+    return effort if size > SMALL else replace(effort, warmup=LONG_WARMUP)
 
 
 def with_more_seconds(effort: Effort) -> Effort:
-    """Wake-ups of sleeping ranks stay early or late for tenths of a second."""
-    return Effort(**(vars(effort) | {"seconds": MORE_SECONDS * effort.seconds}))
+    """A longer measurement, because wake-ups of ranks stay early or late for tenths of a second."""
+    return replace(effort, seconds=MORE_SECONDS * effort.seconds)
 
 
-def sub_meeting(meeting: Meeting, name: str, ranks: Sequence[int]) -> Meeting:
-    """A meeting of these ranks, in this order; called on each of them."""
-    store = PrefixStore(meeting.store, f"{name}/")
-    return Meeting(store, ranks.index(meeting.rank), len(ranks), meeting.timeout)
+def sub_channel(control: ControlChannel, name: str, ranks: Sequence[int]) -> ControlChannel:
+    """The channel of these ranks, in this order. Called on each of these ranks."""
+    store = PrefixStore(control.store, f"{name}/")
+    return ControlChannel(store, ranks.index(control.rank), len(ranks), control.timeout)
 
 
 def rounds_of(hosts: int) -> list[list[tuple[int, int]]]:
@@ -69,7 +70,7 @@ def sizes_of(measured: Measured, ranks: Sequence[int], sizes: Sequence[int]) -> 
 
 
 def measure_links(
-    meeting: Meeting,
+    control: ControlChannel,
     measured: Measured,
     pairs: Sequence[tuple[int, int]],
     name: str,
@@ -81,35 +82,36 @@ def measure_links(
         return
     hosts = measured.topology.hosts
     pairs_of_ranks = [list(zip(hosts[a], hosts[b], strict=False)) for a, b in pairs]
-    everybody = [sorted(hosts[a] + hosts[b]) for a, b in pairs]
+    ranks_of_pairs = [sorted(hosts[a] + hosts[b]) for a, b in pairs]
 
     def small() -> list[tuple[int, float]]:
-        ranks = next((ranks for ranks in everybody if meeting.rank in ranks), None)
+        ranks = next((ranks for ranks in ranks_of_pairs if control.rank in ranks), None)
         if ranks is None:
             return []
-        part = sub_meeting(meeting, f"{name}/small/{ranks[0]}", ranks)
+        part = sub_channel(control, f"{name}/small/{ranks[0]}", ranks)
         backend = HetcommBackend("hetcomm", "", part, "")
         found = []
         for size in sizes_of(measured, ranks, sizes):
             case = case_of("all_reduce", size, part.size)
-            row = measure(part, [backend], case, with_more_seconds(with_long_warmup(effort, size)))[
-                0
-            ]
+            longer = with_more_seconds(with_long_warmup(effort, size))
+            (row,) = measure(part, [backend], case, longer)
             found.append((row.case.bytes, row.median))
         backend.close()
         return found
 
-    all_reduces = meeting.run_on_all(small)
-    mine = next((two for each in pairs_of_ranks for two in each if meeting.rank in two), None)
-    part = None if mine is None else sub_meeting(meeting, f"{name}/{mine[0]}", mine)
-    seconds, calls = _bulk(meeting, part)
-    for ranks, of_pair in zip(everybody, pairs_of_ranks, strict=True):
+    all_reduces = control.run_on_all(small)
+    mine = next((two for each in pairs_of_ranks for two in each if control.rank in two), None)
+    part = None if mine is None else sub_channel(control, f"{name}/{mine[0]}", mine)
+    seconds, calls = _exchange_blocks(control, part)
+    for ranks, of_pair in zip(ranks_of_pairs, pairs_of_ranks, strict=True):
         longest = max(seconds[rank] for two in of_pair for rank in two)
         bandwidth = len(of_pair) * calls * BULK / longest
         measured.link(ranks, bandwidth, all_reduces[ranks[0]])
 
 
-def _bulk(meeting: Meeting, part: Meeting | None) -> tuple[list[float], int]:
+def _exchange_blocks(
+    control: ControlChannel, part: ControlChannel | None
+) -> tuple[list[float], int]:
     """Seconds of each rank for calls that exchange BULK bytes, and the number of calls."""
     comm: Communicator | None = None  # of two
     source, target = np.ones(BULK, np.uint8), np.zeros(2 * BULK, np.uint8)
@@ -123,10 +125,10 @@ def _bulk(meeting: Meeting, part: Meeting | None) -> tuple[list[float], int]:
     def take(calls: int) -> float:
         return 0.0 if comm is None else seconds_of(lambda: comm.all_gather(source, target), calls)
 
-    meeting.run_on_all(connect)
-    first = max(meeting.run_on_all(lambda: take(1)))
+    control.run_on_all(connect)
+    first = max(control.run_on_all(lambda: take(1)))
     calls = min(max(math.ceil(BULK_SECONDS / first), 2), MOST_CALLS)
-    seconds = meeting.run_on_all(lambda: take(calls))
+    seconds = control.run_on_all(lambda: take(calls))
     if comm is not None:
         comm.close()
     return seconds, calls

@@ -18,9 +18,9 @@ import numpy as np
 
 from hetcomm import _core
 from hetcomm.bench.case import case_of
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.hetcomm_backend import HetcommBackend
 from hetcomm.bench.measure import measure
-from hetcomm.bench.meeting import Meeting
 from hetcomm.bench.memory import check_memory
 from hetcomm.bench.rank import Tell, main
 from hetcomm.bench.settings import Settings
@@ -30,7 +30,7 @@ from hetcomm.tune.links import (
     MOST_ROUNDS,
     measure_links,
     rounds_of,
-    sub_meeting,
+    sub_channel,
     with_long_warmup,
 )
 from hetcomm.tune.profile import Measured
@@ -39,34 +39,34 @@ COLLECTIVES = tuple(each.name for each in _core.profiled_collectives())
 COPIED, COPIES, CALLS = 16 << 20, 5, 2000
 
 
-def run(settings: Settings, meeting: Meeting, tell: Tell) -> None:
+def run(settings: Settings, control: ControlChannel, tell: Tell) -> None:
     """Calls `tell` with each "case" as it begins, and at the end with the "profile"."""
     os.environ.pop("HETCOMM_PROFILE", None)  # an earlier profile must not choose plans here
-    settings = replace(settings, sizes=sizes_for(settings.sizes, meeting.size))
-    check_memory(meeting, settings.cases(meeting.size))
-    topology = _topology(meeting)
+    settings = replace(settings, sizes=sizes_for(settings.sizes, control.size))
+    check_memory(control, settings.cases(control.size))
+    topology = _topology(control)
     measured = Measured(topology)
     islands = any(len(island) > 1 for island in topology.islands)
     rounds = rounds_of(len(topology.hosts))[:MOST_ROUNDS]
     total = len(COLLECTIVES) * len(settings.sizes) * islands + len(rounds) + 1
     done = 0
 
-    def next_is(what: str) -> None:
+    def announce(what: str) -> None:
         nonlocal done
         tell({"case": what, "number": done, "of": total})
         done += 1
 
-    next_is("memory")
-    measured.memory(meeting.run_on_all(_memory), meeting.run_on_all(_step))
+    announce("memory")
+    measured.memory(control.run_on_all(_copy_bandwidth), control.run_on_all(_step_seconds))
     if islands:
-        _islands(settings, meeting, measured, next_is)
+        _islands(settings, control, measured, announce)
     for number, pairs in enumerate(rounds):
-        next_is(f"links, round {number + 1}")
-        measure_links(meeting, measured, pairs, f"round/{number}", settings.sizes, settings.effort)
-    (text, *_) = meeting.run_on_all(lambda: measured.text() if meeting.rank == 0 else None)
-    if meeting.rank == 0:
+        announce(f"links, round {number + 1}")
+        measure_links(control, measured, pairs, f"round/{number}", settings.sizes, settings.effort)
+    (text, *_) = control.run_on_all(lambda: measured.text() if control.rank == 0 else None)
+    if control.rank == 0:
         tell({"profile": text})
-    meeting.leave()
+    control.leave()
 
 
 def sizes_for(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
@@ -81,9 +81,9 @@ def sizes_for(sizes: tuple[int, ...], ranks: int) -> tuple[int, ...]:
     )
 
 
-def _topology(meeting: Meeting) -> _core.Topology:
-    store, timeout = meeting.part("topology"), meeting.timeout
-    with Communicator(store, meeting.rank, meeting.size, timeout=timeout, name="tune") as world:
+def _topology(control: ControlChannel) -> _core.Topology:
+    store, timeout = control.part("topology"), control.timeout
+    with Communicator(store, control.rank, control.size, timeout=timeout, name="tune") as world:
         if any(rank.memory != _core.Memory.host for rank in world.topology.ranks):
             raise _core.InvalidArgumentError(
                 "expected ranks in host memory, got ranks on devices; tune does not measure native "
@@ -93,11 +93,11 @@ def _topology(meeting: Meeting) -> _core.Topology:
 
 
 def _islands(
-    settings: Settings, meeting: Meeting, measured: Measured, next_is: Callable[[str], None]
+    settings: Settings, control: ControlChannel, measured: Measured, announce: Callable[[str], None]
 ) -> None:
     topology = measured.topology
-    mine = topology.islands[topology.island_of(meeting.rank)]
-    part = sub_meeting(meeting, f"island/{mine[0]}", mine) if len(mine) > 1 else None
+    mine = topology.islands[topology.island_of(control.rank)]
+    part = sub_channel(control, f"island/{mine[0]}", mine) if len(mine) > 1 else None
     backend: HetcommBackend | None = None
 
     def open_island() -> None:
@@ -109,27 +109,27 @@ def _islands(
         if part is None or backend is None:
             return None
         case = case_of(name, size, part.size)
-        row = measure(part, [backend], case, with_long_warmup(settings.effort, size))[0]
+        (row,) = measure(part, [backend], case, with_long_warmup(settings.effort, size))
         return row.case.bytes, row.median
 
-    meeting.run_on_all(open_island)
+    control.run_on_all(open_island)
     for name in settings.collectives:
         for size in settings.sizes:
-            next_is(f"{name}, {_core.format_bytes(size)}")
-            found = meeting.run_on_all(partial(take, name, size))
+            announce(f"{name}, {_core.format_bytes(size)}")
+            found = control.run_on_all(partial(take, name, size))
             measured.collective(name, found)
     if backend is not None:
         backend.close()
 
 
-def _memory() -> float:
+def _copy_bandwidth() -> float:
     """Bytes per second read and written by a copy, while all other ranks copy too."""
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
     seconds = (seconds_of(lambda: np.copyto(target, source)) for _ in range(COPIES))
     return 2 * COPIED / median(seconds)
 
 
-def _step() -> float:
+def _step_seconds() -> float:
     """Seconds of a call with a plan of one small copy."""
     with Communicator(_core.LocalStore(), 0, 1, name="alone") as alone:
         source, target = np.ones(2, np.float32), np.zeros(2, np.float32)
@@ -137,6 +137,4 @@ def _step() -> float:
 
 
 if __name__ == "__main__":
-    status = main(Path(sys.argv[1]), run)
-    sys.stdout.flush()
-    sys.exit(status)
+    sys.exit(main(Path(sys.argv[1]), run))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.table import Table
 
 from hetcomm import _core
-from hetcomm.bench.table import output
+from hetcomm.bench.table import number_table, output
 
 
 def show(profile: _core.Profile) -> None:
@@ -28,10 +27,7 @@ def show(profile: _core.Profile) -> None:
 
 
 def _table(title: str, curves: dict[str, list[tuple[int, int]]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("size", justify="right", no_wrap=True)
-    for name in curves:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = number_table(title, ["size", *curves])
     times = [dict(curve) for curve in curves.values()]
     sizes = sorted(set().union(*times))
     for size in sizes:

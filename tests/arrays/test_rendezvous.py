@@ -94,7 +94,7 @@ def test_get_waits_for_a_later_set(server: hetcomm.TcpStoreServer) -> None:
     assert other.get("key", timedelta(seconds=BOUND)) == large
     other.set("key", b"")
     assert store.get("a/key", timedelta(seconds=1)) == b""
-    with pytest.raises(TimeoutError, match="nobody has set missing"):
+    with pytest.raises(TimeoutError, match="no rank has set missing"):
         store.get("missing", timedelta(milliseconds=1))
     store.set("missing", b"x")  # its connection goes on
     assert store.get("missing", timedelta(seconds=1)) == b"x"

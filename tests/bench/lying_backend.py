@@ -12,14 +12,14 @@ from hetcomm import cli
 from hetcomm.bench import launch, rank
 from hetcomm.bench.backends import FAMILIES, Backend, Operation
 from hetcomm.bench.case import Case
+from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.hetcomm_backend import HetcommBackend
-from hetcomm.bench.meeting import Meeting
 
 
 class LyingBackend(Backend):
-    def __init__(self, name: str, which: str, meeting: Meeting, device: str) -> None:
+    def __init__(self, name: str, which: str, control: ControlChannel, device: str) -> None:
         super().__init__(name, "liar 1")
-        self._true, self._rank = HetcommBackend(name, which, meeting, device), meeting.rank
+        self._true, self._rank = HetcommBackend(name, which, control, device), control.rank
 
     def prepare(self, case: Case, given: Any, got: Any) -> Operation:
         operation = self._true.prepare(case, given, got)

@@ -14,7 +14,7 @@ from hetcomm.bench.gap import Spender, check_clocks, since_last_began
 from hetcomm.bench.measure import schedule_of
 
 
-class MeetingOfTwo:
+class ControlOfTwo:
     """Rank 0 of two, whose peer's clock differs by so many seconds."""
 
     def __init__(self, apart: float) -> None:
@@ -58,9 +58,9 @@ def test_impossible_gaps_are_rejected() -> None:
 
 
 def test_ranks_need_one_clock() -> None:
-    check_clocks(MeetingOfTwo(0.0))  # type: ignore[arg-type]
+    check_clocks(ControlOfTwo(0.0))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="expected ranks of one machine"):
-        check_clocks(MeetingOfTwo(3600.0))  # type: ignore[arg-type]
+        check_clocks(ControlOfTwo(3600.0))  # type: ignore[arg-type]
 
 
 def test_every_rank_gets_the_gap() -> None:

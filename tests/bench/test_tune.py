@@ -177,14 +177,15 @@ def test_messages_of_two_hosts_make_a_curve(ranks: int, sizes: tuple[int, ...]) 
 
 def test_every_rank_hears_of_a_missing_profile_at_once() -> None:
     program = (
-        "import os, hetcomm; from hetcomm import _core; from hetcomm.bench.meeting import Meeting\n"
+        "import os, hetcomm; from hetcomm import _core\n"
+        "from hetcomm.bench.control import ControlChannel\n"
         "from hetcomm.tune.command import settings_of; from hetcomm.tune.measure import run\n"
         "from hetcomm.tune.profile import Measured\n"
         "def text(self): raise _core.InvalidArgumentError('too little for a profile')\n"
         "Measured.text = text\n"
         "store = hetcomm.TcpStore('127.0.0.1', int(os.environ['PORT']), 30)\n"
-        "meeting = Meeting(store, int(os.environ['R']), 2, 30)\n"
-        "try: run(settings_of('64,4k', 0.001, 30), meeting, lambda event: None)\n"
+        "control = ControlChannel(store, int(os.environ['R']), 2, 30)\n"
+        "try: run(settings_of('64,4k', 0.001, 30), control, lambda event: None)\n"
         "except hetcomm.Error as error: print(type(error).__name__, error)"
     )
     for text in _outputs(program, [{}, {}]):

@@ -201,7 +201,7 @@ def start(port: str, rank: int, *arguments: str, **settings: str) -> subprocess.
     environment = os.environ | JOB | {"MASTER_PORT": port, "RANK": str(rank)} | settings
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hetcomm.topo", *arguments],
+        [sys.executable, "-P", "-m", "hetcomm", "topo", *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -251,7 +251,7 @@ def test_rank_0_reports_a_failed_probe(port: str) -> None:
         in first.communicate(timeout=100)[1]
     )
     assert "nowhere9" in second.communicate(timeout=100)[1]
-    assert first.returncode == second.returncode == 1
+    assert first.returncode == second.returncode == 2
 
 
 def test_missing_ranks_are_named(port: str) -> None:

@@ -97,7 +97,7 @@ def _run(cluster: Cluster) -> tuple[str, tuple[str, ...], set[str]]:
 
 @pytest.mark.needs("namespaces")
 def test_a_run_notes_its_control_once(caplog: pytest.LogCaptureFixture) -> None:
-    launch._say.cache_clear()
+    launch._log_once.cache_clear()
     for _ in range(2):
         used, notes, seen = _run(two_hosts())
         assert seen == {used}

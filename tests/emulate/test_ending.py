@@ -83,7 +83,7 @@ def _lingering_job(directory: Path) -> Iterator["subprocess.Popen[str]"]:
     cluster = directory / "cluster.toml"
     host = '[[host]]\nname = "{}"\nranks = 1\n[[host.nic]]\nrate = "1gbit"\n'
     cluster.write_text(host.format("red0") + host.format("blue0"))
-    command = [sys.executable, "-m", "hetcomm.emulate", str(cluster), "--timeout", "60", "--"]
+    command = [sys.executable, "-m", "hetcomm", "emulate", str(cluster), "--timeout", "60", "--"]
     command += [sys.executable, str(PROGRAMS / "linger.py"), str(NOBODY), str(NOBODY)]
     # A shell's background jobs ignore the interrupt, and so would what this test starts.
     signals = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}

@@ -86,7 +86,7 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     cluster, report = tmp_path / "cluster.toml", tmp_path / "report.json"
     host = '[[host]]\nname = "{}"\nranks = 1\n[[host.nic]]\nrate = "500mbit"\n'
     cluster.write_text(host.format("red0") + host.format("blue0"))
-    command = [sys.executable, "-m", "hetcomm.emulate", str(cluster), "--report", str(report)]
+    command = [sys.executable, "-m", "hetcomm", "emulate", str(cluster), "--report", str(report)]
     command += ["--order", "blue0,red0", "--timeout", "60", "--"]
     command += [sys.executable, str(PROGRAMS / "stream.py"), "0", "1000000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=80)

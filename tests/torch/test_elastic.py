@@ -96,7 +96,7 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
             together: threading.Barrier = together,
         ) -> str:  # fmt: skip
             timeout = 60.0 if absent is None else 0.3
-            fresh = _attempts.fresh(store, rank, size, timeout, "test")
+            fresh = _attempts.store_of_attempt(store, rank, size, timeout, "test")
             fresh.set(f"attempt of {rank}", str(attempt))
             together.wait(60)
             found = [fresh.get(f"attempt of {other}").decode() for other in range(size)]
@@ -145,7 +145,10 @@ def test_every_rank_names_the_missing_rank(monkeypatch: pytest.MonkeyPatch) -> N
     store = _LateOnceHeard()
     monkeypatch.setattr(_attempts, "time", store)
     with ThreadPoolExecutor(2) as ranks:
-        pending = [ranks.submit(_attempts.fresh, store, rank, 3, 60.0, "test") for rank in (0, 1)]
+        pending = [
+            ranks.submit(_attempts.store_of_attempt, store, rank, 3, 60.0, "test")
+            for rank in (0, 1)
+        ]
         for one in pending:
             with pytest.raises(hetcomm.TimeoutError, match="rank 2 of 3 did not come"):
                 one.result(60)
@@ -154,4 +157,4 @@ def test_every_rank_names_the_missing_rank(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_torchrun_the_store_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     store = HashStore()
-    assert _attempts.fresh(store, 0, 2, 1.0, "test") is store
+    assert _attempts.store_of_attempt(store, 0, 2, 1.0, "test") is store

@@ -15,8 +15,9 @@ from hetcomm.bench.error import BenchError
 PATIENCE = 5.0  # seconds that a failed rank waits for other ranks to read its error
 
 
-class Meeting:
-    """All ranks make the same calls in the same order. `timeout` seconds bound every wait."""
+class ControlChannel:
+    """A channel between all ranks. All ranks make the same calls in the same order. `timeout`
+    seconds bound every wait."""
 
     def __init__(
         self, store: _core.Store, rank: int, size: int, timeout: float, address: str = ""
@@ -28,7 +29,7 @@ class Meeting:
         self._number = 0
 
     @classmethod
-    def of_job(cls, environment: Mapping[str, str], timeout: float) -> Meeting | None:
+    def of_job(cls, environment: Mapping[str, str], timeout: float) -> ControlChannel | None:
         """For the job of a launcher; None without a launcher."""
         job = rendezvous.job_of(environment)
         if job is None:
@@ -46,8 +47,8 @@ class Meeting:
             rendezvous.wait_for_readers()
 
     def abandon(self, status: int) -> None:
-        """Called after a failure that other ranks may not know. Under MPI, ends all ranks: MPI
-        would otherwise wait for them forever."""
+        """Called after a failure that other ranks may not know. Under MPI, ends all ranks, because
+        MPI would wait for other ranks forever."""
         if self._world() is not None:
             self._world().Abort(status)
         else:
