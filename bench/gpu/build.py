@@ -1,5 +1,8 @@
-"""Builds hetcomm from the working tree into a folder of its own, with the Python and torch of this
-machine and without a network: the package lands in <package>/hetcomm, wheels in <site>."""
+"""Builds hetcomm from the working tree into a folder of its own, without a network.
+
+Takes the Python and torch of this machine. The package lands in <package>/hetcomm, wheels in
+<site>.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Messages of staged device memory, beside the copies and the wire alone.
 
-Two ranks that are islands of their own: a GPU's and a CPU's, then two on the GPU, over shared
-memory and over TCP; in the end two on the GPU without staging, where UCX can. In every round come
-the pinned copies, the wire between pinned buffers, and hetcomm's messages and all_reduce of device
-memory; the figures are medians over the rounds.
+Two ranks are islands of their own: first a rank of the GPU and one of the CPU, then two of the GPU.
+They talk over shared memory and over TCP. In the end two ranks of the GPU talk without staging,
+where UCX can. A round measures the pinned copies, the wire between pinned buffers, and hetcomm's
+messages and all_reduce of device memory. The figures are medians over the rounds.
 """
 
 from __future__ import annotations
