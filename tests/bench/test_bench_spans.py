@@ -1,4 +1,4 @@
-"""Where the time of a call goes, of steps that are made up."""
+"""The parts of a call's time, computed from made-up steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_message_sent_before_its_receive_has_not_waited() -> None:
         call(3, ("bridge", "send", [1], 0, 1), ("bridge", "send", [1], 1, 3)),
         call(3, ("bridge", "recv", [0], 2, 2.5), ("bridge", "recv", [0], 2, 3)),
     ]
-    assert legs(calls, 0) == {"total": 3, "bridge": 2, "for 1": 1}  # the second one has
+    assert legs(calls, 0) == {"total": 3, "bridge": 2, "for 1": 1}  # the second message has waited
 
 
 def test_an_island_waits_for_its_last_member() -> None:
@@ -56,7 +56,7 @@ def test_legs_overlap_and_waits_do_not() -> None:
         call(4, ("bridge", "send", [0], 2, 4)),
         call(6, ("bridge", "send", [0], 5, 6)),
     ]  # fmt: skip
-    # It waits for rank 1, which comes first; works; then for rank 2.
+    # It waits for rank 1, which comes first; works; then waits for rank 2.
     assert legs(calls, 0) == {"total": 6, "for 1": 1, "island": 2, "bridge": 3, "for 2": 1}
 
 

@@ -17,7 +17,7 @@ from hetcomm._vendors import library_variables
 
 
 def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
-    """What all_reduce of an array of `value` gives this member."""
+    """This member's result of an all_reduce of an array of `value`."""
     values = np.full(count, value, np.float64)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, count)
     island.start(_core.IslandCall(
@@ -28,7 +28,7 @@ def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
 
 
 def in_the_stream(vendor: str) -> dict[str, Any]:
-    """Whether calls are in the stream when start() returns, though the other has not come."""
+    """Whether calls are in the stream when start() returns, before the other member makes them."""
     islands = open_members(vendor, 2)
     held = [np.full(6, 1.0 + member, np.float32) for member in range(2)]
 

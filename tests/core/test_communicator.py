@@ -18,7 +18,7 @@ from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
 
 LAYOUTS = ["a", "aa", "ab", "aaa", "aab", "abc", "abab", "aabb", "abca", "aabbc", "abacab"]
-UNREACHED = 2.0  # seconds of timeout where the test waits for it to pass
+UNREACHED = 2.0  # seconds of timeout for tests that wait for the timeout
 
 
 def sum_of(count: int, dtype: Dtype = Dtype.float32, **more: Any) -> Spec:
@@ -96,7 +96,7 @@ def test_works_of_several_communicators_may_be_waited_for_in_any_order(hosts: st
 
 
 def test_threads_of_one_rank_share_a_communicator() -> None:
-    """Collectives need one order; messages do not, so each thread has a tag of its own."""
+    """Collectives need one order. Messages do not, so each thread has a tag of its own."""
 
     def program(communicator: Communicator) -> None:
         peer, failures = 1 - communicator.rank, []
@@ -126,7 +126,8 @@ def test_threads_of_one_rank_share_a_communicator() -> None:
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
-    """Collectives of some threads and questions of another, until one aborts a group of each."""
+    """Some threads make collectives, another one asks for states, until a thread aborts each
+    group."""
     groups, calls = 3, 30
     stores = [_core.LocalStore() for _ in range(groups)]
 
@@ -158,7 +159,7 @@ def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
                 assert all(other.path_to(1 - rank) for other in others)
                 thread.join(0.002)
         assert not failures, failures
-        all_reduce(watched)  # the other rank is through, too
+        all_reduce(watched)  # the other rank has finished, too
         waiting = others[0].recv(np.zeros(1), Dtype.float64, 1 - rank)
         ending = threading.Thread(target=others[0].abort)
         ending.start()
@@ -216,7 +217,7 @@ def test_a_disagreement_fails_on_every_rank(what: str, hosts: str) -> None:
             Call(communicator, spec, 0, True).work.wait()
             communicator.submit(Spec(Collective.barrier, Dtype.uint8), None).wait()
         except _core.Error as error:
-            with pytest.raises(type(error)):  # and keeps failing, with the same cause
+            with pytest.raises(type(error)):  # and later calls fail with the same cause
                 all_reduce(communicator)
             return f"{type(error).__name__}: {error}"
         return "no error"
@@ -239,7 +240,7 @@ def test_a_missing_transport_is_a_clear_error_where_a_link_is_needed() -> None:
 
 
 class Planted(_core.Store):
-    """The store of one rank; `trouble(operation, key)` comes before what it passes on."""
+    """The store of one rank. `trouble(operation, key)` runs before each operation."""
 
     def __init__(self, shared: dict[str, bytes], trouble: Any) -> None:
         super().__init__()
@@ -263,7 +264,7 @@ def unharmed(operation: str, key: str, value: bytes) -> bytes:
 
 
 def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) -> list[Any]:
-    """What each rank's set-up gives when the store troubles one of them."""
+    """Set-up results of each rank, where the store troubles one rank."""
     shared: dict[str, bytes] = {}
     return play(
         hosts,
@@ -322,9 +323,9 @@ def test_a_rank_whose_store_breaks_fails_everywhere(hosts: str, stage: str) -> N
 
     results = set_up(hosts, broken, troubled=1, timeout=UNREACHED)
     for rank, result in enumerate(results):
-        # A rank that had heard "ready" from everybody may be done before another one fails.
+        # A rank that has read "ready" of all ranks may be done before another rank fails.
         assert isinstance(result, _core.Error) or stage == "ready", f"rank {rank}: {result!r}"
-        # Who waits for a rank that waits for rank 1 may name the former.
+        # A rank that waits for a rank that waits for rank 1 may name the middle one.
         named = re.search("rank [01]", str(result))
         assert named or rank == 1 or stage == "ready", result
     assert "planted: the store broke" in str(results[1])
@@ -346,7 +347,7 @@ def test_used_numbers_are_skipped_after_wrapping() -> None:
     numbers.give_back(3)
     numbers.give_back(1)
     numbers.give_back(2)
-    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # what came back last is last
+    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # the latest released number comes last
 
 
 def test_group_numbers_are_reused() -> None:
@@ -371,7 +372,7 @@ def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
 
 @pytest.mark.parametrize("hosts", ["ab", "aa"])
 def test_a_group_follows_one_with_one_way_messages(hosts: str) -> None:
-    """What the transport keeps of an earlier group must not be taken for the next one's."""
+    """A transport must not apply the state of an earlier group to the next group."""
 
     def one_way(communicator: Communicator) -> None:
         data = bytearray(8)

@@ -1,4 +1,4 @@
-"""Control connections: records that are malformed or long, peers that do not answer or read."""
+"""Control connections: malformed and long records, peers that do not answer or do not read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_malformed_record_names_its_sender(what: str) -> None:
                 stand_in.sendall(news(1, 1 << 40, MALFORMED[what]))
                 sent.set()
                 stand_in.settimeout(BOUND)
-                while stand_in.recv(4096):  # until rank 0 hangs up
+                while stand_in.recv(4096):  # until rank 0 closes the connection
                     pass
         sent.wait(BOUND)
         with pytest.raises(_core.Error) as failed:
@@ -84,7 +84,7 @@ def test_a_long_reason_arrives_shortened() -> None:
     for text in (texts[0], texts[2]):
         assert "rank 1 aborted the group: begins ä" in text and "ä ends" in text, text[:200]
         assert "bytes left out" in text and len(text) < 20_000
-    assert "ä" * 100_000 in texts[1]  # where it happened nothing is lost
+    assert "ä" * 100_000 in texts[1]  # the text is complete on the rank of the failure
 
 
 def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
@@ -99,7 +99,7 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
         text = b"x" * 60_000
         with introduced(shared, 0, 1) as writer, introduced(shared, 0, 1) as reader:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            for number in range(400):  # which rank 0 passes on to the one that does not read
+            for number in range(400):  # rank 0 forwards it to the peer that does not read
                 writer.sendall(news(1, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
             writer.shutdown(socket.SHUT_WR)
             while writer.recv(4096):
@@ -116,7 +116,7 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
 
 
 def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[int], OpenStore]:
-    """Stores in which rank 0 finds these ports in place of other ranks' contacts."""
+    """Stores in which rank 0 finds these ports in place of the contacts of other ranks."""
 
     def change(rank: int, key: str, value: bytes) -> bytes:
         stage, _, peer = key.partition("/")
@@ -138,13 +138,13 @@ def test_all_unresponsive_peers_are_named() -> None:
 
 
 def test_signals_during_set_up_are_handled() -> None:
-    """A peer that answers late is waited for, whatever signals come meanwhile."""
+    """Signals do not end the wait for a peer that answers late."""
     shared: dict[str, bytes] = {}
     over = threading.Event()
     threads: dict[int, int] = {}
 
     def passing_on(listener: socket.socket) -> None:
-        """Empties the queue after a while and connects whoever comes next to rank 1."""
+        """Empties the queue after a while, and connects the next peer to rank 1."""
         while 0 not in threads:
             time.sleep(0.01)
         for _ in range(20):
@@ -164,7 +164,7 @@ def test_signals_during_set_up_are_handled() -> None:
         content = source.recv(1 << 16)
         if not content:
             return
-        # Ranks that have connected already may be over by now.
+        # Ranks that are connected already may end meanwhile.
         with (
             suppress(ConnectionRefusedError),
             socket.create_connection(contact_of(shared["member/1"]), BOUND) as onwards,

@@ -1,6 +1,8 @@
-"""Devices: how a vendor's runtime is found, what is said when it cannot be used, and what streams,
-events, flags and pools do. Each case is a process of its own, because a process keeps the first
-runtime it loads; see devices.py."""
+"""How a vendor's runtime is found, the errors of unusable ones, and streams, events, flags, pools.
+
+Each case runs in a process of its own, because a process keeps the first runtime it loads. See
+devices.py.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ except _core.Error as error:
 """
 VARIABLE = {"nvidia": "HETCOMM_CUDA_LIBRARY", "amd": "HETCOMM_HIP_LIBRARY"}
 EMULATED = {VARIABLE[vendor]: str(emulated_vendor.path(vendor)) for vendor in VARIABLE}
-# A runtime that has every function of the table but no device.
+# A runtime with every function of the table, but without a device.
 FAKE = """
 #define FUNCTION(name) int name() {{ return {count_error}; }}
 {functions}
@@ -58,7 +60,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def open_device(
     vendor: str, index: int = 0, load: Sequence[Path] = (), **environment: str
 ) -> tuple[str, str]:
-    """What the program printed, and what it logged."""
+    """The output and the log of the program."""
     done = run("-c", OPEN, vendor, str(index), *map(str, load), **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr.strip()
@@ -282,9 +284,9 @@ def test_pool_is_trimmed_to_its_bound() -> None:
     pool.trim()
     for address in taken:
         pool.give(address)
-    assert sorted(blocks.sizes.values()) == [1024, 4096, 8192]  # nothing is freed on the way
+    assert sorted(blocks.sizes.values()) == [1024, 4096, 8192]  # frees nothing meanwhile
     pool.trim()
-    assert sorted(blocks.sizes.values()) == [1024, 4096]  # the largest went
+    assert sorted(blocks.sizes.values()) == [1024, 4096]  # the largest block was freed
     assert pool.take(3000) == taken[1] and pool.take(700) == taken[2]
 
 
@@ -297,7 +299,7 @@ def test_pool_takes_what_fits() -> None:
     pool.give(address)
     other = pool.take(1024)
     assert other != address
-    assert pool.take(1024) == address  # any, once memory is used up
+    assert pool.take(1024) == address  # any block, after memory is used up
     with pytest.raises(_core.VendorError, match="the blocks are used up"):
         pool.take(1024)
 

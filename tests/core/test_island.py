@@ -1,4 +1,4 @@
-"""The shared-memory island against NumPy, and how it fails."""
+"""The shared-memory island: results against NumPy, and failures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_large_calls_work_with_default_slots(members: int) -> None:
 @pytest.mark.parametrize("members", [2, 3])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_results_larger_than_caches_are_correct(members: int, in_place: bool) -> None:
-    """Targets apart from the sources are written past the caches: the sum and the rest agree."""
+    """Targets apart from the sources are written past the caches, with the same results."""
     rng = np.random.default_rng(members)
     counts = [2_500_001, 0, 7, 999_983]
     case = Case("all_reduce", "float32", "sum", members, [Piece(count=count) for count in counts])
@@ -100,7 +100,7 @@ def test_thousands_of_calls_are_correct() -> None:
 
 
 def test_lanes_are_independent() -> None:
-    """Each member finishes its lanes in an order of its own, several under way at once."""
+    """Each member completes its lanes in an order of its own, with several under way at once."""
     rng = np.random.default_rng(11)
     members, lanes = 4, 4
     islands = open_islands(members, lanes=lanes, slot_bytes=4096)
@@ -125,7 +125,7 @@ def test_lanes_are_independent() -> None:
 
 @pytest.mark.parametrize("members", [2, 4, 8])
 def test_sleeping_members_are_woken(members: int) -> None:
-    """No wake-up is lost: with eventfds a member really sleeps, so a lost one ends in a timeout."""
+    """With eventfds a member really sleeps, so a lost wake-up ends in a timeout."""
     rng = np.random.default_rng(members)
     events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(members)]
     try:
@@ -140,7 +140,8 @@ def test_sleeping_members_are_woken(members: int) -> None:
 
 
 def test_seventy_members_work() -> None:
-    """More members than bits in the mask of the awaited, and a slot for each of 70 receivers."""
+    """More members than bits in the mask of awaited members, and a slot for each of 70
+    receivers."""
     rng = np.random.default_rng(70)
     members = 70
     events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(members)]
@@ -179,7 +180,7 @@ def test_mismatched_calls_are_named_and_nothing_is_read(members: int, larger: in
         with pytest.raises(_core.InvalidArgumentError) as raised:
             islands[member].wait([0])
         texts[member] = str(raised.value)
-        islands[member].start(0, case.call(member))  # the lane stays refused, with the same cause
+        islands[member].start(0, case.call(member))  # the lane keeps failing, with the same cause
         with pytest.raises(_core.InvalidArgumentError):
             islands[member].wait([0])
 
@@ -279,7 +280,7 @@ def test_an_unfitting_segment_is_rejected() -> None:
 
 
 def segment_files() -> set[int]:
-    """The memory of islands that this process offers; earlier tests may have left some."""
+    """The segments that this process offers. Earlier tests may have left some."""
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -298,7 +299,7 @@ def test_a_mapped_segment_cannot_shrink() -> None:
 
 
 def fork(body: object, *arguments: object) -> int:
-    """A child that runs body(*arguments) and exits 0 if that returns."""
+    """Forks a child that runs body(*arguments). The child exits with 0 if body returns."""
     child = os.fork()
     if child == 0:
         status = 1

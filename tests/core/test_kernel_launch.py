@@ -1,4 +1,4 @@
-"""How kernels are launched on a device: blocks, arguments, and what they cannot do."""
+"""Launches of kernels on a device: blocks, arguments, and rejected requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DTYPES = _core.Dtype.__members__
 
 
 def test_launches_use_vectors_where_addresses_allow() -> None:
-    """All but the ragged ends, which the arguments say: count, head, vectors."""
+    """Only the ragged ends use no vectors. The arguments are count, head and vectors."""
     operation = (DTYPES["float16"], _core.ReduceOp.sum)
 
     def cut(target: int, *sources: int) -> list[int]:

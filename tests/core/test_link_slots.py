@@ -1,5 +1,7 @@
-"""Groups of the same ranks, one beside and after another. Each has links of its own, in any order
-of use, leaving and failing."""
+"""Groups of the same ranks, concurrent and successive, have links of their own.
+
+Groups may use, leave and fail in any order.
+"""
 
 import os
 import threading
@@ -18,12 +20,12 @@ HOSTS = "xy"
 
 @pytest.fixture(scope="module")
 def executors() -> list[_core.Executor]:
-    """Of this module alone, without links of other modules."""
+    """Executors of this module alone, without links of other modules."""
     return [_core.Executor() for _ in HOSTS]
 
 
 def exchange(communicator: Communicator, seed: int, count: int = LARGE) -> Callable[[], None]:
-    """Begins a message both ways; the result ends and checks it."""
+    """Starts a message both ways. Calling the result completes and checks the messages."""
     rank, peer = communicator.rank, 1 - communicator.rank
     sent, wanted = (
         np.random.default_rng([seed, which]).integers(0, 1 << 30, count) for which in (rank, peer)
@@ -90,7 +92,8 @@ def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executo
 
 
 def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> None:
-    """In no common order, repeatedly: the two ends of each link still match."""
+    """Ranks set up groups in different orders, repeatedly. The two ends of each link still
+    match."""
     many = 4
     stores: list[_core.Store] = []
     everyone = threading.Barrier(2)

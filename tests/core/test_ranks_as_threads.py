@@ -1,4 +1,4 @@
-"""Ranks of one group that are threads of one process and share nothing but that."""
+"""Ranks of one group that are threads of one process, and share nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hetcomm._core import Dtype
 
 
 def in_threads(size: int, program: Callable[[int], Any]) -> list[Any]:
-    """What `program` gives on each rank."""
+    """The results of `program` on each rank."""
     found: list[Any] = [None] * size
 
     def run(rank: int) -> None:
@@ -37,7 +37,7 @@ def in_threads(size: int, program: Callable[[int], Any]) -> list[Any]:
 
 
 def use(group: hetcomm.Communicator) -> None:
-    """A collective, and large messages around the ring."""
+    """Runs a collective, and large messages around the ring."""
     rank, size = group.rank, group.size
     assert group.all_reduce(np.full(1000, rank + 1.0))[-1] == size * (size + 1) / 2
     got = np.zeros(300_000)

@@ -270,7 +270,7 @@ def test_impossible_direct_fabrics_are_rejected(fabric: str) -> None:
 
 
 def can_be(*ranks: RankInfo) -> bool:
-    """Whether the ranks of every label are of one vendor."""
+    """Whether the ranks of every label have one vendor."""
     labels = {(info.island, info.vendor) for info in ranks if info.island}
     return len(labels) == len({label for label, _ in labels})
 

@@ -1,4 +1,4 @@
-"""When the steps of an operation started and ended, of communicators whose ranks are threads."""
+"""Start and end times of steps, of communicators whose ranks are threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which transport a link uses: the cheapest that both ranks have."""
+"""A link uses the cheapest transport that both ranks have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetcomm._core import Communicator, Dtype
 
 
 def exchange(communicator: Communicator) -> list[str]:
-    """Sums over all ranks; returns what carries the links of this rank."""
+    """Sums over all ranks. Returns the transports of this rank's links."""
     size, rank = communicator.size, communicator.rank
     data = np.full(100_000, rank + 1, np.int64)
     spec = _core.Spec(_core.Collective.all_reduce, Dtype.int64, count=data.size, in_place=True)

@@ -1,4 +1,4 @@
-"""Every row of hetcomm/vendors.toml answers everything, to the core and to Python alike."""
+"""Every row of hetcomm/vendors.toml has all answers, for the core and for Python alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hetcomm._vendors import library_variables, of_torch, torch_devices, vendors
 from hetcomm.emulate import Host
 from hetcomm.emulate.vendors import environment, library
 
-# What a vendor may lack; vendor.h says what its absence means.
+# Optional answers; vendor.h explains their absence.
 OPTIONAL = {
     "runtime.spellings", "driver.library", "driver.wait_value", "driver.wait_flush",
     "driver.functions.DeviceGet", "driver.functions.DeviceGetAttribute", "ccl.float8_architecture",
@@ -28,7 +28,7 @@ every_vendor = pytest.mark.parametrize("vendor", vendors())
 
 
 def keys(row: dict[str, Any], above: str = "") -> set[str]:
-    """The paths of all values of a row; the names of spelled functions and wheels are values."""
+    """The paths of all values of a row. Names of spelled functions and wheels are values."""
     found = set()
     for key, value in row.items():
         nested = isinstance(value, dict) and key not in ("spellings", "wheels")

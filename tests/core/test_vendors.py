@@ -28,7 +28,7 @@ from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
 
 VENDORS = {"n": "nvidia", "a": "amd", "c": "cpu"}
-# Each rank's vendor, and each rank's host.
+# The vendor and the host of each rank.
 LAYOUTS = [
     ("nn", "xx"),
     ("na", "xx"),
@@ -59,7 +59,7 @@ def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> Non
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize("dtype", list(Dtype.__members__.values()), ids=lambda dtype: dtype.name)
 def test_every_dtype_and_operation_works_between_vendors(dtype: Dtype) -> None:
-    """Interleaved: two ranks of each native vendor and one of none."""
+    """Interleaved: two ranks of each native vendor and two of the CPU."""
 
     def program(communicator: Communicator) -> None:
         seed = 0
@@ -107,8 +107,8 @@ def test_messages_between_vendors_arrive(vendors: str, count: int) -> None:
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
 def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, hosts: str) -> None:
-    """The caller's stream fills the buffers, and reads the results, behind a flag that the host
-    sets only after everything was submitted: were the host to wait anywhere, it would hang."""
+    """The caller's stream fills the buffers, and reads the results, behind a flag. The host sets
+    the flag after all calls were submitted, so any wait of the host would hang."""
     count, calls = 5000, 100  # more than an engine keeps in its stream at a time
 
     def program(communicator: Communicator) -> None:
@@ -145,7 +145,7 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
 def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> None:
-    """A rank never comes; whoever waits for it by a stream only finds the stream free again."""
+    """A rank never comes. A stream that waits for the operation then continues."""
     count = 5000
     everyone_waits = threading.Barrier(len(vendors) - 1)
 
@@ -178,8 +178,8 @@ def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> 
 
 @pytest.mark.usefixtures("emulated_vendors")
 def test_memory_of_copies_that_never_end_is_kept() -> None:
-    """The caller's stream stands still, so the copies behind it do: the operation is a failure at
-    once, but its buffers are let go only when the copies are over, after the stream goes on."""
+    """The caller's stream stands still, so the copies behind it do too. The operation fails at
+    once. Its buffers are released only after the stream continues and the copies end."""
     count = 300_000
     kept: list[Any] = []
     gates: list[Any] = []

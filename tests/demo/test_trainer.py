@@ -1,4 +1,4 @@
-"""The trainer: its text, its model, and that every layout computes the same training."""
+"""The trainer: its text and its model; every layout computes the same training."""
 
 import argparse
 import hashlib

@@ -81,7 +81,7 @@ def emulated_vendors() -> str:
 
 @probe("mpiexec")
 def mpiexec() -> str:
-    """MPICH's beside this Python, which starts two ranks."""
+    """MPICH's mpiexec beside this Python starts two ranks."""
     if why := lacking("mpi4py"):
         return why
     found = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
@@ -100,7 +100,7 @@ def mpiexec() -> str:
 
 @probe("GPU")
 def gpu() -> str:
-    """One that torch uses."""
+    """torch can use the GPU."""
     if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd")):
         return "no driver of a GPU is loaded"
     if why := lacking("torch"):
