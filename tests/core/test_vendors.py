@@ -59,7 +59,7 @@ def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> Non
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize("dtype", list(Dtype.__members__.values()), ids=lambda dtype: dtype.name)
 def test_every_dtype_and_operation_works_between_vendors(dtype: Dtype) -> None:
-    """Interleaved: two ranks of each native vendor and two of the CPU."""
+    """Interleaved: two NVIDIA ranks, two AMD ranks and one of the CPU."""
 
     def program(communicator: Communicator) -> None:
         seed = 0

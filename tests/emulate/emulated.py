@@ -1,4 +1,4 @@
-"""What the tests of emulated clusters share: small clusters and the programs their ranks run."""
+"""Common parts of the tests of emulated clusters: small clusters, and the folder of programs."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Hosts with two NICs on networks of one name, of which one does not join them, or ceases to."""
+"""Hosts with two NICs on networks of equal names, of which one does not join the hosts, or
+fails."""
 
 import json
 from itertools import permutations
@@ -20,7 +21,7 @@ def cluster(ranks: str) -> Cluster:
 
 
 def said(lines: list[str], what: str) -> list[str]:
-    """What each rank said in lines that begin like this, by rank."""
+    """The values of each rank's lines with this prefix, by rank."""
     return [line.split("] ")[1] for line in sorted(lines) if line.split("] ")[1].startswith(what)]
 
 
@@ -29,7 +30,7 @@ def said(lines: list[str], what: str) -> list[str]:
     ("how", "why"), [("unanswered", "no answer within 1.5 s"), ("refused", "No route to host")]
 )
 def test_a_network_without_route_is_left_out(play: Play, ranks: str, how: str, why: str) -> None:
-    """The test fails by its time where one message goes that way."""
+    """A message over that network would exceed the time of the test."""
     result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "before")
     assert result.ok, lines
     right = said(lines, "right; ")

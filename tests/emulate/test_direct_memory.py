@@ -1,4 +1,4 @@
-"""Device memory that transports reach: messages go from and to it, without copies."""
+"""Device memory that transports reach: messages go from and to this memory, without copies."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(200)
 ROCE, ETHERNET = (Nic(fabric="roce"),), (Nic(),)
 DIRECT = "direct over shm, roce"
 STAGED = "staged: transports do not reach this emulated device"
-# Copies between device and pinned memory then take longer than an operation may, which is long.
+# A copy between device and pinned memory then takes longer than the long timeout of an operation.
 COPY_MICROSECONDS, TIMEOUT = 60_000_000, 55.0
 
 
@@ -29,8 +29,8 @@ def lines_of(
 
 
 def test_direct_messages_are_not_copied(play: Play, tmp_path: Path) -> None:
-    """Two ranks in each of two hosts, of unlike vendors, over RDMA and inside the hosts. Copies
-    take longer than any operation may, so one copy would be an error."""
+    """Two ranks on each of two hosts, of different vendors, over RDMA and inside the hosts. A copy
+    takes longer than any operation may, so one copy would be an error."""
     slow = {"copy_latency": COPY_MICROSECONDS, "direct": True}
     hosts = (Host("green0", 2, ROCE, "nvidia", **slow), Host("red0", 2, ROCE, "amd", **slow))
     found = lines_of(play, Cluster(hosts, order="interleaved"), tmp_path / "meet", "moves", TIMEOUT)

@@ -1,4 +1,4 @@
-"""However a run ends, it ends as a whole and leaves nothing behind."""
+"""Every run ends with all its processes, and leaves nothing behind."""
 
 import os
 import select
@@ -15,7 +15,7 @@ from pyroute2 import IPRoute
 
 from hetcomm.emulate import ClusterError, run
 
-# Alone: they look at all namespaces and links of this machine.
+# Alone: these tests look at all namespaces and links of this machine.
 pytestmark = [pytest.mark.timeout(90), pytest.mark.needs("namespaces"), pytest.mark.alone]
 NOBODY = -1
 
@@ -41,7 +41,7 @@ def test_a_timeout_ends_the_run(play: Play) -> None:
 
 
 def test_stray_children_end_with_the_run(tmp_path: Path) -> None:
-    """A daemon that outlives its rank holds the log open for ever, unless it is ended."""
+    """A daemon that outlives its rank would hold the log open for ever."""
     result = run(two_hosts(), ["sh", "-c", "setsid sleep 600 & echo $RANK"], stdout=tmp_path)
     assert result.ok
     assert [(tmp_path / f"rank-{rank}.log").read_text() for rank in (0, 1)] == ["0\n", "1\n"]
@@ -85,7 +85,7 @@ def _lingering_job(directory: Path) -> Iterator["subprocess.Popen[str]"]:
     cluster.write_text(host.format("red0") + host.format("blue0"))
     command = [sys.executable, "-m", "hetcomm.emulate", str(cluster), "--timeout", "60", "--"]
     command += [sys.executable, str(PROGRAMS / "linger.py"), str(NOBODY), str(NOBODY)]
-    # A shell's background jobs ignore the interrupt, and so would what this test starts.
+    # Background jobs of a shell ignore the interrupt, and so would the children of this test.
     signals = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **signals) as front:
         assert front.stdout is not None

@@ -1,4 +1,4 @@
-"""Hosts with emulated GPUs: a vendor's library spans hosts, and refuses the other vendor."""
+"""Hosts with emulated GPUs: a vendor's library spans hosts, and rejects the other vendor."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_a_communicator_spans_hosts(play: Play, tmp_path: Path) -> None:
         "[2 green0] device 1 sum 10.0 10.0",
         "[3 green1] device 1 sum 10.0 10.0",
     ]
-    # Every rank reduces a quarter: half of the bytes leave each host, twice.
+    # Every rank reduces a quarter, so half of the bytes leave each host, twice.
     for link in result.links:
         assert link.out_bytes > 800_000
 
@@ -29,7 +29,7 @@ def test_a_communicator_spans_hosts(play: Play, tmp_path: Path) -> None:
 def test_another_vendor_is_rejected(play: Play, tmp_path: Path) -> None:
     hosts = (Host("green0", 1, (Nic(),), "nvidia"), Host("red0", 1, (Nic(),), "amd"))
     result, lines = play(Cluster(hosts), "gpus.py", tmp_path / "id", grace=0.5)
-    assert result.failed_rank == 1  # rank 0 waits for it in vain
+    assert result.failed_rank == 1  # rank 0 waits for this rank until its timeout
     refused = [line for line in lines if "refused" in line]
     assert len(refused) == 1 and "[1 red0] refused 4: the unique id is of the nvidia" in refused[0]
 

@@ -1,4 +1,4 @@
-"""What a rank sees: its own host, its NICs, and no other host's memory or sockets."""
+"""A rank sees its own host and its NICs, and no other host's memory or sockets."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hosts with several NICs: messages use them together, each for its share."""
+"""Messages use several NICs of a host together, each for its share."""
 
 import pytest
 from emulated import Play
@@ -19,7 +19,7 @@ def cluster(ranks: str, *nics: Nic) -> Cluster:
 
 
 def shares(result: Result, host: str) -> list[float]:
-    """Of what each NIC of a host sent and received."""
+    """The shares of each NIC in the bytes that a host sent and received."""
     sent = [link.out_bytes + link.in_bytes for link in result.links if link.host == host]
     assert sum(sent) > 4 * COUNT
     return [one / sum(sent) for one in sent]

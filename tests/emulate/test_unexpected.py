@@ -1,4 +1,4 @@
-"""Messages that come before their receive take up a bounded amount of the receiver's memory."""
+"""Messages that come before their receive take a bounded amount of the receiver's memory."""
 
 import pytest
 from emulated import Play, two_hosts

@@ -1,4 +1,5 @@
-"""A child of fork() cannot use its parent's groups, says so at every call, and disturbs nobody."""
+"""A child of fork() cannot use its parent's groups, gets an error at every call, and disturbs no
+rank."""
 
 from __future__ import annotations
 
@@ -79,8 +80,8 @@ def test_a_pending_operation_fails_in_a_child(tmp_path: Path, hosts: str, kind: 
 @LAYOUTS
 def test_no_lock_blocks_children_of_a_busy_process(tmp_path: Path, hosts: str, kind: str) -> None:
     with started(tmp_path, hosts, kind) as job:
-        job.do("all_reduce", 2)  # imports what it needs, under locks of Python's
-        children = 15 if kind == "torch" else 40  # torch's take 0.3 s each to end
+        job.do("all_reduce", 2)  # imports under locks of Python's
+        children = 15 if kind == "torch" else 40  # a child of torch takes 0.3 s to end
         job.tell("reduce_and_fork", 10 * children, children)
         for answer in job.values():
             assert answer == [0] * children

@@ -1,4 +1,4 @@
-"""Ranks that die without a word: everybody else hears who it was, soon, and goes on to exit."""
+"""Ranks that die: all other ranks soon get an error that names the dead rank, and exit cleanly."""
 
 from __future__ import annotations
 
@@ -53,13 +53,14 @@ def test_a_kill_amid_all_reduces_is_reported(
 
 @pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
 def test_a_kill_after_others_began_is_reported(tmp_path: Path, hosts: str, victim: int) -> None:
-    """The others are in the middle of a large operation for sure: the victim never joined it."""
+    """The other ranks are in the middle of a large operation, because the victim never joined
+    it."""
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
         survivors = job.others(victim)
         for rank in survivors:
             rank.do("submit", 4_000_000)
-            rank.do("submit", 1000)  # and with one behind it
+            rank.do("submit", 1000)  # and with one pending behind it
         job[victim].signal(signal.SIGKILL)
         for method, argument in (("wait", 2 * NOTICE), ("wait", 2 * NOTICE), ("all_reduce", 16)):
             for rank in survivors:
@@ -73,7 +74,7 @@ def test_a_kill_after_others_began_is_reported(tmp_path: Path, hosts: str, victi
 @pytest.mark.parametrize("direction", ["send", "recv"])
 def test_a_kill_during_a_message_is_reported(tmp_path: Path, hosts: str, direction: str) -> None:
     with Job(tmp_path, hosts) as job:
-        job[0].do(direction, 1, 50_000_000)  # too large to be sent before it is received
+        job[0].do(direction, 1, 50_000_000)  # too large to be sent before the receive
         job[1].signal(signal.SIGKILL)
         job[0].tell("wait", 2 * NOTICE)
         errors = errors_within([job[0]], NOTICE)
@@ -82,10 +83,10 @@ def test_a_kill_during_a_message_is_reported(tmp_path: Path, hosts: str, directi
 
 
 def test_a_kill_before_a_receive_is_reported(tmp_path: Path) -> None:
-    """The link is gone before the receive is posted, the news comes after."""
+    """The link breaks before the receive is posted, and the news comes afterwards."""
     with Job(tmp_path, "ab") as job:
         job.do("all_reduce", 1000)
-        job[0].do("send", 1, 50_000_000)  # UCX announces it and waits for the receive
+        job[0].do("send", 1, 50_000_000)  # UCX announces the message, and waits for the receive
         job.do("all_reduce", 1000)
         job[0].signal(signal.SIGKILL)
         job[1].do("recv", 0, 50_000_000)
@@ -97,11 +98,11 @@ def test_a_kill_before_a_receive_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
 def test_a_kill_survived_by_a_child_is_reported(tmp_path: Path, hosts: str) -> None:
-    """A child of fork() has inherited the sockets, which must not look as if its parent lived."""
+    """A child of fork() has inherited the sockets. Its parent must not look alive."""
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
         job[1].do("fork")
-        job.do("all_reduce", 1000)  # the child has harmed nobody
+        job.do("all_reduce", 1000)  # the child has disturbed no rank
         job[1].signal(signal.SIGKILL)
         survivors = job.others(1)
         for rank in survivors:
@@ -136,6 +137,6 @@ def test_a_kill_of_the_store_rank_is_reported(tmp_path: Path, hosts: str, victim
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
         assert_same_cause_from_now_on(survivors, errors)
-        survivors[0].do("leave")  # with and without
+        survivors[0].do("leave")  # with and without a pending operation
         for rank in survivors:
             rank.exits_cleanly()

@@ -13,7 +13,7 @@ BYTES = 64 << 20
 
 
 def direct(rank: int) -> dict[str, str]:
-    """An island of its own; a copy would take longer than the test."""
+    """The environment of an island of its own, in which a copy takes longer than the test."""
     return {
         "HETCOMM_ISLAND": f"island{rank}",
         "HETCOMM_EMULATED_DIRECT": "1",
@@ -23,7 +23,7 @@ def direct(rank: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("victim_sends", [False, True])
 def test_a_kill_amid_a_direct_message_is_reported(tmp_path: Path, victim_sends: bool) -> None:
-    """The message is under way on one side for sure; the third rank hears of it, too."""
+    """The message is under way on one side. The third rank hears of the death, too."""
     settings = {rank: direct(rank) for rank in range(3)}
     with Job(tmp_path, "aaa", vendors="nnc", timeout=60.0, settings=settings) as job:
         for sender, receiver in ((0, 1), (1, 0)):  # links are made, and direct

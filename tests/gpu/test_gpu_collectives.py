@@ -35,7 +35,7 @@ def test_every_collective_dtype_and_op_is_correct(
 
 
 def cpu_tensors(rank: int, size: int) -> None:
-    """On a GPU's rank too, through copies."""
+    """A rank of the GPU takes CPU tensors too, through copies."""
     tensor = torch.arange(1000.0) + rank
     dist.all_reduce(tensor)
     assert torch.equal(tensor, size * torch.arange(1000.0) + size * (size - 1) / 2)

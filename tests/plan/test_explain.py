@@ -1,4 +1,4 @@
-"""`hetcomm explain` over given islands, cluster files and bad input."""
+"""`hetcomm explain` of given islands, cluster files and bad input."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_the_page_names_the_choice_the_rejected_and_the_chunks() -> None:
 
 
 def mixed_cluster(folder: Path) -> str:
-    """Three islands on two hosts, of which two have devices."""
+    """Three islands on two hosts, two of them with devices."""
     file = folder / "cluster.toml"
     file.write_text(
         "\n".join(
