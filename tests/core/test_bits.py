@@ -108,7 +108,7 @@ def results(hosts: str, seed: str, timing: int) -> list[list[bytes]]:
     [
         (hosts, algorithm)
         for hosts in LAYOUTS
-        for algorithm in (ALGORITHMS if len(set(hosts)) > 2 else ["auto"])  # one alone applies
+        for algorithm in (ALGORITHMS if len(set(hosts)) > 2 else ["auto"])  # only one applies
     ],
 )
 def test_bits_are_equal_on_every_rank_and_at_any_timing(

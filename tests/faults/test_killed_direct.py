@@ -26,7 +26,7 @@ def test_a_kill_amid_a_direct_message_is_reported(tmp_path: Path, victim_sends: 
     """The message is under way on one side. The third rank hears of the death, too."""
     settings = {rank: direct(rank) for rank in range(3)}
     with Job(tmp_path, "aaa", vendors="nnc", timeout=60.0, settings=settings) as job:
-        for sender, receiver in ((0, 1), (1, 0)):  # links are made, and direct
+        for sender, receiver in ((0, 1), (1, 0)):  # makes direct links
             job[sender].do("send", receiver, 1000)
             job[receiver].do("recv", sender, 1000)
             assert job[sender].do("wait", 30) == job[receiver].do("wait", 30)

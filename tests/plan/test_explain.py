@@ -54,7 +54,7 @@ def test_no_terminal_width_cuts_a_word_or_a_number(
     assert "…" not in narrow
     assert max(map(len, narrow.splitlines())) <= columns
     assert words(narrow) == words(wide)
-    for row in wide.splitlines():  # of tables: a row is a line, however wide the terminal is
+    for row in wide.splitlines():  # a row is a line, whatever the terminal's width
         if re.search(r"^ .*\d (us|ms|s)$", row.rstrip()):
             assert re.sub(" +", " ", row) in re.sub(" +", " ", narrow)
 

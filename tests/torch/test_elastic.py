@@ -1,5 +1,7 @@
-"""torchrun starts a job anew after a rank has died, and it goes on from its checkpoint. The new
-attempt finds the store as the old one left it."""
+"""torchrun restarts a job after a rank has died, and the job continues from its checkpoint.
+
+The new attempt finds the store as the old attempt left it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ import hetcomm
 from hetcomm import _attempts
 
 PROGRAM = Path(elastic_trainer.__file__)
-BOUND = 150.0  # seconds; the job takes a tenth of it
+BOUND = 150.0  # seconds; the job takes a tenth of this
 
 
 def segments() -> set[str]:
@@ -55,7 +57,7 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     before = segments()
     options = ["--standalone", "--nproc-per-node=2"]
     if nodes == 2:
-        # The agents' store lives here, so that its port is free by construction.
+        # The test holds the agents' store, so that its port is free by construction.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
         options += [f"--rdzv-endpoint=127.0.0.1:{store.port}", "--rdzv-conf=is_host=false"]
@@ -67,7 +69,7 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     finally:
         for agent in agents:
             if agent.poll() is None:
-                agent.terminate()  # torchrun ends its workers then
+                agent.terminate()  # torchrun then ends its workers
                 agent.wait(60)
     logs = "\n".join(log.read_text(errors="replace")[-6000:] for log in tmp_path.glob("*.log"))
     assert codes == [0] * nodes, logs
@@ -78,14 +80,14 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
         assert report["began"] == elastic_trainer.CRASH, "the checkpoint was not used"
         assert report["backend"] == "hetcomm"
     left = segments() - before
-    while left and time.monotonic() < end:  # those of jobs beside this one go soon
+    while left and time.monotonic() < end:  # processes of jobs beside this one end soon
         time.sleep(0.1)
         left &= segments()
     assert not left
 
 
 def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts of several sizes with one store, one of which a rank never came to."""
+    """Attempts of several sizes with one store. In one attempt a rank is missing."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store, names = HashStore(), set()
     for attempt, (size, absent) in enumerate([(3, None), (3, 2), (4, None), (2, None), (3, 0)]):
@@ -117,8 +119,8 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
 
 
 class _LateOnceHeard:
-    """A store, and a clock that stands still until rank 0 has seen that it was heard by rank 1,
-    when all is late."""
+    """A store and a clock. The clock stands still until rank 0 has seen the answer of rank 1, then
+    it passes every deadline."""
 
     def __init__(self) -> None:
         self.store, self.heard = HashStore(), threading.Event()
@@ -140,7 +142,7 @@ class _LateOnceHeard:
 
 
 def test_every_rank_names_the_missing_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that rank 0 had heard."""
+    """Ranks that rank 0 had seen name the missing rank, too."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store = _LateOnceHeard()
     monkeypatch.setattr(_attempts, "time", store)

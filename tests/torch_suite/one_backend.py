@@ -26,7 +26,7 @@ PREFIX = "outcomes: "
 
 
 class Outcomes(unittest.TextTestResult):
-    """What became of each test: "passed", "failed" or "skipped", and why."""
+    """The outcome of each test: "passed", "failed" or "skipped", and the reason."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -51,7 +51,7 @@ class Outcomes(unittest.TextTestResult):
 
 
 def load(backend: str, name: str) -> type[unittest.TestCase]:
-    """The suite's class, its process groups on `backend`, which it knows as `name`."""
+    """The suite's class, with process groups on `backend`, which it knows as `name`."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed import distributed_test as suite
@@ -98,7 +98,7 @@ def _in_place_of_gloo(make: Any, backend: str) -> Any:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
-    """What torch's function does, which refuses all names but gloo."""
+    """torch's function, without its check of the backend's name."""
     import torch.distributed as dist
 
     if isinstance(timeout, float):

@@ -1,6 +1,7 @@
-"""The programs of examples/trainers over gloo and over hetcomm; scripts that Accelerate brings.
+"""The programs of examples/trainers over gloo and over hetcomm, and scripts of Accelerate.
 
-What they need is large: `make test-trainers` installs it, elsewhere they run as far as it is there.
+`make test-trainers` installs the large packages that they need. Elsewhere the tests run as far as
+the packages are installed.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def needs(package: str) -> pytest.MarkDecorator:
 
 
 def printed(*command: str, **variables: str) -> str:
-    """What a program prints; it ends well."""
-    scripts = os.pathsep.join((str(ROOT / ".venv/bin"), os.environ["PATH"]))  # ninja, for DeepSpeed
+    """The output of a program, which must succeed."""
+    scripts = os.pathsep.join((str(ROOT / ".venv/bin"), os.environ["PATH"]))  # for DeepSpeed
     result = subprocess.run(
         [sys.executable, *command],
         env=os.environ

@@ -22,7 +22,7 @@ def meet() -> list[socket.socket]:
     while True:
         try:
             connection = socket.create_connection(_PLACE, timeout=30)
-        except ConnectionRefusedError:  # rank 0 is not there yet; the run's timeout bounds this
+        except ConnectionRefusedError:  # rank 0 is late; the run's timeout bounds this
             time.sleep(0.01)
             continue
         connection.sendall(bytes([RANK]))

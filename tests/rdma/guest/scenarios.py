@@ -23,7 +23,7 @@ class Scenario:
     vendors: str = ""  # by rank: n and a are the emulated vendors; the default is the CPU for all
     rounds: int = 1  # repetitions of all collectives
     netem: str = ""  # netem settings of both ends of the first wire
-    elements: int = 0  # of each message between two hosts, or of one all_reduce, that is counted
+    elements: int = 0  # of each counted message or all_reduce
 
     def number(self, rank: int) -> int:
         return ord(self.hosts[rank]) - ord("a")
