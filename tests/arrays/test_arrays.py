@@ -25,7 +25,7 @@ def seed() -> int:
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
-def test_every_collective_gives_what_numpy_gives(tmp_path: Path, hosts: str, seed: int) -> None:
+def test_every_collective_matches_numpy(tmp_path: Path, hosts: str, seed: int) -> None:
     run(tmp_path, len(hosts), "collectives", seed, hosts=hosts)
 
 

@@ -151,7 +151,7 @@ def test_an_incomplete_store_is_rejected(missing: str) -> None:
         hetcomm.Communicator.from_store(store, 0, 2, timeout=2.0)
 
 
-def test_a_stranger_harms_nobody(server: hetcomm.TcpStoreServer) -> None:
+def test_a_stranger_disturbs_no_rank(server: hetcomm.TcpStoreServer) -> None:
     for sent in (b"GET / HTTP/1.0\r\n\r\n" * 10, b"s" + b"\xff" * 30, b"s"):
         with (
             socket.create_connection(("127.0.0.1", server.port), BOUND) as stranger,

@@ -53,7 +53,7 @@ def test_every_part_runs_without_a_gpu(tmp_path: Path) -> None:
     assert f"{len(ran)} passed, 0 failed" in printed
 
 
-def test_a_failing_part_loses_only_itself(tmp_path: Path) -> None:
+def test_a_failing_part_loses_only_its_figures(tmp_path: Path) -> None:
     code, report, printed = run(
         tmp_path, "--only", "device,staging", HETCOMM_EMULATED_FAULT="old_runtime"
     )

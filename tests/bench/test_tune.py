@@ -87,7 +87,7 @@ def test_bench_and_explain_predict_from_the_profile(tuned: Path) -> None:
     assert json.loads(given.output)["candidates"][0]["total"] == expected
 
 
-def test_a_profile_of_fewer_ranks_is_refused_by_every_rank(tuned: Path) -> None:
+def test_a_profile_of_fewer_ranks_is_rejected_by_every_rank(tuned: Path) -> None:
     done = bench("--ranks", 3, "--sizes", "64", "--iterations", 3, HETCOMM_PROFILE=str(tuned))
     assert done.returncode == 2
     assert "the profile is of another topology: expected 1 hosts" in done.stderr

@@ -161,7 +161,7 @@ class FloatingPointState:
 @pytest.mark.needs("x86-64")  # knows the registers of this processor
 @pytest.mark.parametrize("bits", [FloatingPointState.FLUSH, FloatingPointState.ROUND_UP])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_a_thread_s_floating_point_state_changes_no_bit_and_is_kept(
+def test_floating_point_state_changes_no_bit_and_is_kept(
     bits: int, scaled: bool
 ) -> None:
     hosts, state = "aab", FloatingPointState()
@@ -188,7 +188,7 @@ def test_a_thread_s_floating_point_state_changes_no_bit_and_is_kept(
     assert set(found) == {(total / np.float32(3) if scaled else total).tobytes()}
 
 
-def test_the_setting_is_refused_unless_0_or_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_other_than_0_or_1_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_DETERMINISTIC", "1")
     assert _core.deterministic()
     monkeypatch.setenv("HETCOMM_DETERMINISTIC", "yes")

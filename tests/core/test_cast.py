@@ -91,7 +91,7 @@ def test_conversion_works_in_place() -> None:
     np.testing.assert_array_equal(raw, want)
 
 
-def test_refuses_buffers_that_do_not_fit() -> None:
+def test_unfitting_buffers_are_rejected() -> None:
     half, single = FORMAT["float16"], FORMAT["float32"]
     room = np.zeros(16, np.uint8)
     cases: list[tuple[str, tuple[object, ...]]] = [

@@ -33,7 +33,7 @@ def test_equal_blocks_take_the_librarys_own_collectives() -> None:
 
 
 @emulated
-def test_a_call_is_not_done_before_all_have_made_it() -> None:
+def test_a_call_completes_after_all_members_made_it() -> None:
     done = run("absent", "amd")
     assert (done["early"], done["right"]) == (False, True)
 
@@ -225,7 +225,7 @@ def test_a_hanging_call_is_abandoned() -> None:
 
 
 @emulated
-def test_a_hanging_abort_blocks_nobody() -> None:
+def test_a_hanging_abort_blocks_no_member() -> None:
     """The fault is in closing too: the members' calls succeed, and their closing aborts."""
     for end in run("faulty", "nvidia", 2, 2, 5, fault="abort_hang"):
         assert (end["error"], end["calls"]) == ("", 2)

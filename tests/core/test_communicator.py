@@ -36,7 +36,7 @@ def assert_all_fail(results: list[Any], kind: type[BaseException], *words: str) 
 
 
 @pytest.mark.parametrize("hosts", LAYOUTS)
-def test_every_collective_gives_what_numpy_says(hosts: str) -> None:
+def test_every_collective_matches_numpy(hosts: str) -> None:
     def program(communicator: Communicator) -> None:
         rng = random.Random(hosts)
         for seed in range(6):
@@ -49,7 +49,7 @@ def test_every_collective_gives_what_numpy_says(hosts: str) -> None:
 
 @pytest.mark.parametrize("algorithm", _core.algorithms(), ids=str)
 @pytest.mark.parametrize("hosts", ["aaa", "abab", "aabbc"])
-def test_every_algorithm_gives_what_numpy_says(
+def test_every_algorithm_matches_numpy(
     hosts: str, algorithm: _core.Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = algorithm.collective.name
@@ -332,7 +332,7 @@ def test_a_rank_whose_store_breaks_fails_everywhere(hosts: str, stage: str) -> N
 
 
 @pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0), (0, -1), (0, 1 << 20)])
-def test_impossible_ranks_and_sizes_are_refused(rank: int, size: int) -> None:
+def test_impossible_ranks_and_sizes_are_rejected(rank: int, size: int) -> None:
     with pytest.raises(_core.InvalidArgumentError, match=f"got rank {rank} and size {size}"):
         Communicator(_core.LocalStore(), rank, size)
 
@@ -360,7 +360,7 @@ def test_group_numbers_are_reused() -> None:
 
 
 @pytest.mark.parametrize("peer", [-1, 0, 2])
-def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
+def test_messages_to_impossible_peers_are_rejected(peer: int) -> None:
     def program(communicator: Communicator) -> None:
         if communicator.rank == 0:
             with pytest.raises(_core.InvalidArgumentError, match="expected a rank from 0 to 1"):

@@ -153,7 +153,7 @@ def test_setting_with_a_missing_file_is_an_error(tmp_path: Path, vendor: str) ->
 
 
 @pytest.mark.needs("absence of HIP")
-def test_all_that_was_tried_is_named() -> None:
+def test_every_tried_library_is_named() -> None:
     printed, _ = open_device("amd")
     assert printed.startswith("VendorError HIP runtime not found; tried:")
     for name in ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"):
@@ -290,7 +290,7 @@ def test_pool_is_trimmed_to_its_bound() -> None:
     assert pool.take(3000) == taken[1] and pool.take(700) == taken[2]
 
 
-def test_pool_takes_what_fits() -> None:
+def test_pool_reuses_fitting_blocks() -> None:
     blocks = Blocks(10_000)
     pool = _core.Pool(blocks.make, blocks.free, 1 << 30)
     address = pool.take(8192)
@@ -304,7 +304,7 @@ def test_pool_takes_what_fits() -> None:
         pool.take(1024)
 
 
-def test_pool_refuses_what_is_not_its_own() -> None:
+def test_pool_rejects_foreign_memory() -> None:
     blocks = Blocks(1 << 30)
     pool = _core.Pool(blocks.make, blocks.free, 1 << 30)
     address = pool.take(0)

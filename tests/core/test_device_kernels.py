@@ -384,7 +384,7 @@ def test_the_benchmark_runs(fake_gpu: dict[str, str], tmp_path: Path) -> None:
     assert all(row["ratio"] > 0 for row in rows)
 
 
-def test_an_emulated_device_says_that_it_runs_no_kernels() -> None:
+def test_an_emulated_device_rejects_kernels() -> None:
     program = (
         "from hetcomm import _core\n"
         "try:\n    _core.DeviceKernels.of(_core.Device.open('nvidia', 0))\n"
@@ -401,7 +401,7 @@ def test_an_emulated_device_says_that_it_runs_no_kernels() -> None:
     assert "is emulated: it runs no kernels" in result.stdout
 
 
-def test_without_a_compiler_the_search_and_the_remedy_are_told() -> None:
+def test_a_missing_compiler_names_the_search_and_the_remedy() -> None:
     program = (
         "from hetcomm import _core\n"
         "try:\n    _core.describe_compiler('amd')\n"

@@ -60,7 +60,7 @@ def test_kernels_round_trip(name: str) -> None:
 
 
 @every_dtype
-def test_the_text_of_device_kernels_has_the_type(name: str) -> None:
+def test_device_kernel_text_has_the_type(name: str) -> None:
     assert f"struct {name} : " in _core.device_text()
 
 

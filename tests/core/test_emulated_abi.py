@@ -160,7 +160,7 @@ def facts_against_headers(vendor: str, headers: list[str]) -> str:
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
-def test_our_abi_is_the_published_one(vendor: str, tmp_path: Path) -> None:
+def test_emulated_abi_matches_the_published_one(vendor: str, tmp_path: Path) -> None:
     done = compile_text(ours_against_facts(vendor), tmp_path / "abi.cc", vendor, [])
     assert done.returncode == 0, done.stderr
 

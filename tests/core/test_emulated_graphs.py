@@ -65,7 +65,7 @@ def test_recorded_work_runs_at_each_launch(runtime: Runtime) -> None:
     assert runtime.code("GraphLaunch", graph, stream) == 1
 
 
-def test_a_stream_joins_by_an_event_and_order_is_as_recorded(runtime: Runtime) -> None:
+def test_a_stream_joined_by_an_event_keeps_the_recorded_order(runtime: Runtime) -> None:
     stream, other = begin(runtime), runtime.stream()
     fork, join = runtime.event(), runtime.event()
     seen: list[str] = []
@@ -102,7 +102,7 @@ def test_an_unjoined_stream_is_an_error(runtime: Runtime) -> None:
     assert end_code(runtime, stream) == ILLEGAL_STATE
 
 
-def test_work_outside_cannot_be_waited_for(runtime: Runtime) -> None:
+def test_waiting_for_unrecorded_work_is_an_error(runtime: Runtime) -> None:
     event, outside = runtime.event(), runtime.stream()
     stream = begin(runtime)
     runtime("StreamWaitEvent", stream, event, 0)  # never recorded, so there is no wait

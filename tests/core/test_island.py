@@ -215,7 +215,7 @@ def test_an_unknown_operation_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("asleep", [False, True])
-def test_abandoning_releases_the_others(asleep: bool) -> None:
+def test_abandoning_ends_the_calls_of_other_members(asleep: bool) -> None:
     events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(3)] if asleep else []
     islands = open_islands(3, events=events)
     case = one_piece("all_reduce", "float32", 1000, members=3)
@@ -243,7 +243,7 @@ def test_abandoning_releases_the_others(asleep: bool) -> None:
         os.close(event)
 
 
-def test_a_wait_without_the_others_ends_at_its_deadline() -> None:
+def test_a_lone_members_wait_ends_at_its_deadline() -> None:
     islands = open_islands(2)
     case = one_piece("all_reduce", "float32", 10)
     islands[0].start(0, case.call(0))
@@ -251,7 +251,7 @@ def test_a_wait_without_the_others_ends_at_its_deadline() -> None:
         islands[0].wait([0], timeout=0.05)
 
 
-def test_attaching_names_the_missing() -> None:
+def test_attaching_names_missing_members() -> None:
     name = _core.create_shm_segment(3, 4, 0)
     with pytest.raises(_core.TimeoutError, match="missing: rank 7, 8;"):
         _core.ShmIsland(name, 0, 3, ranks=[6, 7, 8], timeout=0.05)

@@ -134,7 +134,7 @@ def test_large_calls_work_in_all_lanes() -> None:
 
 
 @pytest.mark.parametrize("count", [32_769, 65_535, 1_000_003])
-def test_bits_do_not_depend_on_the_way(count: int) -> None:
+def test_slots_and_direct_reads_give_the_same_bits(count: int) -> None:
     """NumPy adds in the same order."""
     islands = open_islands(3)
     warm_up(islands)
@@ -216,7 +216,7 @@ def test_members_run_as_processes() -> None:
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * members
 
 
-def test_a_killed_member_is_waited_for_and_nothing_crashes() -> None:
+def test_a_killed_member_is_waited_for_until_the_deadline() -> None:
     name = _core.create_shm_segment(2, 1, 0)
     reader, writer = os.pipe()
 

@@ -31,7 +31,7 @@ def test_launches_are_bounded() -> None:
     assert _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 0)[1] == 0
 
 
-def test_launches_refuse_what_kernels_cannot_do() -> None:
+def test_impossible_launches_are_rejected() -> None:
     float32, add = DTYPES["float32"], _core.ReduceOp.sum
     how = _core.Quantisation(8, 64)
     cases: list[tuple[str, Callable[..., object], Sequence[object]]] = [

@@ -98,7 +98,7 @@ def test_roce_and_infiniband_of_one_vendor_are_two_islands(make: Make) -> None:
     assert topology.fabric_between(0, 4) == Fabric.ethernet
 
 
-def test_a_label_makes_one_island_over_what_all_share(make: Make) -> None:
+def test_a_label_makes_one_island_over_the_common_network(make: Make) -> None:
     ranks = make("a100_roce").ranks(island="all") + make("a100_infiniband").ranks(island="all")
     topology = Topology(ranks)
     assert topology.islands == [list(range(8))]
@@ -111,7 +111,7 @@ def test_a_label_makes_one_island_over_what_all_share(make: Make) -> None:
     )
 
 
-def test_labels_split_what_one_network_joins(make: Make) -> None:
+def test_labels_split_ranks_of_one_network(make: Make) -> None:
     ranks = make("dgx_h100").ranks(2, island="a") + make("dgx_h100").ranks(2)
     ranks += make("dgx_h100").ranks(2)
     assert Topology(ranks).islands == [[0, 1], [2, 3, 4, 5]]
@@ -119,7 +119,7 @@ def test_labels_split_what_one_network_joins(make: Make) -> None:
     assert Topology([*host, RankInfo(host="b", island="x")]).islands == [[0, 2], [1], [3]]
 
 
-def test_one_label_for_two_vendors_is_refused() -> None:
+def test_one_label_for_two_vendors_is_rejected() -> None:
     ranks = [
         RankInfo(host=str(i), host_name=f"node{i}", vendor=vendor, island=label)
         for i, (vendor, label) in enumerate([("nvidia", "x"), ("amd", ""), ("amd", "x")])

@@ -37,7 +37,7 @@ def keys(row: dict[str, Any], above: str = "") -> set[str]:
 
 
 @every_vendor
-def test_a_row_answers_everything(vendor: str) -> None:
+def test_every_row_has_all_answers(vendor: str) -> None:
     asked = set().union(*map(keys, vendors().values()))
     assert asked - keys(vendors()[vendor]) <= OPTIONAL
     assert re.fullmatch("[a-z]{1,15}", vendor) and vendor != "cpu"

@@ -45,7 +45,7 @@ LAYOUTS = [
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), LAYOUTS)
-def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> None:
+def test_every_collective_matches_numpy(vendors: str, hosts: str) -> None:
     def program(communicator: Communicator) -> None:
         rng = random.Random(vendors)
         for seed in range(6):

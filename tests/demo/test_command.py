@@ -125,7 +125,7 @@ def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     assert "name one by --output" in result.output
 
 
-def test_an_odd_number_of_ranks_is_refused(tmp_path: Path) -> None:
+def test_an_odd_number_of_ranks_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "three.toml"
     file.write_text(f'[[host]]\nname = "a"\nranks = 3\n{ONE_LINK}')
     result = invoke(tmp_path, "--cluster", str(file))

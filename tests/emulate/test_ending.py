@@ -28,7 +28,7 @@ def test_a_failing_rank_ends_the_rest(play: Play) -> None:
     assert "rank 1 on red0 exited with status 3" in result.verdict()
 
 
-def test_a_rank_deaf_to_sigterm_is_killed(play: Play) -> None:
+def test_a_rank_that_ignores_sigterm_is_killed(play: Play) -> None:
     result, lines = play(two_hosts(), "linger.py", 0, 1, grace=0.2)
     assert result.exit_codes == (3, -signal.SIGKILL), lines
 
@@ -57,7 +57,7 @@ def test_an_unknown_command_is_an_error() -> None:
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
 )
-def test_a_signal_to_the_front_leaves_nothing(
+def test_a_signal_to_the_command_leaves_no_process(
     tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
     links, mounts = _links(), Path("/proc/self/mountinfo").read_text()

@@ -42,13 +42,13 @@ def test_stream_runs_at_the_nominal_rate(play: Play, rate: int) -> None:
 
 
 @pytest.mark.parametrize(("out", "into"), [(50, 200), (200, 50)])
-def test_the_slower_of_two_ends_decides(play: Play, out: int, into: int) -> None:
+def test_the_slower_of_two_nics_limits_a_stream(play: Play, out: int, into: int) -> None:
     """Each direction of a stream passes the sender's NIC outward and the receiver's NIC inward."""
     nic = Nic(out * MEGABIT, into * MEGABIT)
     _passes(play, two_hosts(nic=nic), 1, 50 * MEGABIT // 8, _near(50 * MEGABIT))
 
 
-def test_unlimited_is_not_shaped(play: Play) -> None:
+def test_an_unlimited_link_is_not_shaped(play: Play) -> None:
     result = _passes(play, two_hosts(), 0, 100 * MEGABIT, lambda rate: rate > 300 * MEGABIT)
     assert result.links[0].rate_out is None
 

@@ -76,7 +76,7 @@ def test_a_leaving_rank_reports_its_refusal_at_once(tmp_path: Path, kind: str) -
             rank.exits_cleanly()
 
 
-def test_a_corrected_call_harms_nobody(tmp_path: Path, kind: str) -> None:
+def test_a_corrected_call_is_no_failure(tmp_path: Path, kind: str) -> None:
     with Job(tmp_path, "ab", kind, timeout=LONG) as job:
         refuse(job[1], kind)
         job[0].tell("all_reduce", 16)

@@ -101,7 +101,7 @@ def test_an_exit_before_any_contact_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", ["aab", "abc"])
 @pytest.mark.parametrize("ending", ["exit", "leave"])
-def test_an_early_exit_of_an_unneeded_rank_harms_nobody(
+def test_an_early_exit_of_an_unneeded_rank_is_no_failure(
     tmp_path: Path, hosts: str, ending: str
 ) -> None:
     with Job(tmp_path, hosts) as job:
@@ -146,7 +146,7 @@ def test_one_call_fewer_is_an_error_naming_its_rank(tmp_path: Path, hosts: str, 
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
-def test_abort_ends_what_is_pending_everywhere(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_abort_ends_pending_operations_everywhere(tmp_path: Path, hosts: str, kind: str) -> None:
     with Job(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 1000)
         waiting = job.others(0)

@@ -64,6 +64,6 @@ def refused(rank: int, size: int) -> str:
     return "accepted"
 
 
-def test_staged_operations_are_refused(job: Callable[..., Job]) -> None:
+def test_staged_operations_are_rejected(job: Callable[..., Job]) -> None:
     text = values(job("gc", group_timeout=30), refused)[0]
     assert "graph" in text, text

@@ -50,7 +50,7 @@ def test_two_islands_reach_the_lower_bound_of_the_bridge(sizes: list[int], megab
     assert bound <= cost.total <= 1.05 * bound + 20 * MEGABYTE
 
 
-def test_pipelining_hides_what_the_islands_do() -> None:
+def test_pipelining_hides_island_steps() -> None:
     cost = predicted(topology_of([4, 4]), all_reduce(16 * MEGABYTE))
     assert cost.total < cost.bridge + cost.island
 

@@ -340,7 +340,7 @@ def test_table_overrides_the_model() -> None:
     assert "table" in planner.choose(small).why
 
 
-def test_table_with_an_unknown_algorithm_is_refused_at_once() -> None:
+def test_table_with_an_unknown_algorithm_is_rejected_at_once() -> None:
     with pytest.raises(InvalidArgumentError, match=r"all_reduce: expected one of flat, .*\"tree\""):
         Planner(topology_of([2]), SelectionTable("all_reduce:0-inf=tree"))
 
@@ -375,7 +375,7 @@ def test_an_impossible_spec_is_rejected(spec: Spec, message: str) -> None:
         assert message in str(caught.value)
 
 
-def test_a_rank_outside_the_job_is_refused() -> None:
+def test_a_rank_outside_the_job_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="expected a rank from 0 to 3; got 4"):
         Planner(topology_of([2, 2])).plan(Spec(Collective.barrier), 4)
 

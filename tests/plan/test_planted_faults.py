@@ -14,7 +14,7 @@ EXAMPLES = 40
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_planted_fault_is_refused(fault: Fault) -> None:
+def test_a_planted_fault_is_rejected(fault: Fault) -> None:
     planted = 0
     for number in range(200 * EXAMPLES):
         if planted == EXAMPLES:

@@ -184,7 +184,7 @@ def test_measured_links_replace_reported_rates() -> None:
         (lambda lines: [*lines, "barrier 8=1 16=2"], 13, '"barrier"'),
     ],
 )  # fmt: skip
-def test_a_malformed_text_is_refused_with_its_line(
+def test_a_malformed_text_is_rejected_with_its_line(
     change: Callable[[list[str]], list[str]], line: int, said: str
 ) -> None:
     with pytest.raises(_core.InvalidArgumentError) as refused:
@@ -204,7 +204,7 @@ def test_a_malformed_text_is_refused_with_its_line(
     ],
     ids=["ranks", "cores", "nics", "hosts"],
 )
-def test_a_profile_of_another_topology_is_refused(topology: _core.Topology) -> None:
+def test_a_profile_of_another_topology_is_rejected(topology: _core.Topology) -> None:
     plans = Planner(topology).plan_all(Spec(Collective.all_reduce, count=4))
     for refused in (
         lambda: _core.predict(topology, plans, parameters_of(text_of())),

@@ -78,7 +78,7 @@ def test_each_element_is_copied_once_each_way(in_place: bool) -> None:
     assert copies(plans[1]) == {} and plans[1].staging_bytes == 0
 
 
-def test_a_device_with_kernels_reduces_itself() -> None:
+def test_a_device_with_kernels_reduces_its_values() -> None:
     topology = devices(["a/nvidia", "b/cpu"], kernels=True)
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_reduce, count=4 * MIB))
     assert {
@@ -295,7 +295,7 @@ def test_a_staging_fault_is_rejected(fault: Callable[[list[Plan]], bool], messag
     assert planted >= 5
 
 
-def test_island_steps_in_staging_are_refused() -> None:
+def test_island_steps_in_staging_are_rejected() -> None:
     topology = devices(["a/nvidia", "a/nvidia"])
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_reduce, count=8))
     assert _core.check(topology, plans) == []

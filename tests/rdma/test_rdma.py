@@ -70,7 +70,7 @@ def ranks(jobs: dict[str, Job], scenario: Scenario) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_collective_gives_what_numpy_says(ranks: list[dict[str, Any]]) -> None:
+def test_every_collective_matches_numpy(ranks: list[dict[str, Any]]) -> None:
     """The ranks compare results. The test only checks that all ranks finished."""
     assert all(rank["seconds"]["collectives"] > 0 for rank in ranks)
 

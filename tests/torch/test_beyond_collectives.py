@@ -181,7 +181,7 @@ def after_bad_batches(rank: int, size: int) -> None:
         backend._end_coalescing()
 
 
-def test_a_bad_batch_spoils_no_other(job: Callable[..., Job]) -> None:
+def test_a_bad_batch_disturbs_no_later_batch(job: Callable[..., Job]) -> None:
     values(job("ab"), after_bad_batches)
 
 

@@ -150,7 +150,7 @@ def all_trainings(rank: int, size: int) -> list[tuple[Run, Run]]:
 
 
 @pytest.mark.parametrize("layout", ["ab", "abab"])
-def test_losses_and_parameters_are_those_of_gloo(job: Callable[..., Job], layout: str) -> None:
+def test_losses_and_parameters_equal_gloo(job: Callable[..., Job], layout: str) -> None:
     results = values(job(layout), all_trainings)
     for rank, result in enumerate(results):
         for index, (train, tolerance) in enumerate(TRAININGS.items()):

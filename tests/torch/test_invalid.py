@@ -144,7 +144,7 @@ def refuse(rank: int, size: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("layout", ["a", "aa", "ab", "abb"])
-def test_bad_arguments_are_refused(job: Callable[..., Job], layout: str) -> None:
+def test_bad_arguments_are_rejected(job: Callable[..., Job], layout: str) -> None:
     results = values(job(layout), refuse)
     problems = [
         f"rank {rank}, {name}: {problem}"

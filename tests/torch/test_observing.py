@@ -65,7 +65,7 @@ def raising(rank: int, size: int) -> float:
     return total[0].item()
 
 
-def test_a_raising_hook_is_reported_and_harms_nobody(job: Callable[..., Job]) -> None:
+def test_a_raising_hook_is_reported_and_disturbs_no_operation(job: Callable[..., Job]) -> None:
     made = job("aa")
     assert values(made, raising) == [8.0, 8.0]
     assert "of the hook" in logs(made)[0]
@@ -187,7 +187,7 @@ def options(rank: int, size: int) -> list[str]:
     return texts
 
 
-def test_options_of_other_backends_are_refused(job: Callable[..., Job]) -> None:
+def test_options_of_other_backends_are_rejected(job: Callable[..., Job]) -> None:
     for texts in values(job("aa"), options):
         assert len(texts) == 3, texts
         assert (

@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("train", "arguments", "layout"), CASES)
-def test_losses_are_those_of_one_process(
+def test_losses_equal_one_process(
     job: Callable[..., Job],
     train: Callable[..., list[float] | None],
     arguments: tuple,

@@ -382,7 +382,7 @@ def elsewhere(rank: int, size: int) -> list[str]:
     return texts
 
 
-def test_tensors_elsewhere_are_refused(job: Callable[..., Job]) -> None:
+def test_tensors_elsewhere_are_rejected(job: Callable[..., Job]) -> None:
     for rank, texts in enumerate(values(_job(job, "aa", "nn"), elsewhere)):
         assert len(texts) == 2, texts
         assert f"serves emulated:{rank}" in texts[0] and "emulated:5" in texts[0], texts

@@ -48,7 +48,7 @@ def succeeded(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout
 
 
-def test_the_bare_word_is_enough_once_installed(installed: Path, run: Run) -> None:
+def test_an_installed_backend_needs_no_import(installed: Path, run: Run) -> None:
     result = run(installed, "import torch\n" + ALL_REDUCE)
     assert succeeded(result) == "reduced\n"
     assert "hetcomm" not in result.stderr, result.stderr
@@ -190,7 +190,7 @@ def test_an_extension_device_loaded_first_is_served(site: Path, run: Run) -> Non
 NAME_ONLY = {"hetcomm", "hetcomm._autoload", "hetcomm._vendors"}
 
 
-def test_importing_torch_loads_the_name_only(installed: Path, run: Run) -> None:
+def test_importing_torch_registers_only_the_name(installed: Path, run: Run) -> None:
     """Only the name: the same modules as with autoload off, and the standard library's
     importlib.metadata."""
     without = json.loads(succeeded(run(installed, MODULES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))
@@ -200,7 +200,7 @@ def test_importing_torch_loads_the_name_only(installed: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "import torch\n"], ids=["without-torch", "with-torch"])
-def test_importing_hetcomm_loads_itself_only(before: str, installed: Path, run: Run) -> None:
+def test_importing_hetcomm_loads_no_other_package(before: str, installed: Path, run: Run) -> None:
     program = f"{before}import json, sys; print(json.dumps(list(sys.modules)))\n"
     program += "import hetcomm; print(json.dumps(list(sys.modules)))"
     without, loaded = map(json.loads, succeeded(run(installed, program)).splitlines())

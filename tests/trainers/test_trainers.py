@@ -77,7 +77,7 @@ def losses(said: str, backend: str) -> list[float]:
         pytest.param("transformers_trainer.py", [], marks=needs("transformers")),
     ],
 )
-def test_a_trainer_learns_as_over_gloo(program: str, options: list[str]) -> None:
+def test_a_trainer_has_the_losses_of_gloo(program: str, options: list[str]) -> None:
     path = str(EXAMPLES / program)
     expected = losses(torchrun(path, *options, "--backend", "gloo"), "gloo")
     found = losses(torchrun(path, *options), "hetcomm")
@@ -87,7 +87,7 @@ def test_a_trainer_learns_as_over_gloo(program: str, options: list[str]) -> None
 
 @needs("ray")
 @pytest.mark.timeout(2 * BOUND)
-def test_ray_train_learns_as_over_gloo(tmp_path: Path) -> None:
+def test_ray_train_has_the_losses_of_gloo(tmp_path: Path) -> None:
     path, storage = str(EXAMPLES / "ray_train.py"), f"--storage={tmp_path}"
     quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
     expected = losses(printed(path, storage, "--backend", "gloo", **quiet), "gloo")
@@ -108,7 +108,7 @@ def test_accelerates_own_scripts_pass(script: str) -> None:
 
 @needs("accelerate")
 @pytest.mark.parametrize("program", ["accelerate_loop.py", "transformers_trainer.py"])
-def test_the_patch_makes_accelerate_take_the_name(program: str, tmp_path: Path) -> None:
+def test_the_patch_lets_accelerate_use_hetcomm(program: str, tmp_path: Path) -> None:
     if program.startswith("transformers") and find_spec("transformers") is None:
         pytest.skip("transformers is not installed: make test-trainers")
     spec = find_spec("accelerate")

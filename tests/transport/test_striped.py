@@ -61,7 +61,7 @@ def pair() -> Pair:
 
 
 @given(st.integers(0, 2**40), bandwidths)
-def test_parts_are_the_message_in_proportion(size: int, rates: list[int]) -> None:
+def test_parts_add_up_and_follow_the_rates(size: int, rates: list[int]) -> None:
     parts = _core.divide(size, rates)
     assert sum(parts) == size and len(parts) in (1, len(rates))
     if len(parts) > 1:

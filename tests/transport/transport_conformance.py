@@ -287,7 +287,7 @@ class TransportConformance:
         pair.a.progress()
         del pair.a, pair.b, pair.to_a, pair.to_b, pair.both
 
-    def test_does_not_leak(self) -> None:
+    def test_transports_leave_nothing_behind(self) -> None:
         def once() -> None:
             pair = Pair(type(self).make, self.same_host)
             into = bytearray(8)
