@@ -49,7 +49,7 @@ def install_wheels(report: Report, folder: Path, site: Path) -> None:
 
 
 def missing() -> list[str]:
-    """What the build needs and does not find."""
+    """Missing requirements of the build."""
     found = []
     if tool("cmake") is None:
         found.append("cmake 3.24 or newer (on the path, or the wheel cmake)")

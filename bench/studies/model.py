@@ -18,15 +18,13 @@ MPIS = ("openmpi", "mpich")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where ranks are. ranks: "2+2" for hosts of an emulated cluster, "4" for this host. rates: of
-    each host's NICs, "1gbit" or "1gbit+2gbit"; the last one also of the hosts that follow.
-    vendors: of the hosts in turn, with copy engines of copy_rate where these are emulated."""
+    """The places of ranks on hosts, and the links between hosts."""
 
-    ranks: str
-    rates: tuple[str, ...] = ("unlimited",)
+    ranks: str  # "2+2" for hosts of an emulated cluster, "4" for this host
+    rates: tuple[str, ...] = ("unlimited",)  # by host, "1gbit+2gbit"; the last repeats
     order: str = "block"
-    vendors: tuple[str, ...] = ("cpu",)
-    copy_rate: str = "unlimited"
+    vendors: tuple[str, ...] = ("cpu",)  # of the hosts in turn
+    copy_rate: str = "unlimited"  # of the copy engines of emulated vendors
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Layout:
@@ -35,7 +33,7 @@ class Layout:
 
     @property
     def hosts(self) -> list[int]:
-        """The ranks of each."""
+        """The number of ranks of each host."""
         return [int(count) for count in self.ranks.split("+")]
 
     @property
@@ -75,11 +73,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Mode:
-    """How calls are made. in_place: None for the default. work: seconds of other work on each rank
-    before each call, as in a training step."""
+    """The circumstances of calls."""
 
-    in_place: bool | None = None
-    work: float = 0.0
+    in_place: bool | None = None  # None for the default
+    work: float = 0.0  # seconds of other work on each rank before each call, as in training
 
     def describe(self) -> str:
         """ "out of place, isolated"; "" for the default, calls back to back."""
