@@ -198,27 +198,27 @@ def objects(comm: Communicator, seed: int) -> None:
     size, rank = comm.size, comm.rank
     every = [{"rank": r, "long": "x" * (r * 70_000), "array": np.arange(r)} for r in range(size)]
 
-    def alike(a: Any, b: Any) -> None:
+    def assert_equal(a: Any, b: Any) -> None:
         assert (a["rank"], a["long"]) == (b["rank"], b["long"])
         same(a["array"], b["array"], a["rank"])
 
     mine = every[rank]
     for found, expected in zip(comm.all_gather_object(mine), every, strict=True):
-        alike(found, expected)
+        assert_equal(found, expected)
     for root in range(size):
-        alike(comm.broadcast_object(mine, root), every[root])
-        alike(comm.scatter_object(every if rank == root else None, root), mine)
+        assert_equal(comm.broadcast_object(mine, root), every[root])
+        assert_equal(comm.scatter_object(every if rank == root else None, root), mine)
         gathered = comm.gather_object(mine, root)
         assert (gathered is None) == (rank != root)
         for found, expected in zip(gathered or [], every, strict=rank == root):
-            alike(found, expected)
+            assert_equal(found, expected)
     assert comm.all_to_all_object([(rank, r) for r in range(size)]) == [
         (r, rank) for r in range(size)
     ]
     after, before = (rank + 1) % size, (rank - 1) % size
     sender = threading.Thread(target=comm.send_object, args=(mine, after), kwargs={"tag": 3})
     sender.start()
-    alike(comm.recv_object(before, tag=3), every[before])
+    assert_equal(comm.recv_object(before, tag=3), every[before])
     sender.join(60)
     if rank == 0:
         assert sorted(comm.recv_object() for _ in range(size - 1)) == list(range(1, size))

@@ -216,7 +216,7 @@ def dies_before_split(comm: Communicator, seed: int) -> None:
         print(error)
 
 
-def too_few(comm: Communicator, seed: int) -> None:
+def missing_rank(comm: Communicator, seed: int) -> None:
     """A group of one rank more than there are."""
     try:
         Communicator(comm._store, comm.rank, comm.size + 1, name="more", timeout=2.0)

@@ -237,7 +237,7 @@ def traced(comm: Communicator, seed: int) -> None:
     assert max(ends) <= traces[1].ended
 
 
-def shares(comm: Communicator, seed: int) -> None:
+def shared_allocations(comm: Communicator, seed: int) -> None:
     """Shared allocations in every collective, in place and out of place, with other calls in
     between."""
     rng = np.random.default_rng(seed)
@@ -315,7 +315,7 @@ def threads(comm: Communicator, seed: int) -> None:
     assert not failures, failures
 
 
-def twice(comm: Communicator, seed: int) -> None:
+def from_env_again(comm: Communicator, seed: int) -> None:
     """from_env() while the first group is open, and after all groups are closed."""
     with Communicator.from_env(timeout=60) as second:
         same(second.all_reduce(np.ones(2)), np.full(2, float(comm.size)), seed)

@@ -81,7 +81,7 @@ def test_help_shows_no_environment(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
 def test_shared_allocations_work_in_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
-    printed = run(tmp_path, len(hosts), "shares", seed, hosts=hosts)
+    printed = run(tmp_path, len(hosts), "shared_allocations", seed, hosts=hosts)
     if "b" not in hosts:  # else nearly all data passes through scratch
         assert all(int(direct) > 10 for direct in printed), printed
 
@@ -113,7 +113,7 @@ def test_an_exception_in_with_aborts_the_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("program", "word"),
-    [("refused_by_one", "told 3"), ("twice", "thrice"), ("set_up_fails", "heard")],
+    [("refused_by_one", "told 3"), ("from_env_again", "thrice"), ("set_up_fails", "heard")],
 )
 def test_every_rank_reports_the_error(tmp_path: Path, program: str, word: str) -> None:
     printed = run(tmp_path, 3, program, 0)

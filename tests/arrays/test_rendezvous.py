@@ -214,5 +214,5 @@ def launched(command: list[str], folder: Path) -> str:
 
 
 def test_a_missing_rank_is_a_timeout(tmp_path: Path) -> None:
-    printed = run(tmp_path, 2, "too_few", 0)
+    printed = run(tmp_path, 2, "missing_rank", 0)
     assert all("rank 2 of 3 did not come" in one for one in printed), printed

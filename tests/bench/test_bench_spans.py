@@ -19,8 +19,8 @@ def call(end: float, *steps: tuple[str, str, list[int], float, float], start: fl
     return Call(int(start * SECOND), int(end * SECOND), made)
 
 
-def legs(calls: list[Call], rank: int, together: bool = True) -> dict[str, float]:
-    return {leg: pytest.approx(time) for leg, time in legs_of(calls, rank, together).items()}
+def legs(calls: list[Call], rank: int, one_clock: bool = True) -> dict[str, float]:
+    return {leg: pytest.approx(time) for leg, time in legs_of(calls, rank, one_clock).items()}
 
 
 def test_a_receiver_waits_for_its_sender() -> None:
@@ -28,7 +28,7 @@ def test_a_receiver_waits_for_its_sender() -> None:
     sender = call(4, ("bridge", "send", [0], 3, 4))
     assert legs([receiver, sender], 0) == {"total": 5, "between": 1, "for 1": 2, "bridge": 2}
     assert legs([receiver, sender], 1) == {"total": 4, "between": 3, "bridge": 1}
-    assert legs([receiver, sender], 0, together=False) == {"total": 5, "between": 1, "bridge": 4}
+    assert legs([receiver, sender], 0, one_clock=False) == {"total": 5, "between": 1, "bridge": 4}
 
 
 def test_a_message_sent_before_its_receive_has_not_waited() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from islands import together
+from islands import run_threads
 
 import hetcomm
 from hetcomm import _core
@@ -56,7 +56,7 @@ def open_members(vendor: str, members: int, timeout: float = 30.0) -> list[_core
             timeout=timeout,
         )  # fmt: skip
 
-    together(members, attach)
+    run_threads(members, attach)
     return islands
 
 

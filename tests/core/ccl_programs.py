@@ -13,7 +13,7 @@ from typing import Any
 import ccl_sides
 import numpy as np
 from ccl_members import failed, open_members
-from islands import FACTOR, KINDS, STORAGE, Case, random_case, together, widen
+from islands import FACTOR, KINDS, STORAGE, Case, random_case, run_threads, widen
 
 import hetcomm
 from hetcomm import _core
@@ -83,11 +83,11 @@ def cases(vendor: str, members: str, seed: str) -> dict[str, Any]:
             islands[member].start(case.call(member, sequence))
             islands[member].wait(60)
 
-    together(count, body)
+    run_threads(count, body)
     for case, wanted in zip(made, expected, strict=True):
         compare(case, wanted, f"seed {seed}")
     described = islands[0].describe()
-    together(count, lambda member: islands[member].close())
+    run_threads(count, lambda member: islands[member].close())
     return {"cases": len(made), "describe": described}
 
 
@@ -128,7 +128,7 @@ def uniform(vendor: str, members: str) -> dict[str, Any]:
                 islands[member].start(call)
                 islands[member].wait(60)
 
-            together(count, body)
+            run_threads(count, body)
             for member in range(count):
                 part = slice(member * block, (member + 1) * block)
                 if scatter:
@@ -178,7 +178,7 @@ def faulty(vendor: str, members: str, calls: str, patience: str) -> list[dict[st
         end["closed"] = time.monotonic() - begin
         ends[member] = end
 
-    together(count, body)
+    run_threads(count, body)
     return ends
 
 
@@ -299,7 +299,7 @@ def hanging(vendor: str) -> dict[str, Any]:
     return result | {"left": threads() - before}
 
 
-def bereaved(index: str, unique_id: str) -> dict[str, Any]:
+def survivor(index: str, unique_id: str) -> dict[str, Any]:
     """One of two members, in separate processes. The second member is killed between two calls."""
     first = not unique_id
     if first:

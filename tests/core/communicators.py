@@ -33,7 +33,7 @@ def executor(rank: int) -> _core.Executor:
     return _executors[rank]
 
 
-def play(
+def run_ranks(
     hosts: Sequence[str],
     program: Callable[[Communicator], Any],
     *,
@@ -84,7 +84,7 @@ def play(
     return found
 
 
-def agree(results: Sequence[Any]) -> list[Any]:
+def results_of(results: Sequence[Any]) -> list[Any]:
     """The results. Raises the first failure of a rank."""
     for result in results:
         if isinstance(result, BaseException):

@@ -80,7 +80,7 @@ def news(origin: int, number: int, body: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def unanswering() -> Iterator[socket.socket]:
+def unresponsive_listener() -> Iterator[socket.socket]:
     """A listener at which connections stay half open, because its queue is full."""
     with socket.socket() as listener, contextlib.ExitStack() as queued:
         listener.bind(("127.0.0.1", 0))

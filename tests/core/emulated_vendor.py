@@ -14,7 +14,6 @@ from hetcomm._vendors import vendors
 
 PACKAGE = Path(hetcomm.__file__).parent
 INVALID_VALUE, NO_DEVICE, INVALID_DEVICE, INVALID_HANDLE, NOT_READY = 1, 100, 101, 400, 600
-NOT_SUPPORTED = 801
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

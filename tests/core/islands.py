@@ -205,7 +205,7 @@ def one_piece(kind: str, dtype: str, count: int, members: int = 2, op: str = "su
     return case
 
 
-def together(members: int, body: Callable[[int], None]) -> None:
+def run_threads(members: int, body: Callable[[int], None]) -> None:
     """Runs body(member) on a thread for each member. Raises the first failure."""
     failures: list[BaseException] = []
 
@@ -237,7 +237,7 @@ def open_islands(
             events=list(events), timeout=100.0,
         )  # fmt: skip
 
-    together(members, attach)
+    run_threads(members, attach)
     return islands
 
 
@@ -266,6 +266,6 @@ def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) 
             islands[member].start(lane, case.call(member, sequence))
             islands[member].wait([lane])
 
-    together(len(islands), member_body)
+    run_threads(len(islands), member_body)
     for case in cases:
         case.check()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from communicators import agree, play
+from communicators import results_of, run_ranks
 from islands import FACTOR, STORAGE, narrow, random_values, reduced, widen
 
 from hetcomm import _core
@@ -100,7 +100,7 @@ def results(hosts: str, seed: str, timing: int) -> list[list[bytes]]:
             found.append(whole_result(communicator, spec, number))
         return found
 
-    return agree(play(hosts, program))
+    return results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_floating_point_state_changes_no_bit_and_is_kept(
             state.reset()
         return output.tobytes()
 
-    found = agree(play(hosts, program))
+    found = results_of(run_ranks(hosts, program))
     pair = subnormal + subnormal
     total = pair + subnormal
     assert set(found) == {(total / np.float32(3) if scaled else total).tobytes()}

@@ -155,7 +155,7 @@ def test_members_run_in_processes() -> None:
 
 @emulated
 def test_a_killed_member_ends_the_call() -> None:
-    command = [sys.executable, str(PROGRAMS), "bereaved"]
+    command = [sys.executable, str(PROGRAMS), "survivor"]
     first = subprocess.Popen(
         [*command, "0", ""], env=environment(), stdout=subprocess.PIPE, text=True
     )

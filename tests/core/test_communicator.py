@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import BOUND, COLLECTIVES, Call, agree, executor, play, random_spec
+from communicators import BOUND, COLLECTIVES, Call, results_of, executor, run_ranks, random_spec
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
@@ -44,7 +44,7 @@ def test_every_collective_matches_numpy(hosts: str) -> None:
                 spec = random_spec(rng, len(hosts), collective.name)
                 Call(communicator, spec, seed, rng.random() < 0.5).check()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize("algorithm", _core.algorithms(), ids=str)
@@ -66,7 +66,7 @@ def test_every_algorithm_matches_numpy(
         for seed, spec in enumerate(itertools.islice(specs, 4)):
             Call(communicator, spec, seed, True).check()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "aab"])
@@ -92,7 +92,7 @@ def test_works_of_several_communicators_may_be_waited_for_in_any_order(hosts: st
         for communicator in others:
             communicator.leave()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 def test_threads_of_one_rank_share_a_communicator() -> None:
@@ -121,7 +121,7 @@ def test_threads_of_one_rank_share_a_communicator() -> None:
             thread.join(BOUND)
         assert not failures, failures
 
-    agree(play("ab", program))
+    results_of(run_ranks("ab", program))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
@@ -170,7 +170,7 @@ def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
         for other in others:
             other.leave()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
@@ -192,7 +192,7 @@ def test_messages_are_matched_by_tag_and_keep_their_order(hosts: str, count: int
             work.wait()
             assert (data == value).all()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 DISAGREEMENTS = {
@@ -222,7 +222,7 @@ def test_a_disagreement_fails_on_every_rank(what: str, hosts: str) -> None:
             return f"{type(error).__name__}: {error}"
         return "no error"
 
-    for result in agree(play(hosts, program)):
+    for result in results_of(run_ranks(hosts, program)):
         assert result.startswith("InvalidArgumentError") and "agree" in result, result
 
 
@@ -231,11 +231,11 @@ def without_transport(count: int) -> list[_core.Executor]:
 
 
 def test_one_island_needs_no_transport() -> None:
-    agree(play("aa", all_reduce, executors=without_transport(2)))
+    results_of(run_ranks("aa", all_reduce, executors=without_transport(2)))
 
 
 def test_a_missing_transport_is_a_clear_error_where_a_link_is_needed() -> None:
-    results = play("ab", all_reduce, executors=without_transport(2))
+    results = run_ranks("ab", all_reduce, executors=without_transport(2))
     assert_all_fail(results, _core.VendorError, "planted: no libucp")
 
 
@@ -266,7 +266,7 @@ def unharmed(operation: str, key: str, value: bytes) -> bytes:
 def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) -> list[Any]:
     """Set-up results of each rank, where the store troubles one rank."""
     shared: dict[str, bytes] = {}
-    return play(
+    return run_ranks(
         hosts,
         all_reduce,
         store=lambda rank: Planted(shared, trouble if rank == troubled else unharmed),
@@ -276,7 +276,7 @@ def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) 
 
 
 def test_a_store_written_in_python_works() -> None:
-    agree(set_up("aab", unharmed))
+    results_of(set_up("aab", unharmed))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
@@ -356,7 +356,7 @@ def test_group_numbers_are_reused() -> None:
             Communicator(_core.LocalStore(), 0, 1, BOUND, "short", executor(long_lived.rank))
         all_reduce(long_lived)
 
-    agree(play("ab", program))
+    results_of(run_ranks("ab", program))
 
 
 @pytest.mark.parametrize("peer", [-1, 0, 2])
@@ -367,7 +367,7 @@ def test_messages_to_impossible_peers_are_rejected(peer: int) -> None:
                 communicator.send(np.zeros(1), Dtype.float64, peer)
         all_reduce(communicator)
 
-    agree(play("aa", program))
+    results_of(run_ranks("aa", program))
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aa"])
@@ -391,5 +391,5 @@ def test_a_group_follows_one_with_one_way_messages(hosts: str) -> None:
             assert got == bytes([peer + 1]) * size
 
     for _ in range(3):
-        agree(play(hosts, one_way))
-        agree(play(hosts, both_ways))
+        results_of(run_ranks(hosts, one_way))
+        results_of(run_ranks(hosts, both_ways))

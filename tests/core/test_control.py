@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from communicators import BOUND, Call, agree, play
+from communicators import BOUND, Call, results_of, run_ranks
 from control_peers import (
     GOODBYE,
     REFUSAL,
@@ -20,7 +20,7 @@ from control_peers import (
     introduced,
     news,
     packed,
-    unanswering,
+    unresponsive_listener,
     with_contact,
 )
 
@@ -62,7 +62,7 @@ def test_a_malformed_record_names_its_sender(what: str) -> None:
         assert failed.value.peer == 1, failed.value
         return str(failed.value)
 
-    for text in agree(play("abcd", program, store=lambda rank: OpenStore(shared, rank))):
+    for text in results_of(run_ranks("abcd", program, store=lambda rank: OpenStore(shared, rank))):
         assert "rank 1 sent a malformed record" in text, text
 
 
@@ -80,7 +80,7 @@ def test_a_long_reason_arrives_shortened() -> None:
         assert failed.value.rank == 1
         return str(failed.value)
 
-    texts = agree(play("abc", program))
+    texts = results_of(run_ranks("abc", program))
     for text in (texts[0], texts[2]):
         assert "rank 1 aborted the group: begins ä" in text and "ä ends" in text, text[:200]
         assert "bytes left out" in text and len(text) < 20_000
@@ -111,7 +111,7 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
         ready.wait(BOUND)
         return spent
 
-    spent = agree(play("ab", program, store=lambda rank: OpenStore(shared, rank)))
+    spent = results_of(run_ranks("ab", program, store=lambda rank: OpenStore(shared, rank)))
     assert spent[0] < 0.3
 
 
@@ -128,9 +128,9 @@ def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[in
 
 
 def test_all_unresponsive_peers_are_named() -> None:
-    with unanswering() as one, unanswering() as two:
+    with unresponsive_listener() as one, unresponsive_listener() as two:
         ports = {1: one.getsockname()[1], 2: two.getsockname()[1]}
-        results = play("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
+        results = run_ranks("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
     for result in results:
         assert isinstance(result, _core.Error), result
         assert "rank 1 at 127.0.0.1" in str(result) and "rank 2 at 127.0.0.1" in str(result)
@@ -143,7 +143,7 @@ def test_signals_during_set_up_are_handled() -> None:
     over = threading.Event()
     threads: dict[int, int] = {}
 
-    def passing_on(listener: socket.socket) -> None:
+    def connect_to_rank_1(listener: socket.socket) -> None:
         """Empties the queue after a while, and connects the next peer to rank 1."""
         while 0 not in threads:
             time.sleep(0.01)
@@ -181,13 +181,13 @@ def test_signals_during_set_up_are_handled() -> None:
 
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        with unanswering() as listener:
+        with unresponsive_listener() as listener:
             made = unreachable(shared, {1: listener.getsockname()[1]})
             change = made(0).change
-            helper = threading.Thread(target=passing_on, args=(listener,))
+            helper = threading.Thread(target=connect_to_rank_1, args=(listener,))
             helper.start()
             try:
-                agree(play("ab", all_reduce, store=lambda rank: Known(shared, rank, change)))
+                results_of(run_ranks("ab", all_reduce, store=lambda rank: Known(shared, rank, change)))
             finally:
                 over.set()
                 helper.join(BOUND)

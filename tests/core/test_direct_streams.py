@@ -10,7 +10,7 @@ from emulated_vendor import path, run
 PROGRAM = """
 import threading, time
 import numpy as np
-from communicators import BOUND, agree, play
+from communicators import BOUND, results_of, run_ranks
 from hetcomm import _core
 from hetcomm._core import Dtype
 
@@ -49,7 +49,7 @@ def program(communicator):
     for call, result in enumerate(results):
         assert (result == 10 * call + peer).all(), (call, result)
 
-agree(play("xx", program, vendors=["nvidia", "nvidia"]))
+results_of(run_ranks("xx", program, vendors=["nvidia", "nvidia"]))
 print("right")
 """
 

@@ -24,7 +24,7 @@ from islands import (
     reduced,
     reducible,
     run_cases,
-    together,
+    run_threads,
 )
 
 from hetcomm import _core
@@ -117,7 +117,7 @@ def test_lanes_are_independent() -> None:
                 islands[member].start(int(lane), cases[lane].call(member, turn))
             islands[member].wait([int(lane) for lane in order.permutation(lanes)])
 
-    together(members, member_body)
+    run_threads(members, member_body)
     for cases in rounds:
         for case in cases:
             case.check()
@@ -184,7 +184,7 @@ def test_mismatched_calls_are_named_and_nothing_is_read(members: int, larger: in
         with pytest.raises(_core.InvalidArgumentError):
             islands[member].wait([0])
 
-    together(members, member_body)
+    run_threads(members, member_body)
     for member in range(members):
         assert f"rank {10 + members - 1} called" in texts[member]
         assert "x 100 " in texts[member]
@@ -203,7 +203,7 @@ def test_different_kinds_are_a_mismatch() -> None:
         with pytest.raises(_core.InvalidArgumentError, match=r"collective [02] .*collective [02] "):
             islands[member].wait([1])
 
-    together(2, member_body)
+    run_threads(2, member_body)
 
 
 def test_an_unknown_operation_is_rejected() -> None:
@@ -238,7 +238,7 @@ def test_abandoning_ends_the_calls_of_other_members(asleep: bool) -> None:
         with pytest.raises(_core.AbortedError):
             islands[member].wait([0])
 
-    together(3, member_body)
+    run_threads(3, member_body)
     for event in events:
         os.close(event)
 

@@ -21,7 +21,7 @@ from islands import (
     reducible,
     run_cases,
     shared,
-    together,
+    run_threads,
 )
 
 from hetcomm import _core
@@ -76,7 +76,7 @@ def warm_up(islands: list[_core.ShmIsland], lanes: int = 1) -> int:
                 islands[member].start(lane, case.call(member))
                 islands[member].wait([lane])
 
-            together(len(islands), member_body)
+            run_threads(len(islands), member_body)
     assert direct_calls(islands) == [lanes] * len(islands)
     return lanes
 
@@ -127,7 +127,7 @@ def test_large_calls_work_in_all_lanes() -> None:
             islands[member].start(int(lane), cases[lane].call(member))
         islands[member].wait([int(lane) for lane in order.permutation(lanes)])
 
-    together(members, member_body)
+    run_threads(members, member_body)
     for case in cases:
         case.check()
     assert direct_calls(islands) == [before + lanes] * members

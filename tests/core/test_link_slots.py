@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from communicators import BOUND, agree, play
+from communicators import BOUND, results_of, run_ranks
 
 from hetcomm import _core
 from hetcomm._core import Communicator, Dtype
@@ -69,7 +69,7 @@ def test_groups_may_be_used_in_different_orders(
         exchange(groups[1 - leaves], 6)()
         everyone.wait(BOUND)
 
-    agree(play(HOSTS, program, executors=executors))
+    results_of(run_ranks(HOSTS, program, executors=executors))
 
 
 def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executor]) -> None:
@@ -88,7 +88,7 @@ def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executo
         exchange(later, 7)()
         everyone.wait(BOUND)
 
-    agree(play(HOSTS, program, executors=executors))
+    results_of(run_ranks(HOSTS, program, executors=executors))
 
 
 def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> None:
@@ -112,7 +112,7 @@ def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> N
             thread.start()
         for thread in threads:
             thread.join(2 * BOUND)
-        for end in [exchange(group, 8, 100_000) for group in agree(made)]:
+        for end in [exchange(group, 8, 100_000) for group in results_of(made)]:
             end()
         everyone.wait(BOUND)
         for group in made[::2]:
@@ -124,7 +124,7 @@ def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> N
 
     for _ in range(5):
         stores[:] = [_core.LocalStore() for _ in range(many)]
-        agree(play(HOSTS, program, executors=executors))
+        results_of(run_ranks(HOSTS, program, executors=executors))
 
 
 def test_slots_of_closed_groups_are_reused(executors: list[_core.Executor]) -> None:
@@ -139,4 +139,4 @@ def test_slots_of_closed_groups_are_reused(executors: list[_core.Executor]) -> N
         exchange(last, 1)()
         assert len(os.listdir("/proc/self/fd")) - before < 100
 
-    agree(play(HOSTS, program, executors=executors))
+    results_of(run_ranks(HOSTS, program, executors=executors))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import BOUND, agree, executor, play
+from communicators import BOUND, results_of, executor, run_ranks
 
 import hetcomm
 from hetcomm import _core
@@ -33,7 +33,7 @@ def in_threads(size: int, program: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.join(2 * BOUND)
         assert not thread.is_alive(), "a rank hangs"
-    return agree(found)
+    return results_of(found)
 
 
 def use(group: hetcomm.Communicator) -> None:
@@ -111,7 +111,7 @@ def test_threads_split_a_group() -> None:
 
 
 def test_two_ranks_on_one_executor_are_rejected() -> None:
-    results = play("ab", use, executors=[executor(0), executor(0)], timeout=BOUND)
+    results = run_ranks("ab", use, executors=[executor(0), executor(0)], timeout=BOUND)
     for result in results:
         assert isinstance(result, _core.Error), result
         assert "expected an executor of its own for each rank" in str(result)

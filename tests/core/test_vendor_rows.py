@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import agree, play
+from communicators import results_of, run_ranks
 from emulated_vendor import run
 
 import hetcomm
@@ -106,7 +106,7 @@ def test_ranks_of_every_vendor_sum(ranks: list[str]) -> None:
         communicator.submit(spec, data, data, True).wait()
         assert (data == sum(range(1, len(ranks) + 1))).all()
 
-    agree(play("x" * len(ranks), program, vendors=ranks))
+    results_of(run_ranks("x" * len(ranks), program, vendors=ranks))
 
 
 @every_vendor

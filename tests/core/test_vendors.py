@@ -16,10 +16,10 @@ from communicators import (
     COLLECTIVES,
     REDUCTIONS,
     Call,
-    agree,
+    results_of,
     contribution,
     native_spec,
-    play,
+    run_ranks,
 )
 from islands import FACTOR
 
@@ -53,7 +53,7 @@ def test_every_collective_matches_numpy(vendors: str, hosts: str) -> None:
                 spec = native_spec(rng, len(hosts), collective.name)
                 Call(communicator, spec, seed, rng.random() < 0.5).check()
 
-    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
@@ -81,7 +81,7 @@ def test_every_dtype_and_operation_works_between_vendors(dtype: Dtype) -> None:
                     )
                     Call(communicator, spec, seed, True).check()
 
-    agree(play("xyxyz", program, vendors=["nvidia", "amd", "nvidia", "amd", "cpu"]))
+    results_of(run_ranks("xyxyz", program, vendors=["nvidia", "amd", "nvidia", "amd", "cpu"]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
@@ -101,7 +101,7 @@ def test_messages_between_vendors_arrive(vendors: str, count: int) -> None:
             work.wait()
             assert (data == wanted).all()
 
-    agree(play("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
@@ -139,7 +139,7 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
         for call, result in enumerate(results):
             assert (result == total + len(vendors) * call).all()
 
-    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
@@ -173,7 +173,7 @@ def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> 
             communicator.submit(spec, np.ones(count, np.int32))
             communicator.submit(spec, np.ones(count, np.int32)).wait()
 
-    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
@@ -201,7 +201,7 @@ def test_memory_of_copies_that_never_end_is_kept() -> None:
         with pytest.raises(hetcomm.AbortedError, match="planted"):
             work.wait()
 
-    agree(play("xy", program, vendors=["nvidia", "amd"]))
+    results_of(run_ranks("xy", program, vendors=["nvidia", "amd"]))
     gc.collect()
     assert all(data() is not None for data in kept)
     for gate in gates:

@@ -7,7 +7,7 @@ from hetcomm.emulate import Cluster, Host, Nic, Result
 
 PROGRAMS = Path(__file__).parent / "programs"
 # play(cluster, program, *arguments, **options of run) -> result, prefixed output lines
-Play = Callable[..., tuple[Result, list[str]]]
+RunProgram = Callable[..., tuple[Result, list[str]]]
 
 
 def two_hosts(

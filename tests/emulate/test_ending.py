@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from emulated import PROGRAMS, Play, two_hosts
+from emulated import PROGRAMS, RunProgram, two_hosts
 from pyroute2 import IPRoute
 
 from hetcomm.emulate import ClusterError, run
@@ -20,21 +20,21 @@ pytestmark = [pytest.mark.timeout(90), pytest.mark.needs("namespaces"), pytest.m
 NOBODY = -1
 
 
-def test_a_failing_rank_ends_the_rest(play: Play) -> None:
-    result, lines = play(two_hosts(ranks=(2, 1)), "linger.py", 1, NOBODY, grace=0.2)
+def test_a_failing_rank_ends_the_rest(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(ranks=(2, 1)), "linger.py", 1, NOBODY, grace=0.2)
     assert not result.ok and not result.timed_out, lines
     assert result.failed_rank == 1
     assert result.exit_codes == (-signal.SIGTERM, 3, -signal.SIGTERM)
     assert "rank 1 on red0 exited with status 3" in result.verdict()
 
 
-def test_a_rank_that_ignores_sigterm_is_killed(play: Play) -> None:
-    result, lines = play(two_hosts(), "linger.py", 0, 1, grace=0.2)
+def test_a_rank_that_ignores_sigterm_is_killed(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(), "linger.py", 0, 1, grace=0.2)
     assert result.exit_codes == (3, -signal.SIGKILL), lines
 
 
-def test_a_timeout_ends_the_run(play: Play) -> None:
-    result, lines = play(two_hosts(), "linger.py", NOBODY, NOBODY, timeout=2)
+def test_a_timeout_ends_the_run(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(), "linger.py", NOBODY, NOBODY, timeout=2)
     assert result.timed_out and not result.ok, lines
     assert result.failed_rank is None
     assert result.exit_codes == (-signal.SIGTERM, -signal.SIGTERM)

@@ -220,7 +220,7 @@ def errors_within(ranks: Iterable[Process], bound: float) -> list[dict[str, Any]
     return [rank.error(max(0.0, deadline - time.monotonic())) for rank in ranks]
 
 
-def assert_same_cause_from_now_on(ranks: Iterable[Process], first: list[dict[str, Any]]) -> None:
+def assert_first_cause_stays(ranks: Iterable[Process], first: list[dict[str, Any]]) -> None:
     """Another operation fails at once, with the cause of the first failure."""
     for rank, earlier in zip(ranks, first, strict=True):
         rank.tell("all_reduce", 16)

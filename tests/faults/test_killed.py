@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job import NOTICE, Job, Process, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within
 
 VICTIMS = [("aaa", 1), ("ab", 0), ("ab", 1), ("aab", 0), ("aab", 1), ("aab", 2), ("abab", 3)]
 
@@ -18,8 +18,8 @@ def assert_names(errors: list[dict[str, Any]], victim: int) -> None:
         assert error["peer"] == victim and f"rank {victim}" in error["text"], error
 
 
-def assert_goes_on(survivors: list[Process], errors: list[dict[str, Any]]) -> None:
-    assert_same_cause_from_now_on(survivors, errors)
+def assert_survivors_end_cleanly(survivors: list[Process], errors: list[dict[str, Any]]) -> None:
+    assert_first_cause_stays(survivors, errors)
     for rank in survivors:
         rank.exits_cleanly()
 
@@ -34,7 +34,7 @@ def test_killed_while_idle(tmp_path: Path, hosts: str, victim: int) -> None:
             rank.tell("all_reduce", 1000)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.parametrize(("hosts", "victim"), VICTIMS)
@@ -48,7 +48,7 @@ def test_a_kill_amid_all_reduces_is_reported(
         survivors = job.others(victim)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
@@ -79,7 +79,7 @@ def test_a_kill_during_a_message_is_reported(tmp_path: Path, hosts: str, directi
         job[0].tell("wait", 2 * NOTICE)
         errors = errors_within([job[0]], NOTICE)
         assert_names(errors, 1)
-        assert_goes_on([job[0]], errors)
+        assert_survivors_end_cleanly([job[0]], errors)
 
 
 def test_a_kill_before_a_receive_is_reported(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_kill_before_a_receive_is_reported(tmp_path: Path) -> None:
         job[1].tell("wait", 2 * NOTICE)
         errors = errors_within([job[1]], NOTICE)
         assert_names(errors, 0)
-        assert_goes_on([job[1]], errors)
+        assert_survivors_end_cleanly([job[1]], errors)
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
@@ -109,7 +109,7 @@ def test_a_kill_survived_by_a_child_is_reported(tmp_path: Path, hosts: str) -> N
             rank.tell("all_reduce", 1000)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, 1)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.parametrize(("hosts", "victims"), [("aabb", (0, 2)), ("aabb", (2, 3))])
@@ -124,7 +124,7 @@ def test_several_kills_at_once_are_reported(
         errors = errors_within(survivors, NOTICE)
         assert all(error["error"] == "PeerFailedError" for error in errors)
         assert all(error["peer"] in victims for error in errors)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.needs("torch")
@@ -136,7 +136,7 @@ def test_a_kill_of_the_store_rank_is_reported(tmp_path: Path, hosts: str, victim
         survivors = job.others(victim)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
-        assert_same_cause_from_now_on(survivors, errors)
+        assert_first_cause_stays(survivors, errors)
         survivors[0].do("leave")  # with and without a pending operation
         for rank in survivors:
             rank.exits_cleanly()

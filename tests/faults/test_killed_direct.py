@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from job import NOTICE, Job, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, assert_first_cause_stays, errors_within
 
 pytestmark = pytest.mark.needs("emulated vendors")
 BYTES = 64 << 20
@@ -42,6 +42,6 @@ def test_a_kill_amid_a_direct_message_is_reported(tmp_path: Path, victim_sends: 
         errors = errors_within([job[0], job[2]], NOTICE)
         for error in errors:
             assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
-        assert_same_cause_from_now_on([job[0], job[2]], errors)
+        assert_first_cause_stays([job[0], job[2]], errors)
         for rank in (job[0], job[2]):
             rank.exits_cleanly()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from abilities import need
-from job import NOTICE, Job, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, assert_first_cause_stays, errors_within
 
 COMPILER = os.environ.get("CXX", "g++")
 
@@ -39,7 +39,7 @@ def test_missing_memory_fails_the_group(
         job[1].tell("all_reduce", 1000)
         (other,) = errors_within([job[1]], NOTICE)
         assert other["error"] == "AbortedError" and "no memory left" in other["text"], other
-        assert_same_cause_from_now_on(job.ranks, [error, other])
+        assert_first_cause_stays(job.ranks, [error, other])
         for rank in job.ranks:
             rank.exits_cleanly()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import abilities
 import pytest
-from job import NOTICE, Job, Process, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within
 
 TIMEOUT = 5.0  # seconds; the group's timeout for tests that wait for it
 LONG = 100.0  # the group's timeout for other tests
@@ -54,7 +54,7 @@ def test_the_refusal_replaces_the_timeout(
             assert f"rank {victim} on {socket.gethostname()} is missing in" in error["text"], error
             assert WORDS[kind] in error["text"], error
             assert "waiting in vain? rank" in rank.log.read_text()  # long before the timeout
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         for rank in job.ranks:
             rank.exits_cleanly()
 

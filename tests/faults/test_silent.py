@@ -7,7 +7,7 @@ from pathlib import Path
 
 import abilities
 import pytest
-from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, errors_within
+from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within
 
 TIMEOUT = 5.0  # seconds; the group's timeout for tests that wait for it
 KINDS = ["core", "torch"]
@@ -43,7 +43,7 @@ def test_a_stopped_rank_times_out_with_its_step(
             assert error["error"] == "TimeoutError", error
             assert "within 5 s, waiting at step" in error["text"], error
         assert any(words in error["text"] for error in errors for words in where), errors
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         job[victim].signal(signal.SIGCONT)
         job[victim].tell("all_reduce", 1_000_000)
         # Data that the others sent before they gave up may complete this call, but no later one.
@@ -83,7 +83,7 @@ def test_an_early_exit_of_a_needed_rank_is_named(tmp_path: Path, hosts: str, kin
             assert error["error"] == "PeerFailedError" and error["peer"] == leaver, error
             assert f"rank {leaver}" in error["text"], error
         assert any("left" in error["text"] for error in errors), errors
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         for rank in waiting:
             rank.exits_cleanly()
 
@@ -158,6 +158,6 @@ def test_abort_ends_pending_operations_everywhere(tmp_path: Path, hosts: str, ki
         for error in errors:
             assert error["error"] == "AbortedError" and error["peer"] == 0, error
             assert "rank 0 aborted" in error["text"], error
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         for rank in job.ranks:
             rank.exits_cleanly()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+from job import BOUND, NOTICE, Job, assert_first_cause_stays, emulated, errors_within
 
 # Two NVIDIA ranks that share an island, an AMD rank and a CPU rank, on three hosts.
 HOSTS, VENDORS = "xxyz", "nnac"
@@ -261,7 +261,7 @@ def test_an_unsupported_reduction_is_rejected_on_all_ranks(
 
 
 def assert_all_end(job: Job, victim: int, errors: list[dict[str, Any]]) -> None:
-    assert_same_cause_from_now_on(job.others(victim), errors)
+    assert_first_cause_stays(job.others(victim), errors)
     for rank in job.others(victim):
         rank.exits_cleanly()
 
@@ -287,7 +287,7 @@ def test_a_library_failure_amid_all_reduces_is_reported(tmp_path: Path) -> None:
             assert "NCCL 2.28.3: asynchronous error: remote process" in error["text"], error
             assert re.search(f"rank [01] on {socket.gethostname()}: NCCL", error["text"]), error
             assert "make a new process group" in error["text"], error
-        assert_same_cause_from_now_on(job.ranks, errors)
+        assert_first_cause_stays(job.ranks, errors)
         for rank in job.ranks:
             rank.exits_cleanly()
 
@@ -300,7 +300,7 @@ def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
         for error in errors:
             assert error["error"] == "TimeoutError", error
             assert "within 6 s, waiting at" in error["text"], error
-        assert_same_cause_from_now_on(job.ranks, errors)
+        assert_first_cause_stays(job.ranks, errors)
         for rank in job.ranks:
             rank.do("leave")
             assert "are kept" not in rank.log.read_text()

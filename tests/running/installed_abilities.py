@@ -1,4 +1,4 @@
-"""What is installed on this machine: commands, packages, libraries, headers, instruction sets."""
+"""Abilities that installations give: commands, packages, libraries, headers, instruction sets."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def no_hip() -> str:
 
 
 def include_folders() -> list[Path]:
-    """Where headers of the vendors may be; CPATH adds to them."""
+    """Folders that may have headers of the vendors; CPATH adds to them."""
     wheels = Path(sysconfig.get_path("purelib")) / "nvidia"
     homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "ROCM_PATH")]
     candidates = [Path(home) / "include" for home in homes if home]

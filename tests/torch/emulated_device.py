@@ -48,8 +48,8 @@ def build() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if library.exists():
             return library
-        together = _BUILD / "all.cc"  # one file, so that torch's headers are read once
-        together.write_text("".join(f'#include "{source.name}"\n' for source in sources))
+        unit = _BUILD / "all.cc"  # one file, so that torch's headers are read once
+        unit.write_text("".join(f'#include "{source.name}"\n' for source in sources))
         root = Path(torch.__file__).parent
         abi = int(torch.compiled_with_cxx11_abi())
         subprocess.run(
@@ -58,7 +58,7 @@ def build() -> Path:
                 *("-std=c++20", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden"),
                 f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
                 *(f"-I{_HERE}", f"-I{_ROOT}", f"-I{root / 'include'}"),
-                *(str(together), "-o", f"{library}.partial"),
+                *(str(unit), "-o", f"{library}.partial"),
                 *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
             ],
             check=True,

@@ -101,7 +101,7 @@ def waiting_callbacks(rank: int, size: int, seed: int) -> None:
         assert torch.equal(tensor, _sum(list(range(size)), call, 3000)), f"call {call}"
 
 
-def left_by_the_caller(rank: int, size: int, seed: int) -> None:
+def large_operations(rank: int, size: int, seed: int) -> None:
     """The caller does not copy large tensors: the first thread to write a page faults."""
     alone = [dist.new_group([each]) for each in range(size)][rank]
 
@@ -216,7 +216,7 @@ def objects(rank: int, size: int, seed: int) -> None:
 
 
 PROGRAMS = [
-    many_in_flight, futures, traced, waiting_callbacks, left_by_the_caller, dropped,
+    many_in_flight, futures, traced, waiting_callbacks, large_operations, dropped,
     overlapping_groups, two_threads, ring_of_messages, objects,
 ]  # fmt: skip
 

@@ -185,7 +185,7 @@ def test_a_bad_batch_disturbs_no_later_batch(job: Callable[..., Job]) -> None:
     values(job("ab"), after_bad_batches)
 
 
-def from_anybody(rank: int, size: int, count: int) -> list[int]:
+def from_any_rank(rank: int, size: int, count: int) -> list[int]:
     """Rank 0 receives two messages of each other rank, by tag. Returns the senders."""
     if rank > 0:
         # Not send(): the receiver takes them in another order, and large messages wait for it.
@@ -210,12 +210,12 @@ def from_anybody(rank: int, size: int, count: int) -> list[int]:
 def test_receive_from_any_rank_names_the_sender(
     job: Callable[..., Job], layout: str, count: int
 ) -> None:
-    senders = values(job(layout), from_anybody, count)[0]
+    senders = values(job(layout), from_any_rank, count)[0]
     others = list(range(1, len(layout)))
     assert sorted(senders[: len(others)]) == others == sorted(senders[len(others) :])
 
 
-def nobody_sends(rank: int, size: int) -> str:
+def without_a_sender(rank: int, size: int) -> str:
     if rank > 0:
         return ""
     work = dist.irecv(torch.empty(3))
@@ -226,7 +226,7 @@ def nobody_sends(rank: int, size: int) -> str:
 
 
 def test_receive_from_any_rank_times_out(job: Callable[..., Job]) -> None:
-    assert "recv" in values(job("aa"), nobody_sends)[0]
+    assert "recv" in values(job("aa"), without_a_sender)[0]
 
 
 def missing(rank: int, size: int, late: list[int]) -> tuple[str, float]:

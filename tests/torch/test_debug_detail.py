@@ -57,7 +57,7 @@ def differ(rank: int, size: int) -> list[str]:
             call()
         texts.append(str(raised.value))
         total = torch.ones(3)
-        dist.all_reduce(total)  # hetcomm has not seen this call
+        dist.all_reduce(total)  # hetcomm has not seen the mismatch
         assert total[0] == size
     return texts
 

@@ -91,16 +91,16 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store, names = HashStore(), set()
     for attempt, (size, absent) in enumerate([(3, None), (3, 2), (4, None), (2, None), (3, 0)]):
-        together = threading.Barrier(size - (absent is not None))
+        barrier = threading.Barrier(size - (absent is not None))
 
         def join(
             rank: int, size: int = size, absent: int | None = absent, attempt: int = attempt,
-            together: threading.Barrier = together,
+            barrier: threading.Barrier = barrier,
         ) -> str:  # fmt: skip
             timeout = 60.0 if absent is None else 0.3
             fresh = _attempts.fresh(store, rank, size, timeout, "test")
             fresh.set(f"attempt of {rank}", str(attempt))
-            together.wait(60)
+            barrier.wait(60)
             found = [fresh.get(f"attempt of {other}").decode() for other in range(size)]
             assert found == [str(attempt)] * size
             return found[0]
@@ -110,7 +110,7 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
             if absent is None:
                 names |= {each.result(60) for each in pending.values()}
                 continue
-            together.abort()
+            barrier.abort()
             failures = {r: each.exception(60) for r, each in pending.items()}
         waiting = 0 if absent else 1
         assert isinstance(failures[waiting], hetcomm.TimeoutError)

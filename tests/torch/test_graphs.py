@@ -36,7 +36,7 @@ def replayed(rank: int, size: int) -> None:
     parts, scattered = [full(0) for _ in range(size)], full(0)
     graph, pending = torch.accelerator.Graph(), full(rank)
     with closed():
-        # Another thread polls all the time; the recording must not be disturbed.
+        # Threads poll this operation during the recording, which must not be disturbed.
         before = dist.all_reduce(pending, async_op=True)
         with torch.Stream(device=source.device):
             graph.capture_begin()
@@ -47,7 +47,7 @@ def replayed(rank: int, size: int) -> None:
             dist.all_gather_into_tensor(gathered, doubled)
             dist.all_gather(parts, source)  # copied out of one buffer on a stream of the group
             work = dist.reduce_scatter(scattered, [source] * size, async_op=True)
-            full(-7, size * COUNT)  # an output that does not overlap the inputs' common buffer
+            full(-7, size * COUNT)  # must not get the memory of the inputs' common buffer
             work.wait()
             result.copy_(doubled)
             result.add_(1)

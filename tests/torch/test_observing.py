@@ -179,7 +179,7 @@ def options(rank: int, size: int) -> list[str]:
         assert not [warning for warning in caught if "hetcomm" in str(warning.message)]
         dist.new_group(pg_options=twin, timeout=timedelta(seconds=7))
     texts += [str(warning.message) for warning in caught if "hetcomm" in str(warning.message)]
-    # The same options are valid for the other backend.
+    # Here the options are for the other backend.
     dist.new_group(backend="cpu:hetcomm,cuda:gloo", pg_options=foreign)
     total = torch.ones(3)
     dist.all_reduce(total, group=group)

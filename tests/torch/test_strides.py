@@ -43,7 +43,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
         if not torch.equal(got := there.cpu(), want):
             failures.append(f"rank {rank}: {name} gave {got}, expected {want}")
 
-    def together(tensors: list[Tensor]) -> Tensor:
+    def stacked(tensors: list[Tensor]) -> Tensor:
         return torch.stack([tensor.cpu() for tensor in tensors])
 
     for shift in range(len(kinds(mine))):
@@ -72,7 +72,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
             check("reduce", x, total)
         outputs = room(size)
         run(dist.all_gather, outputs, strided(mine))
-        check("all_gather", together(outputs), torch.stack(every))
+        check("all_gather", stacked(outputs), torch.stack(every))
         columns = torch.zeros(12, size).to(device)
         run(dist.all_gather, list(columns.unbind(1)), mine.flatten().to(device))
         check("all_gather of columns", columns, torch.stack(every).reshape(size, 12).t())
@@ -82,7 +82,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
         outputs = room(size) if rank == root else []
         run(dist.gather, strided(mine), outputs or None, dst=root)
         if rank == root:
-            check("gather", together(outputs), torch.stack(every))
+            check("gather", stacked(outputs), torch.stack(every))
         x = strided(torch.zeros(4, 3))
         run(dist.scatter, x, everyone if rank == root else None, src=root)
         check("scatter", x, mine)
@@ -94,7 +94,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
         check("reduce_scatter_tensor", x, mine * size)
         outputs = room(size)
         run(dist.all_to_all, outputs, everyone)
-        check("all_to_all", together(outputs), mine.expand(size, 4, 3))
+        check("all_to_all", stacked(outputs), mine.expand(size, 4, 3))
         x = strided(torch.zeros(4 * size, 3))
         run(dist.all_to_all_single, x, strided(torch.cat(every), 1))
         check("all_to_all_single", x, mine.repeat(size, 1))
@@ -186,8 +186,7 @@ def test_strides_change_no_batch(job: Callable[..., Job]) -> None:
 
 
 def convolutions(rank: int, size: int) -> None:
-    """ZeRO broadcasts each parameter, here all channels-last. Returns them after 3 steps, as gloo
-    would."""
+    """ZeRO broadcasts each parameter, here all channels-last. After 3 steps they equal gloo's."""
 
     def trained(backend: str) -> Iterator[Tensor]:
         group = dist.new_group(backend=backend)

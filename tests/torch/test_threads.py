@@ -105,8 +105,8 @@ def coalesced(one: Round) -> Pair:
     with _coalescing_manager(one.group, torch.device("cpu")):
         for tensor in tensors:
             dist.all_reduce(tensor, group=one.group)
-    together = torch.cat([tensor.to(torch.int64) for tensor in tensors])
-    return together, torch.full_like(together, sum(one.numbers))
+    joined = torch.cat([tensor.to(torch.int64) for tensor in tensors])
+    return joined, torch.full_like(joined, sum(one.numbers))
 
 
 KINDS = (

@@ -3,12 +3,13 @@
     python tests/torch_suite/compare.py [--world-size 2 --world-size 3 ...] [--test NAME ...]
                                         [--report FILE] [--store]
 
-hetcomm runs it in gloo's place and under its own name; what fails under both runs once more as
-"custom", see one_backend.py. The report lists what was skipped, and why. Exits with 1 if anything
-that passes on gloo fails on hetcomm, unless it compares the name and passes under another.
+hetcomm runs the suite in gloo's place and under its own name. A test that fails under both names
+runs once more as "custom", see one_backend.py. The report lists skipped tests with the reason. The
+command exits with 1 if a test passes on gloo and fails on hetcomm. Tests that compare the name and
+pass under another name are excepted.
 
-What gloo does depends on torch alone: gloo.json has it by torch's version and the number of ranks.
-It is compared with what was seen now; --store writes what was seen.
+gloo's outcomes depend on torch alone. gloo.json has them by torch's version and number of ranks.
+They are compared with the outcomes of this run; --store writes the new ones.
 """
 
 from __future__ import annotations
@@ -181,17 +182,17 @@ def report(comparisons: list[Comparison]) -> str:
     lines = [
         "# PyTorch's distributed suite", "",
         f"{version()}, on one host. Written by `make torch-suite`, not by hand.", "",
-        "The suite skips tests by the backend's name. So it runs on hetcomm in gloo's place, as if",
-        "it were gloo, and under its own name, unedited both times.", "",
+        "The suite skips tests by the backend's name. So the unedited suite runs on hetcomm twice:",
+        "in gloo's place, and under hetcomm's own name.", "",
         "| ranks | backend | passed | failed | skipped |", "|---|---|---|---|---|",
         *(markdown(row) for one in comparisons for row in counts(one)), "",
         f"Passed on gloo and not on hetcomm: {', '.join(behind) or 'none'}.", "",
-        'Tests of which only a comparison of names fails ("custom" is what DDP\'s log calls every',
-        "plug-in; registered under that name, the same backend passes):", "",
+        "These tests fail only in a comparison of names. DDP's log calls every plug-in \"custom\".",
+        "Registered under that name, the same backend passes:", "",
         *(f"- `{name}`: {why}" for name, why in sorted(depends.items())), "",
-        "Skipped in gloo's place, by torch's reason (with the ranks, unless always):", "",
+        "Skipped in gloo's place, by torch's reason (with the number of ranks, unless always):", "",
         *skips({one.world_size: one.as_gloo for one in comparisons}), "",
-        "Skipped beyond that under the own name:", "",
+        "Skipped in addition under the own name:", "",
         *skips({one.world_size: one.skipped_by_own_name for one in comparisons}),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -1,12 +1,12 @@
 """PyTorch's own distributed suite, unedited, on one backend: outcomes as JSON on the last line.
 
-The suite decides by the backend's name what to skip, and compares names. So the backend is given
-one of three:
+The suite skips tests by the backend's name, and compares names. So the backend has one of three
+names:
 
-    gloo     where the suite asks torch for gloo it gets the backend under test: all that gloo's
-             name admits is run
-    its own  as for any plug-in; most of the suite is not for unknown names
-    custom   the same backend, registered under what DDP's log calls every plug-in
+    gloo     where the suite asks torch for gloo it gets the backend under test, and runs all tests
+             that gloo's name permits
+    its own  as for any plug-in; the suite skips most tests for unknown names
+    custom   the same backend, registered under the name that DDP's log gives every plug-in
 
     python one_backend.py hetcomm 2 gloo [test_all_reduce_sum ...]
 """

@@ -92,7 +92,7 @@ def test_a_whole_message_is_not_taken_for_a_part(pair: Pair) -> None:
 @pytest.mark.parametrize("sent", [4, 5])
 @pytest.mark.parametrize("size", [9, LONG // 2, LONG, 2 * LONG])
 def test_a_receive_by_another_mask_takes_no_part(pair: Pair, sent: int, size: int) -> None:
-    """The sender is not left waiting, though its parts come later."""
+    """Its sender does not keep waiting for later parts."""
     send = pair.to_b.send(sent, pattern(size, 1))
     receive = pair.b.recv(5, bytearray(LONG), mask=~(MARK | 0x1F) & (2**64 - 1))
     finish(pair.both, [send, receive])

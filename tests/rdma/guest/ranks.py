@@ -205,7 +205,7 @@ def fork(program: Callable[[], Any], output: Path) -> int:
         os._exit(0)
 
 
-def play(scenario: Scenario) -> dict[str, Any]:
+def run_job(scenario: Scenario) -> dict[str, Any]:
     """Forks the ranks, waits for them and collects their findings."""
     folder = Path("/run") / scenario.name
     folder.mkdir()
@@ -243,7 +243,7 @@ def uptime() -> float:
 def main() -> None:
     for name in sys.argv[1:]:
         began = uptime()
-        summary = play(SCENARIOS[name]) | {"from": began, "until": uptime()}
+        summary = run_job(SCENARIOS[name]) | {"from": began, "until": uptime()}
         (JOB / f"{name}.json").write_text(json.dumps(summary))
 
 
