@@ -15,7 +15,7 @@ from hetcomm.bench.measure import schedule_of
 
 
 class MeetingOfTwo:
-    """Rank 0 of two, whose peer's clock differs by `apart` seconds."""
+    """Rank 0 of two, whose peer's clock differs by so many seconds."""
 
     def __init__(self, apart: float) -> None:
         self.apart = apart

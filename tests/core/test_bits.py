@@ -161,9 +161,7 @@ class FloatingPointState:
 @pytest.mark.needs("x86-64")  # knows the registers of this processor
 @pytest.mark.parametrize("bits", [FloatingPointState.FLUSH, FloatingPointState.ROUND_UP])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_floating_point_state_changes_no_bit_and_is_kept(
-    bits: int, scaled: bool
-) -> None:
+def test_floating_point_state_changes_no_bit_and_is_kept(bits: int, scaled: bool) -> None:
     hosts, state = "aab", FloatingPointState()
     op = ReduceOp.average if scaled else ReduceOp.sum
     spec = Spec(Collective.all_reduce, Dtype.float32, op, count=1000)

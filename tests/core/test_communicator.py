@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import BOUND, COLLECTIVES, Call, results_of, executor, run_ranks, random_spec
+from communicators import BOUND, COLLECTIVES, Call, executor, random_spec, results_of, run_ranks
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec

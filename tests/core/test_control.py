@@ -187,7 +187,9 @@ def test_signals_during_set_up_are_handled() -> None:
             helper = threading.Thread(target=connect_to_rank_1, args=(listener,))
             helper.start()
             try:
-                results_of(run_ranks("ab", all_reduce, store=lambda rank: Known(shared, rank, change)))
+                results_of(
+                    run_ranks("ab", all_reduce, store=lambda rank: Known(shared, rank, change))
+                )
             finally:
                 over.set()
                 helper.join(BOUND)

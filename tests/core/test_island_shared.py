@@ -20,8 +20,8 @@ from islands import (
     random_values,
     reducible,
     run_cases,
-    shared,
     run_threads,
+    shared,
 )
 
 from hetcomm import _core

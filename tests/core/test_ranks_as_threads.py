@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import BOUND, results_of, executor, run_ranks
+from communicators import BOUND, executor, results_of, run_ranks
 
 import hetcomm
 from hetcomm import _core

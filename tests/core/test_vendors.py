@@ -16,9 +16,9 @@ from communicators import (
     COLLECTIVES,
     REDUCTIONS,
     Call,
-    results_of,
     contribution,
     native_spec,
+    results_of,
     run_ranks,
 )
 from islands import FACTOR

@@ -29,7 +29,9 @@ def said(lines: list[str], what: str) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "why"), [("unanswered", "no answer within 1.5 s"), ("refused", "No route to host")]
 )
-def test_a_network_without_route_is_left_out(run_program: RunProgram, ranks: str, how: str, why: str) -> None:
+def test_a_network_without_route_is_left_out(
+    run_program: RunProgram, ranks: str, how: str, why: str
+) -> None:
     """A message over that network would exceed the time of the test."""
     result, lines = run_program(cluster(ranks), "broken_rails.py", how, "host1", "before")
     assert result.ok, lines
@@ -47,7 +49,9 @@ def test_a_network_without_route_is_left_out(run_program: RunProgram, ranks: str
 
 
 def test_hosts_joined_by_the_network_still_use_it(run_program: RunProgram) -> None:
-    result, lines = run_program(cluster("1+1+1"), "broken_rails.py", "unanswered", "host1", "before")
+    result, lines = run_program(
+        cluster("1+1+1"), "broken_rails.py", "unanswered", "host1", "before"
+    )
     assert result.ok, lines
     both, one = "tcp over eth0 + tcp over eth1", "tcp over eth0"
     assert said(lines, "right") == [
@@ -60,9 +64,13 @@ def test_hosts_joined_by_the_network_still_use_it(run_program: RunProgram) -> No
 
 
 @pytest.mark.parametrize(("how", "ranks"), [("down", "1+1"), ("unanswered", "1+1+1")])
-def test_a_nic_failure_during_a_job_is_reported(run_program: RunProgram, how: str, ranks: str) -> None:
+def test_a_nic_failure_during_a_job_is_reported(
+    run_program: RunProgram, how: str, ranks: str
+) -> None:
     """Every rank ends with an error that names both ends, long before the operation's timeout."""
-    result, lines = run_program(cluster(ranks), "broken_rails.py", how, "host1", "after", timeout=120)
+    result, lines = run_program(
+        cluster(ranks), "broken_rails.py", how, "host1", "after", timeout=120
+    )
     assert result.ok, lines
     failed = said(lines, "failed:")
     assert len(failed) == len(result.hosts), lines

@@ -20,7 +20,11 @@ COPY_MICROSECONDS, TIMEOUT = 60_000_000, 55.0
 
 
 def lines_of(
-    run_program: RunProgram, cluster: Cluster, folder: Path, what: str = "all", timeout: float = 60.0
+    run_program: RunProgram,
+    cluster: Cluster,
+    folder: Path,
+    what: str = "all",
+    timeout: float = 60.0,
 ) -> list[str]:
     folder.mkdir()
     result, lines = run_program(cluster, "direct.py", folder, what, timeout, timeout=150)
@@ -33,7 +37,9 @@ def test_direct_messages_are_not_copied(run_program: RunProgram, tmp_path: Path)
     takes longer than any operation may, so one copy would be an error."""
     slow = {"copy_latency": COPY_MICROSECONDS, "direct": True}
     hosts = (Host("green0", 2, ROCE, "nvidia", **slow), Host("red0", 2, ROCE, "amd", **slow))
-    found = lines_of(run_program, Cluster(hosts, order="interleaved"), tmp_path / "meet", "moves", TIMEOUT)
+    found = lines_of(
+        run_program, Cluster(hosts, order="interleaved"), tmp_path / "meet", "moves", TIMEOUT
+    )
     for rank, line in enumerate(found):
         assert line.startswith(f"[{rank} ") and f"right; staged with []; {DIRECT}" in line, found
 

@@ -21,7 +21,9 @@ def test_hosts_share_neither_memory_nor_sockets(run_program: RunProgram) -> None
     ]
 
 
-def _facts(run_program: RunProgram, cluster: Cluster, **options: object) -> dict[int, dict[str, Any]]:
+def _facts(
+    run_program: RunProgram, cluster: Cluster, **options: object
+) -> dict[int, dict[str, Any]]:
     result, lines = run_program(cluster, "facts.py", **options)
     assert result.ok, lines
     return {

@@ -16,7 +16,11 @@ MEGABIT = 1_000_000
 
 
 def _passes(
-    run_program: RunProgram, cluster: Cluster, sender: int, count: int, good: Callable[[float], bool]
+    run_program: RunProgram,
+    cluster: Cluster,
+    sender: int,
+    count: int,
+    good: Callable[[float], bool],
 ) -> Result:
     """The first run whose stream has a good rate. A busy machine disturbs single runs."""
     rates = []
@@ -42,7 +46,9 @@ def test_stream_runs_at_the_nominal_rate(run_program: RunProgram, rate: int) -> 
 
 
 @pytest.mark.parametrize(("out", "into"), [(50, 200), (200, 50)])
-def test_the_slower_of_two_nics_limits_a_stream(run_program: RunProgram, out: int, into: int) -> None:
+def test_the_slower_of_two_nics_limits_a_stream(
+    run_program: RunProgram, out: int, into: int
+) -> None:
     """Each direction of a stream passes the sender's NIC outward and the receiver's NIC inward."""
     nic = Nic(out * MEGABIT, into * MEGABIT)
     _passes(run_program, two_hosts(nic=nic), 1, 50 * MEGABIT // 8, _near(50 * MEGABIT))
@@ -55,7 +61,9 @@ def test_an_unlimited_link_is_not_shaped(run_program: RunProgram) -> None:
 
 def test_counters_match_the_bytes_sent(run_program: RunProgram) -> None:
     count = 20_000_000
-    result, lines = run_program(two_hosts(nic=Nic(400 * MEGABIT, 400 * MEGABIT)), "stream.py", 0, count)
+    result, lines = run_program(
+        two_hosts(nic=Nic(400 * MEGABIT, 400 * MEGABIT)), "stream.py", 0, count
+    )
     assert result.ok, lines
     red, blue = result.links
     assert (red.host, red.nic, blue.host) == ("red0", "eth0", "blue0")

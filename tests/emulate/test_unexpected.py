@@ -13,7 +13,9 @@ MOST = 400 << 20  # bytes; the window is 256 MiB, and allocators keep some more
     [(2, 1 << 30), (64, 32 << 20), (4000, 500_000)],
     ids=["huge", "large", "many"],
 )
-def test_memory_of_the_receiver_is_bounded(run_program: RunProgram, messages: int, size: int) -> None:
+def test_memory_of_the_receiver_is_bounded(
+    run_program: RunProgram, messages: int, size: int
+) -> None:
     result, lines = run_program(two_hosts(), "unexpected.py", messages, size, timeout=200)
     assert result.ok, lines
     (line,) = lines

@@ -56,5 +56,5 @@ def test_only_speeds_are_left_out() -> None:
     assert alike.islands == topology.islands
     assert alike.hosts == topology.hosts
     size = len(topology)
-    assert {info.cores for info in without_speeds.ranks} == {size}
-    assert {without_speeds.uplink(rank) for rank in range(size)} == {0}
+    assert {info.cores for info in alike.ranks} == {size}
+    assert {alike.uplink(rank) for rank in range(size)} == {0}

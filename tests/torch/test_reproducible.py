@@ -48,9 +48,7 @@ def reductions(rank: int, size: int, seed: int, timing: int) -> str:
 
 
 @pytest.mark.parametrize("layout", ["aa", "abba", "abc"])
-def test_a_repeated_job_has_the_same_bits(
-    job: Callable[..., Job], layout: str, seed: int
-) -> None:
+def test_a_repeated_job_has_the_same_bits(job: Callable[..., Job], layout: str, seed: int) -> None:
     runs = [values(job(layout), reductions, seed, timing) for timing in (1, 2)]
     assert len(set(runs[0] + runs[1])) == 1
 
