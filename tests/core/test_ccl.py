@@ -117,7 +117,7 @@ def test_settings_are_checked(value: str, words: str) -> None:
 
 @emulated
 @pytest.mark.parametrize("part", ["MIN_CTAS", "MAX_CTAS", "BLOCKING"])
-def test_former_variables_name_the_one_in_their_place(part: str) -> None:
+def test_former_variables_name_their_replacement(part: str) -> None:
     for end in run("opening", "nvidia", 20, **{f"HETCOMM_CCL_{part}": "1"}):
         assert end["error"] == "InvalidArgumentError"
         assert f'set HETCOMM_CCL="{part.lower()}=1"' in end["text"]
