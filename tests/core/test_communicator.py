@@ -347,7 +347,7 @@ def test_used_numbers_are_skipped_after_wrapping() -> None:
     numbers.give_back(3)
     numbers.give_back(1)
     numbers.give_back(2)
-    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # the latest released number comes last
+    assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # what came back last is last
 
 
 def test_group_numbers_are_reused() -> None:

@@ -53,7 +53,7 @@ def test_the_refusal_replaces_the_timeout(
             assert error["error"] == "InvalidArgumentError" and error["peer"] == victim, error
             assert f"rank {victim} on {socket.gethostname()} is missing in" in error["text"], error
             assert WORDS[kind] in error["text"], error
-            assert "waiting in vain? rank" in rank.log.read_text()  # long before the timeout
+            assert "waiting in vain? rank" in rank.log.read_text()  # long before
         assert_first_cause_stays(waiting, errors)
         for rank in job.ranks:
             rank.exits_cleanly()
