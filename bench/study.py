@@ -3,11 +3,11 @@
     python bench/study.py island-latency      # or another, or several, or all; --list names them
     python bench/study.py all --quick         # a try: small sizes, short runs
     python bench/study.py docs                # pages and pictures again, from the stored results
-    python bench/study.py docs --check        # whether they say what the stored results say
+    python bench/study.py docs --check        # compares both with the stored results
 
-A study first installs its peers, each in its own environment (see peers.py). It prints its table
-and writes its figures into bench/results, with commit, machine and settings. Then it makes new
-pages and pictures. Quick runs, and runs without all peers, write into build/studies.
+A study first installs its peers, each in its own environment (see peers.py). The study prints its
+table and writes its figures into bench/results, with commit, machine and settings. Then it makes
+new pages and pictures. Quick runs, and runs without all peers, write into build/studies.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="STUDY", help=", ".join([*STUDIES, "all", DOCS])
     )
-    parser.add_argument("--list", action="store_true", help="say what each study is, and end")
+    parser.add_argument("--list", action="store_true", help="describe each study, and end")
     parser.add_argument("--quick", action="store_true", help="small sizes and short runs")
     parser.add_argument("--peers", default=",".join(MPIS), help='MPIs, such as "mpich", or "none"')
-    parser.add_argument("--output", type=Path, help="a folder instead, and pages stay as they are")
+    parser.add_argument("--output", type=Path, help="another folder; pages stay as they are")
     parser.add_argument("--check", action="store_true", help=f"with {DOCS}: change nothing")
     given = parser.parse_args(words)
     if given.list:

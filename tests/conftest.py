@@ -1,4 +1,4 @@
-"""What holds for all tests: which skips are permitted, which tests run alone, one random seed."""
+"""Rules for all tests: permitted skips, tests that run alone, one random seed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SEED = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # pytest puts this folder there, and its folder torch/ would stand for a torch that is absent.
+    # pytest adds this folder to the path, where its folder torch/ would hide an absent torch.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
-    # Threads that spin while they wait take the processors from the tests of other workers.
+    # Spinning threads take the processors from the tests of other workers.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     given = worker.get("seed") or os.environ.get("HETCOMM_TEST_SEED")

@@ -1,5 +1,5 @@
-"""CuPy arrays in collectives, without torch: a GPU's rank with CuPy, a CPU's with NumPy, in the
-order of CuPy's stream."""
+"""CuPy arrays in collectives without torch, in the order of CuPy's stream. The rank of a GPU has
+CuPy, the rank of a CPU NumPy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Builds hetcomm from the working tree into a folder of its own, with the Python and torch of this
-machine and without a network: the package lands in <package>/hetcomm, wheels in <site>."""
+"""Builds hetcomm from the working tree into a folder of its own, without a network.
+
+Takes the Python and torch of this machine. The package lands in <package>/hetcomm, wheels in
+<site>.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def install_wheels(report: Report, folder: Path, site: Path) -> None:
 
 
 def missing() -> list[str]:
-    """What the build needs and does not find."""
+    """Missing requirements of the build."""
     found = []
     if tool("cmake") is None:
         found.append("cmake 3.24 or newer (on the path, or the wheel cmake)")

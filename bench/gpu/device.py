@@ -1,5 +1,7 @@
-"""The device layer on the GPU: rates of copies, and the cases of tests/core/devices.py, each in its
-own process."""
+"""The device layer on the GPU: rates of copies, and the cases of tests/core/devices.py.
+
+Each case runs in a process of its own.
+"""
 
 from __future__ import annotations
 

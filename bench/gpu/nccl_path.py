@@ -1,8 +1,8 @@
 """all_reduce through hetcomm beside ProcessGroupNCCL, in turn in one run.
 
-With one rank, where nothing moves and only what a call costs shows; and with two ranks that share
-the GPU. Processes that share a GPU take turns on it, milliseconds each, so figures of two ranks are
-noisy unless MPS lets them run side by side (--mps).
+One rank moves nothing, and shows the cost of a call. Two ranks share the GPU. Processes that share
+a GPU take turns of milliseconds, so figures of two ranks are noisy unless MPS lets the ranks run
+side by side (--mps).
 """
 
 from __future__ import annotations

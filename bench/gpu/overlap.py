@@ -1,7 +1,7 @@
 """Overlap of a collective on device memory with matrix products on the GPU.
 
-A GPU's and a CPU's rank; the GPU's rank starts an all_reduce and then computes on its current
-stream.
+There is a rank of the GPU and one of the CPU. The rank of the GPU starts an all_reduce and then
+computes on its current stream.
 """
 
 from __future__ import annotations

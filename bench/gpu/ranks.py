@@ -46,7 +46,7 @@ class Rank:
             "HETCOMM_VENDOR": "nvidia" if self.on_gpu else "cpu",
             "HETCOMM_HOST_ID": f"{unique}-{self.host}",
             "HETCOMM_SOCKET_IFNAME": "lo",
-            # NCCL refuses two ranks on one GPU unless it takes them to be on unlike hosts.
+            # NCCL refuses two ranks on one GPU unless it takes them to be on different hosts.
             "NCCL_HOSTID": f"{unique}-{index}",
             "NCCL_SOCKET_IFNAME": "lo",
             "GLOO_SOCKET_IFNAME": "lo",

@@ -1,7 +1,6 @@
 """Runs all parts of bench/gpu.sh, each as a process with a bound, and writes one JSON.
 
-A part that crashes or hangs loses its own figures at most. Each part rewrites the JSON, so a crash
-loses nothing else.
+A part that crashes or hangs loses only its own figures, because each part rewrites the JSON.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Messages of staged device memory, beside the copies and the wire alone.
 
-Two ranks that are islands of their own: a GPU's and a CPU's, then two on the GPU, over shared
-memory and over TCP; in the end two on the GPU without staging, where UCX can. In every round come
-the pinned copies, the wire between pinned buffers, and hetcomm's messages and all_reduce of device
-memory; the figures are medians over the rounds.
+Two ranks are islands of their own: first a rank of the GPU and one of the CPU, then two of the GPU.
+They talk over shared memory and over TCP. In the end two ranks of the GPU talk without staging,
+where UCX can. A round measures the pinned copies, the wire between pinned buffers, and hetcomm's
+messages and all_reduce of device memory. The figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def judge(report: Report, case: str, given: list[dict], size: int, judged: bool)
     for wrong in (text for rank in given for text in rank["wrong"]):
         report.failure(f"{case}: {wrong}")
     rates = [rank["rates"] for rank in given]
-    together = {name: min(rank[name] for rank in rates) for name in rates[1] if name in rates[0]}
+    slower = {name: min(rank[name] for rank in rates) for name in rates[1] if name in rates[0]}
     both = []
     for rank, each in enumerate(rates):
         for name in ("out", "in", "both"):
@@ -161,24 +161,24 @@ def judge(report: Report, case: str, given: list[dict], size: int, judged: bool)
                 )
         both.append(each.get("copy both", float("inf")))
     for name, (sender, receiver) in {"0 to 1": (0, 1), "1 to 0": (1, 0)}.items():
-        limits = {"wire": together[f"wire {name}"]}
+        limits = {"wire": slower[f"wire {name}"]}
         if way == "staged":
             limits["copy out"] = rates[sender].get("copy out", float("inf"))
             limits["copy in"] = rates[receiver].get("copy in", float("inf"))
         slowest = min(limits, key=lambda stage: limits[stage])
         report.figure(f"{case}: wire {name}", limits["wire"], "B/s")
-        value = together[f"staged {name}"]
+        value = slower[f"staged {name}"]
         report.figure(
             f"{case}: {way} {name}", value, "B/s", peer=f"slowest stage ({slowest})",
             peer_value=limits[slowest], target=f"at least {TARGET:.0%} of the slowest stage",
             met=value >= TARGET * limits[slowest] if judged and way == "staged" else None,
             bytes=size,
         )  # fmt: skip
-    limits = {"wire both ways": together["wire both"], "copies both ways": min(both)}
+    limits = {"wire both ways": slower["wire both"], "copies both ways": min(both)}
     for name in ("staged both", "all_reduce"):
         slowest = min(limits, key=lambda stage: limits[stage])
         report.figure(
-            f"{case}: {name.replace('staged', way)}", together[name], "B/s",
+            f"{case}: {name.replace('staged', way)}", slower[name], "B/s",
             peer=f"slowest stage ({slowest})", peer_value=limits[slowest], bytes=size,
         )  # fmt: skip
     report.fact(f"path, {case}", [rank["path"] for rank in given])

@@ -1,5 +1,5 @@
-"""Runs pytest on some tests. Each result is stored at once, so a part ended at its bound keeps
-results."""
+"""Runs pytest on some tests. Each result is stored at once, so a part that ends at its bound keeps
+its results."""
 
 from __future__ import annotations
 

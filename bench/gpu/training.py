@@ -1,5 +1,7 @@
-"""DistributedDataParallel of a small GPT over GPU and CPU ranks, beside one process that takes the
-whole batches on the CPU: the losses must be equal within rounding."""
+"""DistributedDataParallel of a small GPT over GPU and CPU ranks, beside one process on the CPU.
+
+The process takes the whole batches. The losses must be equal within rounding.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def missed(results: Results) -> str:
 
 
 def _likeness(verdict: Verdict) -> tuple[bool | None, str, str, str, str]:
-    """The key of verdicts that share a row: all but the size."""
+    """The key of verdicts that share a row: everything but the size."""
     sized = SIZED.fullmatch(verdict.what)
     case = sized[1] if sized else verdict.what
     return verdict.met, verdict.kind, verdict.where, verdict.target, case
@@ -144,9 +144,9 @@ def beside(
     aims = any(each.met is not None for each in verdicts)
     faster = kind in ("mpi", "gloo")
     heads = ["ranks", "case"] if several else ["case"]
-    heads += ["hetcomm", LABELS[kind], *(["of"] if kind == "mpi" else [])]
-    heads += ["times faster" if faster else "ratio", *(["target"] if aims else [])]
-    heads += [f"times faster than {LABELS[each]}" for each in kinds]
+    heads += ["hetcomm", LABELS[kind], *(["MPI"] if kind == "mpi" else [])]
+    heads += ["times as fast" if faster else "ratio", *(["target"] if aims else [])]
+    heads += [f"times as fast as {LABELS[each]}" for each in kinds]
     rows, last = [], ""
     for each in verdicts:
         row = [in_words(each.where) if each.where != last else ""] if several else []
@@ -161,7 +161,7 @@ def beside(
 
 
 def bytes_sent(results: Results) -> str:
-    """Bytes of the host that sends most, divided by the size of the all_reduce, by its NICs."""
+    """Bytes that the NICs of the busiest host send, divided by the size of the all_reduce."""
     rows = []
     for result in results.values():
         for each in result.of("bytes"):
@@ -190,7 +190,7 @@ def parts_of_steps(results: Results) -> str:
         shown = f"{in_words(each.where)}, {each.what.rpartition(' ')[2]}"
         parts = [result.bars[f"{case}: {part}"] for part in ("compute", "communication", "step")]
         rows.append([shown, *map(time_text, parts), ratio_text(each.ratio), met(each)])
-    heads = ["ranks, backend", "compute", "communication", "step", "by the longer", "target"]
+    heads = ["ranks, backend", "compute", "communication", "step", "step by longer part", "target"]
     return table(heads, rows)
 
 

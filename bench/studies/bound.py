@@ -9,8 +9,8 @@ from studies.model import Layout
 
 
 def capacities(layout: Layout, link: dict[str, Any]) -> list[float]:
-    """Bytes per second of each host and direction: plain TCP's on the first host's NICs, in
-    proportion to the nominal rates on other hosts."""
+    """Bytes per second of each host and direction. Plain TCP gives the rate of the first host's
+    NICs; the rates of other hosts are in proportion to the nominal ones."""
     rates = layout.rates_by_host
     reached = [
         measured / nominal
@@ -26,10 +26,11 @@ def capacities(layout: Layout, link: dict[str, Any]) -> list[float]:
 def least_bytes(
     collective: str, size: int, hosts: Sequence[int]
 ) -> tuple[list[float], list[float], float]:
-    """The least bytes that each host sends, that it receives, and the total. size: of the largest
-    buffer; hosts: the ranks of each, two hosts or more; the root is on the first.
+    """The least bytes that each host sends, that each host receives, and the total.
 
-    A byte that other hosts need leaves its host once, and comes to each of them once; so do sums.
+    `size` is that of the largest buffer. `hosts` has the ranks of each of two hosts or more. The
+    root is on the first host. A byte or sum that other hosts need leaves its host once, and comes
+    to each of these hosts once.
     """
     ranks, others = sum(hosts), len(hosts) - 1
     block = size / ranks

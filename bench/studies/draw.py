@@ -22,8 +22,8 @@ MARKERS = {"hetcomm": "o", "openmpi": "s", "mpich": "D", "gloo": "^"}
 
 
 def draw(path: Path, panels: Sequence[Panel], title: str, machine: str, stamp: str) -> None:
-    """title: a sentence. machine: its circumstances, below it. stamp: metadata that names the
-    result of the picture."""
+    """Draws panels below `title`, with `machine` at the bottom. `stamp` names the result of the
+    picture in its metadata."""
     columns = min(COLUMNS, len(panels))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     heights = [max(len(panel.lines) for panel in row) * LINE + AROUND for row in rows]
@@ -79,7 +79,7 @@ def _panel(axes: Any, panel: Panel, columns: int) -> None:
 
 
 def _line(axes: Any, place: int, line: Line) -> None:
-    """Behind the axis stand our figure, and peers beyond the axis."""
+    """Behind the axis stand the figure of hetcomm and peers beyond the axis."""
     ours = line.marks["hetcomm"]
     colour = MISSED if line.met is False else COLOURS["hetcomm"]
     beyond = []

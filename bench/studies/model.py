@@ -18,15 +18,13 @@ MPIS = ("openmpi", "mpich")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where ranks are. ranks: "2+2" for hosts of an emulated cluster, "4" for this host. rates: of
-    each host's NICs, "1gbit" or "1gbit+2gbit"; the last one also of the hosts that follow.
-    vendors: of the hosts in turn, with copy engines of copy_rate where these are emulated."""
+    """The places of ranks on hosts, and the links between hosts."""
 
-    ranks: str
-    rates: tuple[str, ...] = ("unlimited",)
+    ranks: str  # "2+2" for hosts of an emulated cluster, "4" for this host
+    rates: tuple[str, ...] = ("unlimited",)  # by host, "1gbit+2gbit"; the last repeats
     order: str = "block"
-    vendors: tuple[str, ...] = ("cpu",)
-    copy_rate: str = "unlimited"
+    vendors: tuple[str, ...] = ("cpu",)  # of the hosts in turn
+    copy_rate: str = "unlimited"  # of the copy engines of emulated vendors
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Layout:
@@ -35,7 +33,7 @@ class Layout:
 
     @property
     def hosts(self) -> list[int]:
-        """The ranks of each."""
+        """The number of ranks of each host."""
         return [int(count) for count in self.ranks.split("+")]
 
     @property
@@ -75,11 +73,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Mode:
-    """How calls are made. in_place: None for the default. work: seconds of other work on each rank
-    before each call, as in a training step."""
+    """The circumstances of calls."""
 
-    in_place: bool | None = None
-    work: float = 0.0
+    in_place: bool | None = None  # None for the default
+    work: float = 0.0  # seconds of other work on each rank before each call, as in training
 
     def describe(self) -> str:
         """ "out of place, isolated"; "" for the default, calls back to back."""
@@ -89,29 +86,27 @@ class Mode:
 
 @dataclass(frozen=True)
 class Target:
-    """value: the least or greatest ratio; see verdicts.py for the kinds. sizes, collectives: of the
-    cases, empty for all. ours: the backend of our time."""
+    """A bound on the ratio of a comparison."""
 
-    kind: str
-    value: float
-    sizes: tuple[int, ...] = ()
-    collectives: tuple[str, ...] = ()
-    ours: str = "hetcomm"
+    kind: str  # see KINDS
+    value: float  # the least ratio of kinds in FASTER, else the greatest
+    sizes: tuple[int, ...] = ()  # empty for all
+    collectives: tuple[str, ...] = ()  # empty for all
+    ours: str = "hetcomm"  # the backend that is compared
 
 
 @dataclass(frozen=True)
 class Run:
-    """opponents: each meets hetcomm in a job of its own, MPIs by hetcomm's array API and "gloo"
-    also by torch's; none for hetcomm alone. seconds: of timed calls for each backend and size, with
-    the work between them; calls: so many instead, where they are long."""
+    """Jobs on one layout. Each opponent meets hetcomm in a job of its own: MPIs meet the array API,
+    "gloo" also hetcomm through torch. Without opponents hetcomm runs alone."""
 
     layout: Layout
     sizes: tuple[int, ...]
     targets: tuple[Target, ...] = ()
     collectives: tuple[str, ...] = ("all_reduce",)
     opponents: tuple[str, ...] = MPIS
-    seconds: float = 0.4
-    calls: int | None = None
+    seconds: float = 0.4  # of timed calls for each backend and size, with the work between calls
+    calls: int | None = None  # timed calls, instead of seconds
     ours: str = "hetcomm"
     mode: Mode = Mode()
 
@@ -132,18 +127,16 @@ def where(layout: str, mode: str) -> str:
 
 @dataclass
 class Outcome:
-    """What one job has measured. rows: see Row.as_json(), without the samples. link: of a cluster,
-    what plain TCP reaches between its first two hosts; see link.py. mode: as Mode describes it.
-    settings: the variables that the job got besides those of the study."""
+    """The measurements of one job."""
 
     layout: str
     opponent: str
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Any]]  # of Row.as_json(), without the samples
     facts: dict[str, Any] = field(default_factory=dict)
-    link: dict[str, Any] | None = None
-    failed: str = ""
-    mode: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
+    link: dict[str, Any] | None = None  # rates of plain TCP, see link.py; None on one host
+    failed: str = ""  # the reason
+    mode: str = ""  # by Mode.describe()
+    settings: dict[str, str] = field(default_factory=dict)  # variables for this job alone
 
     @property
     def where(self) -> str:
@@ -152,19 +145,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Verdict:
-    """kind: of comparison, see KINDS. where, what: the layout, and what was measured on it. ours,
-    best: seconds, of hetcomm and of what it is compared with. ratio: how many times faster for the
-    kinds in FASTER, else ours by best. met: None without a target."""
+    """A figure of hetcomm beside a peer or a limit."""
 
-    kind: str
-    where: str
-    what: str
-    ours: float
-    name: str
-    best: float
-    ratio: float
+    kind: str  # of comparison, see KINDS
+    where: str  # the layout and mode
+    what: str  # the case, "all_reduce 64 KiB"
+    ours: float  # seconds of hetcomm
+    name: str  # of the peer or limit
+    best: float  # its seconds
+    ratio: float  # best / ours for kinds in FASTER, else ours / best
     target: str
-    met: bool | None
+    met: bool | None  # None without a target
 
     @property
     def case(self) -> str:
@@ -195,15 +186,15 @@ def median_of(outcomes: list[Outcome], layout: Layout, size: int, backend: str) 
 
 @dataclass(frozen=True)
 class Plan:
-    """quick: leaves out long measurements. peers: the installed ones."""
+    """The circumstances of this run of study.py."""
 
-    quick: bool = False
-    peers: tuple[str, ...] = MPIS
+    quick: bool = False  # leaves out long measurements
+    peers: tuple[str, ...] = MPIS  # the installed ones
 
 
 @dataclass(frozen=True)
 class Study:
-    """special: measures beyond the runs, given their outcomes."""
+    """Runs with one summary. `special` measures beyond the runs, given their outcomes."""
 
     summary: str
     runs: tuple[Run, ...] = ()

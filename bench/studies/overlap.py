@@ -1,7 +1,7 @@
 """A step of DDP over a link, with about equal times for computing and communicating.
 
-Backward sleeps, so that ranks need no core for it; each layer's gradients are communicated while
-the layers before it sleep. As a rank of an emulated cluster: overlap.py RESULT BACKEND STEPS.
+Backward sleeps, so that ranks need no core for backward. Each layer's gradients are communicated
+while earlier layers sleep. As a rank of an emulated cluster: overlap.py RESULT BACKEND STEPS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pages with figures of stored results, and the check for other figures.
 
-A page has blocks between `<!-- figures: NAME -->` and `<!-- end of figures -->`, which are made
-from bench/results; outside of them no text may give a time, a ratio or a share.
+A page has blocks between `<!-- figures: NAME -->` and `<!-- end of figures -->`. Blocks are made
+from bench/results. Outside of blocks no text may give a time, a ratio or a share.
 """
 
 from __future__ import annotations

@@ -15,25 +15,25 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Line:
-    """marks: by backend, time divided by the reference. target: our greatest ratio."""
+    """One case of a panel."""
 
     label: str
-    marks: dict[str, float]
-    target: float | None = None
+    marks: dict[str, float]  # by backend: time divided by the reference
+    target: float | None = None  # the greatest ratio of hetcomm
     met: bool | None = None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """reference: the divisor of times, in words."""
+    """The cases of one layout."""
 
     title: str
-    reference: str
+    reference: str  # the divisor of times, in words
     lines: list[Line]
 
 
 def panels_of(result: Result) -> list[Panel]:
-    """None if no limit or peer was measured."""
+    """Empty if no limit or peer was measured."""
     if result.study in ("start-up", "overlap"):
         panel = _start_up(result.bars) if result.study == "start-up" else _overlap(result)
         return [panel] if panel.lines else []
@@ -52,7 +52,7 @@ def panels_of(result: Result) -> list[Panel]:
 
 
 def _line(verdict: Verdict, jobs: list[Outcome]) -> Line:
-    """Every job measures ours too, so a peer's time is divided by ours of the same job."""
+    """Every job measures hetcomm too, so a peer's time is divided by hetcomm's of the same job."""
     ours = _ours(verdict)
     marks: dict[str, float] = {"hetcomm": ours}
     for job in jobs:
@@ -72,7 +72,7 @@ def _ours(verdict: Verdict) -> float:
 
 
 def target_of(verdict: Verdict) -> float | None:
-    """Our greatest ratio to the reference."""
+    """The greatest ratio of hetcomm to the reference; None without a target."""
     if verdict.met is None:
         return None
     value = float(verdict.target.split()[-1])

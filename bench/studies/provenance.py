@@ -34,10 +34,9 @@ class StaleBuildError(Exception):
 
 def of_this_run(arguments: list[str], names: tuple[str, ...]) -> dict[str, Any]:
     """Facts of this run. Called before any measurement, so that only other work loads the machine.
-    arguments: of study.py. names: of the MPIs."""
+    `arguments` are those of study.py, `names` the MPIs."""
     commit, changed = commit_of(peers.ROOT)
     return {
-        "recorded": "by the study",
         "commit": commit,
         "changed": changed,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -58,8 +57,8 @@ def machine() -> dict[str, Any]:
 
 
 def busy(seconds: float = WINDOW) -> float:
-    """The share of this process's processors taken by other work, or by a hypervisor for other
-    machines. The load average would include an earlier study."""
+    """The share of this process's processors that other work takes, or other machines of the
+    hypervisor. The load average would include an earlier study."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
 
     def times() -> tuple[int, int]:

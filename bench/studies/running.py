@@ -60,8 +60,8 @@ def backends_of(run: Run, opponent: str) -> tuple[str, ...]:
 
 
 def profile(run: Run, plan: Plan, say: Callable[[str], None]) -> dict[str, str]:
-    """HETCOMM_PROFILE for hetcomm's predictions. Makes the profile unless it is fresh. Empty for
-    accelerators, which tune does not measure."""
+    """HETCOMM_PROFILE for hetcomm's predictions. Makes the profile unless there is a fresh one.
+    Empty for accelerators, which tune does not measure."""
     layout, largest = run.layout, max(sizes_of(run, plan))
     if layout.vendors != ("cpu",):
         return {}
@@ -142,7 +142,7 @@ def on_cluster(layout: Layout, module: str, *words: str) -> dict[str, Any]:
 
 
 def link(layout: Layout) -> dict[str, Any] | None:
-    """What link.py measures; None on one host."""
+    """The measurements of link.py; None on one host."""
     if layout.cluster() is None:
         return None
     return on_cluster(layout, "studies.link", *(str(rate or 0) for rate in layout.rates_by_host[0]))

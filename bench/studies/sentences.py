@@ -39,23 +39,23 @@ def machine(result: Result) -> str:
 
 
 def congestion_control(results: Iterable[Result]) -> str:
-    """The links' "TCP with bbr"; empty without links."""
+    """ "TCP with bbr" of the links; empty without links."""
     links = [each.link for result in results for each in result.outcomes if each.link]
     found = sorted({link["congestion"] for link in links if "congestion" in link})
     return f"TCP with {' and '.join(found)}" if found else ""
 
 
 def commit(result: Result) -> str:
-    """ "commit 1234567", with changed files or its source."""
+    """ "commit 1234567", with the number of changed files."""
     facts = result.facts
     words = f"commit {facts['commit'][:7]}" if facts["commit"] else "no commit"
     if facts.get("changed"):
         words += f" and {len(facts['changed'])} changed files"
-    return words if facts["recorded"] == "by the study" else f"{words} {facts['recorded']}"
+    return words
 
 
 def _shares(verdicts: Iterable[Verdict]) -> list[float]:
-    """Our time divided by the better MPI's."""
+    """The time of hetcomm divided by that of the better MPI."""
     return [1 / each.ratio for each in verdicts]
 
 
@@ -120,19 +120,17 @@ def _overlap(result: Result) -> str:
 
 
 def _start_up(result: Result) -> str:
-    def of(name: str, what: str) -> str:
-        best = [name] if name not in MPIS else [each for each in MPIS if each in names]
-        return time_text(min(result.bars[f"{each}: {what}"] for each in best))
+    def least(*names: str) -> list[str]:
+        return [
+            time_text(min(result.bars[f"{name}: {what}"] for name in names))
+            for what in ("from exec", "after imports")
+        ]
 
-    names = {name.partition(": ")[0] for name in result.bars}
-    whole, joining = ([of("hetcomm", what)] for what in ("from exec", "after imports"))
-    if names & set(MPIS):
-        whole.append(f" (the better MPI, by mpiexec, {of(MPIS[0], 'from exec')})")
-        joining.append(f" ({of(MPIS[0], 'after imports')})")
-    return (
-        f"2 ranks take {''.join(whole)} from exec to their first result; joining takes "
-        f"{''.join(joining)} of this"
-    )
+    whole, joining = least("hetcomm")
+    text = f"The first result of 2 ranks comes {whole} after exec, {joining} of it for joining"
+    if mpis := [name for name in MPIS if f"{name}: from exec" in result.bars]:
+        text += f" (the better MPI, by mpiexec: {', '.join(least(*mpis))})"
+    return text
 
 
 SENTENCES: dict[str, Callable[[Result], str]] = {

@@ -1,7 +1,7 @@
 """Seconds from exec to the end of the first all_reduce, of 2 ranks on one host.
 
-As a rank: startup.py WHAT FOLDER, which writes the moment and how long joining and the first
-all_reduce took after the imports.
+As a rank: startup.py WHAT FOLDER. The rank writes the time of its end, and the seconds of joining
+and the first all_reduce after the imports.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class ResultError(Exception):
 
 @dataclass
 class Result:
-    """One measurement of a study. facts: its origin, see provenance.py, and its "seconds"."""
+    """One measurement of a study. `facts` is its origin, see provenance.py, with its "seconds"."""
 
     study: str
     command: str
@@ -73,7 +73,7 @@ def load(name: str, folder: Path = FOLDER) -> Result:
             f"expected a result in {file.name}, got {type(error).__name__}: {error}; measure it: "
             f"python bench/study.py {name}"
         ) from None
-    missing = [key for key in ("commit", "time", "machine", "recorded") if key not in facts]
+    missing = [key for key in ("commit", "time", "machine") if key not in facts]
     if missing:
         raise ResultError(f"{file.name} lacks {', '.join(missing)}; measure it again: {command}")
     return Result(study, command, facts, lists["failures"], verdicts, lists["bars"], outcomes)

@@ -33,7 +33,7 @@ def of_run(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
 
 
 def _bytes_of(run: Run, outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """Bytes over the bridge for an all_reduce of the largest size, by the NICs."""
+    """Bytes that NICs count over the bridge, for an all_reduce of the largest size."""
     sent: dict[str, float] = {}
     rows = [
         (row["library"] if row["backend"] != run.ours else run.ours, row)
@@ -141,8 +141,8 @@ def _beside_the_link(run: Run, target: Target, outcomes: Sequence[Outcome]) -> d
 
 
 def of_prediction(outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """Measured divided by predicted time, over all cases of the array API but isolated ones: no
-    plan knows the caches, or how long ranks have waited."""
+    """Errors of predicted times, over all cases of the array API except isolated ones: no plan
+    knows the caches, or how long ranks have waited."""
     back_to_back = [each for each in outcomes if "isolated" not in each.mode]
     found = [
         (row["median"], row["predicted"]["total"], case)

@@ -1,4 +1,4 @@
-"""Inputs of the programs that ranks run, and what their results must be."""
+"""Inputs of the programs that ranks run, and checks of the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def values(dtype: str, shape: tuple[int, ...], *key: int) -> np.ndarray:
-    """Small numbers, whose sums and products no dtype rounds."""
+    """Numbers so small that no dtype rounds their sums and products."""
     random = np.random.default_rng(key)
     if dtype == "bool":
         return random.integers(0, 2, shape).astype(bool)

@@ -10,7 +10,8 @@ from hetcomm import _core
 
 
 class DeviceArray:
-    """float32 in memory of an (emulated) device, which other libraries see by DLPack alone."""
+    """float32 in the memory of an (emulated) device. Other libraries see the array by DLPack
+    alone."""
 
     class Capsule(ctypes.Structure):
         _fields_ = (
@@ -25,7 +26,7 @@ class DeviceArray:
         self.stream, self.event = device.make_stream(), device.make_event()
         self.address = device.allocate(values.nbytes)
         self.copy(self.address, values.ctypes.data, values.nbytes)
-        self.streams: list[object] = []  # that were asked for
+        self.streams: list[object] = []  # streams that consumers asked for
         self.capsules: list[object] = []
 
     def copy(self, target: int, source: int, size: int) -> None:
@@ -47,7 +48,7 @@ class DeviceArray:
         capsule = self.Capsule(
             self.address, (kind, 0), len(self.shape), (2, 32, 1, 0), shape, None, 0, None, None
         )
-        self.capsules.append(capsule)  # whoever has it may look at it for as long as it lives
+        self.capsules.append(capsule)  # the capsule's owner may read it while self exists
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

@@ -1,4 +1,4 @@
-"""What ranks of an array communicator do as programs written for MPI and torch do it."""
+"""Programs of array ranks that use the API as programs for MPI and torch do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetcomm import Communicator
 
 
 def operations_of_mpi(comm: Communicator, seed: int) -> None:
-    """mpi4py's operations, and what is none."""
+    """mpi4py's operations, and rejected ones."""
     from mpi4py import MPI
 
     size, rank = comm.size, comm.rank
@@ -43,7 +43,7 @@ def operations_of_mpi(comm: Communicator, seed: int) -> None:
 
 
 def roots(comm: Communicator, seed: int) -> None:
-    """By position or by keyword, with and without `out`."""
+    """Roots by position or by keyword, with and without `out`."""
     size, rank = comm.size, comm.rank
     mine = [values("float64", (5, 3), seed, r) for r in range(size)]
     total, every = np.sum(mine, 0), np.stack(mine)
@@ -74,13 +74,14 @@ def roots(comm: Communicator, seed: int) -> None:
 
 
 def strides(comm: Communicator, seed: int) -> None:
-    """Arrays that are not C-contiguous, on some ranks: copied in, and results copied out."""
+    """Arrays that are not C-contiguous on some ranks are copied in, and results copied out."""
     size, rank = comm.size, comm.rank
     every = [values("float32", (4, 6), seed, r) for r in range(size)]
     total, x = np.sum(every, 0), every[rank]
 
     def kinds(a: np.ndarray) -> list[np.ndarray]:
-        """The same elements: plain, by columns, every other word, turned round, rows of longer."""
+        """The same elements as plain array, by columns, every other word, reversed, rows of a
+        longer array."""
         longer = np.repeat(a[..., None], 2, -1)
         turned = a[::-1, ::-1].copy()[::-1, ::-1]
         return [a.copy(), np.asfortranarray(a), longer[..., 0], turned, np.hstack([a, a])[:, :6]]
@@ -95,7 +96,7 @@ def strides(comm: Communicator, seed: int) -> None:
                 if asynchronous:
                     while not found.done():
                         pass
-                    same(out, total, (each, more))  # before anybody waits for it
+                    same(out, total, (each, more))  # before any wait
                     found = found.wait()
                 assert found is out
                 same(out, total, (each, more))
@@ -122,7 +123,7 @@ def strides(comm: Communicator, seed: int) -> None:
         if rank == 1:
             same(comm.recv(part, 0, tag=each), every[0], each)
             same(part, every[0], each)
-    # Elements around those of a strided result keep what they are.
+    # Elements around a strided result keep their values.
     around = np.full((4, 12), 7, np.float32)
     comm.all_reduce(x, around[:, ::2])
     same(around[:, 1::2], np.full((4, 6), 7, np.float32), "around")
@@ -155,10 +156,10 @@ def strides_of_torch(comm: Communicator, seed: int) -> None:
 
 
 def sendrecv(comm: Communicator, seed: int) -> None:
-    """Around a ring, of one rank too."""
+    """Around a ring, also of one rank."""
     size, rank = comm.size, comm.rank
     after, before = (rank + 1) % size, (rank - 1) % size
-    for count in (0, 3, 400_000):  # the last waits for its receiver
+    for count in (0, 3, 400_000):  # the last one waits for its receiver
         x = np.full(count, float(rank))
         same(comm.sendrecv(x, after, source=before), np.full(count, float(before)), count)
         out = np.zeros((count, 2))[:, 0]
@@ -186,38 +187,38 @@ def sendrecv(comm: Communicator, seed: int) -> None:
 
 
 class Unknown:
-    """Which cannot be pickled."""
+    """A value that cannot be pickled."""
 
     def __reduce__(self) -> Any:
         raise TypeError("an open door")
 
 
 def objects(comm: Communicator, seed: int) -> None:
-    """Of unlike sizes on unlike ranks, from every root; what cannot be pickled."""
+    """Objects of different sizes from every root, and a value that cannot be pickled."""
     size, rank = comm.size, comm.rank
     every = [{"rank": r, "long": "x" * (r * 70_000), "array": np.arange(r)} for r in range(size)]
 
-    def alike(a: Any, b: Any) -> None:
+    def assert_equal(a: Any, b: Any) -> None:
         assert (a["rank"], a["long"]) == (b["rank"], b["long"])
         same(a["array"], b["array"], a["rank"])
 
     mine = every[rank]
     for found, expected in zip(comm.all_gather_object(mine), every, strict=True):
-        alike(found, expected)
+        assert_equal(found, expected)
     for root in range(size):
-        alike(comm.broadcast_object(mine, root), every[root])
-        alike(comm.scatter_object(every if rank == root else None, root), mine)
+        assert_equal(comm.broadcast_object(mine, root), every[root])
+        assert_equal(comm.scatter_object(every if rank == root else None, root), mine)
         gathered = comm.gather_object(mine, root)
         assert (gathered is None) == (rank != root)
         for found, expected in zip(gathered or [], every, strict=rank == root):
-            alike(found, expected)
+            assert_equal(found, expected)
     assert comm.all_to_all_object([(rank, r) for r in range(size)]) == [
         (r, rank) for r in range(size)
     ]
     after, before = (rank + 1) % size, (rank - 1) % size
     sender = threading.Thread(target=comm.send_object, args=(mine, after), kwargs={"tag": 3})
     sender.start()
-    alike(comm.recv_object(before, tag=3), every[before])
+    assert_equal(comm.recv_object(before, tag=3), every[before])
     sender.join(60)
     if rank == 0:
         assert sorted(comm.recv_object() for _ in range(size - 1)) == list(range(1, size))
@@ -239,7 +240,7 @@ def objects(comm: Communicator, seed: int) -> None:
 
 
 def refused_strides(comm: Communicator, seed: int) -> None:
-    """The others hear of a result array that cannot be, on one rank alone."""
+    """One rank's result array is unusable, and the other ranks hear of it."""
     locked = np.zeros((6, 4)).T
     locked.flags.writeable = False
     if comm.rank == 0:

@@ -1,4 +1,4 @@
-"""What ranks of an array communicator do where something is refused, fails, or ends early."""
+"""Programs of array ranks in which a call is rejected, fails or ends early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hetcomm import Communicator
 
 
 def disagreeing_parts(comm: Communicator, seed: int) -> None:
-    """What a rank gets is not what it expects: all hear of it, by the ranks' names."""
+    """A rank gets other sizes than it expects: every rank's error names both ranks."""
     counts = np.ones((comm.size, comm.size), int)
     mine = counts[comm.rank].copy()
     if comm.rank == 0:
@@ -36,7 +36,8 @@ def disagreeing_parts(comm: Communicator, seed: int) -> None:
 
 
 def disagreeing_at_last(comm: Communicator, seed: int) -> None:
-    """After many alike, a rank makes another small call; later ones fail for the same reason."""
+    """After many equal calls one rank makes another small call. Later calls fail for the same
+    reason."""
     op = "max" if comm.rank == comm.size - 1 else "sum"
     for _ in range(2):
         try:
@@ -44,14 +45,14 @@ def disagreeing_at_last(comm: Communicator, seed: int) -> None:
                 same(comm.all_reduce(np.array([turn])), np.array([turn * comm.size]), turn)
             comm.all_reduce(np.array([1]), op=op)
             comm.barrier()
-        except hetcomm.Error as error:  # perhaps in the last of those alike, which others had ended
+        except hetcomm.Error as error:  # perhaps in the last equal call, which others completed
             assert "ranks disagree" in str(error), error
         else:
             raise AssertionError("not refused")
 
 
 def bad_input(comm: Communicator, seed: int) -> None:
-    """Each is refused on every rank, and the group goes on."""
+    """Every rank rejects each input, and the group stays usable."""
     size = comm.size
     x = np.zeros((4, 4), np.float32)
     read_only = np.zeros(4)
@@ -89,7 +90,7 @@ def bad_input(comm: Communicator, seed: int) -> None:
 
 
 def refused_by_one(comm: Communicator, seed: int) -> None:
-    """The others are told why, wherever it was found, before their time is over."""
+    """The other ranks hear the reason before their timeout, wherever the error was found."""
     x = np.zeros(4)
     calls: list[tuple[str, Callable[[Communicator], object]]] = [
         ("mean", lambda group: group.all_reduce(x, op="mean")),
@@ -113,7 +114,7 @@ def refused_by_one(comm: Communicator, seed: int) -> None:
 
 
 def exits(comm: Communicator, seed: int) -> None:
-    """A rank that has done its part may exit, while others still work."""
+    """A rank may exit after its part, while other ranks still work."""
     with comm:
         if comm.rank == 0:
             comm.send(np.ones(3), 1)
@@ -127,8 +128,8 @@ def exits(comm: Communicator, seed: int) -> None:
 
 
 def interrupted(comm: Communicator, seed: int) -> None:
-    """Ctrl-C ends a wait; the others hear of it."""
-    # A shell has its jobs in the background ignore it, and what they start inherits that.
+    """Ctrl-C ends a wait, and the other ranks hear of it."""
+    # Background jobs of a shell ignore SIGINT, and their children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with comm:
@@ -142,7 +143,8 @@ def interrupted(comm: Communicator, seed: int) -> None:
 
 
 def interrupted_while_it_fails(comm: Communicator, seed: int) -> None:
-    """As by Ctrl-C on all ranks at once, of which another has ended already: it is an interrupt."""
+    """The operation fails right after Ctrl-C, as if another rank had ended by it: an interrupt
+    wins."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
@@ -155,7 +157,7 @@ def interrupted_while_it_fails(comm: Communicator, seed: int) -> None:
     try:
         try:
             comm.recv(np.empty(1), 1 - comm.rank)
-        except failure:  # in words that let no handler of a signal run before
+        except failure:  # through code in which no signal handler runs before
             first = "failure"
             raise
     except KeyboardInterrupt:
@@ -166,7 +168,7 @@ def interrupted_while_it_fails(comm: Communicator, seed: int) -> None:
 
 
 def interrupted_in_a_store(comm: Communicator, seed: int) -> None:
-    """Ctrl-C while others are waited for, in a store that is written in Python."""
+    """Ctrl-C during the wait for other ranks in a store written in Python."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if comm.rank == 0:
         threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
@@ -180,7 +182,7 @@ def interrupted_in_a_store(comm: Communicator, seed: int) -> None:
 
 
 def set_up_fails(comm: Communicator, seed: int) -> None:
-    """The others hear why, though the rank that serves the store ends at once."""
+    """Other ranks hear the reason, though the rank that serves the store ends at once."""
     if comm.rank == 1:
         os.environ["HETCOMM_SELECT"] = "all_reduce=ring"
     try:
@@ -192,7 +194,7 @@ def set_up_fails(comm: Communicator, seed: int) -> None:
 
 
 def one_leaves_with_an_error(comm: Communicator, seed: int) -> None:
-    """The `with` of one rank ends by an exception, of which the others hear."""
+    """An exception ends the `with` of one rank, and the other ranks hear of it."""
     try:
         with comm:
             if comm.rank == 0:
@@ -214,7 +216,7 @@ def dies_before_split(comm: Communicator, seed: int) -> None:
         print(error)
 
 
-def too_few(comm: Communicator, seed: int) -> None:
+def missing_rank(comm: Communicator, seed: int) -> None:
     """A group of one rank more than there are."""
     try:
         Communicator(comm._store, comm.rank, comm.size + 1, name="more", timeout=2.0)

@@ -1,4 +1,4 @@
-"""What ranks of an array communicator do; each checks its own results against NumPy."""
+"""Programs of array ranks. Each rank checks its own results against NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hetcomm import Communicator, _core
 
 
 def collectives(comm: Communicator, seed: int) -> None:
-    """Every collective, dtype and operation, with and without `out`, of odd shapes."""
+    """Every collective, dtype and operation on odd shapes, with and without `out`."""
     size, rank = comm.size, comm.rank
     random = np.random.default_rng(seed)
     for dtype in DTYPES:
@@ -33,7 +33,7 @@ def collectives(comm: Communicator, seed: int) -> None:
             where = (dtype, op, shape, root, seed)
             same(comm.all_reduce(mine[rank], op=op), total, where)
             inside = mine[rank].copy()
-            # Some in place, others not: each rank's own matter.
+            # Each rank by itself decides which calls are in place.
             out = inside if rank % 2 else np.empty_like(inside)
             assert comm.all_reduce(inside, out, op=op) is out
             same(out, total, where)
@@ -68,13 +68,13 @@ def scales(comm: Communicator, seed: int) -> None:
 
 
 def libraries(comm: Communicator, seed: int) -> None:
-    """Arrays of torch, of the standard library, and of ones that only know DLPack."""
+    """Arrays of torch, of the standard library, and of libraries with DLPack only."""
     import array
 
     import torch
 
     class Dlpack:
-        """Of a library that is older than DLPack 1.0."""
+        """An array of a library older than DLPack 1.0."""
 
         def __init__(self, tensor: torch.Tensor) -> None:
             self.tensor = tensor
@@ -110,7 +110,8 @@ def libraries(comm: Communicator, seed: int) -> None:
 
 
 def messages(comm: Communicator, seed: int) -> None:
-    """Around the ring, in both directions at once, several tags, any source, large and empty."""
+    """Messages around the ring in both directions, with several tags, any source, large and
+    empty."""
     size, rank = comm.size, comm.rank
     after, before = (rank + 1) % size, (rank - 1) % size
     for count in (0, 1, 1000, 300_001):
@@ -132,7 +133,7 @@ def messages(comm: Communicator, seed: int) -> None:
 
 
 def asynchronous(comm: Communicator, seed: int) -> None:
-    """Many under way; the arrays are not kept by the caller."""
+    """Many operations under way; the caller drops the arrays."""
     counts = [1000 if i % 5 else 50_000 for i in range(50)]  # large ones start in the background
     works = [
         comm.all_reduce(values("float64", (count,), seed, comm.rank, i), async_op=True)
@@ -145,7 +146,7 @@ def asynchronous(comm: Communicator, seed: int) -> None:
 
 
 def alternating(comm: Communicator, seed: int) -> None:
-    """One small call again and again, and between two of them others, some still under way."""
+    """One small call again and again, with other calls in between, some still under way."""
     rank, size = comm.rank, comm.size
     large = [values("float64", (30_000,), seed, r) for r in range(size)]
     for turn in range(400):
@@ -160,7 +161,7 @@ def alternating(comm: Communicator, seed: int) -> None:
 
 
 def unequal_parts(comm: Communicator, seed: int) -> None:
-    """all_to_all with splits, many of them zero, of rows of several shapes."""
+    """all_to_all with splits, many of them zero, and rows of several shapes."""
     size, rank = comm.size, comm.rank
     random = np.random.default_rng(seed)
     for turn, dtype in enumerate(["float32", "int8", "complex64", "float64", "bool"] * 4):
@@ -181,7 +182,7 @@ def unequal_parts(comm: Communicator, seed: int) -> None:
         assert work.wait() is out
         same(out, expected, what)
     even = np.repeat(np.arange(size, dtype=np.float32), 2) + 10 * rank
-    got = comm.all_to_all(even, output_split_sizes=[2] * size)  # the other side is even
+    got = comm.all_to_all(even, output_split_sizes=[2] * size)  # the input is split evenly
     same(got, np.repeat(10 * np.arange(size, dtype=np.float32), 2) + rank, "even")
 
     rows = np.zeros((size + 2, 2), np.float32)
@@ -218,7 +219,7 @@ def unequal_parts(comm: Communicator, seed: int) -> None:
 
 
 def traced(comm: Communicator, seed: int) -> None:
-    """Synchronous calls and others; only those inside are traced."""
+    """Only calls inside `with` are traced, synchronous and asynchronous ones."""
     mine = values("float32", (30_000,), seed, comm.rank)
     work = comm.all_reduce(mine, async_op=True)
     same(work.wait(), sum(values("float32", (30_000,), seed, r) for r in range(comm.size)), seed)
@@ -236,8 +237,9 @@ def traced(comm: Communicator, seed: int) -> None:
     assert max(ends) <= traces[1].ended
 
 
-def shares(comm: Communicator, seed: int) -> None:
-    """Shared allocations in every collective, in place and not, with others in between."""
+def shared_allocations(comm: Communicator, seed: int) -> None:
+    """Shared allocations in every collective, in place and out of place, with other calls in
+    between."""
     rng = np.random.default_rng(seed)
     for turn in range(10):
         count = int(rng.integers(1, 300_000))
@@ -287,7 +289,7 @@ def splits(comm: Communicator, seed: int) -> None:
 
 
 def threads(comm: Communicator, seed: int) -> None:
-    """Each with a group of its own, at the same time."""
+    """Threads with a group each, at the same time."""
     groups = [comm.split(0) for _ in range(4)]
     failures: list[BaseException] = []
 
@@ -300,7 +302,7 @@ def threads(comm: Communicator, seed: int) -> None:
                 if work is not None:
                     same(work.wait(), np.full((comm.size, 1), turn), turn)
             if number % 2:
-                group.close()  # while others go on
+                group.close()  # while other groups continue
         except BaseException as error:
             failures.append(error)
 
@@ -313,8 +315,8 @@ def threads(comm: Communicator, seed: int) -> None:
     assert not failures, failures
 
 
-def twice(comm: Communicator, seed: int) -> None:
-    """from_env() while the first group is open, and after all are closed."""
+def from_env_again(comm: Communicator, seed: int) -> None:
+    """from_env() while the first group is open, and after all groups are closed."""
     with Communicator.from_env(timeout=60) as second:
         same(second.all_reduce(np.ones(2)), np.full(2, float(comm.size)), seed)
     comm.close()
@@ -324,7 +326,7 @@ def twice(comm: Communicator, seed: int) -> None:
 
 
 def devices(comm: Communicator, seed: int) -> None:
-    """Ranks of unlike vendors, whose arrays are in memory of devices where they have one."""
+    """Ranks of different vendors; ranks with a device have their arrays in its memory."""
     vendor, rank, size = os.environ["HETCOMM_VENDOR"], comm.rank, comm.size
     mine = [values("float32", (10, 3), seed, r) for r in range(size)]
     if vendor == "cpu":
@@ -347,7 +349,7 @@ def devices(comm: Communicator, seed: int) -> None:
     while not device.passed(event):
         pass
     same(out.numpy(), sum(mine), seed)
-    # The host goes on, so somebody else has to see to what is under way.
+    # The host does not wait here, so the progress thread must move the operations.
     begun = time.monotonic()
     for _ in range(30):
         comm.all_reduce(given, out, stream=stream)
@@ -377,14 +379,14 @@ def loads(comm: Communicator, seed: int) -> None:
 
 
 def ends_after_split(comm: Communicator, seed: int) -> None:
-    """Nobody waits in the end, though rank 0 serves the store; nothing but the world is closed."""
+    """Ranks end without a wait, though rank 0 serves the store. Only the world is closed."""
     parts = [comm.split(comm.rank % 2) for _ in range(5)]
     assert all(parts)
-    print("made")  # in one piece: mpiexec mixes what ranks print
+    print("made")  # in one write: mpiexec mixes the output of ranks
 
 
 def from_mpi(comm: Communicator, seed: int) -> None:
-    """A communicator of some ranks of MPI, in another order; MPI goes on beside it."""
+    """A communicator of some ranks of MPI in another order, beside MPI."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

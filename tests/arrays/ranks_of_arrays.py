@@ -1,4 +1,4 @@
-"""Runs a program of this folder's programs.py as every rank of a job, without torch's launcher."""
+"""Runs a program of programs.py as every rank of a job, without torch's launcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs.py")
-BOUND = 90.0  # seconds; far above what any of them takes
+BOUND = 90.0  # seconds; far above the time of any program
 
 
 def run(
@@ -24,8 +24,9 @@ def run(
     environments: Sequence[Mapping[str, str]] = (),
     may_fail: Sequence[int] = (),
 ) -> list[str]:
-    """What each rank has printed, once all have ended with 0. hosts: a letter for each rank's;
-    one host by default. environments: what each has beside this process's."""
+    """The output of each rank, after all ranks have ended with 0. `hosts` has a letter for the host
+    of each rank, by default one host. `environments` has the variables of each rank beyond this
+    process's."""
     port = str(free_port())
     ranks = []
     for rank in range(size):

@@ -1,4 +1,4 @@
-"""The array API against NumPy, ranks as processes on one host and on several."""
+"""The array API against NumPy, with ranks as processes on one host and on several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def seed() -> int:
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
-def test_every_collective_gives_what_numpy_gives(tmp_path: Path, hosts: str, seed: int) -> None:
+def test_every_collective_matches_numpy(tmp_path: Path, hosts: str, seed: int) -> None:
     run(tmp_path, len(hosts), "collectives", seed, hosts=hosts)
 
 
@@ -74,15 +74,15 @@ def test_every_rank_hears_of_an_unwritable_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in hetcomm.__all__ if name != "__version__"])
 def test_help_shows_no_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What people print and send to others."""
+    """People print help, and send it to others."""
     monkeypatch.setenv("HETCOMM_PLANTED", "a secret of the environment")
     assert "a secret of the environment" not in pydoc.render_doc(getattr(hetcomm, name))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "aaa", "abab"])
 def test_shared_allocations_work_in_every_collective(tmp_path: Path, hosts: str, seed: int) -> None:
-    printed = run(tmp_path, len(hosts), "shares", seed, hosts=hosts)
-    if "b" not in hosts:  # else nearly all passes through scratch
+    printed = run(tmp_path, len(hosts), "shared_allocations", seed, hosts=hosts)
+    if "b" not in hosts:  # else nearly all data passes through scratch
         assert all(int(direct) > 10 for direct in printed), printed
 
 
@@ -95,7 +95,7 @@ def test_arrays_of_other_libraries_are_accepted(tmp_path: Path, seed: int) -> No
 def test_device_arrays_are_accepted(tmp_path: Path, hosts: str, vendors: str, seed: int) -> None:
     settings = environments(vendors)
     for rank, vendor in enumerate(vendors):
-        if vendor == "c":  # nobody gives it such a device but the test
+        if vendor == "c":  # only this test gives such a rank a device
             settings[rank] = environments("n")[0] | settings[rank]
     run(tmp_path, len(hosts), "devices", seed, hosts=hosts, environments=settings)
 
@@ -113,7 +113,7 @@ def test_an_exception_in_with_aborts_the_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("program", "word"),
-    [("refused_by_one", "told 3"), ("twice", "thrice"), ("set_up_fails", "heard")],
+    [("refused_by_one", "told 3"), ("from_env_again", "thrice"), ("set_up_fails", "heard")],
 )
 def test_every_rank_reports_the_error(tmp_path: Path, program: str, word: str) -> None:
     printed = run(tmp_path, 3, program, 0)
@@ -150,7 +150,7 @@ def test_a_rank_death_before_a_split_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_progress_thread_ends_with_the_process() -> None:
-    """Before libraries are taken down, which it would still use."""
+    """The thread ends before libraries are unloaded, because it still uses them."""
     program = """
 import atexit, pathlib, time
 def threads():

@@ -1,4 +1,4 @@
-"""Where ranks meet: what launchers tell, the TCP store, torchrun and mpiexec themselves."""
+"""Where ranks meet: variables of launchers, the TCP store, torchrun and mpiexec themselves."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_get_waits_for_a_later_set(server: hetcomm.TcpStoreServer) -> None:
     assert store.get("a/key", timedelta(seconds=1)) == b""
     with pytest.raises(TimeoutError, match="no rank has set missing"):
         store.get("missing", timedelta(milliseconds=1))
-    store.set("missing", b"x")  # its connection goes on
+    store.set("missing", b"x")  # its connection stays usable
     assert store.get("missing", timedelta(seconds=1)) == b"x"
 
 
@@ -115,7 +115,7 @@ def test_threads_do_not_wait_for_each_other(server: hetcomm.TcpStoreServer) -> N
 
 
 def test_an_interrupted_wait_leaves_no_answer_behind(server: hetcomm.TcpStoreServer) -> None:
-    """A wait that an interrupt ends leaves nothing behind that the next one could take."""
+    """The next wait cannot take an answer to an interrupted wait."""
 
     class Interrupt(Exception):
         pass
@@ -151,11 +151,11 @@ def test_an_incomplete_store_is_rejected(missing: str) -> None:
         hetcomm.Communicator.from_store(store, 0, 2, timeout=2.0)
 
 
-def test_a_stranger_harms_nobody(server: hetcomm.TcpStoreServer) -> None:
+def test_a_stranger_disturbs_no_rank(server: hetcomm.TcpStoreServer) -> None:
     for sent in (b"GET / HTTP/1.0\r\n\r\n" * 10, b"s" + b"\xff" * 30, b"s"):
         with (
             socket.create_connection(("127.0.0.1", server.port), BOUND) as stranger,
-            contextlib.suppress(OSError),  # once it is thrown out
+            contextlib.suppress(OSError),  # after the server has dropped the connection
         ):
             stranger.sendall(sent)
             stranger.shutdown(socket.SHUT_WR)
@@ -214,5 +214,5 @@ def launched(command: list[str], folder: Path) -> str:
 
 
 def test_a_missing_rank_is_a_timeout(tmp_path: Path) -> None:
-    printed = run(tmp_path, 2, "too_few", 0)
+    printed = run(tmp_path, 2, "missing_rank", 0)
     assert all("rank 2 of 3 did not come" in one for one in printed), printed

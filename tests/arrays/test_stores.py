@@ -1,4 +1,4 @@
-"""Stores that fail during set-up: the error says so at once, and does not blame a rank."""
+"""Stores that fail during set-up. The error names the store at once, and blames no rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ranks_of_arrays import BOUND
 import hetcomm
 from hetcomm import _core, rendezvous
 
-# Serves a store, in a process that may have few descriptors; ends when its input does.
+# Serves a store, in a process that may have few descriptors. Ends with its input.
 SERVER = """
 import resource, sys
 from hetcomm import TcpStoreServer
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def served(descriptors: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """The port of a store that a process of its own serves, and that process."""
+    """The port of a store that a separate process serves, and that process."""
     with subprocess.Popen(
         [sys.executable, "-P", "-c", SERVER, str(descriptors)],
         stdin=subprocess.PIPE,
@@ -49,8 +49,8 @@ def served(descriptors: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
 def failing_set_up(
     store: _core.Store, another: _core.Store, fail: Callable[[], None]
 ) -> hetcomm.Error:
-    """What rank 0 of 2 gets when the store fails while rank 1 is awaited; `another` client of it
-    tells when."""
+    """The error of rank 0 of 2 when the store fails while rank 0 waits for rank 1. `another` client
+    of the store tells when rank 0 waits."""
     found: list[Any] = []
 
     def join() -> None:
@@ -102,7 +102,7 @@ def test_a_server_without_descriptors_refuses_with_a_reason() -> None:
                 assert store.get("key", timedelta(seconds=BOUND)) == b"value"
                 open_.callback(store.set, "other", b"")
         assert "Too many open files; raise its descriptor limit" in str(error.value)
-        assert first.get("key", timedelta(seconds=1)) == b"value"  # who was there before is served
+        assert first.get("key", timedelta(seconds=1)) == b"value"  # earlier clients are served
 
 
 def test_a_server_without_descriptors_does_not_spin() -> None:
@@ -116,7 +116,7 @@ def test_a_server_without_descriptors_does_not_spin() -> None:
 
 
 def cpu_seconds(process: int) -> float:
-    """The processor time that it has used so far."""
+    """The processor time of the process so far."""
     with open(f"/proc/{process}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100

@@ -1,4 +1,4 @@
-"""Runs `hetcomm bench` as a user does, without what a launcher may have set around the tests."""
+"""Runs `hetcomm bench` as a user does, without the variables of a launcher around the tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-BOUND = 120.0  # seconds; far above what any of them takes
+BOUND = 120.0  # seconds; far above the time of any run
 QUICK = ("--sizes", "8,1k", "--iterations", "6", "--turns", "2", "--warmup", "1")
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE")
 COMMAND = (sys.executable, "-P", "-m", "hetcomm", "bench")
@@ -34,7 +34,7 @@ def bench(
 
 
 def measured(*options: object, **settings: str) -> dict[str, Any]:
-    """What --json prints, of a run that goes well."""
+    """The output of --json of a successful run."""
     done = bench(*options, *QUICK, "--json", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -1,4 +1,5 @@
-"""The command `hetcomm` with two more backends: on rank 1 one gives wrong results, and one ends."""
+"""The command `hetcomm` with two more backends: on rank 1 one gives wrong results, the other
+ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hetcomm bench` with ranks on this host: what it prints and writes, wrong results, bad input."""
+"""`hetcomm bench` with ranks on this host: output, files, wrong results, bad input."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_dead_rank_ends_the_run() -> None:
 
 
 def test_an_error_is_one_line() -> None:
-    for wrong in (["--sizes", "0"], ["--sizes", "1024G"]):  # found by the command, and by a rank
+    for wrong in (["--sizes", "0"], ["--sizes", "1024G"]):  # errors of the command, and of a rank
         done = bench("--ranks", 2, *wrong)
         assert done.returncode == 2 and done.stdout == ""
         assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("hetcomm: --sizes")
@@ -110,7 +110,7 @@ def test_an_error_is_one_line() -> None:
         ),
         (["--order", "block"], "--order needs --cluster"),
         (["--cluster", "c.toml"], "one of --ranks and --cluster, got both"),
-        # What only the ranks find out.
+        # Errors that only the ranks find.
         (["--backend", "torch:glu"], "this torch has no glu, only"),
         (["reduce", "--in-place"], "hetcomm cannot do reduce .*: its output must be separate"),
         (["--sizes", "1024G"], "--sizes: 2 ranks of a host need .* but .* available"),

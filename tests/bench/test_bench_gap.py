@@ -1,4 +1,4 @@
-"""Calls after a pause or other work: what is counted, and what is refused."""
+"""Calls after a pause or other work: the counted time, and rejected requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ControlOfTwo:
 
 
 def test_time_counts_from_the_start_of_the_last_rank() -> None:
-    early = [(0.0, 5.0), (10.0, 11.0)]  # waits four seconds for the other in its first call
+    early = [(0.0, 5.0), (10.0, 11.0)]  # waits four seconds for the other rank in its first call
     late = [(4.0, 4.5), (10.5, 10.75)]
     assert since_last_began([early, late]) == [[1.0, 0.5], [0.5, 0.25]]
 
@@ -40,7 +40,7 @@ def test_isolated_calls_are_samples_of_their_own() -> None:
     effort = Effort(seconds=1.0, gap=Gap(work=1e-3))
     found = schedule_of(1e-6, effort, whole=True)
     assert found.isolated and (found.calls, found.lead) == (1, 0)
-    assert 900 <= found.samples * found.turns <= 1100  # the work counts as well
+    assert 900 <= found.samples * found.turns <= 1100  # the work counts too
 
 
 def test_a_gap_lasts_as_long_as_requested() -> None:

@@ -26,7 +26,7 @@ def test_bench_runs_under_mpiexec() -> None:
     command = (MPIEXEC, "-launcher", "fork", "-iface", "lo", "-n", "2", *COMMAND)
     done = bench("--backend", "mpi", "--backend", "hetcomm", *QUICK, command=command)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("2 ranks on 1 host") == 1  # rank 0's alone
+    assert done.stdout.count("2 ranks on 1 host") == 1  # of rank 0 alone
     assert done.stdout.count("  mpi ") == 2 and done.stdout.count("  hetcomm ") == 2
     refused = bench("--backend", "mpi", "--op", "avg", *QUICK, command=command)
     assert refused.returncode != 0
@@ -81,9 +81,9 @@ def test_mpi_runs_on_an_emulated_cluster() -> None:
     found = measured(
         "all_gather", "--cluster", CLUSTER, "--legs", "--backend", "mpi", "--backend", "hetcomm"
     )
-    assert found["hosts"] == [0, 1, 0, 1]  # MPI starts them in another order
+    assert found["hosts"] == [0, 1, 0, 1]  # MPI starts ranks in another order
     assert backends_of(found) == [(b, size) for size in (16, 1024) for b in ("mpi", "hetcomm")]
-    for row in found["rows"]:  # MPI has taken the bridge, and no memory that both hosts share
+    for row in found["rows"]:  # MPI has used the bridge, not memory that both hosts share
         assert row["legs"]["bridge_bytes"] >= row["bytes"] / 2
 
 
@@ -107,7 +107,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             hetcomm.bench.backends.family_of(backend)
 
 
-@pytest.mark.needs("mpiexec")  # and so mpi4py
+@pytest.mark.needs("mpiexec")  # and so no mpi4py
 def test_a_missing_mpiexec_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = tmp_path / "python"
     alone.symlink_to(sys.executable)

@@ -1,4 +1,4 @@
-"""Where the time of a call goes, of steps that are made up."""
+"""The parts of a call's time, computed from made-up steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def call(end: float, *steps: tuple[str, str, list[int], float, float], start: fl
     return Call(int(start * SECOND), int(end * SECOND), made)
 
 
-def legs(calls: list[Call], rank: int, together: bool = True) -> dict[str, float]:
-    return {leg: pytest.approx(time) for leg, time in legs_of(calls, rank, together).items()}
+def legs(calls: list[Call], rank: int, one_clock: bool = True) -> dict[str, float]:
+    return {leg: pytest.approx(time) for leg, time in legs_of(calls, rank, one_clock).items()}
 
 
 def test_a_receiver_waits_for_its_sender() -> None:
@@ -28,7 +28,7 @@ def test_a_receiver_waits_for_its_sender() -> None:
     sender = call(4, ("bridge", "send", [0], 3, 4))
     assert legs([receiver, sender], 0) == {"total": 5, "between": 1, "for 1": 2, "bridge": 2}
     assert legs([receiver, sender], 1) == {"total": 4, "between": 3, "bridge": 1}
-    assert legs([receiver, sender], 0, together=False) == {"total": 5, "between": 1, "bridge": 4}
+    assert legs([receiver, sender], 0, one_clock=False) == {"total": 5, "between": 1, "bridge": 4}
 
 
 def test_a_message_sent_before_its_receive_has_not_waited() -> None:
@@ -36,7 +36,7 @@ def test_a_message_sent_before_its_receive_has_not_waited() -> None:
         call(3, ("bridge", "send", [1], 0, 1), ("bridge", "send", [1], 1, 3)),
         call(3, ("bridge", "recv", [0], 2, 2.5), ("bridge", "recv", [0], 2, 3)),
     ]
-    assert legs(calls, 0) == {"total": 3, "bridge": 2, "for 1": 1}  # the second one has
+    assert legs(calls, 0) == {"total": 3, "bridge": 2, "for 1": 1}  # the second message has waited
 
 
 def test_an_island_waits_for_its_last_member() -> None:
@@ -56,7 +56,7 @@ def test_legs_overlap_and_waits_do_not() -> None:
         call(4, ("bridge", "send", [0], 2, 4)),
         call(6, ("bridge", "send", [0], 5, 6)),
     ]  # fmt: skip
-    # It waits for rank 1, which comes first; works; then for rank 2.
+    # It waits for rank 1, which comes first; works; then waits for rank 2.
     assert legs(calls, 0) == {"total": 6, "for 1": 1, "island": 2, "bridge": 3, "for 2": 1}
 
 

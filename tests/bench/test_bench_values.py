@@ -1,4 +1,4 @@
-"""What `hetcomm bench` computes without ranks: cases, random values, checks, rows, schedules."""
+"""The parts of `hetcomm bench` without ranks: cases, random values, checks, rows, schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED = 5
 
 
 def result(case: Case, rank: int) -> np.ndarray:
-    """The output of a rank, from all inputs whole."""
+    """The output of a rank, computed from the whole inputs of all ranks."""
     inputs = []
     for other in range(case.ranks):
         whole = np.zeros(case.blocks(other)[0] * case.count, ELEMENTS[case.dtype].kept)

@@ -1,5 +1,5 @@
-"""bench/gpu.sh on the emulated vendor: every part that needs no GPU runs, and what one part
-loses is its own."""
+"""bench/gpu.sh on the emulated vendor: every part without a need for a GPU runs, and a failing part
+loses only its own figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def run(folder: Path, *options: str, **environment: str) -> tuple[int, dict[str, Any], str]:
-    """The script's exit code, its report with the parts by name, and what it printed."""
+    """The script's exit code, its report with the parts by name, and its output."""
     output = folder / "report.json"
     done = subprocess.run(
         [ROOT / "bench" / "gpu.sh", "--emulated", "--smallest", "--installed", "--work",
@@ -53,7 +53,7 @@ def test_every_part_runs_without_a_gpu(tmp_path: Path) -> None:
     assert f"{len(ran)} passed, 0 failed" in printed
 
 
-def test_a_failing_part_loses_only_itself(tmp_path: Path) -> None:
+def test_a_failing_part_loses_only_its_figures(tmp_path: Path) -> None:
     code, report, printed = run(
         tmp_path, "--only", "device,staging", HETCOMM_EMULATED_FAULT="old_runtime"
     )

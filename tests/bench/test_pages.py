@@ -1,4 +1,4 @@
-"""Pages say what the stored results say, and nothing else."""
+"""Pages show the figures of the stored results, and no other figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from studies.stored import Result, collective_of, in_words, ratio_text
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Of the pages and the results."""
+    """A copy of the pages and the results."""
     (tmp_path / "docs").mkdir()
     for page in pages.PAGES:
         shutil.copy(pages.ROOT / page.path, tmp_path / page.path)

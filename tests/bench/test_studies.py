@@ -1,4 +1,4 @@
-"""The machinery of bench/study.py, without peers and without a network."""
+"""bench/study.py and its modules, without peers and without a network."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_wire_bound_allows_uneven_hosts(collective: str, seconds: float) -> None
     found = least_seconds(collective, 800, [1, 3], [800, 400])
     assert found == pytest.approx(seconds)
     three = least_seconds("broadcast", 800, [1, 1, 1], [800, 800, 800])
-    assert three == 1  # whoever has a part passes it on
+    assert three == 1  # a host that has a part relays it
 
 
 @pytest.mark.parametrize("hosts", [[2, 2], [1, 3], [4, 1]])
@@ -167,7 +167,7 @@ def test_a_job_runs_and_leaves_its_files(tmp_path: Path) -> None:
     (outcome,) = running.measure(run, plan, said.append)
     assert outcome.failed == "" and [each["bytes"] for each in outcome.rows] == [8, 1024]
     assert said[-1] == "2 ranks: hetcomm " and said[:-1] in ([], ["2 ranks: tuning"])
-    # A second look at what was measured a moment ago finds the profile still there.
+    # The second run finds the profile of the first.
     assert running.profile(run, plan, said.append) and said[-1] == "2 ranks: hetcomm "
     assert outcome.settings["HETCOMM_PROFILE"].startswith("build/profiles")
     facts = {**provenance.of_this_run([], ()), "seconds": 1.0}
@@ -192,7 +192,7 @@ def test_a_job_runs_in_every_mode() -> None:
     (row,) = outcome.rows
     assert not row["in_place"] and row["calls_per_sample"] == 1
     assert verdicts.of_prediction([outcome]) == []
-    assert median_of([outcome], Layout("2"), 8, "hetcomm") is None  # as usual is something else
+    assert median_of([outcome], Layout("2"), 8, "hetcomm") is None  # not measured in this mode
 
 
 @pytest.mark.parametrize("name", ["island-latency", "island-bandwidth"])

@@ -1,4 +1,4 @@
-"""`hetcomm tune` as a user runs it, and what the profile that it writes is for."""
+"""`hetcomm tune` as a user runs it, and the use of its profile."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _outputs(program: str, settings: Sequence[dict[str, str]]) -> list[str]:
-    """What each rank prints, of a program that finds its rank in R and a store at PORT."""
+    """The output of each rank of a program that finds its rank in R and a store at PORT."""
     server = TcpStoreServer()
     try:
         processes = [
@@ -67,7 +67,7 @@ def test_bench_and_explain_predict_from_the_profile(tuned: Path) -> None:
     options = ("--ranks", 2, "--sizes", "64", "--iterations", 3, "--json")
     found = json.loads(bench(*options, HETCOMM_PROFILE=str(tuned)).stdout)
     assert found["rows"][0]["predicted"]["total"] * 1e9 == pytest.approx(expected)
-    # The processors of this machine are those of the profile; its links do not matter to an island.
+    # The processors of this machine are those of the profile. Its links do not matter to an island.
     nics = profile.hosts[0].nics
     rate = nics.partition(":")[2] if nics.startswith("ethernet:") and "," not in nics else ""
     if not rate:
@@ -87,7 +87,7 @@ def test_bench_and_explain_predict_from_the_profile(tuned: Path) -> None:
     assert json.loads(given.output)["candidates"][0]["total"] == expected
 
 
-def test_a_profile_of_fewer_ranks_is_refused_by_every_rank(tuned: Path) -> None:
+def test_a_profile_of_fewer_ranks_is_rejected_by_every_rank(tuned: Path) -> None:
     done = bench("--ranks", 3, "--sizes", "64", "--iterations", 3, HETCOMM_PROFILE=str(tuned))
     assert done.returncode == 2
     assert "the profile is of another topology: expected 1 hosts" in done.stderr
@@ -157,8 +157,8 @@ def test_a_slow_link_counts_only_for_its_host() -> None:
         measured.link(pair, bandwidth, [(8, 2e-5 + turns[0]), (64, 1.9e-5 + turns[1])])
     profile = _core.Profile(measured.text())
     assert [host.bandwidth for host in profile.hosts] == [10**9, 10**9, 10**8]
-    # What took longer with fewer bytes was disturbed. A reduction, steps, and the gap between a
-    # rank's two messages are not the link's.
+    # A longer time for fewer bytes was disturbed. A reduction, steps, and the gap between the two
+    # messages of a rank are not the link's time.
     ((less, small), (more, large)) = profile.messages["ethernet"]
     gap = _core.CostParameters().message_gap_tcp
     assert (less, more) == (8, 64) and 18_000 < small + gap <= large + gap < 19_700
@@ -200,7 +200,7 @@ def test_links_of_an_emulated_cluster_are_measured(tmp_path: Path) -> None:
     profile = _core.Profile(file.read_text())
     rate = int(profile.hosts[0].nics.partition(":")[2])
     for host in profile.hosts:
-        assert 0 < host.bandwidth <= 1.2 * rate  # the bucket's burst comes on top
+        assert 0 < host.bandwidth <= 1.2 * rate  # the burst of the bucket comes on top
     smallest, largest = profile.messages["ethernet"]  # of all_reduces of 64 B and 64 KiB
     assert smallest[0] <= 64 < 1024 < largest[0] <= 64 << 10
     arguments = ["explain", "all_reduce", "--topology", str(CLUSTER), "--profile", str(file)]

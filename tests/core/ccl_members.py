@@ -1,9 +1,8 @@
-"""Members of native islands on emulated vendors, in processes of their own.
+"""Members of native islands on emulated vendors, in separate processes.
 
-Vendors and faults are chosen by the environment when their library is first used, so each program
-(ccl_programs.py, ccl_sides.py) has a process of its own: `run("cases", "nvidia", 3)` calls
-cases("nvidia", "3") in it and returns what that printed as JSON, with what it logged if that is a
-dictionary.
+A library reads its vendor and fault from the environment at its first use. So each program of
+ccl_programs.py and ccl_sides.py runs in a process of its own: `run("cases", "nvidia", 3)` calls
+cases("nvidia", "3") there. It returns the printed JSON, with the log if that is a dictionary.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from islands import together
+from islands import run_threads
 
 import hetcomm
 from hetcomm import _core
@@ -27,7 +26,7 @@ PROGRAMS = Path(__file__).with_name("ccl_programs.py")
 
 
 def environment(fault: str = "", **more: str) -> dict[str, str]:
-    """This process's, with both emulated vendors in place of the real ones."""
+    """This process's environment, with emulated vendors in place of the real ones."""
     result = {name: text for name, text in os.environ.items() if "HETCOMM_EMULATED" not in name}
     for vendor in vendors():
         result |= library_environment(vendor)
@@ -47,7 +46,7 @@ def run(program: str, *arguments: object, fault: str = "", **more: str) -> Any:
 
 
 def open_members(vendor: str, members: int, timeout: float = 30.0) -> list[_core.CclIsland]:
-    """One island per member of this process, each on a device of its own."""
+    """One island for each member of this process, each on a device of its own."""
     unique_id = _core.make_ccl_id(vendor)
     islands: list[_core.CclIsland] = [None] * members
 
@@ -57,7 +56,7 @@ def open_members(vendor: str, members: int, timeout: float = 30.0) -> list[_core
             timeout=timeout,
         )  # fmt: skip
 
-    together(members, attach)
+    run_threads(members, attach)
     return islands
 
 

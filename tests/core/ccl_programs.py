@@ -13,7 +13,7 @@ from typing import Any
 import ccl_sides
 import numpy as np
 from ccl_members import failed, open_members
-from islands import FACTOR, KINDS, STORAGE, Case, random_case, together, widen
+from islands import FACTOR, KINDS, STORAGE, Case, random_case, run_threads, widen
 
 import hetcomm
 from hetcomm import _core
@@ -38,7 +38,7 @@ def wide(dtype: str, values: np.ndarray) -> np.ndarray:
 
 
 def oracle(case: Case) -> list[np.ndarray]:
-    """What every piece must become; sums of floats in float64."""
+    """The expected content of every piece; sums of floats in float64."""
     if case.kind in ("all_gather", "all_to_all") or case.dtype not in TOLERANCE:
         return case.expected
     function: Any = {
@@ -69,7 +69,7 @@ def compare(case: Case, expected: list[np.ndarray], note: str) -> None:
 
 
 def cases(vendor: str, members: str, seed: str) -> dict[str, Any]:
-    """Every kind, dtype and operation: random pieces, some empty, some in place."""
+    """Every kind, dtype and operation on random pieces, some empty, some in place."""
     rng = np.random.default_rng(int(seed))
     count = int(members)
     made = [
@@ -83,16 +83,17 @@ def cases(vendor: str, members: str, seed: str) -> dict[str, Any]:
             islands[member].start(case.call(member, sequence))
             islands[member].wait(60)
 
-    together(count, body)
+    run_threads(count, body)
     for case, wanted in zip(made, expected, strict=True):
         compare(case, wanted, f"seed {seed}")
     described = islands[0].describe()
-    together(count, lambda member: islands[member].close())
+    run_threads(count, lambda member: islands[member].close())
     return {"cases": len(made), "describe": described}
 
 
 def uniform(vendor: str, members: str) -> dict[str, Any]:
-    """Equal adjacent pieces: the library's own reduce_scatter and all_gather, in place and not."""
+    """Equal adjacent pieces: the library's own reduce_scatter and all_gather, in place and out of
+    place."""
     count, block = int(members), 33
     islands = open_members(vendor, count)
     functions: set[str] = set()
@@ -127,7 +128,7 @@ def uniform(vendor: str, members: str) -> dict[str, Any]:
                 islands[member].start(call)
                 islands[member].wait(60)
 
-            together(count, body)
+            run_threads(count, body)
             for member in range(count):
                 part = slice(member * block, (member + 1) * block)
                 if scatter:
@@ -139,7 +140,7 @@ def uniform(vendor: str, members: str) -> dict[str, Any]:
 
 
 def faulty(vendor: str, members: str, calls: str, patience: str) -> list[dict[str, Any]]:
-    """What each member meets in set-up and in all_reduces, after which it uses and closes it."""
+    """The errors of each member in set-up, in all_reduces, in later use and in closing."""
     count = int(members)
     unique_id = _core.make_ccl_id(vendor)
     ends: list[dict[str, Any]] = [{}] * count
@@ -177,12 +178,12 @@ def faulty(vendor: str, members: str, calls: str, patience: str) -> list[dict[st
         end["closed"] = time.monotonic() - begin
         ends[member] = end
 
-    together(count, body)
+    run_threads(count, body)
     return ends
 
 
 def member(vendor: str, index: str, members: str, unique_id: str) -> int:
-    """One member in a process of its own; the first one prints where the others meet it."""
+    """One member in a separate process. The first member prints the id of the island."""
     if not unique_id:
         unique_id = _core.make_ccl_id(vendor).hex()
         print(unique_id, flush=True)
@@ -208,7 +209,7 @@ def version(vendor: str) -> dict[str, str]:
 
 
 def network(vendor: str, name: str) -> dict[str, str]:
-    """Asks for a network by name."""
+    """Requests a network by name."""
     unique_id = _core.make_ccl_id(vendor)
     adapters = {"NCCL_IB_HCA": "=mlx5_1,mlx5_3"}
     text = ""
@@ -226,7 +227,7 @@ def network(vendor: str, name: str) -> dict[str, str]:
 
 
 def refused(vendor: str) -> dict[str, Any]:
-    """A dtype that is not reduced; the island is as good as before."""
+    """The island works on after a call with a dtype that the library does not reduce."""
     (island,) = open_members(vendor, 1)
     values = np.full(3, 2, np.int16)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, 3)
@@ -245,7 +246,7 @@ def refused(vendor: str) -> dict[str, Any]:
 
 
 def variables() -> dict[str, dict[str, str]]:
-    """Python's os.environ does not see what C sets."""
+    """os.environ does not show the variables that C sets."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
     os.environ["NCCL_SOCKET_IFNAME"] = "lo"
@@ -260,7 +261,7 @@ def variables() -> dict[str, dict[str, str]]:
 
 
 def absent(vendor: str) -> dict[str, bool]:
-    """A call that only one member has made, polled for a second; then the other comes."""
+    """One member makes a call and polls for a second. Then the other member makes it too."""
     islands = open_members(vendor, 2)
     values = [np.full(10, 1 + member, np.float32) for member in range(2)]
 
@@ -287,9 +288,9 @@ def threads() -> int:
 
 
 def hanging(vendor: str) -> dict[str, Any]:
-    """An initialisation that hangs, and how many threads are left of it."""
+    """The error of an initialisation that hangs, and the number of threads that stay behind."""
     unique_id = _core.make_ccl_id(vendor)
-    _core.make_ccl_id(vendor)  # whatever the library starts once
+    _core.make_ccl_id(vendor)  # starts the threads that the library starts once
     before = threads()
     result: dict[str, Any] = failed(lambda: _core.CclIsland(vendor, 0, unique_id, 0, 1, timeout=2))
     end = time.monotonic() + 20
@@ -298,8 +299,8 @@ def hanging(vendor: str) -> dict[str, Any]:
     return result | {"left": threads() - before}
 
 
-def bereaved(index: str, unique_id: str) -> dict[str, Any]:
-    """Two members in processes of their own, of which the second is killed between two calls."""
+def survivor(index: str, unique_id: str) -> dict[str, Any]:
+    """One of two members, in separate processes. The second member is killed between two calls."""
     first = not unique_id
     if first:
         unique_id = _core.make_ccl_id("nvidia").hex()
@@ -322,7 +323,7 @@ def bereaved(index: str, unique_id: str) -> dict[str, Any]:
 
 
 def forked() -> int:
-    """A child that drops the island of its parent, which goes on to use it."""
+    """A child drops the island of its parent, and the parent still uses the island."""
     (island,) = open_members("nvidia", 1)
     child = os.fork()
     if child == 0:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from ccl_members import failed, open_members
-from islands import together
+from islands import run_threads
 
 from hetcomm import _core
 from hetcomm._vendors import library_variables
 
 
 def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
-    """What all_reduce of an array of `value` gives this member."""
+    """This member's result of an all_reduce of an array of `value`."""
     values = np.full(count, value, np.float64)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, count)
     island.start(_core.IslandCall(
@@ -28,7 +28,7 @@ def sums(island: Any, value: float, count: int = 5) -> np.ndarray:
 
 
 def in_the_stream(vendor: str) -> dict[str, Any]:
-    """Whether calls are in the stream when start() returns, though the other has not come."""
+    """Whether calls are in the stream when start() returns, before the other member makes them."""
     islands = open_members(vendor, 2)
     held = [np.full(6, 1.0 + member, np.float32) for member in range(2)]
 
@@ -50,9 +50,9 @@ def in_the_stream(vendor: str) -> dict[str, Any]:
         islands[0].start(call(0, kind))
         launched[kind] = islands[0].launched()
         islands[1].start(call(1, kind))
-        together(2, lambda member: islands[member].wait())
+        run_threads(2, lambda member: islands[member].wait())
     described = islands[0].describe()
-    together(2, lambda member: islands[member].close())
+    run_threads(2, lambda member: islands[member].close())
     return {"launched": launched, "describe": described, "values": [v.tolist() for v in held]}
 
 
@@ -68,7 +68,7 @@ def opening(vendor: str, patience: str) -> list[dict[str, Any]]:
         ))  # fmt: skip
         ends[member]["seconds"] = time.monotonic() - begin
 
-    together(2, body)
+    run_threads(2, body)
     return ends
 
 
@@ -88,7 +88,7 @@ def late_call(vendor: str) -> list[dict[str, Any]]:
         island.close()
         ends[member]["seconds"] = time.monotonic() - begin
 
-    together(2, body)
+    run_threads(2, body)
     return ends
 
 

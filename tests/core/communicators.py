@@ -1,4 +1,5 @@
-"""Ranks as threads of this process, random calls of their communicators, and what NumPy says."""
+"""Ranks as threads of this process, random calls of their communicators, and the results by
+NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from islands import FACTOR, STORAGE, narrow, reduced, widen
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
 
-BOUND = 60.0  # seconds; far above what anything here takes, so that a hang fails
+BOUND = 60.0  # seconds; far above the time of any test, so that a hang fails
 COLLECTIVES = [c for c in Collective.__members__.values() if c.name not in ("send", "recv")]
 IN_PLACE = ("all_reduce", "reduce", "broadcast")
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
@@ -22,7 +23,7 @@ EPSILON = {
     "float32": 2**-23, "float64": 2**-52,
 }  # fmt: skip
 
-# One for each thread that can be a rank, made at first use: a process has one and keeps it.
+# One for each rank that is a thread, made at first use. A process keeps its executors.
 _executors: list[_core.Executor] = []
 
 
@@ -32,7 +33,7 @@ def executor(rank: int) -> _core.Executor:
     return _executors[rank]
 
 
-def play(
+def run_ranks(
     hosts: Sequence[str],
     program: Callable[[Communicator], Any],
     *,
@@ -42,7 +43,9 @@ def play(
     name: str = "test",
     vendors: Sequence[str] | None = None,
 ) -> list[Any]:
-    """Runs `program` on every rank, rank r on host hosts[r]; returns results or exceptions.
+    """Runs `program` on every rank, rank r on host hosts[r]. Returns results or exceptions.
+
+    store: makes the store of each rank; by default all ranks share a LocalStore.
 
     store: gives each rank its own; a LocalStore for all of them by default.
     vendors: of each rank; "cpu" by default.
@@ -65,7 +68,7 @@ def play(
                 rank if vendors else -1,
             )
             found[rank] = program(communicator)
-            everyone_finished.wait(BOUND)  # nobody leaves while others are still needed
+            everyone_finished.wait(BOUND)  # no rank leaves while another one needs it
             communicator.leave()
         except BaseException as error:
             everyone_finished.abort()
@@ -81,8 +84,8 @@ def play(
     return found
 
 
-def agree(results: Sequence[Any]) -> list[Any]:
-    """The results, if no rank failed."""
+def results_of(results: Sequence[Any]) -> list[Any]:
+    """The results. Raises the first failure of a rank."""
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -120,7 +123,7 @@ def random_spec(rng: random.Random, size: int, name: str | None = None) -> Spec:
 
 
 def native_spec(rng: random.Random, size: int, name: str) -> Spec:
-    """A random spec whose reduction, if any, native libraries can do."""
+    """A random spec. Native libraries have its reduction, if any."""
     while True:
         spec = random_spec(rng, size, name)
         if name not in REDUCTIONS or _core.ccl_reduces(spec.dtype, spec.op):
@@ -128,7 +131,7 @@ def native_spec(rng: random.Random, size: int, name: str) -> Spec:
 
 
 def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
-    """What `rank` puts in. Numbers so small that they combine exactly in any order and dtype."""
+    """The input of `rank`: numbers so small that they combine exactly in any order and dtype."""
     rng = np.random.default_rng([seed, rank])
     count, _ = spec.buffer_counts(rank, size)
     storage = np.dtype(STORAGE[spec.dtype.name])
@@ -139,7 +142,7 @@ def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
 
 
 def expected(spec: Spec, rank: int, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
-    """What must come out at `rank`; None where nothing is said about it."""
+    """The expected output of `rank`; None where the output is not specified."""
     size, name, count = len(inputs), spec.collective.name, spec.count
     block = slice(rank * count, (rank + 1) * count)
     if name == "barrier" or (name in ("reduce", "gather") and rank != spec.root):
@@ -162,7 +165,7 @@ def expected(spec: Spec, rank: int, inputs: Sequence[np.ndarray]) -> np.ndarray 
 
 
 class Call:
-    """One collective of one rank, under way from the moment it is made."""
+    """A collective of one rank, submitted by the constructor."""
 
     def __init__(self, communicator: Communicator, spec: Spec, seed: int, will_wait: bool) -> None:
         self.spec, self.seed = spec, seed

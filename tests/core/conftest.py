@@ -1,4 +1,4 @@
-"""What the tests of the core share."""
+"""Fixtures of the tests of the core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def emulated_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> machines.Make:
-    """Hosts with trees of their own."""
+    """Makes hosts with sysfs trees of their own."""
     made: list[machines.Recorded] = []
 
     def record(kind: str, **facts: object) -> machines.Recorded:

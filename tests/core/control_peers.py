@@ -1,4 +1,4 @@
-"""Stand-ins for ranks at the control connections, and what they need to know of a group."""
+"""Stand-ins for ranks at the control connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILURE, STALL, GOODBYE, REFUSAL = range(4)  # kinds of news
 
 
 def packed(*values: int | bytes) -> bytes:
-    """As ranks write records: numbers of 8 bytes, texts after their length."""
+    """The bytes of a record: numbers of 8 bytes, texts after their length."""
     parts = []
     for value in values:
         if isinstance(value, bytes):
@@ -29,8 +29,8 @@ def packed(*values: int | bytes) -> bytes:
 
 
 class OpenStore(_core.Store):
-    """Of ranks that are threads. The test reads it too; `change(rank, key, value)` gives what this
-    rank reads under a key."""
+    """A store of ranks that are threads. The test reads it too. A rank that reads a key gets
+    `change(rank, key, value)`."""
 
     def __init__(
         self,
@@ -54,20 +54,20 @@ class OpenStore(_core.Store):
 
 
 def contact_of(member: bytes) -> tuple[str, int]:
-    """Where a rank's control connections end, from its record in the store."""
+    """The address of a rank's control port, from the rank's record in the store."""
     found = re.findall(rb"(\d+\.\d+\.\d+\.\d+) (\d+)", member)
     assert len(found) == 1, member
     return found[0][0].decode(), int(found[0][1])
 
 
 def with_contact(member: bytes, port: int) -> bytes:
-    """The same record with another contact."""
+    """The same record with another address."""
     old = b"%s %d" % (contact_of(member)[0].encode(), contact_of(member)[1])
     return member.replace(packed(old), packed(b"127.0.0.1 %d" % port))
 
 
 def introduced(shared: dict[str, bytes], to: int, rank: int) -> socket.socket:
-    """A control connection to rank `to` by somebody who says that it is `rank`."""
+    """A control connection to rank `to` by a peer that claims to be `rank`."""
     secret = re.findall(rb"(?:\d+-){8}", shared["member/0"])
     assert len(secret) == 1
     connection = socket.create_connection(contact_of(shared[f"member/{to}"]), BOUND)
@@ -80,8 +80,8 @@ def news(origin: int, number: int, body: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def unanswering() -> Iterator[socket.socket]:
-    """A listener at which connections stay half open, as its queue is full."""
+def unresponsive_listener() -> Iterator[socket.socket]:
+    """A listener at which connections stay half open, because its queue is full."""
     with socket.socket() as listener, contextlib.ExitStack() as queued:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

@@ -1,5 +1,8 @@
-"""What a device must do, on whichever library the environment names. One case per process, because
-a process keeps the first runtime it loads: `python devices.py <case> <vendor>`."""
+"""Required behaviour of a device, on the library that the environment names.
+
+Each case runs in a process of its own, because a process keeps the first runtime it loads: `python
+devices.py <case> <vendor>`.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ import numpy as np
 
 from hetcomm import _core
 
-BOUND = 20.0  # seconds; far above what anything here takes, so that a hang fails
+BOUND = 20.0  # seconds; far above the time of any case, so that a hang fails
 
 
 def finish(device: _core.Device, stream: int) -> None:
-    """Waits until everything in the stream is over."""
+    """Waits until all work in the stream is complete."""
     event = device.make_event()
     device.record(event, stream)
     until(lambda: device.passed(event))
@@ -36,7 +39,7 @@ def bytes_of(random_: random.Random, size: int) -> np.ndarray:
 
 
 def copies(vendor: str) -> None:
-    """Odd sizes at odd offsets come back unchanged and leave their neighbours alone."""
+    """Odd sizes at odd offsets come back unchanged, and their neighbours keep their values."""
     device = _core.Device.open(vendor, 0)
     stream = device.make_stream()
     seed = int(os.environ.get("HETCOMM_TEST_SEED", random.randrange(1 << 30)))
@@ -70,7 +73,7 @@ def copies(vendor: str) -> None:
 
 
 def order(vendor: str) -> None:
-    """Copies and calls of one stream happen in their order."""
+    """Copies and calls of one stream happen in order."""
     device = _core.Device.open(vendor, 0)
     stream = device.make_stream()
     memory = device.allocate(8)
@@ -87,7 +90,7 @@ def order(vendor: str) -> None:
 
 
 def between_streams(vendor: str) -> None:
-    """A stream that waits for an event of another one sees what that one has done."""
+    """A stream that waits for another stream's event sees that stream's work."""
     device = _core.Device.open(vendor, 0)
     first, second = device.make_stream(), device.make_stream()
     flag, event = device.make_flag(), device.make_event()
@@ -98,7 +101,7 @@ def between_streams(vendor: str) -> None:
     device.wait_event(second, event)
     assert not device.passed(event)
     after = device.make_event()
-    if device.waits_on_device:  # else both calls are in the runtime's one thread for them
+    if device.waits_on_device:  # else one thread of the runtime makes both calls
         device.call(second, lambda: seen.append("second"))
     device.record(after, second)
     assert not device.passed(after)
@@ -111,7 +114,7 @@ def between_streams(vendor: str) -> None:
 
 
 def flags(vendor: str) -> None:
-    """A stream stands still until its flag is set, and needs a flag that nobody else keeps."""
+    """A stream stands still until its flag is set, and keeps the flag alive."""
     device = _core.Device.open(vendor, 0)
     stream = device.make_stream()
     first, second = device.make_flag(), device.make_flag()
@@ -122,12 +125,12 @@ def flags(vendor: str) -> None:
     device.record(event, stream)
     second.set()
     del second
-    new = [device.make_flag() for _ in range(200)]  # would take over and clear the flag's word
+    new = [device.make_flag() for _ in range(200)]  # could reuse and clear the flag's word
     assert not any(flag.is_set for flag in new) and not device.passed(event)
     first.set()
     until(lambda: device.passed(event))
     assert first.is_set
-    device.wait_flag(stream, first)  # set before: no wait
+    device.wait_flag(stream, first)  # a set flag: no wait
     finish(device, stream)
     for _ in range(1000):
         flag = device.make_flag()
@@ -137,7 +140,7 @@ def flags(vendor: str) -> None:
 
 
 def memory(vendor: str) -> None:
-    """Released memory is used again, and whose memory it is can be asked."""
+    """Released memory is used again, and a query names the device of memory."""
     device = _core.Device.open(vendor, 0)
     assert device is _core.Device.open(vendor, 0)
     for take, give in (
@@ -161,7 +164,8 @@ def memory(vendor: str) -> None:
 
 
 def both(vendor: str) -> None:
-    """Two vendors in one process: bytes go from one's memory over pinned memory to the other's."""
+    """Two vendors in one process: bytes go from one vendor's memory over pinned memory to the
+    other's."""
     here = _core.Device.open(vendor, 0)
     there = _core.Device.open({"nvidia": "amd", "amd": "nvidia"}[vendor], 1)
     source = bytes_of(random.Random(1), 10_001)
@@ -179,7 +183,8 @@ def both(vendor: str) -> None:
 
 
 def fork(vendor: str) -> None:
-    """A child of a process that has used the runtime is told so, and may release what it had."""
+    """A forked child cannot use the parent's runtime, gets an error that says so, and may release
+    objects."""
     device = _core.Device.open(vendor, 0)
     taken = device.allocate(100)
     child = os.fork()

@@ -20,7 +20,7 @@ TYPES = {
     "float16": 6, "float32": 7, "float64": 8,
 }  # fmt: skip
 OPS = {"sum": 0, "product": 1, "max": 2, "min": 3, "average": 4}
-BOUND = 60.0  # seconds, far above what anything here takes
+BOUND = 60.0  # seconds; far above the time of any test
 
 
 class UniqueId(ctypes.Structure):
@@ -80,7 +80,7 @@ class Ccl:
         return bytes(made)
 
     def connect(self, unique_id: bytes, size: int, rank: int, **fields: Any) -> int:
-        """Without fields it uses the call that takes no configuration."""
+        """Without fields, calls the function that takes no configuration."""
         identity = UniqueId.from_buffer_copy(unique_id)
         if not fields:
             return self.code("CommInitRank", ctypes.byref(self.communicator), size, identity, rank)
@@ -95,7 +95,7 @@ class Ccl:
         return state.value
 
     def settle(self) -> int:
-        """The state once it is not in progress."""
+        """The state after polling until it is not in_progress."""
         end = time.monotonic() + BOUND
         while (state := self.state()) == IN_PROGRESS:
             assert time.monotonic() < end
@@ -144,7 +144,8 @@ def members(
     connected: bool = True,
     **environment: str,
 ) -> list[Any]:
-    """What scenario(ccl, rank, size) returns in each of `size` processes. Raises their first error.
+    """Runs scenario(ccl, rank, size) in `size` processes. Returns the results, or raises the first
+    error.
 
     With connected=False the scenario gets the unique id in ccl.identity instead of a communicator.
     """
@@ -194,7 +195,7 @@ def _member(
         else:
             ccl.identity = identity  # type: ignore[attr-defined]
         end.send((False, scenario(ccl, rank, size)))
-        end.recv()  # until everybody is done
+        end.recv()  # until all members are done
     except EOFError:
         pass
     except BaseException:

@@ -14,7 +14,6 @@ from hetcomm._vendors import vendors
 
 PACKAGE = Path(hetcomm.__file__).parent
 INVALID_VALUE, NO_DEVICE, INVALID_DEVICE, INVALID_HANDLE, NOT_READY = 1, 100, 101, 400, 600
-NOT_SUPPORTED = 801
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -33,14 +32,15 @@ class PointerAttributes(ctypes.Structure):
 
 
 class Runtime:
-    """The runtime of one vendor. Calls raise OSError with the vendor's number unless it is 0."""
+    """The runtime of one vendor. A call that returns another number than 0 raises OSError with
+    it."""
 
     def __init__(self, vendor: str) -> None:
         self.vendor = vendor
         self.library = ctypes.CDLL(str(path(vendor)))
 
     def code(self, name: str, *arguments: Any) -> int:
-        """The number that the function returns."""
+        """The return value of the function."""
         row = vendors()[self.vendor]["runtime"]
         spelling = row.get("spellings", {}).get(name, [name])[0]
         return int(self.library[row["prefix"] + spelling](*arguments))
@@ -77,7 +77,7 @@ class Runtime:
 
 
 def run(program: str, *arguments: str, timeout: float = 60, **environment: str) -> str:
-    """What the Python text `program` prints in a process of its own."""
+    """The output of the Python text `program` in a separate process."""
     return subprocess.run(
         [sys.executable, "-P", "-c", program, *arguments],
         env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{PACKAGE.parent}"} | environment,

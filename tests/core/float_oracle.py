@@ -17,7 +17,7 @@ from hetcomm import _core
 
 
 class Narrow(NamedTuple):
-    """IEEE 754 layout; without infinities only the greatest magnitude is a NaN."""
+    """IEEE 754 layout. Without infinities only the code of greatest magnitude is a NaN."""
 
     exponent: int
     fraction: int
@@ -53,7 +53,7 @@ SIZES = {"float32": 4, "float64": 8} | {
 
 @cache
 def magnitudes(name: str) -> NDArray[np.float64]:
-    """What each code without sign stands for, up to the overflow's, which gets the next number."""
+    """The values of the codes without sign, up to the overflow's, which has the next number."""
     form = NARROW[name]
     codes = np.arange(form.overflow + 1)
     exponents, fractions = codes >> form.fraction, codes & ((1 << form.fraction) - 1)
@@ -65,7 +65,7 @@ def magnitudes(name: str) -> NDArray[np.float64]:
 
 
 def decode(name: str, raw: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The numbers that bytes stand for."""
+    """The numbers of encoded bytes."""
     if name in WIDE:
         with np.errstate(invalid="ignore"):
             return raw.view(WIDE[name][0]).astype(np.float64)
@@ -83,7 +83,7 @@ def decode(name: str, raw: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def encode(name: str, values: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Bytes of the nearest numbers, ties to the even code; every NaN is the quiet one."""
+    """Bytes of the nearest numbers, ties to the even code. Every NaN becomes the quiet one."""
     nan = np.isnan(values)
     if name in WIDE:
         floating, integer, quiet = WIDE[name]
@@ -98,7 +98,7 @@ def encode(name: str, values: NDArray[np.float64]) -> NDArray[np.uint8]:
     to_above, to_below = table[above] - magnitude, magnitude - table[below]
     take_above = (to_above < to_below) | ((to_above == to_below) & (above % 2 == 0))
     codes = np.where(take_above, above, below)
-    if not form.infinities:  # what is too large becomes the greatest number
+    if not form.infinities:  # greater numbers become the greatest one
         codes = np.minimum(codes, form.nan - 1)
     codes = np.where(nan, form.nan, codes)
     signed = np.signbit(values) & (codes != form.nan)
@@ -147,7 +147,7 @@ def dequantise(
     blocks: list[tuple[NDArray[np.float64], NDArray[np.int64]]],
     first: NDArray[np.uint8] | None,
 ) -> NDArray[np.uint8]:
-    """(first +) the decoded blocks in their order, added in float32, rounded once."""
+    """The sum of the decoded blocks in order (and `first`), in float32, rounded once."""
     partial = None if first is None else decode(name, first)
     with np.errstate(invalid="ignore", over="ignore"):
         for scales, codes in blocks:
@@ -158,7 +158,8 @@ def dequantise(
 
 
 def random_raw(name: str, count: int, generator: np.random.Generator) -> NDArray[np.uint8]:
-    """Bytes of `count` elements: ordinary numbers, and every third of any bits, NaN included."""
+    """Bytes of `count` elements: ordinary numbers, and every third with random bits, NaN
+    included."""
     spread = generator.normal(size=count) * np.exp2(generator.integers(-12, 12, count))
     bits = generator.integers(0, 256, count * SIZES[name], dtype=np.uint8)
     ordinary = np.repeat(generator.random(count) < 0.67, SIZES[name])
@@ -166,7 +167,7 @@ def random_raw(name: str, count: int, generator: np.random.Generator) -> NDArray
 
 
 def ordinary_raw(name: str, count: int, generator: np.random.Generator) -> NDArray[np.uint8]:
-    """Like gradients: groups of unlike magnitude, some zeros, ties of halves."""
+    """Numbers like gradients: groups of different magnitudes, some zeros, ties of halves."""
     values = (
         generator.normal(size=count)
         * np.exp2(generator.integers(-9, 9, (count + 31) // 32)).repeat(32)[:count]

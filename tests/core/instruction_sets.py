@@ -1,4 +1,4 @@
-"""Tests run once more on each other instruction set, because results must not depend on it."""
+"""Repeats tests on each other instruction set, because results must not depend on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hetcomm import _core
 
 NEEDS = {"baseline": (), "avx2": ("avx2",), "avx512": ("avx512",)}
 
-# Those that the tests themselves do not run on.
+# The ones that the tests themselves do not use.
 others = pytest.mark.parametrize(
     "name",
     [
@@ -24,7 +24,7 @@ others = pytest.mark.parametrize(
 
 
 def _python(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", *arguments]  # -P: imports what this process imports
+    command = [sys.executable, "-P", *arguments]  # -P: the same sys.path as this process
     return subprocess.run(
         command,
         env={**os.environ, "HETCOMM_ISA": name},
@@ -36,12 +36,12 @@ def _python(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def ask(name: str) -> subprocess.CompletedProcess[str]:
-    """What a process with that setting says of the instruction set it uses."""
+    """The instruction set that a process with that setting reports."""
     return _python(name, "-c", "from hetcomm import _core; print(_core.instruction_set())")
 
 
 def run_tests(name: str, path: str) -> None:
-    """The tests of a file on an instruction set."""
+    """Runs the tests of a file on an instruction set."""
     assert ask(name).stdout.strip() == name
     options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not instruction_set")
     result = _python(name, "-m", "pytest", *options, path)

@@ -1,4 +1,6 @@
-"""Members of islands as processes, in a mount namespace with a small /dev/shm of their own.
+"""Members of islands as processes, in a mount namespace with a small /dev/shm of its own.
+
+    python island_processes.py DEV_SHM MEMBERS GROUPS COUNT...
 
     python island_processes.py DEV_SHM MEMBERS GROUPS COUNT...
 
@@ -30,7 +32,8 @@ def private_shm(size: str) -> bool:
 
 
 def resident() -> int:
-    """Bytes of islands' segments that this process maps and that are there, shares of them."""
+    """Bytes of islands' segments that are resident in this process; shared pages count in
+    shares."""
     held, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -50,7 +53,8 @@ def all_reduce(island: _core.ShmIsland, member: int, members: int, count: int) -
 
 
 def body(member: int, members: int, names: list[int], groups: int, counts: list[int]) -> None:
-    """names[m]: the pipe from which member m reads what member 0 has made; of member 0, all."""
+    """Runs one member. names[m] is the pipe on which member m reads names of segments; member 0 has
+    all."""
     islands = []
     for _ in range(groups):
         if member == 0:
@@ -64,13 +68,13 @@ def body(member: int, members: int, names: list[int], groups: int, counts: list[
     for count in counts:
         all_reduce(islands[0], member, members, count)
     os.write(1, f"{before} {resident() - before}\n".encode())
-    all_reduce(islands[0], member, members, 1)  # until all have looked, so that shares add up
+    all_reduce(islands[0], member, members, 1)  # until all have measured, so that shares add up
 
 
 def run_member(
     member: int, pipes: list[tuple[int, int]], members: int, groups: int, counts: list[int]
 ) -> None:
-    # Whoever dies closes its ends, so that nobody reads forever.
+    # A dying member closes its ends, so that no other member reads forever.
     for other, (reader, writer) in enumerate(pipes):
         if other != member:
             os.close(reader)

@@ -1,4 +1,5 @@
-"""Random calls of the shared-memory island, what NumPy says of them, and members to make them."""
+"""Random calls of the shared-memory island, the results by NumPy, and members that make the
+calls."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from float_oracle import NARROW, decode, encode
 from hetcomm import _core
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
-# NumPy's type where NumPy computes with the dtype, else one of its size.
+# NumPy's type if NumPy computes with the dtype, else one of its size.
 STORAGE = {
     name: np.dtype(dtype.numpy)
     if dtype.numpy[0] in "fiub" and dtype.numpy[1:].isdigit()
@@ -27,7 +28,7 @@ UNKNOWN_TO_NUMPY = NARROW.keys() - {"float16"}
 
 
 def reducible() -> list[tuple[str, str]]:
-    """All (dtype, op) that the core says reduce."""
+    """All (dtype, op) that the core reduces."""
     return [
         (dtype, op)
         for dtype in STORAGE
@@ -37,7 +38,7 @@ def reducible() -> list[tuple[str, str]]:
 
 
 def widen(dtype: str, stored: np.ndarray) -> np.ndarray:
-    """The numbers of a dtype that NumPy does not know, in float32; others as they are."""
+    """The numbers of a dtype that NumPy lacks, in float32; other values unchanged."""
     if dtype not in UNKNOWN_TO_NUMPY:
         return stored
     return decode(dtype, stored.view(np.uint8)).astype(np.float32)
@@ -60,7 +61,7 @@ def random_values(rng: np.random.Generator, dtype: str, count: int) -> np.ndarra
 
 
 def reduced(dtype: str, op: str, sources: Sequence[np.ndarray]) -> np.ndarray:
-    """Sources combined in order; 16-bit and 8-bit floats in float32 and rounded once."""
+    """The sources combined in order; 16-bit and 8-bit floats in float32 and rounded once."""
     if dtype == "boolean":
         logic = {"sum": "bor", "max": "bor", "product": "band", "min": "band"}
         op = logic.get(op, op)
@@ -87,8 +88,8 @@ def reduced(dtype: str, op: str, sources: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass
 class Piece:
-    source: int | None = None  # the member that has it, None: all
-    target: int | None = None  # the member that gets it, None: all
+    source: int | None = None  # the member of the source; None: all
+    target: int | None = None  # the member of the target; None: all
     count: int = 0
 
 
@@ -144,7 +145,7 @@ def ordinary(count: int) -> np.ndarray:
 def memory(
     values: np.ndarray, unaligned: bool, bytes_of: Callable[[int], np.ndarray] = ordinary
 ) -> np.ndarray:
-    """A copy of the values, one byte off any alignment if asked for."""
+    """A copy of the values, one byte off any alignment if `unaligned`."""
     shift = int(unaligned)
     raw = bytes_of(values.nbytes + shift + 1)
     copy = raw[shift : shift + values.nbytes].view(values.dtype)
@@ -204,8 +205,8 @@ def one_piece(kind: str, dtype: str, count: int, members: int = 2, op: str = "su
     return case
 
 
-def together(members: int, body: Callable[[int], None]) -> None:
-    """body(member) on a thread per member; the first failure is raised here."""
+def run_threads(members: int, body: Callable[[int], None]) -> None:
+    """Runs body(member) on a thread for each member. Raises the first failure."""
     failures: list[BaseException] = []
 
     def run(member: int) -> None:
@@ -226,7 +227,7 @@ def together(members: int, body: Callable[[int], None]) -> None:
 def open_islands(
     members: int, lanes: int = 4, slot_bytes: int = 0, events: Sequence[int] = ()
 ) -> list[_core.ShmIsland]:
-    """One island per member of this process."""
+    """One island for each member of this process."""
     name = _core.create_shm_segment(members, lanes, slot_bytes)
     islands: list[_core.ShmIsland] = [None] * members
 
@@ -236,7 +237,7 @@ def open_islands(
             events=list(events), timeout=100.0,
         )  # fmt: skip
 
-    together(members, attach)
+    run_threads(members, attach)
     return islands
 
 
@@ -245,7 +246,7 @@ def shared(count: int) -> np.ndarray:
 
 
 def fork(body: Callable[[], None]) -> int:
-    """A child that runs body() and exits 0 if that returns."""
+    """Forks a child that runs body(). The child exits with 0 if body() returns."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -258,13 +259,13 @@ def fork(body: Callable[[], None]) -> int:
 
 
 def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) -> None:
-    """All cases in sequence in one lane, then what they left in memory."""
+    """Runs all cases in sequence in one lane, then checks the targets."""
 
     def member_body(member: int) -> None:
         for sequence, case in enumerate(cases):
             islands[member].start(lane, case.call(member, sequence))
             islands[member].wait([lane])
 
-    together(len(islands), member_body)
+    run_threads(len(islands), member_body)
     for case in cases:
         case.check()

@@ -1,6 +1,6 @@
-// Runs device kernels as plain C++, so that their arithmetic is tested without a device. Stands for
-// the headers of HIP; the text that is tested is included after it. Threads of a warp take turns
-// and change only at shuffles, which all 32 of them must reach.
+// Runs device kernels as plain C++, to test their arithmetic without a device. Replaces the headers
+// of HIP; the tested text is included after this file. Threads of a warp take turns and switch only
+// at shuffles, which all 32 must reach.
 #pragma once
 
 #include <ucontext.h>
@@ -96,6 +96,6 @@ inline int __shfl_xor(int value, int mask, int) {
   self->offered = value;
   swapcontext(&self->context, &shim::scheduler);
   const int other = shim::warp[lane ^ mask].offered;
-  swapcontext(&self->context, &shim::scheduler);  // all have read: the next offer may come
+  swapcontext(&self->context, &shim::scheduler);  // all threads have read this offer
   return other;
 }

@@ -1,4 +1,4 @@
-"""Real kinds of machine as sysfs shows them, in folders that HETCOMM_SYSFS_ROOT can name.
+"""Real kinds of machine as sysfs shows them, in folders for HETCOMM_SYSFS_ROOT.
 
 A recorded tree also holds the file "addresses": the IP addresses, which sysfs does not show.
 """
@@ -16,7 +16,7 @@ DEFAULT_SUBNET = "fe80:0000:0000:0000"
 
 
 class Recorded:
-    """One machine: its tree, and its accelerators' PCI bus ids in order of index."""
+    """A machine: its tree, and the PCI bus ids of its accelerators in order of index."""
 
     def __init__(self, root: Path, number: int) -> None:
         self.tree = Sysfs(root)
@@ -256,4 +256,4 @@ KINDS: dict[str, Callable[[Path, int], Recorded]] = {
     "laptop": laptop,
 }
 
-Make = Callable[..., Recorded]  # make("dgx_h100") records the next host of that kind
+Make = Callable[..., Recorded]  # make("dgx_h100") makes the next host of that kind

@@ -11,7 +11,10 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """A port that nobody holds, outside the range of outgoing connections where that leaves any.
+    """A free port, outside the range of outgoing connections if possible.
+
+    Before the server listens, a connection of another process could take a port of that range. A
+    client could even connect to itself.
 
     Until its server listens, a port of that range may be taken by a connection of another process,
     and a client may even connect to itself.

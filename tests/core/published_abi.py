@@ -1,9 +1,9 @@
-"""What the vendors publish of their ABIs, as far as it is emulated.
+"""The emulated parts of the ABIs that vendors publish.
 
 Facts only: names, argument types, enum values, offsets. They were compiled against the headers of
-CUDA 13.0, NCCL 2.32, HIP 6.3 and RCCL 2.21, and read beside RCCL's of 2026 (test_emulated_abi.py
-compares them again wherever a header is installed); HIP's functions and errors of graphs were only
-read. `{p}` is "cuda" or "hip".
+CUDA 13.0, NCCL 2.32, HIP 6.3 and RCCL 2.21, and compared with RCCL's of 2026. test_emulated_abi.py
+compares them again if a header is installed. HIP's functions and errors of graphs were only read.
+`{p}` is "cuda" or "hip".
 """
 
 # [function without its prefix] -> argument types

@@ -1,4 +1,4 @@
-"""Writes what class/net, class/infiniband and bus/pci of sysfs show of a machine."""
+"""Writes the parts of sysfs that describe a machine: class/net, class/infiniband and bus/pci."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from hetcomm._core import Machine
 
 @dataclass
 class Sysfs:
-    """Writes what class/net and class/infiniband show of a machine."""
+    """A tree like class/net and class/infiniband of a machine."""
 
     root: Path
 
@@ -23,7 +23,7 @@ class Sysfs:
         master: str = "",
         **attributes: str,
     ) -> None:
-        """speed in Mbit/s, None if it cannot be read; kind as in linux/if_arp.h."""
+        """`speed` is in Mbit/s, None if it cannot be read. `kind` is as in linux/if_arp.h."""
         folder = self.root / "class/net" / name
         attributes |= {"operstate": state, "type": str(kind)}
         attributes.setdefault("flags", "0x1003")
@@ -49,7 +49,8 @@ class Sysfs:
         gids: dict[str, tuple[str, str, str]] | None = None,
         behind: Path | None = None,
     ) -> None:
-        """gids: by index, the GID, its type and its interface; behind: its PCI device."""
+        """`gids` has the GID, its type and its interface by index. `behind` is the port's PCI
+        device."""
         folder = self.root / "class/infiniband" / device
         self.write(folder, {"node_type": node})
         if behind is not None and not (folder / "device").exists():
@@ -66,7 +67,7 @@ class Sysfs:
         self.write(ports / "gid_attrs/ndevs", {index: net for index, (_, _, net) in gids.items()})
 
     def pci_device(self, bus: str, way: str, *, numa: int, kind: str) -> Path:
-        """A device behind `way`, "pci0000:15/0000:15:01.0"; kind: its class, "0x030200"."""
+        """A device behind `way`, "pci0000:15/0000:15:01.0". `kind` is its class, "0x030200"."""
         folder = self.root / "devices" / way / bus
         self.write(folder, {"numa_node": str(numa), "class": kind})
         link = self.root / "bus/pci/devices" / bus
@@ -84,13 +85,13 @@ class Sysfs:
 
 
 def mapped(address: str) -> str:
-    """The GID of an IPv4 address as the kernel writes it."""
+    """The GID of an IPv4 address, as the kernel writes it."""
     a, b, c, d = map(int, address.split("/")[0].split("."))
     return f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}"
 
 
 def roce_gids(interface: str, address: str) -> dict[str, tuple[str, str, str]]:
-    """The table of a mlx5 port: the default GIDs of the link-local address, then the address's."""
+    """The table of a mlx5 port: the GIDs of the link-local address, then those of the address."""
     local = "fe80:0000:0000:0000:0e42:a1ff:fe65:8c2a"
     table = [local, local, *([mapped(address)] * 2 if address else [])]
     kinds = ("IB/RoCE v1", "RoCE v2")

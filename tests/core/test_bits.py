@@ -1,5 +1,8 @@
-"""Results of reductions have the same bits on every rank and at any timing: those of the documented
-order, in each island that of its members, then that of islands, each rounded once."""
+"""Reductions have the same bits on every rank and at any timing.
+
+The documented order is that of members in each island, then that of islands. Each sum is rounded
+once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from communicators import agree, play
+from communicators import results_of, run_ranks
 from islands import FACTOR, STORAGE, narrow, random_values, reduced, widen
 
 from hetcomm import _core
@@ -21,7 +24,7 @@ DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e5m2")
 OPS = ("sum", "average", "product", "premul_sum", "max")
 COUNTS = (1, 3, 61, 1021, 30_011, 140_001)
 CALLS = 6
-# Where ranks of a letter share a host: sizes alike and unlike, in order and mixed.
+# Ranks of a letter share a host: equal and unequal sizes, in order and mixed.
 LAYOUTS = ("aaaa", "abbaba", "cabbac", "abcdab", "bccccc", "abacdaa")
 IN_ISLAND_ORDER = ("hierarchical_direct", "hierarchical_scatter")
 ALGORITHMS = ("auto", "hierarchical_ring", *IN_ISLAND_ORDER)
@@ -30,7 +33,7 @@ Make = Callable[[int], np.ndarray]
 
 
 def contribution(spec: Spec, rank: int, size: int, seed: int) -> np.ndarray:
-    """Numbers of very different sizes, so that a sum in another order has other bits."""
+    """Numbers of very different magnitudes, so that a sum in another order has other bits."""
     rng = np.random.default_rng([seed, rank])
     dtype, count = spec.dtype.name, spec.buffer_counts(rank, size)[0]
     values = widen(dtype, random_values(rng, dtype, count)).astype(np.float64)
@@ -73,7 +76,7 @@ def specs(rng: random.Random, size: int) -> list[Spec]:
 
 
 def whole_result(communicator: Communicator, spec: Spec, seed: int) -> bytes:
-    """Of an all_reduce, or of a reduce_scatter whose blocks are then gathered."""
+    """The result of an all_reduce, or of a reduce_scatter whose blocks are then gathered."""
     rank, size = communicator.rank, communicator.size
     storage = STORAGE[spec.dtype.name]
     output = np.zeros(spec.buffer_counts(rank, size)[1], storage)
@@ -87,7 +90,7 @@ def whole_result(communicator: Communicator, spec: Spec, seed: int) -> bytes:
 
 
 def results(hosts: str, seed: str, timing: int) -> list[list[bytes]]:
-    """By rank and call; ranks come to each call up to 2 ms apart, in an order of `timing`."""
+    """Results by rank and call. Ranks start each call up to 2 ms apart, in an order by `timing`."""
 
     def program(communicator: Communicator) -> list[bytes]:
         late = random.Random(f"{seed}/{timing}/{communicator.rank}")
@@ -97,7 +100,7 @@ def results(hosts: str, seed: str, timing: int) -> list[list[bytes]]:
             found.append(whole_result(communicator, spec, number))
         return found
 
-    return agree(play(hosts, program))
+    return results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def results(hosts: str, seed: str, timing: int) -> list[list[bytes]]:
     [
         (hosts, algorithm)
         for hosts in LAYOUTS
-        for algorithm in (ALGORITHMS if len(set(hosts)) > 2 else ["auto"])  # one alone applies
+        for algorithm in (ALGORITHMS if len(set(hosts)) > 2 else ["auto"])  # only one applies
     ],
 )
 def test_bits_are_equal_on_every_rank_and_at_any_timing(
@@ -127,16 +130,16 @@ def test_bits_are_equal_on_every_rank_and_at_any_timing(
 
 
 class FloatingPointState:
-    """Of the calling thread: glibc's fenv_t, in which MXCSR is the last word."""
+    """The state of the calling thread: glibc's fenv_t, of which MXCSR is the last word."""
 
-    FLUSH = 0x8040  # results and operands
+    FLUSH = 0x8040  # subnormal results and operands
     ROUND_UP = 0x4000
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libm.so.6")
 
     def control(self) -> int:
-        """MXCSR without the flags of what has happened so far."""
+        """MXCSR without the flags of earlier exceptions."""
         return self._get()[7] & ~0x3F
 
     def add(self, bits: int) -> None:
@@ -155,12 +158,10 @@ class FloatingPointState:
         return words
 
 
-@pytest.mark.needs("x86-64")  # knows its registers
+@pytest.mark.needs("x86-64")  # knows the registers of this processor
 @pytest.mark.parametrize("bits", [FloatingPointState.FLUSH, FloatingPointState.ROUND_UP])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_a_thread_s_floating_point_state_changes_no_bit_and_is_kept(
-    bits: int, scaled: bool
-) -> None:
+def test_floating_point_state_changes_no_bit_and_is_kept(bits: int, scaled: bool) -> None:
     hosts, state = "aab", FloatingPointState()
     op = ReduceOp.average if scaled else ReduceOp.sum
     spec = Spec(Collective.all_reduce, Dtype.float32, op, count=1000)
@@ -179,13 +180,13 @@ def test_a_thread_s_floating_point_state_changes_no_bit_and_is_kept(
             state.reset()
         return output.tobytes()
 
-    found = agree(play(hosts, program))
+    found = results_of(run_ranks(hosts, program))
     pair = subnormal + subnormal
     total = pair + subnormal
     assert set(found) == {(total / np.float32(3) if scaled else total).tobytes()}
 
 
-def test_the_setting_is_refused_unless_0_or_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_other_than_0_or_1_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_DETERMINISTIC", "1")
     assert _core.deterministic()
     monkeypatch.setenv("HETCOMM_DETERMINISTIC", "yes")

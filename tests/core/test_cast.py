@@ -47,7 +47,7 @@ def test_every_number_of_a_narrow_format_is_converted(source: str, to: str) -> N
 
 
 def critical(to: str) -> np.ndarray:
-    """Float64 numbers at, and next to, every number of a format and every middle of two."""
+    """Float64 numbers at and beside every number of a format, and every middle of two numbers."""
     if to not in NARROW:
         return np.array([0.0, 1e-300, 5e-324, 1e300, 3.4028235677973366e38, np.inf, np.nan])
     table = magnitudes(to)
@@ -91,7 +91,7 @@ def test_conversion_works_in_place() -> None:
     np.testing.assert_array_equal(raw, want)
 
 
-def test_refuses_buffers_that_do_not_fit() -> None:
+def test_unfitting_buffers_are_rejected() -> None:
     half, single = FORMAT["float16"], FORMAT["float32"]
     room = np.zeros(16, np.uint8)
     cases: list[tuple[str, tuple[object, ...]]] = [

@@ -33,14 +33,15 @@ def test_equal_blocks_take_the_librarys_own_collectives() -> None:
 
 
 @emulated
-def test_a_call_is_not_done_before_all_have_made_it() -> None:
+def test_a_call_completes_after_all_members_made_it() -> None:
     done = run("absent", "amd")
     assert (done["early"], done["right"]) == (False, True)
 
 
 @emulated
 def test_a_collective_is_in_the_stream_at_once() -> None:
-    """Messages may not be yet: their connections are made in the background."""
+    """Messages may enter the stream later: the library makes their connections in the
+    background."""
     done = run("in_the_stream", "nvidia")
     assert done["launched"]["all_reduce"]
     assert done["values"] == [[3, 3, 3, 3, 3, 3]] * 2
@@ -80,7 +81,7 @@ def test_a_blocked_call_is_ended() -> None:
     assert "ncclAllReduce did not return within 500 ms, in collective 0" in late["text"]
     assert "HETCOMM_CCL=blocking=0" in late["text"]
     assert late["again"] == late["text"]
-    assert other["error"] == "VendorError"  # its neighbour has left
+    assert other["error"] == "VendorError"  # the neighbour has left
     assert max(late["seconds"], other["seconds"]) < 20
 
 
@@ -116,7 +117,7 @@ def test_settings_are_checked(value: str, words: str) -> None:
 
 @emulated
 @pytest.mark.parametrize("part", ["MIN_CTAS", "MAX_CTAS", "BLOCKING"])
-def test_former_variables_name_the_one_in_their_place(part: str) -> None:
+def test_former_variables_name_their_replacement(part: str) -> None:
     for end in run("opening", "nvidia", 20, **{f"HETCOMM_CCL_{part}": "1"}):
         assert end["error"] == "InvalidArgumentError"
         assert f'set HETCOMM_CCL="{part.lower()}=1"' in end["text"]
@@ -154,7 +155,7 @@ def test_members_run_in_processes() -> None:
 
 @emulated
 def test_a_killed_member_ends_the_call() -> None:
-    command = [sys.executable, str(PROGRAMS), "bereaved"]
+    command = [sys.executable, str(PROGRAMS), "survivor"]
     first = subprocess.Popen(
         [*command, "0", ""], env=environment(), stdout=subprocess.PIPE, text=True
     )
@@ -224,8 +225,8 @@ def test_a_hanging_call_is_abandoned() -> None:
 
 
 @emulated
-def test_a_hanging_abort_blocks_nobody() -> None:
-    """The fault is in closing too: the members' calls are right, and closing them aborts."""
+def test_a_hanging_abort_blocks_no_member() -> None:
+    """The fault is in closing too: the members' calls succeed, and their closing aborts."""
     for end in run("faulty", "nvidia", 2, 2, 5, fault="abort_hang"):
         assert (end["error"], end["calls"]) == ("", 2)
         assert end["closed"] < 30
@@ -253,7 +254,7 @@ def test_a_missing_network_is_an_error() -> None:
 
 
 def adapters(folder: Path, *names: str) -> dict[str, str]:
-    """Emulated vendors with these InfiniBand devices."""
+    """A tree in which the emulated vendors have these InfiniBand devices."""
     for name in names:
         (folder / "class/infiniband" / name).mkdir(parents=True)
     return {"HETCOMM_SYSFS_ROOT": str(folder), "HETCOMM_EMULATED_NETWORKS": "IB,Socket"}
@@ -267,7 +268,7 @@ def test_the_chosen_network_is_shown(tmp_path: Path) -> None:
     assert done["description"].endswith("network IB [0]mlx5_1:1/RoCE [1]mlx5_3:1/RoCE")
     assert "expected it to use" not in done["log"]
     mine = run("network", "amd", "IB", **machine, NCCL_DEBUG="VERSION")
-    assert mine["description"].endswith(", 1 rank")  # the log is the user's
+    assert mine["description"].endswith(", 1 rank")  # the user keeps the log
 
 
 @emulated
@@ -288,4 +289,4 @@ def test_unsupported_reductions_are_rejected() -> None:
 def test_the_environment_respects_user_settings() -> None:
     done = run("variables")
     assert done["variables"] == {"NCCL_IB_HCA": "mlx5_7", "NCCL_SOCKET_IFNAME": "lo"}
-    assert done["debug"] == {}  # nothing of the log is left in the environment
+    assert done["debug"] == {}  # no variable of the log stays in the environment

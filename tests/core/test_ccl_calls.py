@@ -1,4 +1,4 @@
-"""The calls of a library with NCCL's ABI that an island call becomes."""
+"""The calls of a library with NCCL's ABI into which an island call is lowered."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_scaled_sums_are_operations_of_the_library() -> None:
 
 
 def test_adjacent_addresses_alone_do_not_join() -> None:
-    """Addresses differ between members, so that only places may decide."""
+    """Addresses differ between members, so only places may decide."""
     rows = _core.lower_ccl(
         call("all_reduce", [(-1, -1, 0x100, 0x900, 3), (-1, -1, 0x10C, 0x90C, 2)]), 0, 2
     )
@@ -65,7 +65,7 @@ def test_adjacent_addresses_alone_do_not_join() -> None:
 
 
 def test_equal_shards_are_reduce_scatter() -> None:
-    """Also where the shards are cut finer, as for another island's owners."""
+    """Also if the shards are cut finer, as for the owners of another island."""
     fine = [(-1, 0, 0x100, 0, 2), (-1, 0, 0x108, 0, 4), (-1, 1, 0x118, 0x700, 6)]
     places = [(0, 90), (2, 92), (6, 96)]
     assert _core.lower_ccl(call("reduce_scatter", fine, places), 1, 2) == [
@@ -77,9 +77,9 @@ def test_equal_shards_are_reduce_scatter() -> None:
     ("pieces", "places"),
     [
         ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 5)], [(0, 90), (6, 96)]),  # unequal
-        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 6)], [(0, 90), (7, 96)]),  # apart
-        ([(-1, 1, 0x100, 0x700, 6), (-1, 0, 0x118, 0, 6)], [(0, 90), (6, 96)]),  # other order
-        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 6)], []),  # places not known
+        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 6)], [(0, 90), (7, 96)]),  # not adjacent
+        ([(-1, 1, 0x100, 0x700, 6), (-1, 0, 0x118, 0, 6)], [(0, 90), (6, 96)]),  # in another order
+        ([(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 6)], []),  # places unknown
     ],
 )
 def test_other_shards_are_reduced_one_by_one(

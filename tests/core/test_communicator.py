@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import BOUND, COLLECTIVES, Call, agree, executor, play, random_spec
+from communicators import BOUND, COLLECTIVES, Call, executor, random_spec, results_of, run_ranks
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
 
 LAYOUTS = ["a", "aa", "ab", "aaa", "aab", "abc", "abab", "aabb", "abca", "aabbc", "abacab"]
-UNREACHED = 2.0  # seconds of timeout where the test waits for it to pass
+UNREACHED = 2.0  # seconds of timeout for tests that wait for the timeout
 
 
 def sum_of(count: int, dtype: Dtype = Dtype.float32, **more: Any) -> Spec:
@@ -36,7 +36,7 @@ def assert_all_fail(results: list[Any], kind: type[BaseException], *words: str) 
 
 
 @pytest.mark.parametrize("hosts", LAYOUTS)
-def test_every_collective_gives_what_numpy_says(hosts: str) -> None:
+def test_every_collective_matches_numpy(hosts: str) -> None:
     def program(communicator: Communicator) -> None:
         rng = random.Random(hosts)
         for seed in range(6):
@@ -44,12 +44,12 @@ def test_every_collective_gives_what_numpy_says(hosts: str) -> None:
                 spec = random_spec(rng, len(hosts), collective.name)
                 Call(communicator, spec, seed, rng.random() < 0.5).check()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize("algorithm", _core.algorithms(), ids=str)
 @pytest.mark.parametrize("hosts", ["aaa", "abab", "aabbc"])
-def test_every_algorithm_gives_what_numpy_says(
+def test_every_algorithm_matches_numpy(
     hosts: str, algorithm: _core.Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = algorithm.collective.name
@@ -66,7 +66,7 @@ def test_every_algorithm_gives_what_numpy_says(
         for seed, spec in enumerate(itertools.islice(specs, 4)):
             Call(communicator, spec, seed, True).check()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "aab"])
@@ -92,11 +92,11 @@ def test_works_of_several_communicators_may_be_waited_for_in_any_order(hosts: st
         for communicator in others:
             communicator.leave()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 def test_threads_of_one_rank_share_a_communicator() -> None:
-    """Collectives need one order; messages do not, so each thread has a tag of its own."""
+    """Collectives need one order. Messages do not, so each thread has a tag of its own."""
 
     def program(communicator: Communicator) -> None:
         peer, failures = 1 - communicator.rank, []
@@ -121,12 +121,13 @@ def test_threads_of_one_rank_share_a_communicator() -> None:
             thread.join(BOUND)
         assert not failures, failures
 
-    agree(play("ab", program))
+    results_of(run_ranks("ab", program))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
-    """Collectives of some threads and questions of another, until one aborts a group of each."""
+    """Some threads make collectives, another one asks for states, until a thread aborts each
+    group."""
     groups, calls = 3, 30
     stores = [_core.LocalStore() for _ in range(groups)]
 
@@ -158,7 +159,7 @@ def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
                 assert all(other.path_to(1 - rank) for other in others)
                 thread.join(0.002)
         assert not failures, failures
-        all_reduce(watched)  # the other rank is through, too
+        all_reduce(watched)  # the other rank has finished, too
         waiting = others[0].recv(np.zeros(1), Dtype.float64, 1 - rank)
         ending = threading.Thread(target=others[0].abort)
         ending.start()
@@ -169,7 +170,7 @@ def test_threads_of_one_rank_use_groups_of_their_own(hosts: str) -> None:
         for other in others:
             other.leave()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
@@ -191,7 +192,7 @@ def test_messages_are_matched_by_tag_and_keep_their_order(hosts: str, count: int
             work.wait()
             assert (data == value).all()
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 DISAGREEMENTS = {
@@ -216,12 +217,12 @@ def test_a_disagreement_fails_on_every_rank(what: str, hosts: str) -> None:
             Call(communicator, spec, 0, True).work.wait()
             communicator.submit(Spec(Collective.barrier, Dtype.uint8), None).wait()
         except _core.Error as error:
-            with pytest.raises(type(error)):  # and keeps failing, with the same cause
+            with pytest.raises(type(error)):  # and later calls fail with the same cause
                 all_reduce(communicator)
             return f"{type(error).__name__}: {error}"
         return "no error"
 
-    for result in agree(play(hosts, program)):
+    for result in results_of(run_ranks(hosts, program)):
         assert result.startswith("InvalidArgumentError") and "agree" in result, result
 
 
@@ -230,16 +231,16 @@ def without_transport(count: int) -> list[_core.Executor]:
 
 
 def test_one_island_needs_no_transport() -> None:
-    agree(play("aa", all_reduce, executors=without_transport(2)))
+    results_of(run_ranks("aa", all_reduce, executors=without_transport(2)))
 
 
 def test_a_missing_transport_is_a_clear_error_where_a_link_is_needed() -> None:
-    results = play("ab", all_reduce, executors=without_transport(2))
+    results = run_ranks("ab", all_reduce, executors=without_transport(2))
     assert_all_fail(results, _core.VendorError, "planted: no libucp")
 
 
 class Planted(_core.Store):
-    """The store of one rank; `trouble(operation, key)` comes before what it passes on."""
+    """The store of one rank. `trouble(operation, key)` runs before each operation."""
 
     def __init__(self, shared: dict[str, bytes], trouble: Any) -> None:
         super().__init__()
@@ -263,9 +264,9 @@ def unharmed(operation: str, key: str, value: bytes) -> bytes:
 
 
 def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) -> list[Any]:
-    """What each rank's set-up gives when the store troubles one of them."""
+    """Set-up results of each rank, where the store troubles one rank."""
     shared: dict[str, bytes] = {}
-    return play(
+    return run_ranks(
         hosts,
         all_reduce,
         store=lambda rank: Planted(shared, trouble if rank == troubled else unharmed),
@@ -275,7 +276,7 @@ def set_up(hosts: str, trouble: Any, troubled: int = 0, timeout: float = BOUND) 
 
 
 def test_a_store_written_in_python_works() -> None:
-    agree(set_up("aab", unharmed))
+    results_of(set_up("aab", unharmed))
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
@@ -322,16 +323,16 @@ def test_a_rank_whose_store_breaks_fails_everywhere(hosts: str, stage: str) -> N
 
     results = set_up(hosts, broken, troubled=1, timeout=UNREACHED)
     for rank, result in enumerate(results):
-        # A rank that had heard "ready" from everybody may be done before another one fails.
+        # A rank that has read "ready" of all ranks may be done before another rank fails.
         assert isinstance(result, _core.Error) or stage == "ready", f"rank {rank}: {result!r}"
-        # Who waits for a rank that waits for rank 1 may name the former.
+        # A rank that waits for a rank that waits for rank 1 may name the middle one.
         named = re.search("rank [01]", str(result))
         assert named or rank == 1 or stage == "ready", result
     assert "planted: the store broke" in str(results[1])
 
 
 @pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0), (0, -1), (0, 1 << 20)])
-def test_impossible_ranks_and_sizes_are_refused(rank: int, size: int) -> None:
+def test_impossible_ranks_and_sizes_are_rejected(rank: int, size: int) -> None:
     with pytest.raises(_core.InvalidArgumentError, match=f"got rank {rank} and size {size}"):
         Communicator(_core.LocalStore(), rank, size)
 
@@ -355,23 +356,23 @@ def test_group_numbers_are_reused() -> None:
             Communicator(_core.LocalStore(), 0, 1, BOUND, "short", executor(long_lived.rank))
         all_reduce(long_lived)
 
-    agree(play("ab", program))
+    results_of(run_ranks("ab", program))
 
 
 @pytest.mark.parametrize("peer", [-1, 0, 2])
-def test_messages_to_impossible_peers_are_refused(peer: int) -> None:
+def test_messages_to_impossible_peers_are_rejected(peer: int) -> None:
     def program(communicator: Communicator) -> None:
         if communicator.rank == 0:
             with pytest.raises(_core.InvalidArgumentError, match="expected a rank from 0 to 1"):
                 communicator.send(np.zeros(1), Dtype.float64, peer)
         all_reduce(communicator)
 
-    agree(play("aa", program))
+    results_of(run_ranks("aa", program))
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aa"])
 def test_a_group_follows_one_with_one_way_messages(hosts: str) -> None:
-    """What the transport keeps of an earlier group must not be taken for the next one's."""
+    """A transport must not apply the state of an earlier group to the next group."""
 
     def one_way(communicator: Communicator) -> None:
         data = bytearray(8)
@@ -390,5 +391,5 @@ def test_a_group_follows_one_with_one_way_messages(hosts: str) -> None:
             assert got == bytes([peer + 1]) * size
 
     for _ in range(3):
-        agree(play(hosts, one_way))
-        agree(play(hosts, both_ways))
+        results_of(run_ranks(hosts, one_way))
+        results_of(run_ranks(hosts, both_ways))

@@ -1,4 +1,4 @@
-"""Control connections: records that are malformed or long, peers that do not answer or read."""
+"""Control connections: malformed and long records, peers that do not answer or do not read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from communicators import BOUND, Call, agree, play
+from communicators import BOUND, Call, results_of, run_ranks
 from control_peers import (
     GOODBYE,
     REFUSAL,
@@ -20,7 +20,7 @@ from control_peers import (
     introduced,
     news,
     packed,
-    unanswering,
+    unresponsive_listener,
     with_contact,
 )
 
@@ -53,7 +53,7 @@ def test_a_malformed_record_names_its_sender(what: str) -> None:
                 stand_in.sendall(news(1, 1 << 40, MALFORMED[what]))
                 sent.set()
                 stand_in.settimeout(BOUND)
-                while stand_in.recv(4096):  # until rank 0 hangs up
+                while stand_in.recv(4096):  # until rank 0 closes the connection
                     pass
         sent.wait(BOUND)
         with pytest.raises(_core.Error) as failed:
@@ -62,7 +62,7 @@ def test_a_malformed_record_names_its_sender(what: str) -> None:
         assert failed.value.peer == 1, failed.value
         return str(failed.value)
 
-    for text in agree(play("abcd", program, store=lambda rank: OpenStore(shared, rank))):
+    for text in results_of(run_ranks("abcd", program, store=lambda rank: OpenStore(shared, rank))):
         assert "rank 1 sent a malformed record" in text, text
 
 
@@ -80,11 +80,11 @@ def test_a_long_reason_arrives_shortened() -> None:
         assert failed.value.rank == 1
         return str(failed.value)
 
-    texts = agree(play("abc", program))
+    texts = results_of(run_ranks("abc", program))
     for text in (texts[0], texts[2]):
         assert "rank 1 aborted the group: begins ä" in text and "ä ends" in text, text[:200]
         assert "bytes left out" in text and len(text) < 20_000
-    assert "ä" * 100_000 in texts[1]  # where it happened nothing is lost
+    assert "ä" * 100_000 in texts[1]  # the text is complete on the rank of the failure
 
 
 def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
@@ -99,7 +99,7 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
         text = b"x" * 60_000
         with introduced(shared, 0, 1) as writer, introduced(shared, 0, 1) as reader:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            for number in range(400):  # which rank 0 passes on to the one that does not read
+            for number in range(400):  # rank 0 forwards it to the peer that does not read
                 writer.sendall(news(1, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
             writer.shutdown(socket.SHUT_WR)
             while writer.recv(4096):
@@ -111,12 +111,12 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
         ready.wait(BOUND)
         return spent
 
-    spent = agree(play("ab", program, store=lambda rank: OpenStore(shared, rank)))
+    spent = results_of(run_ranks("ab", program, store=lambda rank: OpenStore(shared, rank)))
     assert spent[0] < 0.3
 
 
 def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[int], OpenStore]:
-    """Stores in which rank 0 finds these ports in place of other ranks' contacts."""
+    """Stores in which rank 0 finds these ports in place of the contacts of other ranks."""
 
     def change(rank: int, key: str, value: bytes) -> bytes:
         stage, _, peer = key.partition("/")
@@ -128,9 +128,9 @@ def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[in
 
 
 def test_all_unresponsive_peers_are_named() -> None:
-    with unanswering() as one, unanswering() as two:
+    with unresponsive_listener() as one, unresponsive_listener() as two:
         ports = {1: one.getsockname()[1], 2: two.getsockname()[1]}
-        results = play("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
+        results = run_ranks("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
     for result in results:
         assert isinstance(result, _core.Error), result
         assert "rank 1 at 127.0.0.1" in str(result) and "rank 2 at 127.0.0.1" in str(result)
@@ -138,13 +138,13 @@ def test_all_unresponsive_peers_are_named() -> None:
 
 
 def test_signals_during_set_up_are_handled() -> None:
-    """A peer that answers late is waited for, whatever signals come meanwhile."""
+    """Signals do not end the wait for a peer that answers late."""
     shared: dict[str, bytes] = {}
     over = threading.Event()
     threads: dict[int, int] = {}
 
-    def passing_on(listener: socket.socket) -> None:
-        """Empties the queue after a while and connects whoever comes next to rank 1."""
+    def connect_to_rank_1(listener: socket.socket) -> None:
+        """Empties the queue after a while, and connects the next peer to rank 1."""
         while 0 not in threads:
             time.sleep(0.01)
         for _ in range(20):
@@ -164,7 +164,7 @@ def test_signals_during_set_up_are_handled() -> None:
         content = source.recv(1 << 16)
         if not content:
             return
-        # Ranks that have connected already may be over by now.
+        # Ranks that are connected already may end meanwhile.
         with (
             suppress(ConnectionRefusedError),
             socket.create_connection(contact_of(shared["member/1"]), BOUND) as onwards,
@@ -181,13 +181,15 @@ def test_signals_during_set_up_are_handled() -> None:
 
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        with unanswering() as listener:
+        with unresponsive_listener() as listener:
             made = unreachable(shared, {1: listener.getsockname()[1]})
             change = made(0).change
-            helper = threading.Thread(target=passing_on, args=(listener,))
+            helper = threading.Thread(target=connect_to_rank_1, args=(listener,))
             helper.start()
             try:
-                agree(play("ab", all_reduce, store=lambda rank: Known(shared, rank, change)))
+                results_of(
+                    run_ranks("ab", all_reduce, store=lambda rank: Known(shared, rank, change))
+                )
             finally:
                 over.set()
                 helper.join(BOUND)

@@ -1,6 +1,8 @@
-"""Devices: how a vendor's runtime is found, what is said when it cannot be used, and what streams,
-events, flags and pools do. Each case is a process of its own, because a process keeps the first
-runtime it loads; see devices.py."""
+"""How a vendor's runtime is found, the errors of unusable ones, and streams, events, flags, pools.
+
+Each case runs in a process of its own, because a process keeps the first runtime it loads. See
+devices.py.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ except _core.Error as error:
 """
 VARIABLE = {"nvidia": "HETCOMM_CUDA_LIBRARY", "amd": "HETCOMM_HIP_LIBRARY"}
 EMULATED = {VARIABLE[vendor]: str(emulated_vendor.path(vendor)) for vendor in VARIABLE}
-# A runtime that has every function of the table but no device.
+# A runtime with every function of the table, but without a device.
 FAKE = """
 #define FUNCTION(name) int name() {{ return {count_error}; }}
 {functions}
@@ -58,7 +60,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def open_device(
     vendor: str, index: int = 0, load: Sequence[Path] = (), **environment: str
 ) -> tuple[str, str]:
-    """What the program printed, and what it logged."""
+    """The output and the log of the program."""
     done = run("-c", OPEN, vendor, str(index), *map(str, load), **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr.strip()
@@ -151,7 +153,7 @@ def test_setting_with_a_missing_file_is_an_error(tmp_path: Path, vendor: str) ->
 
 
 @pytest.mark.needs("absence of HIP")
-def test_all_that_was_tried_is_named() -> None:
+def test_every_tried_library_is_named() -> None:
     printed, _ = open_device("amd")
     assert printed.startswith("VendorError HIP runtime not found; tried:")
     for name in ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"):
@@ -282,13 +284,13 @@ def test_pool_is_trimmed_to_its_bound() -> None:
     pool.trim()
     for address in taken:
         pool.give(address)
-    assert sorted(blocks.sizes.values()) == [1024, 4096, 8192]  # nothing is freed on the way
+    assert sorted(blocks.sizes.values()) == [1024, 4096, 8192]  # frees nothing meanwhile
     pool.trim()
-    assert sorted(blocks.sizes.values()) == [1024, 4096]  # the largest went
+    assert sorted(blocks.sizes.values()) == [1024, 4096]  # the largest block was freed
     assert pool.take(3000) == taken[1] and pool.take(700) == taken[2]
 
 
-def test_pool_takes_what_fits() -> None:
+def test_pool_reuses_fitting_blocks() -> None:
     blocks = Blocks(10_000)
     pool = _core.Pool(blocks.make, blocks.free, 1 << 30)
     address = pool.take(8192)
@@ -297,12 +299,12 @@ def test_pool_takes_what_fits() -> None:
     pool.give(address)
     other = pool.take(1024)
     assert other != address
-    assert pool.take(1024) == address  # any, once memory is used up
+    assert pool.take(1024) == address  # any block, after memory is used up
     with pytest.raises(_core.VendorError, match="the blocks are used up"):
         pool.take(1024)
 
 
-def test_pool_refuses_what_is_not_its_own() -> None:
+def test_pool_rejects_foreign_memory() -> None:
     blocks = Blocks(1 << 30)
     pool = _core.Pool(blocks.make, blocks.free, 1 << 30)
     address = pool.take(0)

@@ -1,7 +1,7 @@
 """The device kernels without a device: compiled by nvcc and NVRTC, and run as plain C++.
 
-The launches (grid, arguments) are the library's own. Results must have the bits of the host's,
-which test_reduce, test_cast and test_quantise hold to an oracle.
+The library makes the launches (grid, arguments). Results must have the bits of the host's kernels,
+which test_reduce, test_cast and test_quantise compare with an oracle.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(shim: Path) -> Run:
-    """Does the work of a launch on this processor."""
+    """Runs a launch on this processor."""
     loaded = ctypes.CDLL(str(shim))
     names = kernels()
 
@@ -132,7 +132,7 @@ def random_elements(dtype: str, count: int, generator: np.random.Generator) -> n
 
 
 def placements(element: int) -> list[int]:
-    """Offsets from 64 bytes at which elements of a size may lie."""
+    """Offsets from 64 bytes that elements of a size may have."""
     return sorted({0, element, 16 - element})
 
 
@@ -147,7 +147,7 @@ def test_reduce_has_the_bits_of_the_host(run: Run, dtype: str, op: str) -> None:
             want = np.empty(count * size, np.uint8)
             _core.reduce(*operation, want, raws)
             for offset in placements(size):
-                for shift in (0, size):  # of the target beside the sources
+                for shift in (0, size):  # offset of the target from the sources
                     placed = [at_offset(raw, offset) for raw in raws]
                     target = at_offset(np.zeros_like(want), offset + shift)
                     run(
@@ -168,13 +168,13 @@ def test_scale_has_the_bits_of_the_host(run: Run, dtype: str, by: float, divides
     for count in COUNTS:
         raw = random_elements(dtype, count, generator)
         want = np.empty(count * size, np.uint8)
-        if divides:  # an average is a sum that is divided: here of -0.0, which adds nothing
+        if divides:  # an average is a sum that is divided; -0.0 is its neutral element
             zeros = [encode(dtype, np.full(count, -0.0))] * (int(by) - 1)
             _core.reduce(DTYPES[dtype], _core.ReduceOp.average, want, [raw, *zeros])
         else:
             _core.reduce(DTYPES[dtype], _core.ReduceOp.premul_sum, want, [raw], by)
         for offset in placements(size):
-            for shift in (0, size, None):  # of the target beside the source; None: in place
+            for shift in (0, size, None):  # offset of the target from the source; None: in place
                 source = at_offset(raw, offset)
                 target = source
                 if shift is not None:
@@ -274,7 +274,7 @@ def test_nvcc_compiles_every_kernel(tmp_path: Path, architecture: str) -> None:
     options = ["-std=c++17", "--fmad=false", "-Werror", "all-warnings", "-ptx"]
     subprocess.run(
         ["nvcc", *options, f"-arch={architecture}", str(source), "-o", str(ptx)],
-        env={**os.environ, "LD_PRELOAD": ""},  # a sanitizer, which nvcc does not survive
+        env={**os.environ, "LD_PRELOAD": ""},  # nvcc does not survive a sanitizer
         check=True,
         timeout=280,
     )
@@ -341,7 +341,7 @@ except _core.InvalidArgumentError:
 
 @pytest.fixture(scope="module")
 def fake_gpu(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which "nvidia" is this processor."""
+    """The environment in which the vendor "nvidia" is this processor."""
     compiler = os.environ.get("CC", "gcc")
     folder = tmp_path_factory.mktemp("fake_gpu")
     library = folder / "libcuda.so.1"
@@ -384,7 +384,7 @@ def test_the_benchmark_runs(fake_gpu: dict[str, str], tmp_path: Path) -> None:
     assert all(row["ratio"] > 0 for row in rows)
 
 
-def test_an_emulated_device_says_that_it_runs_no_kernels() -> None:
+def test_an_emulated_device_rejects_kernels() -> None:
     program = (
         "from hetcomm import _core\n"
         "try:\n    _core.DeviceKernels.of(_core.Device.open('nvidia', 0))\n"
@@ -401,7 +401,7 @@ def test_an_emulated_device_says_that_it_runs_no_kernels() -> None:
     assert "is emulated: it runs no kernels" in result.stdout
 
 
-def test_without_a_compiler_the_search_and_the_remedy_are_told() -> None:
+def test_a_missing_compiler_names_the_search_and_the_remedy() -> None:
     program = (
         "from hetcomm import _core\n"
         "try:\n    _core.describe_compiler('amd')\n"

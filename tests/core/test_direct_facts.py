@@ -1,4 +1,5 @@
-"""What a rank says of the memory of its device: over what it is sent directly, or why not."""
+"""The facts of a rank about its device's memory: the fabrics for direct messages, or the reason
+against."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Direct messages in the order of the caller's stream, and nothing between them and its memory."""
+"""Direct messages follow the order of the caller's stream, without copies."""
 
 from __future__ import annotations
 
 import pytest
 from emulated_vendor import path, run
 
-# Ranks are threads. The gate opens only when everything was submitted; what a stream does behind
-# it fills what is sent, and spoils what is received into unless the receive waits for it.
+# Ranks are threads. The gate opens only after all calls were submitted. Behind the gate a stream
+# fills the sent memory, and spoils the received memory unless the receive waits for the stream.
 PROGRAM = """
 import threading, time
 import numpy as np
-from communicators import BOUND, agree, play
+from communicators import BOUND, results_of, run_ranks
 from hetcomm import _core
 from hetcomm._core import Dtype
 
@@ -49,7 +49,7 @@ def program(communicator):
     for call, result in enumerate(results):
         assert (result == 10 * call + peer).all(), (call, result)
 
-agree(play("xx", program, vendors=["nvidia", "nvidia"]))
+results_of(run_ranks("xx", program, vendors=["nvidia", "nvidia"]))
 print("right")
 """
 
@@ -60,7 +60,7 @@ def test_messages_follow_the_callers_stream(fault: str) -> None:
         "HETCOMM_CUDA_LIBRARY": str(path("nvidia")),
         "HETCOMM_NCCL_LIBRARY": str(path("nvidia")),
         "HETCOMM_EMULATED_DIRECT": "1",
-        "HETCOMM_EMULATED_LATENCY": "10000000",  # any copy through pinned memory would be noticed
+        "HETCOMM_EMULATED_LATENCY": "10000000",  # a copy through pinned memory would be noticed
     }
     if fault:
         settings["HETCOMM_EMULATED_FAULT"] = fault

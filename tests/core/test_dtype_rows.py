@@ -23,12 +23,12 @@ def reduces(name: str) -> bool:
 
 
 def of_torch(name: str) -> Any:
-    """torch's dtype of a row; None where torch has none, or only moves it."""
+    """torch's dtype of a row; None if torch has none or only moves it."""
     return getattr(torch, name.replace("boolean", "bool"), None)
 
 
 def numpy_array(name: str) -> np.ndarray | None:
-    """None for a type of ml_dtypes."""
+    """An array of the dtype; None for a type of ml_dtypes."""
     try:
         return np.zeros(12, DTYPES[name].numpy)
     except TypeError:
@@ -60,14 +60,14 @@ def test_kernels_round_trip(name: str) -> None:
 
 
 @every_dtype
-def test_the_text_of_device_kernels_has_the_type(name: str) -> None:
+def test_device_kernel_text_has_the_type(name: str) -> None:
     assert f"struct {name} : " in _core.device_text()
 
 
 @every_dtype
 def test_numpy_round_trip(name: str) -> None:
     sent = numpy_array(name)
-    if sent is None:  # as ml_dtypes' arrays come: no buffer, but a dtype with this name
+    if sent is None:  # like arrays of ml_dtypes: no buffer, but a dtype of this name
         assert not DTYPES[name].numpy[1:].isdigit()
         return
     assert sent.itemsize == DTYPES[name].size
@@ -88,7 +88,7 @@ def backend() -> Iterator[Any]:
 
 @every_dtype
 def test_torch_round_trip(name: str, backend: Any) -> None:
-    """A dtype of torch's is the row of its name; what has none is moved by its size."""
+    """A dtype of torch belongs to the row of its name. A dtype without row is moved by its size."""
     dtype = of_torch(name)
     if not DTYPES[name].torch:
         assert dtype is None or not reduces(name)

@@ -1,4 +1,4 @@
-"""The emulated runtimes: order, asynchrony, memory kinds, the rate of copy engines, faults."""
+"""The emulated runtimes: order, asynchrony, kinds of memory, rates of copy engines, faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from emulated_vendor import (
     run,
 )
 
-BOUND = 30  # seconds; nothing here takes one
+BOUND = 30  # seconds; no test takes one
 
 
 @pytest.fixture(params=["nvidia", "amd"])
@@ -31,7 +31,7 @@ class Gate:
 
     def __init__(self, runtime: Runtime, stream: ctypes.c_void_p) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
-        self._function = HostFunction(self._hold)  # kept: the stream calls it later
+        self._function = HostFunction(self._hold)  # kept alive: the stream calls it later
         runtime("LaunchHostFunc", stream, self._function, None)
 
     def _hold(self, _: int) -> None:
@@ -172,12 +172,12 @@ print(enqueued, time.monotonic() - start)
 
 
 def copies(vendor: str, directions: int, **environment: str) -> list[float]:
-    """Seconds until all copies were enqueued, and until they were over."""
+    """Seconds until all copies were enqueued, and until all were complete."""
     return [float(word) for word in run(COPY, vendor, str(directions), **environment).split()]
 
 
 def undisturbed(measure: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
-    """The first measurement that is good: a busy machine delays some, but not all of them."""
+    """The first good measurement: a busy machine delays some measurements, but not all."""
     for _ in range(8):
         if good(measured := measure()):
             return measured
@@ -187,7 +187,7 @@ def undisturbed(measure: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_copies_take_the_rate_of_their_engine(vendor: str, directions: int) -> None:
-    # The host does not wait. 0.5 s at this rate, and the engines work at the same time.
+    # The host does not wait. A copy takes 0.5 s at this rate, and the engines work in parallel.
     quickest = undisturbed(
         lambda: copies(vendor, directions, HETCOMM_EMULATED_COPY_RATE="64M"),
         lambda took: took[0] < 0.25 and took[1] < 0.9,

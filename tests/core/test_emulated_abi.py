@@ -1,6 +1,7 @@
 """The emulated libraries have their vendors' ABIs: names, argument order, enum values, structs.
 
-Ours against the published facts, always; the facts against the vendors' headers, where those are.
+The emulated ABI is always compared with the published facts. The facts are compared with the
+vendors' headers if these are installed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ COMPILER = os.environ.get("CXX", "g++")
 PREFIX = {"nvidia": "cuda", "amd": "hip"}
 pytestmark = pytest.mark.needs("compiler")
 
-# Published types reduced to what the ABI sees: handles are void*, enums are int.
+# Published types as the ABI sees them: handles are void*, enums are int.
 NEUTRAL = """
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +41,7 @@ template <typename R, typename... A> struct Neutral<R(A...)> {
 
 
 def functions(vendor: str) -> dict[str, tuple[str, str, str]]:
-    """[symbol] -> (published result, published arguments, our name)"""
+    """[symbol] -> (published result, published arguments, name in the emulated library)"""
     own = published.RUNTIME_NVIDIA if vendor == "nvidia" else published.RUNTIME_AMD
     p, found = PREFIX[vendor], {}
     for name, arguments in {**published.RUNTIME, **own}.items():
@@ -118,7 +119,7 @@ def ours_against_facts(vendor: str) -> str:
         lines.append("using hipPointerAttribute_t = ours::PointerAttributes;")
     for _, (result, arguments, name) in functions(vendor).items():
         lines.append(f"using published_{name} = {result}({arguments});")
-    if nvidia:  # under its name of CUDA 12
+    if nvidia:  # by its name in CUDA 12
         lines.append("using published_GetDeviceProperties_v2 = published_GetDeviceProperties;")
     lines.append("#define X(name, parameters) static_assert(std::is_same_v<int parameters, \\")
     lines.append('  typename Neutral<published_##name>::type>, "the arguments of " #name);')
@@ -159,7 +160,7 @@ def facts_against_headers(vendor: str, headers: list[str]) -> str:
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
-def test_our_abi_is_the_published_one(vendor: str, tmp_path: Path) -> None:
+def test_emulated_abi_matches_the_published_one(vendor: str, tmp_path: Path) -> None:
     done = compile_text(ours_against_facts(vendor), tmp_path / "abi.cc", vendor, [])
     assert done.returncode == 0, done.stderr
 

@@ -21,7 +21,7 @@ SIZES = (0, 1, 7, 1000, 300_001)
 
 
 def contribution(rank: int, count: int, dtype: str) -> np.ndarray:
-    """What a rank contributes; every rank can compute that of the others."""
+    """A rank's input, which every rank can compute."""
     random = np.random.default_rng((rank, count))
     if np.dtype(dtype).kind == "f":
         return (random.integers(-8, 9, count) / 4).astype(dtype)
@@ -101,7 +101,7 @@ def movements(ccl: Ccl, rank: int, size: int) -> None:
 
 
 def messages(ccl: Ccl, rank: int, size: int) -> None:
-    for count in (1, 1_000_000):  # far more than sockets hold: all send before anyone receives
+    for count in (1, 1_000_000):  # far more than sockets hold: all members send before any receives
         sent = [np.full(count, 10 * rank + peer, "int32") for peer in range(size)]
         came = [np.empty(count, "int32") for _ in range(size)]
         extra, again = np.full(3, rank, "int32"), np.empty(3, "int32")

@@ -1,4 +1,5 @@
-"""The emulated collective libraries: set-up that does not block, splits, refusals, faults, ends."""
+"""The emulated collective libraries: set-up that does not block, splits, rejected calls, faults,
+ends."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from emulated_ccl import (
 
 
 def without_blocking(tried: Path, ccl: Ccl, rank: int, size: int) -> None:
-    """`tried`: a file that member 0 makes, before which no other lets the set-up end."""
+    """The other members begin set-up after member 0 has made the file `tried`."""
     deadline = time.monotonic() + BOUND
     while rank > 0 and not tried.exists():
         assert time.monotonic() < deadline
@@ -60,7 +61,8 @@ def test_set_up_and_calls_need_not_block(tmp_path: Path) -> None:
 
 
 def split_in_the_background(ccl: Ccl, rank: int, size: int) -> None:
-    """The parent is what is polled; the child's own configuration decides how it behaves."""
+    """Polling the parent completes the split. The child's own configuration decides about
+    blocking."""
     connected = ccl.connect(ccl.identity, size, rank, blocking=0, split_share=1)  # type: ignore[attr-defined]
     assert (connected, ccl.settle()) == (IN_PROGRESS, SUCCESS)
     parent, child = ccl.communicator, ctypes.c_void_p(7)
@@ -75,11 +77,11 @@ def split_in_the_background(ccl: Ccl, rank: int, size: int) -> None:
     ccl.reduce_call("AllReduce", values, values, 100, OPS["sum"])
     ccl.communicator = parent
     ccl.message("Send", values, rank)
-    assert ccl.code("GroupEnd") == INVALID_ARGUMENT  # one blocks, the other does not
+    assert ccl.code("GroupEnd") == INVALID_ARGUMENT  # one child blocks, the other does not
     ccl.communicator = child
     ccl("CommDestroy", child)
     ccl.communicator = parent
-    assert ccl.state() == SUCCESS  # only aborts reach the family
+    assert ccl.state() == SUCCESS  # only aborts reach communicators that share resources
     ccl.synchronize()
     assert (values == size).all()
 
@@ -95,7 +97,7 @@ def family_ends_together(ccl: Ccl, rank: int, size: int) -> None:
     values = np.ones(100, "float32")
     ccl.communicator = child
     if rank == 0:
-        ccl.reduce_call("AllReduce", values, values, 100, OPS["sum"])  # alone
+        ccl.reduce_call("AllReduce", values, values, 100, OPS["sum"])  # without shared resources
     ccl("CommAbort", parent)
     ccl.synchronize()
     ccl("CommAbort", child)
@@ -176,7 +178,7 @@ def one_fails(ccl: Ccl, rank: int, size: int) -> None:
     ccl.reduce_call("AllReduce", values, values, 100, 0)
     if rank == 1:
         wait_for_error(ccl, REMOTE_ERROR)
-    assert ccl.runtime.code("StreamQuery", ccl.stream) == 600  # stands still until aborted
+    assert ccl.runtime.code("StreamQuery", ccl.stream) == 600  # stands still until the abort
     ccl("CommAbort", ccl.communicator)
     ccl.synchronize()
 

@@ -1,4 +1,4 @@
-"""Graphs of the emulated runtimes: what a captured stream records, who joins, what is forbidden."""
+"""Graphs of the emulated runtimes: recorded work, joined streams, forbidden calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def begin(runtime: Runtime, mode: int = THREAD_LOCAL) -> ctypes.c_void_p:
 
 
 def end(runtime: Runtime, stream: ctypes.c_void_p) -> ctypes.c_void_p:
-    """The graph, ready to be launched."""
+    """Ends the capture and returns the graph, ready to launch."""
     graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
     runtime("StreamEndCapture", stream, ctypes.byref(graph))
     runtime("GraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
@@ -55,7 +55,7 @@ def test_recorded_work_runs_at_each_launch(runtime: Runtime) -> None:
     graph = end(runtime, stream)
     assert status(runtime, stream) == 0
     runtime("StreamSynchronize", stream)
-    assert ctypes.string_at(target, 64) == b"\x01" * 64  # nothing has happened yet
+    assert ctypes.string_at(target, 64) == b"\x01" * 64  # no recorded work has run yet
     for value in (2, 3):
         runtime("MemsetAsync", source, value, ctypes.c_size_t(64), stream)
         runtime("GraphLaunch", graph, stream)
@@ -65,7 +65,7 @@ def test_recorded_work_runs_at_each_launch(runtime: Runtime) -> None:
     assert runtime.code("GraphLaunch", graph, stream) == 1
 
 
-def test_a_stream_joins_by_an_event_and_order_is_as_recorded(runtime: Runtime) -> None:
+def test_a_stream_joined_by_an_event_keeps_the_recorded_order(runtime: Runtime) -> None:
     stream, other = begin(runtime), runtime.stream()
     fork, join = runtime.event(), runtime.event()
     seen: list[str] = []
@@ -88,7 +88,7 @@ def test_a_stream_joins_by_an_event_and_order_is_as_recorded(runtime: Runtime) -
         runtime("GraphLaunch", graph, stream)
         runtime("StreamSynchronize", stream)
         orders.add("".join(seen))
-    assert orders == {"abcd", "acbd"}  # both that the recording allows
+    assert orders == {"abcd", "acbd"}  # both are allowed by the recording
 
 
 def test_an_unjoined_stream_is_an_error(runtime: Runtime) -> None:
@@ -102,10 +102,10 @@ def test_an_unjoined_stream_is_an_error(runtime: Runtime) -> None:
     assert end_code(runtime, stream) == ILLEGAL_STATE
 
 
-def test_work_outside_cannot_be_waited_for(runtime: Runtime) -> None:
+def test_waiting_for_unrecorded_work_is_an_error(runtime: Runtime) -> None:
     event, outside = runtime.event(), runtime.stream()
     stream = begin(runtime)
-    runtime("StreamWaitEvent", stream, event, 0)  # never recorded: nothing to wait for
+    runtime("StreamWaitEvent", stream, event, 0)  # never recorded, so there is no wait
     runtime("EventRecord", event, outside)
     assert runtime.code("StreamWaitEvent", stream, event, 0) == ISOLATION
     assert status(runtime, stream) == 2
@@ -126,7 +126,7 @@ def test_captures_are_independent(runtime: Runtime) -> None:
 def test_waiting_calls_are_forbidden_in_a_capture(
     runtime: Runtime, call: str, mode: int, elsewhere: bool
 ) -> None:
-    """On the capturing thread, and with mode "global" on every other one."""
+    """On the capturing thread, and with mode "global" on every other thread."""
     arguments = {
         "Malloc": (ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(8)),
         "EventQuery": (runtime.event(),),

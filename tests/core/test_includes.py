@@ -37,7 +37,7 @@ SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh", ".cpp", ".hpp"}
 
 
 def violations(root: Path) -> list[str]:
-    """Every include of a C++ file that its folder may not have."""
+    """Every include that the file's folder must not have."""
     found = []
     for top in ("csrc", "emulated", "bindings"):
         for path in sorted((root / top).rglob("*")):

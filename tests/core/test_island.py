@@ -1,4 +1,4 @@
-"""The shared-memory island against NumPy, and how it fails."""
+"""The shared-memory island: results against NumPy, and failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from islands import (
     reduced,
     reducible,
     run_cases,
-    together,
+    run_threads,
 )
 
 from hetcomm import _core
@@ -67,7 +67,7 @@ def test_large_calls_work_with_default_slots(members: int) -> None:
 @pytest.mark.parametrize("members", [2, 3])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_results_larger_than_caches_are_correct(members: int, in_place: bool) -> None:
-    """Targets apart from the sources are written past the caches: the sum and the rest agree."""
+    """Targets apart from the sources are written past the caches, with the same results."""
     rng = np.random.default_rng(members)
     counts = [2_500_001, 0, 7, 999_983]
     case = Case("all_reduce", "float32", "sum", members, [Piece(count=count) for count in counts])
@@ -100,7 +100,7 @@ def test_thousands_of_calls_are_correct() -> None:
 
 
 def test_lanes_are_independent() -> None:
-    """Each member finishes its lanes in an order of its own, several under way at once."""
+    """Each member completes its lanes in an order of its own, with several under way at once."""
     rng = np.random.default_rng(11)
     members, lanes = 4, 4
     islands = open_islands(members, lanes=lanes, slot_bytes=4096)
@@ -117,7 +117,7 @@ def test_lanes_are_independent() -> None:
                 islands[member].start(int(lane), cases[lane].call(member, turn))
             islands[member].wait([int(lane) for lane in order.permutation(lanes)])
 
-    together(members, member_body)
+    run_threads(members, member_body)
     for cases in rounds:
         for case in cases:
             case.check()
@@ -125,7 +125,7 @@ def test_lanes_are_independent() -> None:
 
 @pytest.mark.parametrize("members", [2, 4, 8])
 def test_sleeping_members_are_woken(members: int) -> None:
-    """No wake-up is lost: with eventfds a member really sleeps, so a lost one ends in a timeout."""
+    """With eventfds a member really sleeps, so a lost wake-up ends in a timeout."""
     rng = np.random.default_rng(members)
     events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(members)]
     try:
@@ -140,7 +140,8 @@ def test_sleeping_members_are_woken(members: int) -> None:
 
 
 def test_seventy_members_work() -> None:
-    """More members than bits in the mask of the awaited, and a slot for each of 70 receivers."""
+    """More members than bits in the mask of awaited members, and a slot for each of 70
+    receivers."""
     rng = np.random.default_rng(70)
     members = 70
     events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(members)]
@@ -179,11 +180,11 @@ def test_mismatched_calls_are_named_and_nothing_is_read(members: int, larger: in
         with pytest.raises(_core.InvalidArgumentError) as raised:
             islands[member].wait([0])
         texts[member] = str(raised.value)
-        islands[member].start(0, case.call(member))  # the lane stays refused, with the same cause
+        islands[member].start(0, case.call(member))  # the lane keeps failing, with the same cause
         with pytest.raises(_core.InvalidArgumentError):
             islands[member].wait([0])
 
-    together(members, member_body)
+    run_threads(members, member_body)
     for member in range(members):
         assert f"rank {10 + members - 1} called" in texts[member]
         assert "x 100 " in texts[member]
@@ -202,7 +203,7 @@ def test_different_kinds_are_a_mismatch() -> None:
         with pytest.raises(_core.InvalidArgumentError, match=r"collective [02] .*collective [02] "):
             islands[member].wait([1])
 
-    together(2, member_body)
+    run_threads(2, member_body)
 
 
 def test_an_unknown_operation_is_rejected() -> None:
@@ -214,7 +215,7 @@ def test_an_unknown_operation_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("asleep", [False, True])
-def test_abandoning_releases_the_others(asleep: bool) -> None:
+def test_abandoning_ends_the_calls_of_other_members(asleep: bool) -> None:
     events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(3)] if asleep else []
     islands = open_islands(3, events=events)
     case = one_piece("all_reduce", "float32", 1000, members=3)
@@ -237,12 +238,12 @@ def test_abandoning_releases_the_others(asleep: bool) -> None:
         with pytest.raises(_core.AbortedError):
             islands[member].wait([0])
 
-    together(3, member_body)
+    run_threads(3, member_body)
     for event in events:
         os.close(event)
 
 
-def test_a_wait_without_the_others_ends_at_its_deadline() -> None:
+def test_a_lone_members_wait_ends_at_its_deadline() -> None:
     islands = open_islands(2)
     case = one_piece("all_reduce", "float32", 10)
     islands[0].start(0, case.call(0))
@@ -250,7 +251,7 @@ def test_a_wait_without_the_others_ends_at_its_deadline() -> None:
         islands[0].wait([0], timeout=0.05)
 
 
-def test_attaching_names_the_missing() -> None:
+def test_attaching_names_missing_members() -> None:
     name = _core.create_shm_segment(3, 4, 0)
     with pytest.raises(_core.TimeoutError, match="missing: rank 7, 8;"):
         _core.ShmIsland(name, 0, 3, ranks=[6, 7, 8], timeout=0.05)
@@ -279,7 +280,7 @@ def test_an_unfitting_segment_is_rejected() -> None:
 
 
 def segment_files() -> set[int]:
-    """The memory of islands that this process offers; earlier tests may have left some."""
+    """The segments that this process offers. Earlier tests may have left some."""
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -298,7 +299,7 @@ def test_a_mapped_segment_cannot_shrink() -> None:
 
 
 def fork(body: object, *arguments: object) -> int:
-    """A child that runs body(*arguments) and exits 0 if that returns."""
+    """Forks a child that runs body(*arguments). The child exits with 0 if body returns."""
     child = os.fork()
     if child == 0:
         status = 1

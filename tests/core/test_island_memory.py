@@ -1,4 +1,4 @@
-"""Islands take memory as they use it, and none of /dev/shm."""
+"""Islands take memory only as calls use it, and none of /dev/shm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PAGE = 4096
 
 
 def run(shm: str, members: int, groups: int, *counts: int) -> tuple[int, int]:
-    """Bytes that all members hold together of islands before any call, and more after them."""
+    """Bytes of islands that all members hold together before any call, and the additional bytes
+    after calls."""
     program = [sys.executable, "-P", island_processes.__file__, shm]
     ran = subprocess.run(
         [*program, *map(str, (members, groups, *counts))],
@@ -41,8 +42,8 @@ def run(shm: str, members: int, groups: int, *counts: int) -> tuple[int, int]:
 def test_two_hundred_groups_of_eight_ranks_fit_a_containers_shm() -> None:
     groups = 200
     before, more = run("64m", 8, groups, 256)
-    assert before <= groups * 4 * PAGE  # what members tell each other
-    assert more <= 8 * 4 * 2 * PAGE  # a slot of each, of the one island that was used
+    assert before <= groups * 4 * PAGE  # bytes by which members talk to each other
+    assert more <= 8 * 4 * 2 * PAGE  # a slot of each member, of the one used island
 
 
 @pytest.mark.needs("mount namespaces")
@@ -54,7 +55,8 @@ def test_a_small_dev_shm_limits_nothing(shm: str) -> None:
 
 
 def creator(across_namespaces: bool = False) -> subprocess.Popen[str]:
-    """Makes the memory of an island of 2, prints its name and does not open the island."""
+    """A process that makes the memory of an island of 2, prints its name and does not open the
+    island."""
     program = f"""
         import sys
         from hetcomm import _core
@@ -80,7 +82,7 @@ def offered() -> set[str]:
 
 
 def test_a_killed_creator_leaves_nothing() -> None:
-    """Killed before another member has come, who learns of it at once."""
+    """The creator is killed before another member has come. That member learns of it at once."""
     with creator() as process:
         name = name_from(process)
         assert name not in offered()
@@ -121,7 +123,7 @@ def test_waiting_for_a_stuck_creator_is_bounded() -> None:
 
 
 def test_the_next_creator_removes_a_killed_creators_files() -> None:
-    """A name in /dev/shm, without memory; one in use stays."""
+    """A killed creator leaves a name in /dev/shm, without memory. A name in use stays."""
     with creator(across_namespaces=True) as killed, creator(across_namespaces=True) as alive:
         left, used = name_from(killed), name_from(alive)
         killed.kill()
@@ -139,7 +141,7 @@ def test_the_next_creator_removes_a_killed_creators_files() -> None:
 
 @pytest.mark.needs("network namespaces")
 def test_members_in_different_network_namespaces_share_an_island() -> None:
-    """They share /dev/shm, and HETCOMM_HOST_ID says that they are one host."""
+    """The members share /dev/shm, and HETCOMM_HOST_ID says that they are on one host."""
     flags = 0x40000000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWNET, CLONE_NEWUSER
     name = _core.create_shm_segment(2, 4, 0, across_namespaces=True)
 
@@ -175,7 +177,7 @@ REFUSE = """
 
 
 def refused(error: int, program: str) -> str:
-    """What a program prints for which the system reserves no memory, with this error."""
+    """The output of a program whose requests for memory fail with this error."""
     head = REFUSE.format(error=error)
     ran = subprocess.run(
         [sys.executable, "-P", "-c", textwrap.dedent(head) + textwrap.dedent(program)],
@@ -203,7 +205,7 @@ def test_refused_memory_ends_the_call_with_the_reason() -> None:
 
 @pytest.mark.needs("x86-64", "seccomp filters")
 def test_kernels_without_early_reservation_work() -> None:
-    """Before Linux 5.14."""
+    """As before Linux 5.14."""
     printed = refused(errno.EINVAL, """
         from islands import random_case, run_cases
         islands = open_islands(2)

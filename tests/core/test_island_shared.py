@@ -20,15 +20,15 @@ from islands import (
     random_values,
     reducible,
     run_cases,
+    run_threads,
     shared,
-    together,
 )
 
 from hetcomm import _core
 
 
 class Pool:
-    """Parts of one shared allocation, each taken once."""
+    """Parts of one shared allocation, each given out once."""
 
     def __init__(self, size: int) -> None:
         self._memory = shared(size)
@@ -48,7 +48,7 @@ def direct_calls(islands: list[_core.ShmIsland]) -> list[int]:
 def all_reduce(
     members: int, count: int, bytes_of: Callable[[int], np.ndarray] = shared, last: bool = True
 ) -> Case:
-    """In place, float32; the last member's buffer is of ordinary memory unless `last`."""
+    """all_reduce in place of float32. The last member's buffer is ordinary memory unless `last`."""
     rng = np.random.default_rng(count)
     case = Case("all_reduce", "float32", "sum", members, [Piece(count=count)])
     for member in range(members):
@@ -66,7 +66,8 @@ def all_reduce(
 
 
 def warm_up(islands: list[_core.ShmIsland], lanes: int = 1) -> int:
-    """Has every lane know that allocations are shared; how many calls were direct."""
+    """Makes calls until every lane knows that allocations are shared. Returns the number of direct
+    calls."""
     case = all_reduce(len(islands), 1 << 20)
     for lane in range(lanes):
         for _ in range(2):
@@ -75,15 +76,15 @@ def warm_up(islands: list[_core.ShmIsland], lanes: int = 1) -> int:
                 islands[member].start(lane, case.call(member))
                 islands[member].wait([lane])
 
-            together(len(islands), member_body)
+            run_threads(len(islands), member_body)
     assert direct_calls(islands) == [lanes] * len(islands)
     return lanes
 
 
 @pytest.mark.parametrize("members", range(2, 6))
 def test_random_calls_are_correct(members: int) -> None:
-    """Every kind and dtype; pieces of odd sizes on either side of the threshold, empty, unaligned,
-    in place; some calls with ordinary memory between them."""
+    """Every kind and dtype, with pieces of odd sizes on either side of the threshold, empty,
+    unaligned and in place. Some calls have ordinary memory."""
     rng = np.random.default_rng(members)
     islands = open_islands(members)
     before = warm_up(islands)
@@ -109,7 +110,7 @@ def test_random_calls_are_correct(members: int) -> None:
 
 
 def test_large_calls_work_in_all_lanes() -> None:
-    """Many rounds each, beyond what fits a cache, and lanes finished in any order."""
+    """Many rounds for each call, beyond the size of caches, and lanes completed in any order."""
     rng = np.random.default_rng(3)
     members, lanes = 3, 4
     islands = open_islands(members, lanes=lanes)
@@ -126,14 +127,14 @@ def test_large_calls_work_in_all_lanes() -> None:
             islands[member].start(int(lane), cases[lane].call(member))
         islands[member].wait([int(lane) for lane in order.permutation(lanes)])
 
-    together(members, member_body)
+    run_threads(members, member_body)
     for case in cases:
         case.check()
     assert direct_calls(islands) == [before + lanes] * members
 
 
 @pytest.mark.parametrize("count", [32_769, 65_535, 1_000_003])
-def test_bits_do_not_depend_on_the_way(count: int) -> None:
+def test_slots_and_direct_reads_give_the_same_bits(count: int) -> None:
     """NumPy adds in the same order."""
     islands = open_islands(3)
     warm_up(islands)
@@ -144,7 +145,7 @@ def test_bits_do_not_depend_on_the_way(count: int) -> None:
 
 
 def exchange_in_place(members: int, count: int) -> Case:
-    """An all_to_all whose every target is another piece's source."""
+    """An all_to_all in which every target is the source of another piece."""
     rng = np.random.default_rng(0)
     pieces = [Piece(s, t, count) for s in range(members) for t in range(members)]
     case = Case("all_to_all", "int32", "sum", members, pieces)
@@ -173,7 +174,8 @@ def test_overlapping_source_and_target_go_through_slots() -> None:
 
 
 def test_one_member_with_ordinary_memory_is_correct() -> None:
-    """Members ask several times in vain, stop asking, and ask again after a call that could."""
+    """Members offer direct reads several times, stop, and offer them again after a call that could
+    be direct."""
     islands = open_islands(2)
     before = warm_up(islands)
     run_cases(islands, [all_reduce(2, 200_000, last=False) for _ in range(12)])
@@ -190,7 +192,7 @@ def test_small_calls_use_slots() -> None:
 
 
 def test_members_run_as_processes() -> None:
-    """Each allocates for itself, in another order."""
+    """Each member allocates for itself, in another order."""
     members = 3
     name = _core.create_shm_segment(members, 1, 0)
 
@@ -214,7 +216,7 @@ def test_members_run_as_processes() -> None:
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * members
 
 
-def test_a_killed_member_is_waited_for_and_nothing_crashes() -> None:
+def test_a_killed_member_is_waited_for_until_the_deadline() -> None:
     name = _core.create_shm_segment(2, 1, 0)
     reader, writer = os.pipe()
 
@@ -247,7 +249,7 @@ def test_a_killed_member_is_waited_for_and_nothing_crashes() -> None:
 
 
 def test_an_abandoning_member_fails_the_call_of_others() -> None:
-    """Its memory may be somebody else's by then."""
+    """The freed memory of that member may belong to another object by then."""
     islands = open_islands(2)
     warm_up(islands)
     case = all_reduce(2, 1 << 20)

@@ -1,4 +1,4 @@
-"""How kernels are launched on a device: blocks, arguments, and what they cannot do."""
+"""Launches of kernels on a device: blocks, arguments, and rejected requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DTYPES = _core.Dtype.__members__
 
 
 def test_launches_use_vectors_where_addresses_allow() -> None:
-    """All but the ragged ends, which the arguments say: count, head, vectors."""
+    """Only the ragged ends use no vectors. The arguments are count, head and vectors."""
     operation = (DTYPES["float16"], _core.ReduceOp.sum)
 
     def cut(target: int, *sources: int) -> list[int]:
@@ -31,7 +31,7 @@ def test_launches_are_bounded() -> None:
     assert _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 0)[1] == 0
 
 
-def test_launches_refuse_what_kernels_cannot_do() -> None:
+def test_impossible_launches_are_rejected() -> None:
     float32, add = DTYPES["float32"], _core.ReduceOp.sum
     how = _core.Quantisation(8, 64)
     cases: list[tuple[str, Callable[..., object], Sequence[object]]] = [

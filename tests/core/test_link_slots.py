@@ -1,5 +1,7 @@
-"""Groups of the same ranks, one beside and after another. Each has links of its own, in any order
-of use, leaving and failing."""
+"""Groups of the same ranks, concurrent and successive, have links of their own.
+
+Groups may use, leave and fail in any order.
+"""
 
 import os
 import threading
@@ -7,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from communicators import BOUND, agree, play
+from communicators import BOUND, results_of, run_ranks
 
 from hetcomm import _core
 from hetcomm._core import Communicator, Dtype
@@ -18,12 +20,12 @@ HOSTS = "xy"
 
 @pytest.fixture(scope="module")
 def executors() -> list[_core.Executor]:
-    """Of this module alone, without links of other modules."""
+    """Executors of this module alone, without links of other modules."""
     return [_core.Executor() for _ in HOSTS]
 
 
 def exchange(communicator: Communicator, seed: int, count: int = LARGE) -> Callable[[], None]:
-    """Begins a message both ways; the result ends and checks it."""
+    """Starts a message both ways. Calling the result completes and checks the messages."""
     rank, peer = communicator.rank, 1 - communicator.rank
     sent, wanted = (
         np.random.default_rng([seed, which]).integers(0, 1 << 30, count) for which in (rank, peer)
@@ -67,7 +69,7 @@ def test_groups_may_be_used_in_different_orders(
         exchange(groups[1 - leaves], 6)()
         everyone.wait(BOUND)
 
-    agree(play(HOSTS, program, executors=executors))
+    results_of(run_ranks(HOSTS, program, executors=executors))
 
 
 def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executor]) -> None:
@@ -86,11 +88,12 @@ def test_a_group_follows_one_used_by_one_side_only(executors: list[_core.Executo
         exchange(later, 7)()
         everyone.wait(BOUND)
 
-    agree(play(HOSTS, program, executors=executors))
+    results_of(run_ranks(HOSTS, program, executors=executors))
 
 
 def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> None:
-    """In no common order, repeatedly: the two ends of each link still match."""
+    """Ranks set up groups in different orders, repeatedly. The two ends of each link still
+    match."""
     many = 4
     stores: list[_core.Store] = []
     everyone = threading.Barrier(2)
@@ -109,7 +112,7 @@ def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> N
             thread.start()
         for thread in threads:
             thread.join(2 * BOUND)
-        for end in [exchange(group, 8, 100_000) for group in agree(made)]:
+        for end in [exchange(group, 8, 100_000) for group in results_of(made)]:
             end()
         everyone.wait(BOUND)
         for group in made[::2]:
@@ -121,7 +124,7 @@ def test_groups_may_be_set_up_concurrently(executors: list[_core.Executor]) -> N
 
     for _ in range(5):
         stores[:] = [_core.LocalStore() for _ in range(many)]
-        agree(play(HOSTS, program, executors=executors))
+        results_of(run_ranks(HOSTS, program, executors=executors))
 
 
 def test_slots_of_closed_groups_are_reused(executors: list[_core.Executor]) -> None:
@@ -136,4 +139,4 @@ def test_slots_of_closed_groups_are_reused(executors: list[_core.Executor]) -> N
         exchange(last, 1)()
         assert len(os.listdir("/proc/self/fd")) - before < 100
 
-    agree(play(HOSTS, program, executors=executors))
+    results_of(run_ranks(HOSTS, program, executors=executors))

@@ -1,4 +1,4 @@
-"""Which NICs the ranks of real kinds of machine get, from recorded sysfs trees."""
+"""The NICs that ranks of real kinds of machine get, from recorded sysfs trees."""
 
 import os
 import subprocess
@@ -139,7 +139,7 @@ def test_ranks_meet_on_plain_ethernet_if_present(make: Make, kind: str, address:
 
 
 def test_a_recorded_tree_is_enough_for_a_process(make: Make) -> None:
-    """With addresses in the tree, another machine's facts are a setting away."""
+    """With addresses in the tree, one setting gives a process the facts of another machine."""
     host = make("mi300x")
     ports = host.tree.root / "class/infiniband/bnxt_re3/ports/1/gid_attrs/types"
     (ports / "3").write_text("IB/RoCE v1\n")

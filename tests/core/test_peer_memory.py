@@ -1,4 +1,4 @@
-"""Shared allocations that other members can, and cannot, read."""
+"""Shared allocations that other members can read, or cannot."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-SECOND_MEMBER = 256  # bytes before its MemberState: the header, the state of the first
+SECOND_MEMBER = 256  # bytes before its MemberState: the header, and the state of the first member
 
-# all_reduce calls of a member, as a process; prints how many took no slots, and describe().
+# all_reduce calls of a member process. Prints the number of direct calls, and describe().
 CALLS = """
     import sys
     import numpy as np
@@ -37,7 +37,7 @@ CALLS = """
 
 
 def run_members(head: str, before: str = "") -> list[tuple[str, str]]:
-    """What each of two members printed and warned of; head and before are lines of theirs."""
+    """The outputs and warnings of two members. `head` and `before` are lines of their programs."""
     program = (
         "import sys\nmember = int(sys.argv[1])\n"
         + textwrap.dedent(head)
@@ -62,7 +62,8 @@ def run_members(head: str, before: str = "") -> list[tuple[str, str]]:
 
 @pytest.mark.needs("process namespaces")
 def test_an_unopenable_arena_is_copied_through_slots() -> None:
-    """A member in another namespace of processes: slots carry the call, and all know why."""
+    """A member is in another process namespace. Calls go through slots, and all members know
+    why."""
     flags = 0x20000000 | (0 if os.geteuid() == 0 else 0x10000000)  # CLONE_NEWPID, CLONE_NEWUSER
     texts = run_members(f"""
         import ctypes, os
@@ -80,7 +81,7 @@ def test_an_unopenable_arena_is_copied_through_slots() -> None:
 
 
 def test_an_unmappable_arena_is_copied_through_slots() -> None:
-    """One member has too few addresses: no error, all calls go through slots."""
+    """One member lacks address space. No call fails, and all go through slots."""
     limit = """
     if member == 1:
         import resource
@@ -97,7 +98,8 @@ def test_an_unmappable_arena_is_copied_through_slots() -> None:
 
 
 def test_islands_of_a_process_share_mappings() -> None:
-    """Two islands of both members here, all with direct calls: one mapping beside the arena's."""
+    """Two islands of the same members, with direct calls only: one mapping beside the arena's
+    own."""
     program = """
         import re, sys
         from islands import open_islands
@@ -124,7 +126,7 @@ def test_islands_of_a_process_share_mappings() -> None:
 
 
 def test_only_arenas_are_opened() -> None:
-    """A member that tells of a pipe nobody writes to, which to open would take forever."""
+    """A member offers a pipe without a writer. Opening the pipe would block forever."""
     program = f"""
         import os, struct, sys, tempfile
         from hetcomm import _core

@@ -1,4 +1,4 @@
-"""Probing: which NICs are taken on recorded machines, and what a process tells of itself."""
+"""Probing: the NICs taken on recorded machines, and the facts of this process."""
 
 import os
 import subprocess
@@ -115,7 +115,7 @@ def test_a100_with_two_roce_ports_and_a_management_bond_is_recognised(sysfs: Sys
         sysfs.interface(f"eno{index}", 10_000, master="bond0")
     sysfs.interface("bond0", 20_000, uevent="DEVTYPE=bond\nINTERFACE=bond0")
     (sysfs.root / "class/net/bonding_masters").write_text("bond0\n")
-    # The first port is cabled but has no address, and so no GID that could be routed.
+    # The first port has a cable but no address, so it has no routable GID.
     machine = sysfs.machine({"ens1": "10.1.0.1", "bond0": "10.9.0.1"}, default_routes={"bond0"})
     assert names(machine) == ["mlx5_1", "bond0"]
     assert "no IP address for a RoCE v2 GID; give ens0 an IP address" in why(machine, "mlx5_0")
@@ -333,7 +333,7 @@ def test_settings_direct_the_probe(sysfs: Sysfs, monkeypatch: pytest.MonkeyPatch
     sysfs.port("mlx5_0")
     monkeypatch.setenv("HETCOMM_SYSFS_ROOT", str(sysfs.root))
     machine = Machine.current()
-    assert set(machine.addresses) <= {"lo"}  # the real machine's interfaces are not in the tree
+    assert set(machine.addresses) <= {"lo"}  # the interfaces of this machine are not in the tree
     assert [nic.name for nic in _core.probe_nics()] == ["mlx5_0"]
     monkeypatch.setenv("HETCOMM_SOCKET_IFNAME", " lo,")
     assert [nic.name for nic in _core.probe_nics()] == ["lo"]

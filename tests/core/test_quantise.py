@@ -91,7 +91,7 @@ numbers = some.lists(
 @settings(max_examples=200, deadline=None)
 @given(values=numbers, largest=magnitude)
 def test_the_error_is_at_most_half_a_scale(bits: int, values: list[float], largest: float) -> None:
-    """In exact arithmetic: the elements, scales and codes are exact in float64."""
+    """The elements, scales and codes are exact in float64, so the arithmetic is exact."""
     group = 32
     raw = (np.array(values, np.float32) * np.float32(largest)).view(np.uint8)
     encoded = quantise("float32", bits, group, raw)
@@ -181,7 +181,7 @@ def test_impossible_calls_are_rejected() -> None:
 @pytest.mark.slow
 @instruction_sets.others
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
-    """All tests above are exact, so passing them on each instruction set is giving equal bits."""
+    """All tests above are exact. Passing them on each instruction set proves equal bits."""
     instruction_sets.run_tests(name, __file__)
 
 

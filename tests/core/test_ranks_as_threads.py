@@ -1,4 +1,4 @@
-"""Ranks of one group that are threads of one process and share nothing but that."""
+"""Ranks of one group that are threads of one process, and share nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import BOUND, agree, executor, play
+from communicators import BOUND, executor, results_of, run_ranks
 
 import hetcomm
 from hetcomm import _core
@@ -18,7 +18,7 @@ from hetcomm._core import Dtype
 
 
 def in_threads(size: int, program: Callable[[int], Any]) -> list[Any]:
-    """What `program` gives on each rank."""
+    """The results of `program` on each rank."""
     found: list[Any] = [None] * size
 
     def run(rank: int) -> None:
@@ -33,11 +33,11 @@ def in_threads(size: int, program: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.join(2 * BOUND)
         assert not thread.is_alive(), "a rank hangs"
-    return agree(found)
+    return results_of(found)
 
 
 def use(group: hetcomm.Communicator) -> None:
-    """A collective, and large messages around the ring."""
+    """Runs a collective, and large messages around the ring."""
     rank, size = group.rank, group.size
     assert group.all_reduce(np.full(1000, rank + 1.0))[-1] == size * (size + 1) / 2
     got = np.zeros(300_000)
@@ -111,7 +111,7 @@ def test_threads_split_a_group() -> None:
 
 
 def test_two_ranks_on_one_executor_are_rejected() -> None:
-    results = play("ab", use, executors=[executor(0), executor(0)], timeout=BOUND)
+    results = run_ranks("ab", use, executors=[executor(0), executor(0)], timeout=BOUND)
     for result in results:
         assert isinstance(result, _core.Error), result
         assert "expected an executor of its own for each rank" in str(result)

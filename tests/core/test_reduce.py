@@ -19,7 +19,7 @@ from hetcomm import _core
 
 OPS = list(_core.ReduceOp.__members__.values())
 SCALED = ("average", "premul_sum")
-FACTOR = 0.3  # which no binary format has: each rounds it
+FACTOR = 0.3  # not exact in binary: each format rounds it
 ARITHMETIC = [op for op in OPS if op.name in ("sum", "product", "min", "max")]
 FLOATS = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2,
@@ -35,7 +35,7 @@ REDUCIBLE = [
 ]
 SIZES = [0, 1, 7, 31, 33, 1000, 4099]
 COUNTS = [1, 2, 3, 4, 5]
-# Floating dtypes for which only float_oracle can say what is right.
+# Floating dtypes that only float_oracle can compute.
 UNKNOWN_TO_TORCH = {
     name for name, dtype in _core.Dtype.__members__.items() if dtype.floating and not dtype.torch
 }
@@ -50,7 +50,7 @@ PAIRWISE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "bor": torch.bitwise_or,
     "bxor": torch.bitwise_xor,
 }
-UNSIGNED = {  # torch has no arithmetic of theirs
+UNSIGNED = {  # torch lacks their arithmetic
     "sum": np.add,
     "product": np.multiply,
     "min": np.minimum,
@@ -71,7 +71,7 @@ BOOLEAN = {
 
 
 def specials(dtype: torch.dtype) -> torch.Tensor:
-    """The values at which conversions and comparisons go wrong, as a tensor of `dtype`."""
+    """The values at which conversions and comparisons may go wrong, as a tensor of `dtype`."""
     info = torch.finfo(dtype)
     values = [0.0, 1.0, 1 + info.eps, 1 + 3 * info.eps, info.max, info.tiny, info.tiny / 2]
     values += [info.smallest_normal * info.eps, 2048.0, 2049.0, 256.0, 257.0, 65504.0, 16.0, 0.5]
@@ -90,7 +90,7 @@ def from_bytes(dtype: str, source: np.ndarray) -> torch.Tensor:
 
 
 def random_bits(dtype: str, count: int, seed: int) -> np.ndarray:
-    """Raw bytes of `count` elements; a floating dtype gets every kind of value, NaN included."""
+    """Random bytes of `count` elements. A floating dtype gets every kind of value, NaN included."""
     generator = np.random.default_rng(seed)
     size = _core.Dtype.__members__[dtype].size
     bits = generator.integers(0, 256, count * size, dtype=np.uint8)
@@ -104,7 +104,7 @@ def random_bits(dtype: str, count: int, seed: int) -> np.ndarray:
 
 
 def expected(dtype: str, op: _core.ReduceOp, sources: list[np.ndarray]) -> np.ndarray:
-    """The oracle: raw bytes of the result, every NaN written as the quiet one."""
+    """The result of the oracle as bytes, every NaN as the quiet one."""
     if dtype == "boolean":
         result = sources[0] != 0
         for source in sources[1:]:
@@ -124,7 +124,7 @@ def expected(dtype: str, op: _core.ReduceOp, sources: list[np.ndarray]) -> np.nd
     partial = tensors[0]
     for tensor in tensors[1:]:
         following = PAIRWISE["sum" if op.name in SCALED else op.name](partial, tensor)
-        if op.name in ("min", "max"):  # torch leaves open which zero it keeps
+        if op.name in ("min", "max"):  # torch does not specify the sign of a zero
             following = torch.where(partial == tensor, partial, following)
         partial = following
     if op.name == "average":
@@ -212,7 +212,7 @@ def test_special_values_in_every_pair(dtype: str, op: _core.ReduceOp) -> None:
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_8_bit_floats_match_torch(dtype: str) -> None:
-    """Every value; every sum, product and quotient of two; and rounding of many float32."""
+    """Every value; every sum, product and quotient of two values; rounding of many float32."""
     every = np.arange(256, dtype=np.uint8)
     left, right = np.repeat(every, 256), np.tile(every, 256)
     for op in OPS:
@@ -267,7 +267,7 @@ def test_sixteen_bit_sums_are_rounded_once() -> None:
 
 
 def test_an_average_is_rounded_once() -> None:
-    """The sum of two float16 overflows, their average does not."""
+    """The sum of two float16 overflows, but their average does not."""
     sources = [np.full(21, 60000, np.float16)] * 2
     target = np.empty(21, np.float16)
     run("float16", _core.ReduceOp.average, target, sources)
@@ -316,7 +316,7 @@ def test_an_unknown_instruction_set_is_an_error() -> None:
 @pytest.mark.slow
 @instruction_sets.others
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
-    """All tests above are exact, so passing them on each instruction set is giving equal bits."""
+    """All tests above are exact. Passing them on each instruction set proves equal bits."""
     instruction_sets.run_tests(name, __file__)
 
 

@@ -15,7 +15,7 @@ from hetcomm._vendors import vendors
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 HEAD = "| variable | meaning | default |\n|---|---|---|\n"
-# Told by hetcomm's own commands to the processes that they start, never by a user.
+# Set by hetcomm's own commands for the processes that they start, never by a user.
 INTERNAL = {"HETCOMM_EMULATED_HOST", "HETCOMM_BENCH_STORE"}
 
 
@@ -37,14 +37,14 @@ def table() -> str:
 
 
 def written() -> str:
-    """README's table, up to the empty line behind it."""
+    """README's table, up to the next empty line."""
     text = README.read_text()
     begin = text.index(HEAD)
     return text[begin : text.index("\n\n", begin) + 1]
 
 
 def read_by_the_code() -> set[str]:
-    """The variables that the code names as a whole, in strings."""
+    """The variables whose full names the code has in strings."""
     found = set[str]()
     for folder, suffixes in (("csrc", "cc h"), ("bindings", "cc h"), ("hetcomm", "py")):
         for suffix in suffixes.split():

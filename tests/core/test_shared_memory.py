@@ -1,4 +1,4 @@
-"""How shared allocations live."""
+"""The lifetime of shared allocations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetcomm import _core
 
 
 def arena_bytes() -> int:
-    """What this process's shared allocations take of the machine's memory."""
+    """The memory of this machine that this process's shared allocations take."""
     for entry in os.scandir("/proc/self/fd"):
         if os.readlink(entry.path).startswith("/memfd:hetcomm "):  # not of an island
             return os.stat(entry.path).st_blocks * 512
@@ -22,7 +22,7 @@ def arena_bytes() -> int:
 
 
 def test_memory_is_given_back() -> None:
-    """Where pages of shared memory are huge, one of 2 MiB may stay with the other allocation."""
+    """With huge pages, one page of 2 MiB may stay with the other allocation."""
     gc.collect()
     before = arena_bytes()
     first, second = shared(5 << 20), shared(100)
@@ -32,7 +32,7 @@ def test_memory_is_given_back() -> None:
     part = first[1 << 20 :]
     del first
     gc.collect()
-    assert arena_bytes() - before >= 5 << 20  # a part keeps it
+    assert arena_bytes() - before >= 5 << 20  # a part keeps the allocation
     assert (part == 7).all()
     del part
     gc.collect()
@@ -42,7 +42,7 @@ def test_memory_is_given_back() -> None:
 
 
 def test_addresses_are_used_again_in_any_order() -> None:
-    """Ranges that are given back become one, so no gaps are left."""
+    """Adjacent released ranges merge, so no gaps stay."""
     gc.collect()
     lowest = shared(1).ctypes.data
     rng = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def test_an_oversized_request_is_an_error() -> None:
 
 
 def test_unavailable_memory_is_an_error() -> None:
-    """Before the system ends a process over it, though there are addresses for it."""
+    """An error comes before the system kills a process, though there are addresses."""
     asked = _core.available_memory() + (1 << 30)
     with pytest.raises(_core.VendorError, match="available; allocate less"):
         _core.SharedMemory(asked)

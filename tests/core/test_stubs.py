@@ -1,4 +1,4 @@
-"""What type checkers are told is what there is."""
+"""The stubs for type checkers match the modules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_core_classes_match_their_stub(node: ast.ClassDef) -> None:
             assert type(getattr(real, ast.unparse(member.target))).__name__ == ast.unparse(
                 member.annotation
             )
-        elif isinstance(member, ast.FunctionDef) and node.name != "Store":  # which is derived from
+        elif isinstance(member, ast.FunctionDef) and node.name != "Store":  # the derived class
             assert hasattr(real, member.name)
             assert isinstance(getattr(real, member.name), property) == bool(member.decorator_list)
 

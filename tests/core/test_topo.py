@@ -186,7 +186,7 @@ JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
         ({"MASTER_PORT": "70000"}, "1 to 65535, got 70000"),
     ],
 )
-def test_a_broken_environment_is_refused(change: dict[str, str | None], expected: str) -> None:
+def test_a_broken_environment_is_rejected(change: dict[str, str | None], expected: str) -> None:
     environment = {name: text for name, text in (JOB | change).items() if text is not None}
     with pytest.raises(_core.InvalidArgumentError, match=expected):
         topo.gather(environment, 1)

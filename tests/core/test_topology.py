@@ -48,7 +48,7 @@ plain_infos = st.builds(
     memory=st.sampled_from(list(Memory.__members__.values())),
     kernels=st.booleans(),
     device=st.text(),
-    ccl=st.sampled_from(["", "NCCL \t2.28"]),  # unlike ones on one island are refused
+    ccl=st.sampled_from(["", "NCCL \t2.28"]),  # one island needs one value
     float8=st.booleans(),
     rails=st.booleans(),
     island=st.text(),
@@ -118,13 +118,13 @@ def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None
 
 
 @given(st.text())
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         _core.parse_rank_info(text)
 
 
 @given(st.data())
-def test_damaged_text_is_parsed_or_refused(data: st.DataObject) -> None:
+def test_damaged_text_is_parsed_or_rejected(data: st.DataObject) -> None:
     text = _core.serialize(data.draw(infos))
     at = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:at] + data.draw(st.text(max_size=2)) + text[at + 1 :]
@@ -270,7 +270,7 @@ def test_impossible_direct_fabrics_are_rejected(fabric: str) -> None:
 
 
 def can_be(*ranks: RankInfo) -> bool:
-    """Whether the ranks of every label are of one vendor."""
+    """Whether the ranks of every label have one vendor."""
     labels = {(info.island, info.vendor) for info in ranks if info.island}
     return len(labels) == len({label for label, _ in labels})
 
@@ -300,12 +300,12 @@ def test_fingerprint_depends_on_facts_and_order(a: RankInfo, b: RankInfo) -> Non
         ({"nics": [nic(bandwidth=10**15 + 1)]}, "NIC eth0, got 1000000000000001"),
     ],
 )
-def test_impossible_facts_are_refused(fields: dict[str, Any], expected: str) -> None:
+def test_impossible_facts_are_rejected(fields: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"rank 1: expected .*{expected}"):
         Topology([rank("a"), RankInfo(**({"host": "a"} | fields))])
 
 
-def test_no_ranks_are_refused() -> None:
+def test_an_empty_list_of_ranks_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="at least one rank"):
         Topology([])
 
@@ -321,6 +321,6 @@ def test_an_unknown_fabric_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("method", ["rank", "island_of", "index_in_island", "host_of", "uplink"])
 @pytest.mark.parametrize("outside", [-1, 1])
-def test_ranks_outside_are_refused(method: str, outside: int) -> None:
+def test_ranks_outside_the_job_are_rejected(method: str, outside: int) -> None:
     with pytest.raises(InvalidArgumentError, match=f"got {outside}"):
         getattr(Topology([rank("a")]), method)(outside)

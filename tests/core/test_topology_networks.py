@@ -1,4 +1,4 @@
-"""Which islands real kinds of machine form, over which networks, from recorded sysfs trees."""
+"""The islands of real kinds of machine and their networks, from recorded sysfs trees."""
 
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_two_dgx_are_one_infiniband_island(make: Make) -> None:
     assert topology.islands == [list(range(16))]
     network = network_of(topology)
     assert network.fabric == Fabric.infiniband
-    assert sorted(network.members[3].devices) == sorted(COMPUTE)  # no storage, no management
+    assert sorted(network.members[3].devices) == sorted(COMPUTE)  # neither storage nor management
     assert network.members[3].devices[0] == "mlx5_5"
     assert {(m.gid, m.interface) for m in network.members} == {(-1, "eno3")}
     assert network.why == "all of its 2 hosts are on InfiniBand subnet fe80:0000:0000:0000"
@@ -39,14 +39,14 @@ def test_dgx_and_mi300x_are_two_islands_with_ethernet_between(make: Make) -> Non
     assert [network_of(topology, i).fabric for i in (0, 1)] == [Fabric.pcie] * 2
     assert topology.fabric_between(0, 1) == Fabric.ethernet
     assert topology.staged(0, 1)
-    # The bridge is as fast as the Ethernet NICs, however fast the islands are.
+    # The bridge is as fast as the Ethernet NICs, whatever the speed of islands.
     assert [topology.host_bandwidth(host) for host in (0, 1)] == [10 * GIGABIT, 25 * GIGABIT]
 
 
 def test_storage_nics_on_the_other_islands_network_carry_the_bridge(make: Make) -> None:
     dgx, a100 = make("dgx_h100").ranks(1), make("a100_roce").ranks(1)
     shared = [nic for nic in a100[0].nics if nic.name == "mlx5_1"]
-    shared[0].subnet = "10.2.1.0/24"  # cabled to the storage network of the DGX
+    shared[0].subnet = "10.2.1.0/24"  # connected to the storage network of the DGX
     a100[0].nics = shared
     a100[0].direct = {Fabric.roce}
     topology = Topology(dgx + a100)
@@ -87,7 +87,7 @@ def test_two_infiniband_subnets_are_two_islands(make: Make) -> None:
     topology = Topology([host.ranks(1)[0] for host in hosts])
     assert topology.islands == [[0, 2], [1]]
     assert topology.fabric_between(0, 2) == Fabric.infiniband
-    # Their storage networks are one.
+    # Their storage networks are the same network.
     assert topology.fabric_between(0, 1) == Fabric.roce
 
 
@@ -98,7 +98,7 @@ def test_roce_and_infiniband_of_one_vendor_are_two_islands(make: Make) -> None:
     assert topology.fabric_between(0, 4) == Fabric.ethernet
 
 
-def test_a_label_makes_one_island_over_what_all_share(make: Make) -> None:
+def test_a_label_makes_one_island_over_the_common_network(make: Make) -> None:
     ranks = make("a100_roce").ranks(island="all") + make("a100_infiniband").ranks(island="all")
     topology = Topology(ranks)
     assert topology.islands == [list(range(8))]
@@ -111,7 +111,7 @@ def test_a_label_makes_one_island_over_what_all_share(make: Make) -> None:
     )
 
 
-def test_labels_split_what_one_network_joins(make: Make) -> None:
+def test_labels_split_ranks_of_one_network(make: Make) -> None:
     ranks = make("dgx_h100").ranks(2, island="a") + make("dgx_h100").ranks(2)
     ranks += make("dgx_h100").ranks(2)
     assert Topology(ranks).islands == [[0, 1], [2, 3, 4, 5]]
@@ -119,7 +119,7 @@ def test_labels_split_what_one_network_joins(make: Make) -> None:
     assert Topology([*host, RankInfo(host="b", island="x")]).islands == [[0, 2], [1], [3]]
 
 
-def test_one_label_for_two_vendors_is_refused() -> None:
+def test_one_label_for_two_vendors_is_rejected() -> None:
     ranks = [
         RankInfo(host=str(i), host_name=f"node{i}", vendor=vendor, island=label)
         for i, (vendor, label) in enumerate([("nvidia", "x"), ("amd", ""), ("amd", "x")])

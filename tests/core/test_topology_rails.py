@@ -1,4 +1,4 @@
-"""Which NICs two ranks use together, from their facts."""
+"""The NICs that two ranks use together, from their facts."""
 
 from typing import Any
 

@@ -1,10 +1,10 @@
-"""When the steps of an operation started and ended, of communicators whose ranks are threads."""
+"""Start and end times of steps, of communicators whose ranks are threads."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from communicators import Call, agree, play
+from communicators import Call, results_of, run_ranks
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, InvalidArgumentError, ReduceOp, Spec
@@ -38,7 +38,7 @@ def test_steps_follow_the_plan(hosts: str, collective: Collective) -> None:
                 assert span.start >= island_free
                 island_free = span.end
 
-    agree(play(hosts, program))
+    results_of(run_ranks(hosts, program))
 
 
 def test_messages_and_works_have_traces() -> None:
@@ -62,7 +62,7 @@ def test_messages_and_works_have_traces() -> None:
         late.wait()
         assert late.trace is None and (got == given).all()
 
-    agree(play("ab", program))
+    results_of(run_ranks("ab", program))
 
 
 def test_tracing_begins_once_and_leaves_out_pending_operations() -> None:
@@ -80,4 +80,4 @@ def test_tracing_begins_once_and_leaves_out_pending_operations() -> None:
             waiting.wait()
             assert waiting.trace.spans[0].end <= waiting.trace.ended
 
-    agree(play("ab", program))
+    results_of(run_ranks("ab", program))

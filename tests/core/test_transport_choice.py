@@ -1,17 +1,17 @@
-"""Which transport a link uses: the cheapest that both ranks have."""
+"""A link uses the cheapest transport that both ranks have."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from communicators import agree, play
+from communicators import results_of, run_ranks
 
 from hetcomm import _core
 from hetcomm._core import Communicator, Dtype
 
 
 def exchange(communicator: Communicator) -> list[str]:
-    """Sums over all ranks; returns what carries the links of this rank."""
+    """Sums over all ranks. Returns the transports of this rank's links."""
     size, rank = communicator.size, communicator.rank
     data = np.full(100_000, rank + 1, np.int64)
     spec = _core.Spec(_core.Collective.all_reduce, Dtype.int64, count=data.size, in_place=True)
@@ -24,7 +24,7 @@ def exchange(communicator: Communicator) -> list[str]:
 def carriers(kinds: list[list[str]]) -> set[str]:
     executors = [_core.Executor(of_rank) for of_rank in kinds]
     hosts = "abcdefghijklmnop"[: len(kinds)]
-    return set().union(*agree(play(hosts, exchange, executors=executors)))
+    return set().union(*results_of(run_ranks(hosts, exchange, executors=executors)))
 
 
 def test_many_ranks_over_loopback() -> None:
@@ -47,7 +47,7 @@ def test_only_common_transports_are_used() -> None:
 
 def test_ranks_without_a_common_transport_get_an_error() -> None:
     executors = [_core.Executor(["loopback"]), _core.Executor(["ucx"])]
-    for result in play("ab", exchange, executors=executors):
+    for result in run_ranks("ab", exchange, executors=executors):
         assert isinstance(result, _core.TransportError)
     message = str(result)
     assert "expected a transport that both ranks have; got ucx here and loopback there" in message

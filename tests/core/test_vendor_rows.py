@@ -1,4 +1,4 @@
-"""Every row of hetcomm/vendors.toml answers everything, to the core and to Python alike."""
+"""Every row of hetcomm/vendors.toml has all answers, for the core and for Python alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicators import agree, play
+from communicators import results_of, run_ranks
 from emulated_vendor import run
 
 import hetcomm
@@ -19,7 +19,7 @@ from hetcomm._vendors import library_variables, of_torch, torch_devices, vendors
 from hetcomm.emulate import Host
 from hetcomm.emulate.vendors import environment, library
 
-# What a vendor may lack; vendor.h says what its absence means.
+# Optional answers; vendor.h explains their absence.
 OPTIONAL = {
     "runtime.spellings", "driver.library", "driver.wait_value", "driver.wait_flush",
     "driver.functions.DeviceGet", "driver.functions.DeviceGetAttribute", "ccl.float8_architecture",
@@ -28,7 +28,7 @@ every_vendor = pytest.mark.parametrize("vendor", vendors())
 
 
 def keys(row: dict[str, Any], above: str = "") -> set[str]:
-    """The paths of all values of a row; the names of spelled functions and wheels are values."""
+    """The paths of all values of a row. Names of spelled functions and wheels are values."""
     found = set()
     for key, value in row.items():
         nested = isinstance(value, dict) and key not in ("spellings", "wheels")
@@ -37,7 +37,7 @@ def keys(row: dict[str, Any], above: str = "") -> set[str]:
 
 
 @every_vendor
-def test_a_row_answers_everything(vendor: str) -> None:
+def test_every_row_has_all_answers(vendor: str) -> None:
     asked = set().union(*map(keys, vendors().values()))
     assert asked - keys(vendors()[vendor]) <= OPTIONAL
     assert re.fullmatch("[a-z]{1,15}", vendor) and vendor != "cpu"
@@ -106,7 +106,7 @@ def test_ranks_of_every_vendor_sum(ranks: list[str]) -> None:
         communicator.submit(spec, data, data, True).wait()
         assert (data == sum(range(1, len(ranks) + 1))).all()
 
-    agree(play("x" * len(ranks), program, vendors=ranks))
+    results_of(run_ranks("x" * len(ranks), program, vendors=ranks))
 
 
 @every_vendor

@@ -16,10 +16,10 @@ from communicators import (
     COLLECTIVES,
     REDUCTIONS,
     Call,
-    agree,
     contribution,
     native_spec,
-    play,
+    results_of,
+    run_ranks,
 )
 from islands import FACTOR
 
@@ -28,7 +28,7 @@ from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
 
 VENDORS = {"n": "nvidia", "a": "amd", "c": "cpu"}
-# Each rank's vendor, and each rank's host.
+# The vendor and the host of each rank.
 LAYOUTS = [
     ("nn", "xx"),
     ("na", "xx"),
@@ -45,7 +45,7 @@ LAYOUTS = [
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), LAYOUTS)
-def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> None:
+def test_every_collective_matches_numpy(vendors: str, hosts: str) -> None:
     def program(communicator: Communicator) -> None:
         rng = random.Random(vendors)
         for seed in range(6):
@@ -53,13 +53,13 @@ def test_every_collective_gives_what_numpy_says(vendors: str, hosts: str) -> Non
                 spec = native_spec(rng, len(hosts), collective.name)
                 Call(communicator, spec, seed, rng.random() < 0.5).check()
 
-    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize("dtype", list(Dtype.__members__.values()), ids=lambda dtype: dtype.name)
 def test_every_dtype_and_operation_works_between_vendors(dtype: Dtype) -> None:
-    """Interleaved: two ranks of each native vendor and one of none."""
+    """Interleaved: two NVIDIA ranks, two AMD ranks and one of the CPU."""
 
     def program(communicator: Communicator) -> None:
         seed = 0
@@ -81,7 +81,7 @@ def test_every_dtype_and_operation_works_between_vendors(dtype: Dtype) -> None:
                     )
                     Call(communicator, spec, seed, True).check()
 
-    agree(play("xyxyz", program, vendors=["nvidia", "amd", "nvidia", "amd", "cpu"]))
+    results_of(run_ranks("xyxyz", program, vendors=["nvidia", "amd", "nvidia", "amd", "cpu"]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
@@ -101,14 +101,14 @@ def test_messages_between_vendors_arrive(vendors: str, count: int) -> None:
             work.wait()
             assert (data == wanted).all()
 
-    agree(play("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
 def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, hosts: str) -> None:
-    """The caller's stream fills the buffers, and reads the results, behind a flag that the host
-    sets only after everything was submitted: were the host to wait anywhere, it would hang."""
+    """The caller's stream fills the buffers, and reads the results, behind a flag. The host sets
+    the flag after all calls were submitted, so any wait of the host would hang."""
     count, calls = 5000, 100  # more than an engine keeps in its stream at a time
 
     def program(communicator: Communicator) -> None:
@@ -139,13 +139,13 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
         for call, result in enumerate(results):
             assert (result == total + len(vendors) * call).all()
 
-    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
 def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> None:
-    """A rank never comes; whoever waits for it by a stream only finds the stream free again."""
+    """A rank never comes. A stream that waits for the operation then continues."""
     count = 5000
     everyone_waits = threading.Barrier(len(vendors) - 1)
 
@@ -173,13 +173,13 @@ def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> 
             communicator.submit(spec, np.ones(count, np.int32))
             communicator.submit(spec, np.ones(count, np.int32)).wait()
 
-    agree(play(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
+    results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
 def test_memory_of_copies_that_never_end_is_kept() -> None:
-    """The caller's stream stands still, so the copies behind it do: the operation is a failure at
-    once, but its buffers are let go only when the copies are over, after the stream goes on."""
+    """The caller's stream stands still, so the copies behind it do too. The operation fails at
+    once. Its buffers are released only after the stream continues and the copies end."""
     count = 300_000
     kept: list[Any] = []
     gates: list[Any] = []
@@ -201,7 +201,7 @@ def test_memory_of_copies_that_never_end_is_kept() -> None:
         with pytest.raises(hetcomm.AbortedError, match="planted"):
             work.wait()
 
-    agree(play("xy", program, vendors=["nvidia", "amd"]))
+    results_of(run_ranks("xy", program, vendors=["nvidia", "amd"]))
     gc.collect()
     assert all(data() is not None for data in kept)
     for gate in gates:

@@ -20,7 +20,7 @@ def launch(tmp_path: Path) -> Launch:
 
     def run(ranks: int, layout: str, *extra: str) -> list[dict[str, Any]]:
         metrics = tmp_path / f"{layout}-{ranks}.jsonl"
-        # The store lives here, so that its port is free by construction.
+        # The test holds the store, so that its port is free by construction.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         command = [sys.executable, trainer.__file__, "--backend", "gloo", "--layout", layout]
         command += ["--metrics", str(metrics), "--width", "32", "--heads", "2", "--context", "16"]

@@ -1,4 +1,4 @@
-"""What the fixture `launch` gives."""
+"""The type of the fixture `launch`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The command: a whole quick demo in an emulated cluster, and what each failure says."""
+"""The command: a whole quick demo in an emulated cluster, and the message of each failure."""
 
 import json
 from io import StringIO
@@ -108,7 +108,7 @@ def test_a_failing_rank_on_the_loopback_is_quoted(
 
 
 def test_a_wrong_cluster_is_an_error(tmp_path: Path) -> None:
-    """The loopback stands in for what the machine refuses, not for mistakes."""
+    """The loopback replaces only clusters that the machine cannot run, not mistakes."""
     file = tmp_path / "cluster.toml"
     text = (command.HERE / "cluster.toml").read_text()
     file.write_text(f"[network]\nmtu = 3\n{text}")
@@ -125,7 +125,7 @@ def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     assert "name one by --output" in result.output
 
 
-def test_an_odd_number_of_ranks_is_refused(tmp_path: Path) -> None:
+def test_an_odd_number_of_ranks_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "three.toml"
     file.write_text(f'[[host]]\nname = "a"\nranks = 3\n{ONE_LINK}')
     result = invoke(tmp_path, "--cluster", str(file))

@@ -1,4 +1,5 @@
-"""Plain processes in place of an emulated cluster: what ranks are told, and how a run ends."""
+"""Plain processes in place of an emulated cluster: the environment of ranks, and the end of a
+run."""
 
 import signal
 import subprocess
@@ -75,7 +76,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether it has not ended; in some containers nobody reaps what has."""
+    """Whether the process has not ended. Some containers do not reap ended processes."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The trainer: its text, its model, and that every layout computes the same training."""
+"""The trainer: its text and its model; every layout computes the same training."""
 
 import argparse
 import hashlib
@@ -32,7 +32,7 @@ def test_text_is_the_same_in_another_process() -> None:
     assert b"def " in text.numpy().tobytes()
 
 
-def test_text_without_sources_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_text_without_sources_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(trainer.sysconfig, "get_path", lambda _: str(tmp_path))
     with pytest.raises(FileNotFoundError, match="use a Python that is installed with its sources"):
         trainer.standard_library()
@@ -106,7 +106,7 @@ def test_every_layout_computes_the_same_training(launch: Launch) -> None:
         ("pipeline", 12, 3, "an even number of ranks, got 3"),
     ],
 )
-def test_uneven_shares_are_refused(layout: str, batch: int, ranks: int, message: str) -> None:
+def test_uneven_shares_are_rejected(layout: str, batch: int, ranks: int, message: str) -> None:
     arguments = argparse.Namespace(layout=layout, batch=batch, microbatches=4)
     with pytest.raises(ValueError, match=message):
         trainer.check_arguments(arguments, ranks)

@@ -5,18 +5,18 @@ import sys
 
 import abilities
 import pytest
-from emulated import PROGRAMS, Play
+from emulated import PROGRAMS, RunProgram
 
 from hetcomm.emulate import Cluster, Result, run
 
 
 @pytest.fixture
-def play() -> Play:
+def run_program() -> RunProgram:
     """Runs a file of programs/ on every rank; returns the result and the prefixed lines."""
 
     abilities.need("namespaces")
 
-    def play(
+    def run_program(
         cluster: Cluster, program: str, *arguments: object, **options: object
     ) -> tuple[Result, list[str]]:
         output = io.StringIO()
@@ -25,4 +25,4 @@ def play() -> Play:
         result = run(cluster, command, stdout=output, **options)  # type: ignore[arg-type]
         return result, output.getvalue().splitlines()
 
-    return play
+    return run_program

@@ -1,4 +1,4 @@
-"""What the tests of emulated clusters share: small clusters and the programs their ranks run."""
+"""Common parts of the tests of emulated clusters: small clusters, and the folder of programs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from hetcomm.emulate import Cluster, Host, Nic, Result
 
 PROGRAMS = Path(__file__).parent / "programs"
 # play(cluster, program, *arguments, **options of run) -> result, prefixed output lines
-Play = Callable[..., tuple[Result, list[str]]]
+RunProgram = Callable[..., tuple[Result, list[str]]]
 
 
 def two_hosts(

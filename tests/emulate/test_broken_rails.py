@@ -1,10 +1,11 @@
-"""Hosts with two NICs on networks of one name, of which one does not join them, or ceases to."""
+"""Hosts with two NICs on networks of equal names, of which one does not join the hosts, or
+fails."""
 
 import json
 from itertools import permutations
 
 import pytest
-from emulated import Play
+from emulated import RunProgram
 
 from hetcomm.emulate import Cluster, Host, Nic
 
@@ -20,7 +21,7 @@ def cluster(ranks: str) -> Cluster:
 
 
 def said(lines: list[str], what: str) -> list[str]:
-    """What each rank said in lines that begin like this, by rank."""
+    """The values of each rank's lines with this prefix, by rank."""
     return [line.split("] ")[1] for line in sorted(lines) if line.split("] ")[1].startswith(what)]
 
 
@@ -28,9 +29,11 @@ def said(lines: list[str], what: str) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "why"), [("unanswered", "no answer within 1.5 s"), ("refused", "No route to host")]
 )
-def test_a_network_without_route_is_left_out(play: Play, ranks: str, how: str, why: str) -> None:
-    """The test fails by its time where one message goes that way."""
-    result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "before")
+def test_a_network_without_route_is_left_out(
+    run_program: RunProgram, ranks: str, how: str, why: str
+) -> None:
+    """A message over that network would exceed the time of the test."""
+    result, lines = run_program(cluster(ranks), "broken_rails.py", how, "host1", "before")
     assert result.ok, lines
     right = said(lines, "right; ")
     assert len(right) == len(result.hosts), lines
@@ -45,8 +48,10 @@ def test_a_network_without_route_is_left_out(play: Play, ranks: str, how: str, w
     ]
 
 
-def test_hosts_joined_by_the_network_still_use_it(play: Play) -> None:
-    result, lines = play(cluster("1+1+1"), "broken_rails.py", "unanswered", "host1", "before")
+def test_hosts_joined_by_the_network_still_use_it(run_program: RunProgram) -> None:
+    result, lines = run_program(
+        cluster("1+1+1"), "broken_rails.py", "unanswered", "host1", "before"
+    )
     assert result.ok, lines
     both, one = "tcp over eth0 + tcp over eth1", "tcp over eth0"
     assert said(lines, "right") == [
@@ -59,9 +64,13 @@ def test_hosts_joined_by_the_network_still_use_it(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("how", "ranks"), [("down", "1+1"), ("unanswered", "1+1+1")])
-def test_a_nic_failure_during_a_job_is_reported(play: Play, how: str, ranks: str) -> None:
+def test_a_nic_failure_during_a_job_is_reported(
+    run_program: RunProgram, how: str, ranks: str
+) -> None:
     """Every rank ends with an error that names both ends, long before the operation's timeout."""
-    result, lines = play(cluster(ranks), "broken_rails.py", how, "host1", "after", timeout=120)
+    result, lines = run_program(
+        cluster(ranks), "broken_rails.py", how, "host1", "after", timeout=120
+    )
     assert result.ok, lines
     failed = said(lines, "failed:")
     assert len(failed) == len(result.hosts), lines
@@ -71,8 +80,8 @@ def test_a_nic_failure_during_a_job_is_reported(play: Play, how: str, ranks: str
         assert any(f"{a} does not reach {b} any more" in line for a, b in permutations(ends)), lines
 
 
-def test_topo_shows_networks_without_route(play: Play) -> None:
-    result, lines = play(cluster("1+1"), "broken_rails.py", "refused", "host1", "topo")
+def test_topo_shows_networks_without_route(run_program: RunProgram) -> None:
+    result, lines = run_program(cluster("1+1"), "broken_rails.py", "refused", "host1", "topo")
     assert result.ok, lines
     first = [line.removeprefix("[0 host0] ") for line in lines if line.startswith("[0 ")]
     page = json.loads("\n".join(line for line in first if "hetcomm warning" not in line))

@@ -1,4 +1,4 @@
-"""Cluster files: what is read from them, and the error for everything else."""
+"""Cluster files: parsed values, and the error for every other text."""
 
 from collections import Counter
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 def test_rates_survive_formatting(rate: int) -> None:
     read = parse_rate(format_rate(rate))
     assert read is not None
-    assert abs(read - rate) <= rate * 1e-5  # six digits are shown
+    assert abs(read - rate) <= rate * 1e-5  # formatting shows six digits
 
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6)

@@ -1,4 +1,4 @@
-"""Congestion control: cubic where the machine permits cubic, else its default, said once."""
+"""Congestion control: cubic where the machine permits cubic, else its default, with one note."""
 
 import errno
 import io
@@ -16,7 +16,7 @@ SHOW = ["sh", "-c", f"cat {congestion.CONTROL}"]
 
 
 class Control:
-    """A kernel's tcp_congestion_control that permits some names and refuses the others."""
+    """A kernel's tcp_congestion_control that permits some names and rejects all others."""
 
     def __init__(self, default: str, permitted: str, refusal: int = errno.EPERM) -> None:
         self.value, self.permitted, self.refusal = default, permitted.split(), refusal

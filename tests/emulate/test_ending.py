@@ -1,4 +1,4 @@
-"""However a run ends, it ends as a whole and leaves nothing behind."""
+"""Every run ends with all its processes, and leaves nothing behind."""
 
 import os
 import select
@@ -10,38 +10,38 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from emulated import PROGRAMS, Play, two_hosts
+from emulated import PROGRAMS, RunProgram, two_hosts
 from pyroute2 import IPRoute
 
 from hetcomm.emulate import ClusterError, run
 
-# Alone: they look at all namespaces and links of this machine.
+# Alone: these tests look at all namespaces and links of this machine.
 pytestmark = [pytest.mark.timeout(90), pytest.mark.needs("namespaces"), pytest.mark.alone]
 NOBODY = -1
 
 
-def test_a_failing_rank_ends_the_rest(play: Play) -> None:
-    result, lines = play(two_hosts(ranks=(2, 1)), "linger.py", 1, NOBODY, grace=0.2)
+def test_a_failing_rank_ends_the_rest(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(ranks=(2, 1)), "linger.py", 1, NOBODY, grace=0.2)
     assert not result.ok and not result.timed_out, lines
     assert result.failed_rank == 1
     assert result.exit_codes == (-signal.SIGTERM, 3, -signal.SIGTERM)
     assert "rank 1 on red0 exited with status 3" in result.verdict()
 
 
-def test_a_rank_deaf_to_sigterm_is_killed(play: Play) -> None:
-    result, lines = play(two_hosts(), "linger.py", 0, 1, grace=0.2)
+def test_a_rank_that_ignores_sigterm_is_killed(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(), "linger.py", 0, 1, grace=0.2)
     assert result.exit_codes == (3, -signal.SIGKILL), lines
 
 
-def test_a_timeout_ends_the_run(play: Play) -> None:
-    result, lines = play(two_hosts(), "linger.py", NOBODY, NOBODY, timeout=2)
+def test_a_timeout_ends_the_run(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(), "linger.py", NOBODY, NOBODY, timeout=2)
     assert result.timed_out and not result.ok, lines
     assert result.failed_rank is None
     assert result.exit_codes == (-signal.SIGTERM, -signal.SIGTERM)
 
 
 def test_stray_children_end_with_the_run(tmp_path: Path) -> None:
-    """A daemon that outlives its rank holds the log open for ever, unless it is ended."""
+    """A daemon that outlives its rank would hold the log open for ever."""
     result = run(two_hosts(), ["sh", "-c", "setsid sleep 600 & echo $RANK"], stdout=tmp_path)
     assert result.ok
     assert [(tmp_path / f"rank-{rank}.log").read_text() for rank in (0, 1)] == ["0\n", "1\n"]
@@ -57,7 +57,7 @@ def test_an_unknown_command_is_an_error() -> None:
     ("number", "status"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
 )
-def test_a_signal_to_the_front_leaves_nothing(
+def test_a_signal_to_the_command_leaves_no_process(
     tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
     links, mounts = _links(), Path("/proc/self/mountinfo").read_text()
@@ -85,7 +85,7 @@ def _lingering_job(directory: Path) -> Iterator["subprocess.Popen[str]"]:
     cluster.write_text(host.format("red0") + host.format("blue0"))
     command = [sys.executable, "-m", "hetcomm", "emulate", str(cluster), "--timeout", "60", "--"]
     command += [sys.executable, str(PROGRAMS / "linger.py"), str(NOBODY), str(NOBODY)]
-    # A shell's background jobs ignore the interrupt, and so would what this test starts.
+    # Background jobs of a shell ignore the interrupt, and so would the children of this test.
     signals = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **signals) as front:
         assert front.stdout is not None

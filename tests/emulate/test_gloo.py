@@ -1,7 +1,7 @@
 """A real torch job on an emulated cluster, in both rank orders."""
 
 import pytest
-from emulated import Play, two_hosts
+from emulated import RunProgram, two_hosts
 
 from hetcomm.emulate import Nic
 
@@ -10,9 +10,9 @@ pytestmark = pytest.mark.needs("torch")
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("order", ["block", "interleaved"])
-def test_gloo_all_reduce_is_correct(play: Play, order: str) -> None:
+def test_gloo_all_reduce_is_correct(run_program: RunProgram, order: str) -> None:
     nic = Nic(1_000_000_000, 1_000_000_000)
-    result, lines = play(two_hosts((2, 2), nic, order), "gloo.py", timeout=120)
+    result, lines = run_program(two_hosts((2, 2), nic, order), "gloo.py", timeout=120)
     assert result.ok, lines
     assert sum(line.endswith("reduced") for line in lines) == 4
     assert result.links[0].out_bytes >= 800_000  # the bridge carried at least one copy

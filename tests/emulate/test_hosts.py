@@ -1,18 +1,18 @@
-"""What a rank sees: its own host, its NICs, and no other host's memory or sockets."""
+"""A rank sees its own host and its NICs, and no other host's memory or sockets."""
 
 import json
 from typing import Any
 
 import pytest
-from emulated import Play, two_hosts
+from emulated import RunProgram, two_hosts
 
 from hetcomm.emulate import Cluster, Host, Nic
 
 pytestmark = pytest.mark.timeout(90)
 
 
-def test_hosts_share_neither_memory_nor_sockets(play: Play) -> None:
-    result, lines = play(two_hosts(ranks=(2, 1)), "isolation.py", 1)
+def test_hosts_share_neither_memory_nor_sockets(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(ranks=(2, 1)), "isolation.py", 1)
     assert result.ok, lines
     assert sorted(lines) == [
         "[0 red0] socket True file True host red0",
@@ -21,17 +21,19 @@ def test_hosts_share_neither_memory_nor_sockets(play: Play) -> None:
     ]
 
 
-def _facts(play: Play, cluster: Cluster, **options: object) -> dict[int, dict[str, Any]]:
-    result, lines = play(cluster, "facts.py", **options)
+def _facts(
+    run_program: RunProgram, cluster: Cluster, **options: object
+) -> dict[int, dict[str, Any]]:
+    result, lines = run_program(cluster, "facts.py", **options)
     assert result.ok, lines
     return {
         int(line.split(maxsplit=1)[0][1:]): json.loads(line.split("] ", 1)[1]) for line in lines
     }
 
 
-def test_ranks_get_their_environment(play: Play) -> None:
+def test_ranks_get_their_environment(run_program: RunProgram) -> None:
     cluster = two_hosts(ranks=(2, 1), order="interleaved")
-    facts = _facts(play, cluster, env={"KEPT": "yes", "RANK": "7"}, port=4321)
+    facts = _facts(run_program, cluster, env={"KEPT": "yes", "RANK": "7"}, port=4321)
     names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "HETCOMM_EMULATED_HOST")
     told = [tuple(facts[rank]["environment"][name] for name in names) for rank in range(3)]
     assert told == [
@@ -49,12 +51,12 @@ def test_ranks_get_their_environment(play: Play) -> None:
         assert common["KEPT"] == "yes"
 
 
-def test_master_address_is_rank_zeros_host(play: Play) -> None:
-    facts = _facts(play, Cluster(two_hosts().hosts, order=("blue0", "red0")))
+def test_master_address_is_rank_zeros_host(run_program: RunProgram) -> None:
+    facts = _facts(run_program, Cluster(two_hosts().hosts, order=("blue0", "red0")))
     assert {fact["environment"]["MASTER_ADDR"] for fact in facts.values()} == {"198.18.0.2"}
 
 
-def test_ranks_see_their_nics(play: Play) -> None:
+def test_ranks_see_their_nics(run_program: RunProgram) -> None:
     host = Host(
         "red0",
         1,
@@ -65,7 +67,7 @@ def test_ranks_see_their_nics(play: Play) -> None:
         ),
         vendor="amd",
     )
-    fact = _facts(play, Cluster((host,)))[0]
+    fact = _facts(run_program, Cluster((host,)))[0]
     assert fact["environment"]["HETCOMM_VENDOR"] == "amd"
     files = fact["files"]
     assert [files[f"class/net/eth{n}/speed"] for n in range(3)] == ["1000", "2500", "10000"]

@@ -1,4 +1,4 @@
-"""What a kernel refuses, and the remedy that fits the reason."""
+"""Refusals of the kernel, each with the remedy for its reason."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""No privilege is needed where user namespaces are allowed."""
+"""Emulated clusters need no privilege where user namespaces are allowed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import hetcomm.emulate
 pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.needs("user namespaces", "namespaces"),
-    pytest.mark.alone,  # it measures a rate
+    pytest.mark.alone,  # this test measures a rate
 ]
 NOBODY = 65534
 
@@ -35,7 +35,8 @@ def _as_nobody(python: str, *arguments: str) -> "subprocess.CompletedProcess[str
 
 
 def _python_for_nobody() -> str:
-    """This interpreter, or the system's where this one lies in a private home directory."""
+    """A Python that other users can run: this one, or the system's if this one is in a private
+    home."""
     for python in (sys.executable, shutil.which("python3", path=os.defpath)):
         if python is None:
             continue
@@ -52,7 +53,7 @@ def test_an_unprivileged_user_can_run_a_cluster() -> None:
     (package,) = {str(Path(hetcomm.emulate.__file__).parents[1])}
     program = [str(PROGRAMS / "stream.py"), "0", "3000000"]
     rates = []
-    for _ in range(5):  # a busy machine disturbs single ones
+    for _ in range(5):  # a busy machine disturbs single runs
         done = _as_nobody(python, str(PROGRAMS / "unprivileged.py"), package, *program)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)

@@ -1,7 +1,7 @@
-"""Hosts with several NICs: messages use them together, each for its share."""
+"""Messages use several NICs of a host together, each for its share."""
 
 import pytest
-from emulated import Play
+from emulated import RunProgram
 
 from hetcomm.emulate import Cluster, Host, Nic, Result
 
@@ -19,41 +19,41 @@ def cluster(ranks: str, *nics: Nic) -> Cluster:
 
 
 def shares(result: Result, host: str) -> list[float]:
-    """Of what each NIC of a host sent and received."""
+    """The shares of each NIC in the bytes that a host sent and received."""
     sent = [link.out_bytes + link.in_bytes for link in result.links if link.host == host]
     assert sum(sent) > 4 * COUNT
     return [one / sum(sent) for one in sent]
 
 
 @pytest.mark.parametrize("ranks", ["1+1", "2+2", "1+2"])
-def test_unequal_nics_carry_their_shares(play: Play, ranks: str) -> None:
-    result, lines = play(cluster(ranks, SLOW, FAST), "several_nics.py", COUNT)
+def test_unequal_nics_carry_their_shares(run_program: RunProgram, ranks: str) -> None:
+    result, lines = run_program(cluster(ranks, SLOW, FAST), "several_nics.py", COUNT)
     assert result.ok, lines
     assert all("right; tcp over eth1 + tcp over eth0" in line for line in lines), lines
     slow, fast = shares(result, "host0")
     assert 0.25 < slow < 0.42 and fast > 0.55
 
 
-def test_equal_nics_carry_halves(play: Play) -> None:
-    result, lines = play(cluster("2+2", SLOW, SLOW), "several_nics.py", COUNT)
+def test_equal_nics_carry_halves(run_program: RunProgram) -> None:
+    result, lines = run_program(cluster("2+2", SLOW, SLOW), "several_nics.py", COUNT)
     assert result.ok, lines
     assert all(0.45 < share < 0.55 for share in shares(result, "host1"))
 
 
-def test_short_messages_take_the_best_nic(play: Play) -> None:
-    result, lines = play(cluster("1+1", SLOW, FAST), "several_nics.py", 1000)
+def test_short_messages_take_the_best_nic(run_program: RunProgram) -> None:
+    result, lines = run_program(cluster("1+1", SLOW, FAST), "several_nics.py", 1000)
     assert result.ok, lines
     slow, fast = (link.out_bytes for link in result.links[:2])
     assert slow < 8000 < fast
 
 
-def test_a_nic_to_some_hosts_is_used_for_these_only(play: Play) -> None:
+def test_a_nic_to_some_hosts_is_used_for_these_only(run_program: RunProgram) -> None:
     hosts = (
         Host("red0", 1, (SLOW, FAST)),
         Host("blue0", 1, (SLOW, FAST)),
         Host("grey0", 1, (SLOW,)),
     )
-    result, lines = play(Cluster(hosts), "several_nics.py", COUNT)
+    result, lines = run_program(Cluster(hosts), "several_nics.py", COUNT)
     assert result.ok, lines
     both, one = "tcp over eth1 + tcp over eth0", "tcp over eth0"
     paths = {line.split("] ")[0]: line.split("; ")[1:] for line in lines}
@@ -61,9 +61,9 @@ def test_a_nic_to_some_hosts_is_used_for_these_only(play: Play) -> None:
 
 
 @pytest.mark.parametrize("variable", ["HETCOMM_SOCKET_IFNAME", "UCX_NET_DEVICES"])
-def test_the_user_may_choose_one_nic(play: Play, variable: str) -> None:
+def test_the_user_may_choose_one_nic(run_program: RunProgram, variable: str) -> None:
     arguments = (COUNT, f"{variable}=eth0")
-    result, lines = play(cluster("1+1", SLOW, FAST), "several_nics.py", *arguments)
+    result, lines = run_program(cluster("1+1", SLOW, FAST), "several_nics.py", *arguments)
     assert result.ok, lines
     assert all("right; tcp over eth0" in line for line in lines), lines
     assert shares(result, "host0")[0] > 0.99

@@ -1,7 +1,7 @@
-"""Messages that come before their receive take up a bounded amount of the receiver's memory."""
+"""Messages that come before their receive take a bounded amount of the receiver's memory."""
 
 import pytest
-from emulated import Play, two_hosts
+from emulated import RunProgram, two_hosts
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -13,8 +13,10 @@ MOST = 400 << 20  # bytes; the window is 256 MiB, and allocators keep some more
     [(2, 1 << 30), (64, 32 << 20), (4000, 500_000)],
     ids=["huge", "large", "many"],
 )
-def test_memory_of_the_receiver_is_bounded(play: Play, messages: int, size: int) -> None:
-    result, lines = play(two_hosts(), "unexpected.py", messages, size, timeout=200)
+def test_memory_of_the_receiver_is_bounded(
+    run_program: RunProgram, messages: int, size: int
+) -> None:
+    result, lines = run_program(two_hosts(), "unexpected.py", messages, size, timeout=200)
     assert result.ok, lines
     (line,) = lines
     assert line.endswith("right") and int(line.split()[-2]) < MOST, line

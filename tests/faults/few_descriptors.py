@@ -1,4 +1,4 @@
-"""Makes executors with 0, 1, ... descriptors, up to as many as one needs."""
+"""Makes executors with 0, 1, ... free descriptors, until one succeeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hetcomm import _core
 
 
 def used() -> int:
-    return len(os.listdir("/proc/self/fd")) - 1  # less that of the listing
+    return len(os.listdir("/proc/self/fd")) - 1  # without the descriptor of the listing
 
 
 def main(needed: int) -> None:

@@ -1,4 +1,4 @@
-"""A job whose ranks are processes that the test orders about, stops and kills."""
+"""A job whose ranks are processes that take orders from the test."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ports import free_port
 import hetcomm
 
 RANK = Path(__file__).with_name("rank.py")
-BOUND = 90.0  # seconds; far above what anything here takes, so that a hang fails
-NOTICE = 10.0  # within these a dead rank must have been noticed everywhere
+BOUND = 90.0  # seconds; far above the time of any test, so that a hang fails
+NOTICE = 10.0  # seconds in which all ranks must have noticed a dead rank
 
 VENDORS = {"n": "nvidia", "a": "amd", "c": "cpu"}
 
 
 def emulated(vendor: str) -> str:
-    """The file that is both libraries of an emulated vendor."""
+    """The file of both libraries of an emulated vendor."""
     return str(Path(hetcomm.__file__).parent / f"libhetcomm_emulated_{vendor}.so")
 
 
@@ -42,7 +42,7 @@ def vendor_environment(vendor: str, device: int) -> dict[str, str]:
 
 
 class Process:
-    """One rank; see rank.py for what it can be told."""
+    """One rank; rank.py lists its orders."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Process:
             raise AssertionError(self.why_ended()) from None
 
     def answer(self, bound: float = BOUND) -> dict[str, Any]:
-        """The next answer, whatever it is; fails if the process ends or takes too long."""
+        """The next answer, a value or an error. Fails if the process ends or takes too long."""
         try:
             line = self.answers.get(timeout=bound)
         except queue.Empty:
@@ -118,7 +118,8 @@ class Process:
             self.process.wait(BOUND)
 
     def exits_cleanly(self) -> None:
-        """Told to end as programs do, it ends at once, with code 0 and nothing to complain of."""
+        """Orders the rank to end. It must end at once, with code 0 and without a complaint in its
+        log."""
         assert self.do("exit") == "exiting"
         self.ended_cleanly()
 
@@ -201,7 +202,7 @@ class Job:
 
 
 def cpu_seconds(rank: Process) -> float:
-    """The processor time that it has used so far."""
+    """The processor time of the process so far."""
     fields = Path(f"/proc/{rank.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -214,13 +215,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def errors_within(ranks: Iterable[Process], bound: float) -> list[dict[str, Any]]:
-    """The error of every rank, all of them at most `bound` seconds from now."""
+    """The error of every rank, within `bound` seconds from now."""
     deadline = time.monotonic() + bound
     return [rank.error(max(0.0, deadline - time.monotonic())) for rank in ranks]
 
 
-def assert_same_cause_from_now_on(ranks: Iterable[Process], first: list[dict[str, Any]]) -> None:
-    """Another operation fails at once, with the cause that the first one had."""
+def assert_first_cause_stays(ranks: Iterable[Process], first: list[dict[str, Any]]) -> None:
+    """Another operation fails at once, with the cause of the first failure."""
     for rank, earlier in zip(ranks, first, strict=True):
         rank.tell("all_reduce", 16)
         again = rank.error()

@@ -1,4 +1,4 @@
-// Preloaded into a rank: the next allocations on hetcomm's progress thread fail, as told.
+// Preloaded into a rank. Makes the next allocations on hetcomm's progress thread fail on demand.
 
 #include <pthread.h>
 

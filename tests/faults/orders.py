@@ -1,4 +1,4 @@
-"""What every rank can be told to do, whatever makes its group; and how a rank answers."""
+"""Orders for every kind of rank, and the answers of a rank."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer_of(rank: Rank, method: str, arguments: list[Any]) -> dict[str, Any]:
 
 
 class Rank:
-    """Its methods are the orders; a kind of rank adds those that need its group."""
+    """The methods are the orders. A kind of rank adds the orders that need its group."""
 
     works: list[Any]
     submitting: threading.Thread | None = None
@@ -45,24 +45,25 @@ class Rank:
         sys.exit(0)
 
     def turn(self, count: int) -> None:
-        """all_reduce after all_reduce until one fails; says so after the first three."""
+        """Repeats all_reduce until one fails. Answers after the first three."""
         for turn in range(1 << 62):
             self.all_reduce(count)
             if turn == 2:
                 answer(value="turning")
 
     def fork(self) -> None:
-        """Leaves a child that lives until the test closes the pipe to this process."""
+        """Leaves a child that runs until the test closes the pipe to this process."""
         if os.fork() == 0:
             os.close(1)
             os.close(2)
             closed = select.poll()
-            closed.register(0, 0)  # what is written there is for the parent to read
+            closed.register(0, 0)  # the parent reads the orders, not the child
             closed.poll()
             os._exit(0)
 
     def in_child(self, calls: list[list[Any]]) -> dict[str, Any]:
-        """What the calls answer in a child of fork(), and its status: it ends as programs do."""
+        """The results of calls in a child of fork(), and its status. The child ends as programs
+        do."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -76,7 +77,8 @@ class Rank:
         return {"answers": json.loads(told or "[]"), "status": os.waitpid(child, 0)[1]}
 
     def reduce_and_fork(self, turns: int, children: int) -> list[int]:
-        """all_reduces in a thread; meanwhile children, each of which must be refused at once."""
+        """all_reduces in a thread, while children try calls. Each child must get its errors at
+        once."""
         busy = threading.Thread(
             target=lambda: [self.all_reduce(10 + 1000 * (turn % 50)) for turn in range(turns)]
         )
@@ -88,7 +90,7 @@ class Rank:
                 signal.alarm(60)
                 answers = [answer_of(self, method, [2]) for method in ("all_reduce", "submit")]
                 refused = all(answer.get("error") == "InvalidArgumentError" for answer in answers)
-                # As a program ends, and as a child that runs none of its parent's exit handlers.
+                # As a program ends, and as a child without its parent's exit handlers.
                 end = sys.exit if number % 2 else os._exit
                 end(0 if refused else 1)
             statuses.append(os.waitpid(child, 0)[1])
@@ -103,7 +105,8 @@ class Rank:
         ctypes.CDLL(None).fail_allocations(count)
 
     def submit_and_hold(self, operations: int, count: int, seconds: int) -> float:
-        """Operations that nobody waits for, while C code keeps the interpreter's lock; the end."""
+        """Submits operations without a wait, and keeps the interpreter's lock in C code. Returns
+        the end."""
         for _ in range(operations):
             self.submit(count)
         self.works.clear()
@@ -111,7 +114,7 @@ class Rank:
         return time.monotonic()
 
     def submit_in_thread(self, count: int) -> None:
-        """Returns once the operation is known, however long it takes to submit it."""
+        """Returns once the operation is known, however long the submission takes."""
         self.submitting = threading.Thread(target=self.submit, args=(count,))
         self.submitting.start()
         self.submitting.join(1.0)
@@ -120,7 +123,7 @@ class Rank:
         return self.submitting is not None and self.submitting.is_alive()
 
     def wait(self, seconds: float) -> None:
-        """For the oldest operation; it stays the oldest while it is not complete."""
+        """Waits for the oldest operation. An incomplete operation stays the oldest."""
         if self.submitting:
             self.submitting.join(seconds)
         work = self.works[0]
@@ -130,7 +133,7 @@ class Rank:
             if self.complete(work):
                 self.works.remove(work)
 
-    # Each kind of rank does these in its own way.
+    # Each kind of rank implements these by itself.
 
     def wait_for(self, work: Any, seconds: float) -> None:
         raise NotImplementedError
@@ -146,7 +149,7 @@ class Rank:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
     def hoard_descriptors(self) -> int:
-        """Takes all that this process may have."""
+        """Takes all descriptors that this process may have."""
         self.limit_descriptors(256)
         self.hoard: list[int] = []
         while True:
@@ -160,12 +163,12 @@ class Rank:
             os.close(descriptor)
 
     def resources(self) -> dict[str, int]:
-        """What this process holds: descriptors (sockets among them), threads, shared memory."""
+        """Resources of this process: descriptors (sockets among them), threads, shared memory."""
         held = []
         for descriptor in Path("/proc/self/fd").iterdir():
             try:
                 held.append(os.readlink(descriptor))
-            except FileNotFoundError:  # the listing's own
+            except FileNotFoundError:  # the descriptor of the listing
                 continue
         maps = Path("/proc/self/maps").read_text().splitlines()
         return {

@@ -1,4 +1,4 @@
-"""One rank as a process: does what the lines on its standard input say and answers each with one.
+"""One rank as a process. It reads orders from standard input, and answers each with a line.
 
 Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. With SPARE_DESCRIPTORS in the
 environment the rank has this many descriptors left when it joins. A line is a JSON list, a method
@@ -23,7 +23,7 @@ from hetcomm import _core
 
 
 class FileStore(_core.Store):
-    """A key is a file, and complete once it has its name."""
+    """A key is a file, which is complete once it has its name."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class CoreRank(Rank):
         return _core.Communicator(FileStore(folder), self.rank, self.size, timeout, name)
 
     def use(self, name: str) -> None:
-        """What follows is done in the group of this name, which is made at first."""
+        """Later orders use the group of this name, which is made at its first use."""
         if name not in self.groups:
             self.groups[name] = self.join(name, self.timeout)
         self.communicator = self.groups[name]
 
     def reduce(self, dtype: str, op: str) -> int:
-        """Of ones; what comes out."""
+        """Reduces a one of each rank. Returns the result."""
         spec = _core.Spec(
             _core.Collective.all_reduce,
             _core.Dtype.__members__[dtype],
@@ -87,7 +87,7 @@ class CoreRank(Rank):
         self.works += [self.communicator.submit(spec, data) for _ in range(operations)]
 
     def outlast_wait(self, seconds: float) -> bool:
-        """Whether the newest operation is under way when a vain wait for the oldest has ended."""
+        """Whether the newest operation is under way after a wait for the oldest has timed out."""
         try:
             self.works[0].wait(seconds)
         except _core.TimeoutError:
@@ -119,7 +119,7 @@ class CoreRank(Rank):
         return [self.communicator.path_to(r) if r != self.rank else "" for r in others]
 
     def networks(self) -> list[tuple[str, str]]:
-        """Of each island: its fabric, and why."""
+        """The fabric of each island, and the reason."""
         topology = self.communicator.topology
         found = map(topology.island_network, range(len(topology.islands)))
         return [(network.fabric.name, network.why) for network in found]
@@ -217,14 +217,14 @@ class TorchRank(Rank):
         return bool(work.is_completed())
 
     def all_gather_of_two_devices(self) -> None:
-        """A bad call: one tensor on the CPU and one on no device at all."""
+        """An invalid call: one tensor on the CPU and one on the device "meta"."""
         backend = self.dist.group.WORLD._get_backend(self.torch.device("cpu"))
         mine = self.torch.ones(16)
         theirs = [self.torch.ones(16, device="meta")] * self.dist.get_world_size()
         backend.allgather([theirs], [mine]).wait()
 
     def all_reduce_of_cuda(self) -> None:
-        """A tensor that says it is on a GPU, given to a rank of the CPU."""
+        """An all_reduce of a tensor that claims to be on a GPU, on a rank of the CPU."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         with FakeTensorMode():
@@ -233,11 +233,12 @@ class TorchRank(Rank):
         backend.allreduce([tensor]).wait()
 
     def wait_at_most(self, seconds: float) -> None:
-        """For the oldest operation, in torch's type; days and more are written as seconds."""
+        """Waits for the oldest operation, with torch's type of timeout. Days are given as
+        seconds."""
         self.works.pop(0).wait(timedelta(seconds=seconds))
 
     def use(self, name: str) -> None:
-        """A default group in place of the first, which belongs to the parent of this process."""
+        """Replaces the default group, which belongs to the parent of this process."""
         self.dist.destroy_process_group()
         self.dist.init_process_group(
             "hetcomm",

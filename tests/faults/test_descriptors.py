@@ -1,4 +1,4 @@
-"""A rank with too few descriptors says so, tells the others, keeps none and exits cleanly."""
+"""A rank with too few descriptors reports this, tells all ranks, and exits cleanly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from job import NOTICE, Job, errors_within
 
 FEW = Path(__file__).with_name("few_descriptors.py")
-NEEDED = 5  # by an executor without a transport
+NEEDED = 5  # for an executor without a transport
 
 
 def test_an_executor_without_descriptors_says_why_and_keeps_none() -> None:

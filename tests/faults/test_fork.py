@@ -1,4 +1,5 @@
-"""A child of fork() cannot use its parent's groups, says so at every call, and disturbs nobody."""
+"""A child of fork() cannot use its parent's groups, gets an error at every call, and disturbs no
+rank."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def assert_refused(answer: dict[str, Any]) -> None:
     assert "child by fork()" in answer["text"] and "spawn" in answer["text"], answer
 
 
-def assert_nobody_disturbed(job: Job) -> None:
+def assert_no_rank_disturbed(job: Job) -> None:
     ranks = len(job.ranks)
     for count in (2, 100_000):
         assert job.do("all_reduce", count) == [ranks * (ranks + 1) / 2] * ranks
@@ -46,7 +47,7 @@ def test_every_call_of_a_child_is_rejected(tmp_path: Path, hosts: str, kind: str
         for answer in told["answers"]:
             assert_refused(answer)
         assert told["status"] == 0
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)
 
 
 @LAYOUTS
@@ -60,7 +61,7 @@ def test_a_child_closing_a_group_closes_nothing(
             told = rank.do("in_child", ends)
             assert all("value" in answer for answer in told["answers"]), told
             assert told["status"] == 0
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)
 
 
 @LAYOUTS
@@ -73,18 +74,18 @@ def test_a_pending_operation_fails_in_a_child(tmp_path: Path, hosts: str, kind: 
         assert told["status"] == 0
         job[1].do("submit", 1000)
         job.do("wait", 20.0)
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)
 
 
 @LAYOUTS
 def test_no_lock_blocks_children_of_a_busy_process(tmp_path: Path, hosts: str, kind: str) -> None:
     with started(tmp_path, hosts, kind) as job:
-        job.do("all_reduce", 2)  # imports what it needs, under locks of Python's
-        children = 15 if kind == "torch" else 40  # torch's take 0.3 s each to end
+        job.do("all_reduce", 2)  # imports under locks of Python's
+        children = 15 if kind == "torch" else 40  # a child of torch takes 0.3 s to end
         job.tell("reduce_and_fork", 10 * children, children)
         for answer in job.values():
             assert answer == [0] * children
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)
 
 
 @pytest.mark.parametrize("kind", ["core", "array", "torch"])
@@ -98,7 +99,7 @@ def test_children_can_make_their_own_group(tmp_path: Path, hosts: str, kind: str
         ):
             assert [answer.get("value") for answer in told["answers"]] == [None, total, total], told
             assert told["status"] == 0
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)
 
 
 def test_a_group_of_children_without_ucx_is_an_error(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_group_of_children_without_ucx_is_an_error(tmp_path: Path) -> None:
             errors = [answer for answer in told["answers"] if "error" in answer]
             assert errors and any("fork" in error["text"] for error in errors), told
             assert told["status"] == 0
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
@@ -117,4 +118,4 @@ def test_data_loader_workers_run(tmp_path: Path, hosts: str) -> None:
         job.do("all_reduce", 2)
         assert job.do("load_data", "fork", 3) == [3 * sum(range(64))] * 2
         assert job.do("run_processes", "fork", 3) == [[0, 0, 0]] * 2
-        assert_nobody_disturbed(job)
+        assert_no_rank_disturbed(job)

@@ -1,4 +1,4 @@
-"""Ranks that die without a word: everybody else hears who it was, soon, and goes on to exit."""
+"""Ranks that die: all other ranks soon get an error that names the dead rank, and exit cleanly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job import NOTICE, Job, Process, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within
 
 VICTIMS = [("aaa", 1), ("ab", 0), ("ab", 1), ("aab", 0), ("aab", 1), ("aab", 2), ("abab", 3)]
 
@@ -18,8 +18,8 @@ def assert_names(errors: list[dict[str, Any]], victim: int) -> None:
         assert error["peer"] == victim and f"rank {victim}" in error["text"], error
 
 
-def assert_goes_on(survivors: list[Process], errors: list[dict[str, Any]]) -> None:
-    assert_same_cause_from_now_on(survivors, errors)
+def assert_survivors_end_cleanly(survivors: list[Process], errors: list[dict[str, Any]]) -> None:
+    assert_first_cause_stays(survivors, errors)
     for rank in survivors:
         rank.exits_cleanly()
 
@@ -34,7 +34,7 @@ def test_killed_while_idle(tmp_path: Path, hosts: str, victim: int) -> None:
             rank.tell("all_reduce", 1000)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.parametrize(("hosts", "victim"), VICTIMS)
@@ -48,18 +48,19 @@ def test_a_kill_amid_all_reduces_is_reported(
         survivors = job.others(victim)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.parametrize(("hosts", "victim"), [("aab", 0), ("aab", 2)])
 def test_a_kill_after_others_began_is_reported(tmp_path: Path, hosts: str, victim: int) -> None:
-    """The others are in the middle of a large operation for sure: the victim never joined it."""
+    """The other ranks are in the middle of a large operation, because the victim never joined
+    it."""
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
         survivors = job.others(victim)
         for rank in survivors:
             rank.do("submit", 4_000_000)
-            rank.do("submit", 1000)  # and with one behind it
+            rank.do("submit", 1000)  # and with one pending behind it
         job[victim].signal(signal.SIGKILL)
         for method, argument in (("wait", 2 * NOTICE), ("wait", 2 * NOTICE), ("all_reduce", 16)):
             for rank in survivors:
@@ -73,42 +74,42 @@ def test_a_kill_after_others_began_is_reported(tmp_path: Path, hosts: str, victi
 @pytest.mark.parametrize("direction", ["send", "recv"])
 def test_a_kill_during_a_message_is_reported(tmp_path: Path, hosts: str, direction: str) -> None:
     with Job(tmp_path, hosts) as job:
-        job[0].do(direction, 1, 50_000_000)  # too large to be sent before it is received
+        job[0].do(direction, 1, 50_000_000)  # too large to be sent before the receive
         job[1].signal(signal.SIGKILL)
         job[0].tell("wait", 2 * NOTICE)
         errors = errors_within([job[0]], NOTICE)
         assert_names(errors, 1)
-        assert_goes_on([job[0]], errors)
+        assert_survivors_end_cleanly([job[0]], errors)
 
 
 def test_a_kill_before_a_receive_is_reported(tmp_path: Path) -> None:
-    """The link is gone before the receive is posted, the news comes after."""
+    """The link breaks before the receive is posted, and the news comes afterwards."""
     with Job(tmp_path, "ab") as job:
         job.do("all_reduce", 1000)
-        job[0].do("send", 1, 50_000_000)  # UCX announces it and waits for the receive
+        job[0].do("send", 1, 50_000_000)  # UCX announces the message, and waits for the receive
         job.do("all_reduce", 1000)
         job[0].signal(signal.SIGKILL)
         job[1].do("recv", 0, 50_000_000)
         job[1].tell("wait", 2 * NOTICE)
         errors = errors_within([job[1]], NOTICE)
         assert_names(errors, 0)
-        assert_goes_on([job[1]], errors)
+        assert_survivors_end_cleanly([job[1]], errors)
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
 def test_a_kill_survived_by_a_child_is_reported(tmp_path: Path, hosts: str) -> None:
-    """A child of fork() has inherited the sockets, which must not look as if its parent lived."""
+    """A child of fork() has inherited the sockets. Its parent must not look alive."""
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
         job[1].do("fork")
-        job.do("all_reduce", 1000)  # the child has harmed nobody
+        job.do("all_reduce", 1000)  # the child has disturbed no rank
         job[1].signal(signal.SIGKILL)
         survivors = job.others(1)
         for rank in survivors:
             rank.tell("all_reduce", 1000)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, 1)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.parametrize(("hosts", "victims"), [("aabb", (0, 2)), ("aabb", (2, 3))])
@@ -123,7 +124,7 @@ def test_several_kills_at_once_are_reported(
         errors = errors_within(survivors, NOTICE)
         assert all(error["error"] == "PeerFailedError" for error in errors)
         assert all(error["peer"] in victims for error in errors)
-        assert_goes_on(survivors, errors)
+        assert_survivors_end_cleanly(survivors, errors)
 
 
 @pytest.mark.needs("torch")
@@ -135,7 +136,7 @@ def test_a_kill_of_the_store_rank_is_reported(tmp_path: Path, hosts: str, victim
         survivors = job.others(victim)
         errors = errors_within(survivors, NOTICE)
         assert_names(errors, victim)
-        assert_same_cause_from_now_on(survivors, errors)
-        survivors[0].do("leave")  # with and without
+        assert_first_cause_stays(survivors, errors)
+        survivors[0].do("leave")  # with and without a pending operation
         for rank in survivors:
             rank.exits_cleanly()

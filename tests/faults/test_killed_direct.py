@@ -6,14 +6,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from job import NOTICE, Job, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, assert_first_cause_stays, errors_within
 
 pytestmark = pytest.mark.needs("emulated vendors")
 BYTES = 64 << 20
 
 
 def direct(rank: int) -> dict[str, str]:
-    """An island of its own; a copy would take longer than the test."""
+    """The environment of an island of its own, in which a copy takes longer than the test."""
     return {
         "HETCOMM_ISLAND": f"island{rank}",
         "HETCOMM_EMULATED_DIRECT": "1",
@@ -23,10 +23,10 @@ def direct(rank: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("victim_sends", [False, True])
 def test_a_kill_amid_a_direct_message_is_reported(tmp_path: Path, victim_sends: bool) -> None:
-    """The message is under way on one side for sure; the third rank hears of it, too."""
+    """The message is under way on one side. The third rank hears of the death, too."""
     settings = {rank: direct(rank) for rank in range(3)}
     with Job(tmp_path, "aaa", vendors="nnc", timeout=60.0, settings=settings) as job:
-        for sender, receiver in ((0, 1), (1, 0)):  # links are made, and direct
+        for sender, receiver in ((0, 1), (1, 0)):  # makes direct links
             job[sender].do("send", receiver, 1000)
             job[receiver].do("recv", sender, 1000)
             assert job[sender].do("wait", 30) == job[receiver].do("wait", 30)
@@ -42,6 +42,6 @@ def test_a_kill_amid_a_direct_message_is_reported(tmp_path: Path, victim_sends: 
         errors = errors_within([job[0], job[2]], NOTICE)
         for error in errors:
             assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
-        assert_same_cause_from_now_on([job[0], job[2]], errors)
+        assert_first_cause_stays([job[0], job[2]], errors)
         for rank in (job[0], job[2]):
             rank.exits_cleanly()

@@ -10,12 +10,12 @@ from job import Job
 
 WARM_UP = 20
 GROUPS = 100
-# torch and UCX may keep a few more of what they pool; a leak would be 80 or more.
+# torch and UCX may keep a few pooled ones more; a leak would be 80 or more.
 SLACK = {
     "descriptors": 4,
     "sockets": 4,
     "threads": 1,
-    "files in /dev/shm": 10,  # of other jobs on this machine
+    "files in /dev/shm": 10,  # files of other jobs on this machine
     "maps of islands": 0,
 }
 

@@ -1,4 +1,4 @@
-"""RDMA networks that do not reach everybody: what is used instead works, and rank 0 says why.
+"""RDMA networks that do not reach all ranks: a fallback works, and rank 0 warns with the reason.
 
 The machines are recorded: their RoCE ports carry addresses of this machine's loopback.
 """
@@ -37,7 +37,7 @@ def machine(
 
 
 def warnings(job: Job) -> list[list[str]]:
-    """By rank."""
+    """The warnings of each rank."""
     return [
         [line for line in rank.log.read_text().splitlines() if "hetcomm warning" in line]
         for rank in job.ranks
@@ -48,7 +48,7 @@ def everyone(folder: Path, hosts: str, **facts: Any) -> dict[int, dict[str, str]
     return {r: machine(folder, ord(host) - 96, **facts) for r, host in enumerate(hosts)}
 
 
-# Of the ordinary transport this leaves nothing that leads to another host.
+# This leaves no part of the ordinary transport that reaches another host.
 NO_NETWORK = {"UCX_TLS": "posix,self"}
 
 
@@ -118,7 +118,7 @@ def test_a_host_without_a_usable_gid_uses_tcp(tmp_path: Path, label: str) -> Non
         ]
         ((fabric, why),) = job[0].do("networks")
         assert fabric == "ethernet" and why.endswith(reason)
-        job.do("use", "second")  # says no more
+        job.do("use", "second")  # no more than this
         assert [len(lines) for lines in warnings(job)] == [2, 0, 0, 0]
 
 
@@ -147,7 +147,7 @@ def test_an_island_across_infiniband_networks_is_one_of_sockets(tmp_path: Path) 
 @natives
 def test_a_library_on_an_unexpected_port_is_a_warning(tmp_path: Path) -> None:
     settings = {r: machine(tmp_path, r + 1, ports=2) for r in range(3)}
-    settings[1]["NCCL_IB_HCA"] = "=mlx5_1"  # the user's word counts, and costs speed
+    settings[1]["NCCL_IB_HCA"] = "=mlx5_1"  # the user's setting wins, and costs speed
     with Job(tmp_path, "abc", vendors="nnn", settings=settings) as job:
         assert job.do("all_reduce", 100) == [6.0] * 3
         first, second, third = warnings(job)

@@ -1,4 +1,4 @@
-"""The thread that moves operations forward survives what fails on it, and waits for nobody."""
+"""The progress thread survives failures of operations, and never waits for other threads."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from abilities import need
-from job import NOTICE, Job, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, assert_first_cause_stays, errors_within
 
 COMPILER = os.environ.get("CXX", "g++")
 
 
 @pytest.fixture(scope="module")
 def no_memory(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a library that lets allocations fail."""
+    """The path of a library that makes allocations fail."""
     need("compiler")
     library = tmp_path_factory.mktemp("no_memory") / "no_memory.so"
     source = Path(__file__).with_name("no_memory.cc")
@@ -39,7 +39,7 @@ def test_missing_memory_fails_the_group(
         job[1].tell("all_reduce", 1000)
         (other,) = errors_within([job[1]], NOTICE)
         assert other["error"] == "AbortedError" and "no memory left" in other["text"], other
-        assert_same_cause_from_now_on(job.ranks, [error, other])
+        assert_first_cause_stays(job.ranks, [error, other])
         for rank in job.ranks:
             rank.exits_cleanly()
 
@@ -47,7 +47,7 @@ def test_missing_memory_fails_the_group(
 @pytest.mark.parametrize("kind", ["core", "array", "torch"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_a_held_interpreter_delays_no_operation(tmp_path: Path, hosts: str, kind: str) -> None:
-    """Rank 0 lets go of the memory of its operations only once it has its interpreter again."""
+    """Rank 0 releases the memory of its operations only when its interpreter is free again."""
     if kind == "torch":
         need("torch")
     with Job(tmp_path, hosts, kind) as job:
@@ -80,7 +80,7 @@ def test_a_blocked_library_delays_no_other_group(tmp_path: Path) -> None:
         for _ in range(3):
             assert job.do("all_reduce", 1000) == [3.0] * 2
         job[0].do("submit", 1000)
-        job[1].do("submit_in_thread", 1000)  # which stays in the library
+        job[1].do("submit_in_thread", 1000)  # that call stays inside the library
         job.do("use", "second")
         assert job.do("all_reduce", 1000) == [3.0] * 2
         assert job[1].do("submits"), "the library has returned; this shows nothing"

@@ -1,4 +1,4 @@
-"""A call that one rank alone is refused: the others, who wait for it, hear who, where and why."""
+"""One rank's call is refused: the ranks that wait for it hear which rank, where and why."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import abilities
 import pytest
-from job import NOTICE, Job, Process, assert_same_cause_from_now_on, errors_within
+from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within
 
-TIMEOUT = 5.0  # seconds; of the group where the test waits for it to pass
-LONG = 100.0  # where it must not
+TIMEOUT = 5.0  # seconds; the group's timeout for tests that wait for it
+LONG = 100.0  # the group's timeout for other tests
 
 BAD = {
     "core": ("reduce", "float32", "band"),
@@ -54,7 +54,7 @@ def test_the_refusal_replaces_the_timeout(
             assert f"rank {victim} on {socket.gethostname()} is missing in" in error["text"], error
             assert WORDS[kind] in error["text"], error
             assert "this collective may never complete: rank" in rank.log.read_text()  # long before
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         for rank in job.ranks:
             rank.exits_cleanly()
 
@@ -76,7 +76,7 @@ def test_a_leaving_rank_reports_its_refusal_at_once(tmp_path: Path, kind: str) -
             rank.exits_cleanly()
 
 
-def test_a_corrected_call_harms_nobody(tmp_path: Path, kind: str) -> None:
+def test_a_corrected_call_is_no_failure(tmp_path: Path, kind: str) -> None:
     with Job(tmp_path, "ab", kind, timeout=LONG) as job:
         refuse(job[1], kind)
         job[0].tell("all_reduce", 16)
@@ -108,7 +108,7 @@ def test_a_device_tensor_on_a_cpu_rank_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch")
 def test_one_rank_reports_a_common_stall(tmp_path: Path) -> None:
-    """The lowest does, and those whose turn comes later find it known."""
+    """The lowest rank reports the stall. Ranks whose turn comes later know it already."""
     size = 8
     log = {rank: {"HETCOMM_LOG_LEVEL": "debug"} for rank in range(size)}
     with Job(tmp_path, "ab" * (size // 2), timeout=LONG, settings=log) as job:
@@ -132,7 +132,7 @@ def waits(rank: Process) -> int:
 
 @pytest.mark.parametrize("days", [50, 999_999_999])
 def test_a_timeout_of_many_days_works(tmp_path: Path, days: int) -> None:
-    """More milliseconds than an int holds, and more nanoseconds than 64 bits do."""
+    """More milliseconds than an int holds, and more nanoseconds than 64 bits hold."""
     seconds = days * 86_400.0
     with Job(tmp_path, "ab", "torch", timeout=seconds) as job:
         job.do("submit", 16)

@@ -1,4 +1,4 @@
-"""Ranks that are silent but alive, leave early, call less than the others, or abort."""
+"""Ranks that are silent but alive, leave early, make fewer calls, or abort."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import abilities
 import pytest
-from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, errors_within
+from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within
 
-TIMEOUT = 5.0  # seconds; of the group where the test waits for it to pass
+TIMEOUT = 5.0  # seconds; the group's timeout for tests that wait for it
 KINDS = ["core", "torch"]
 
 
@@ -43,10 +43,10 @@ def test_a_stopped_rank_times_out_with_its_step(
             assert error["error"] == "TimeoutError", error
             assert "within 5 s, waiting at step" in error["text"], error
         assert any(words in error["text"] for error in errors for words in where), errors
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         job[victim].signal(signal.SIGCONT)
         job[victim].tell("all_reduce", 1_000_000)
-        # What the others sent before they gave up may complete the call, but no later one.
+        # Data that the others sent before they gave up may complete this call, but no later one.
         answer = job[victim].answer()
         if answer == {"value": len(hosts) * (len(hosts) + 1) / 2}:
             job[victim].tell("all_reduce", 1_000_000)
@@ -83,13 +83,13 @@ def test_an_early_exit_of_a_needed_rank_is_named(tmp_path: Path, hosts: str, kin
             assert error["error"] == "PeerFailedError" and error["peer"] == leaver, error
             assert f"rank {leaver}" in error["text"], error
         assert any("left" in error["text"] for error in errors), errors
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         for rank in waiting:
             rank.exits_cleanly()
 
 
 def test_an_exit_before_any_contact_is_named(tmp_path: Path) -> None:
-    """No link to it exists, and none can be made; what is told is why."""
+    """There is no link to the exited rank, and none can be made. The error gives the reason."""
     with Job(tmp_path, "ab") as job:
         job[1].exits_cleanly()
         job[0].tell("all_reduce", 1000)
@@ -101,7 +101,7 @@ def test_an_exit_before_any_contact_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", ["aab", "abc"])
 @pytest.mark.parametrize("ending", ["exit", "leave"])
-def test_an_early_exit_of_an_unneeded_rank_harms_nobody(
+def test_an_early_exit_of_an_unneeded_rank_is_no_failure(
     tmp_path: Path, hosts: str, ending: str
 ) -> None:
     with Job(tmp_path, hosts) as job:
@@ -121,7 +121,7 @@ def test_an_early_exit_of_an_unneeded_rank_harms_nobody(
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
 def test_simultaneous_exits_are_clean(tmp_path: Path, hosts: str, kind: str) -> None:
-    """Whoever is first out, nobody takes it for a failure; most programs end without destroy."""
+    """No rank takes the first exit for a failure; most programs end without destroy."""
     with Job(tmp_path, hosts, kind) as job:
         for count in (16, 300_000):
             assert set(job.do("all_reduce", count)) == {sum(range(1, len(hosts) + 1))}
@@ -146,7 +146,7 @@ def test_one_call_fewer_is_an_error_naming_its_rank(tmp_path: Path, hosts: str, 
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
-def test_abort_ends_what_is_pending_everywhere(tmp_path: Path, hosts: str, kind: str) -> None:
+def test_abort_ends_pending_operations_everywhere(tmp_path: Path, hosts: str, kind: str) -> None:
     with Job(tmp_path, hosts, kind) as job:
         job.do("all_reduce", 1000)
         waiting = job.others(0)
@@ -158,6 +158,6 @@ def test_abort_ends_what_is_pending_everywhere(tmp_path: Path, hosts: str, kind:
         for error in errors:
             assert error["error"] == "AbortedError" and error["peer"] == 0, error
             assert "rank 0 aborted" in error["text"], error
-        assert_same_cause_from_now_on(waiting, errors)
+        assert_first_cause_stays(waiting, errors)
         for rank in job.ranks:
             rank.exits_cleanly()

@@ -1,4 +1,4 @@
-"""Bytes from strangers at the control port: logged, ignored, and no harm to the group."""
+"""Bytes from strangers at the control port are logged and ignored, and the group stays usable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from job import BOUND, Job, Process, cpu_seconds, wait_for
 
 
 def listening_ports(process: Process) -> list[int]:
-    """TCP ports on which a process listens, from /proc."""
+    """The TCP ports on which a process listens, from /proc."""
     inodes = {
         target[len("socket:[") : -1]
         for descriptor in Path(f"/proc/{process.process.pid}/fd").iterdir()
@@ -24,7 +24,7 @@ def listening_ports(process: Process) -> list[int]:
 
 
 def control_port(folder: Path) -> int:
-    """Of rank 0, from its record in the store."""
+    """The control port of rank 0, from its record in the store."""
     found = re.findall(rb"127\.0\.0\.1 (\d+)", (folder / "first" / "member-0").read_bytes())
     assert len(found) == 1
     return int(found[0])
@@ -64,7 +64,7 @@ def test_strangers_are_rejected(tmp_path: Path, hosts: str) -> None:
 
 
 def knock(port: int, content: bytes) -> None:
-    """Connects, writes, half closes, and waits until the other side has hung up."""
+    """Connects, writes, half closes, and waits until the other side has closed the connection."""
     with socket.create_connection(("127.0.0.1", port), BOUND) as stranger:
         try:
             stranger.sendall(content)
@@ -72,7 +72,7 @@ def knock(port: int, content: bytes) -> None:
             while stranger.recv(4096):
                 pass
         except OSError:
-            pass  # hung up on already
+            pass  # the connection is closed already
 
 
 def test_many_lasting_strangers_do_not_stop_the_group(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_many_lasting_strangers_do_not_stop_the_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0, 256], ids=["default", "256-descriptors"])
 def test_a_thousand_strangers_take_few_descriptors(tmp_path: Path, limit: int) -> None:
-    """Those who stay and say nothing give way to newer ones; the log says so once."""
+    """New strangers replace the oldest silent ones. The log says so once."""
     with Job(tmp_path, "ab") as job:
         if limit:
             job[0].do("limit_descriptors", limit)
@@ -109,7 +109,7 @@ def test_a_thousand_strangers_take_few_descriptors(tmp_path: Path, limit: int) -
                 assert job.do("all_reduce", 1000) == [3.0, 3.0]
                 assert job[0].do("resources")["sockets"] < before + 100
             wait_for(lambda: "connections of strangers at control port" in job[0].log.read_text())
-            knock(port, STRANGERS["wrong-secret"])  # its turn comes
+            knock(port, STRANGERS["wrong-secret"])  # when its turn comes
         finally:
             for stranger in strangers:
                 stranger.close()
@@ -133,7 +133,7 @@ def test_a_rank_without_descriptors_does_not_spin(tmp_path: Path) -> None:
             assert "Too many open files; tries again twice a second" in job[0].log.read_text()
             job[0].do("release_descriptors")
             stranger.sendall(STRANGERS["wrong-secret"])
-            assert stranger.recv(1) == b""  # accepted now, and refused
+            assert stranger.recv(1) == b""  # accepted now, and rejected
         assert job[0].log.read_text().count("cannot accept") == 1
         assert job.do("all_reduce", 1000) == [3.0, 3.0]
         for rank in job.ranks:

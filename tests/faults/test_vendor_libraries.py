@@ -1,5 +1,8 @@
-"""Vendors' libraries that are absent, too old, of another vendor, that fail or stand still, and
-dead ranks between them: every rank of the group hears in time who, where, why and what to do."""
+"""Vendors' libraries that are absent, too old, of another vendor, fail or stand still, and dead
+ranks.
+
+Every rank of the group hears in time which rank failed, where, why and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job import BOUND, NOTICE, Job, assert_same_cause_from_now_on, emulated, errors_within
+from job import BOUND, NOTICE, Job, assert_first_cause_stays, emulated, errors_within
 
-# Two NVIDIA ranks that share an island, an AMD rank, and one of the CPU, on three hosts.
+# Two NVIDIA ranks that share an island, an AMD rank and a CPU rank, on three hosts.
 HOSTS, VENDORS = "xxyz", "nnac"
-TIMEOUT = 6.0  # seconds; of the group where the test waits for it to pass
-LONG = 100.0  # where it must not
+TIMEOUT = 6.0  # seconds; the group's timeout for tests that wait for it
+LONG = 100.0  # the group's timeout for other tests
 
 pytestmark = pytest.mark.needs("emulated vendors")
 
@@ -174,7 +177,7 @@ def test_every_torch_rank_gets_the_error(tmp_path: Path, case: str) -> None:
     with Job(
         tmp_path, HOSTS, "torch", LONG, vendors=VENDORS, settings={1: settings}, joins=False
     ) as job:
-        for error in errors_within(job.ranks, BOUND):  # with the import of torch
+        for error in errors_within(job.ranks, BOUND):  # when torch is imported
             assert error["peer"] == 1, error
             assert f"rank 1 on {socket.gethostname()}" in error["text"], error
             assert all(word in error["text"] for word in words), error
@@ -183,10 +186,11 @@ def test_every_torch_rank_gets_the_error(tmp_path: Path, case: str) -> None:
 
 
 def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
-    """The ranks failed to join: only their own threads are left, no memory, and they end."""
+    """The ranks failed to join. Only their own threads are left, no memory, and they exit
+    cleanly."""
     for number, rank in enumerate(job.ranks):
         held = rank.do("resources")
-        # The library of the rank where members were to meet may go on to wait for them.
+        # The library of the first member may still wait for the others.
         allowed = 4 if number == library_waits_on else 3
         assert held["threads"] <= allowed, (number, held)
         assert held["maps of islands"] == 0
@@ -194,7 +198,7 @@ def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
 
 
 def test_a_library_hanging_in_initialisation_times_out(tmp_path: Path) -> None:
-    """Nobody can tell which member it is, so the island is named."""
+    """No rank can tell which member hangs, so the error names the island."""
     with mixed(tmp_path, {1: fault("init_hang")}, TIMEOUT, joins=False) as job:
         for error in errors_within(job.ranks, TIMEOUT + 2 * NOTICE):
             assert error["error"] in ("TimeoutError", "PeerFailedError"), error
@@ -204,7 +208,7 @@ def test_a_library_hanging_in_initialisation_times_out(tmp_path: Path) -> None:
 
 
 def test_a_hanging_split_times_out(tmp_path: Path) -> None:
-    """Rank 1 gives up first, or rank 0, whom the other's library then tells that it has left."""
+    """Rank 1 gives up first, or rank 0. The other rank's library then reports that it has left."""
     with mixed(tmp_path, {1: fault("split_hang")}, TIMEOUT, joins=False) as job:
         errors = errors_within(job.ranks, TIMEOUT + 2 * NOTICE)
         for error in errors:
@@ -253,11 +257,11 @@ def test_an_unsupported_reduction_is_rejected_on_all_ranks(
             assert error["error"] == "InvalidArgumentError", error
             assert f"has no {op} of {dtype}" in error["text"], error
             assert "ranks 0 and 1" in error["text"] and "use another" in error["text"], error
-        assert job.do("reduce", "int32", "sum") == [4] * 4  # the group is as good as before
+        assert job.do("reduce", "int32", "sum") == [4] * 4  # the group stays usable
 
 
 def assert_all_end(job: Job, victim: int, errors: list[dict[str, Any]]) -> None:
-    assert_same_cause_from_now_on(job.others(victim), errors)
+    assert_first_cause_stays(job.others(victim), errors)
     for rank in job.others(victim):
         rank.exits_cleanly()
 
@@ -283,7 +287,7 @@ def test_a_library_failure_amid_all_reduces_is_reported(tmp_path: Path) -> None:
             assert "NCCL 2.28.3: asynchronous error: remote process" in error["text"], error
             assert re.search(f"rank [01] on {socket.gethostname()}: NCCL", error["text"]), error
             assert "make a new process group" in error["text"], error
-        assert_same_cause_from_now_on(job.ranks, errors)
+        assert_first_cause_stays(job.ranks, errors)
         for rank in job.ranks:
             rank.exits_cleanly()
 
@@ -296,7 +300,7 @@ def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
         for error in errors:
             assert error["error"] == "TimeoutError", error
             assert "within 6 s, waiting at" in error["text"], error
-        assert_same_cause_from_now_on(job.ranks, errors)
+        assert_first_cause_stays(job.ranks, errors)
         for rank in job.ranks:
             rank.do("leave")
             assert "are kept" not in rank.log.read_text()
@@ -304,7 +308,7 @@ def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
 
 
 def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
-    """The library keeps the memory and a thread of its own; everything else goes on."""
+    """The library keeps the memory and a thread of its own. Everything else continues."""
     with mixed(tmp_path, {1: fault("abort_hang")}, LONG, joins=True) as job:
         job.do("use", "second")
         assert job.do("all_reduce", 1000) == [10.0] * 4
@@ -312,7 +316,7 @@ def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
         job[1].do("submit", 1000)
         begin = time.monotonic()
         job[1].do("abort")
-        assert time.monotonic() - begin < 2.5  # it is a matter of milliseconds
+        assert time.monotonic() - begin < 2.5  # this takes milliseconds
         job[1].tell("wait", LONG)
         assert "aborted" in job[1].error(NOTICE)["text"]
         job.do("use", "second")

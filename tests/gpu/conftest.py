@@ -1,5 +1,8 @@
-"""Tests on a real GPU: `pytest tests/gpu`. One is enough: several ranks share it, each with a host
-identity of its own for hetcomm and for NCCL, which otherwise allows one rank per GPU."""
+"""Tests on a real GPU: `pytest tests/gpu`.
+
+Several ranks share one GPU. Each has a host identity of its own for hetcomm and for NCCL, which
+otherwise allows one rank per GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ranks import Job
 
 
 def environment(letter: str, name: str) -> dict[str, str]:
-    """Of a rank on the GPU (g) or on the CPU (c)."""
+    """The environment of a rank on the GPU (g) or on the CPU (c)."""
     if letter == "c":
         return {"HETCOMM_VENDOR": "cpu"}
     return {"HETCOMM_VENDOR": "", "HETCOMM_DEVICE": "0", "NCCL_HOSTID": name}
@@ -21,7 +24,8 @@ def environment(letter: str, name: str) -> dict[str, str]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Makes a Job from one letter per rank, g for the GPU and c for the CPU; every rank a host."""
+    """Makes a Job from one letter per rank, g for the GPU and c for the CPU. Every rank is a
+    host."""
     made = 0
 
     def make(kinds: str, **settings: Any) -> Job:

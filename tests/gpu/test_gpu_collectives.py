@@ -35,7 +35,7 @@ def test_every_collective_dtype_and_op_is_correct(
 
 
 def cpu_tensors(rank: int, size: int) -> None:
-    """On a GPU's rank too, through copies."""
+    """A rank of the GPU takes CPU tensors too, through copies."""
     tensor = torch.arange(1000.0) + rank
     dist.all_reduce(tensor)
     assert torch.equal(tensor, size * torch.arange(1000.0) + size * (size - 1) / 2)
@@ -57,7 +57,7 @@ def gpu_tensor_on_a_cpu_rank(rank: int, size: int) -> None:
     dist.all_reduce(torch.ones(3, device="cuda"))
 
 
-def test_a_gpu_tensor_on_a_cpu_rank_is_refused(job: Callable[..., Job]) -> None:
+def test_a_gpu_tensor_on_a_cpu_rank_is_rejected(job: Callable[..., Job]) -> None:
     (outcome,) = launch(job("c"), gpu_tensor_on_a_cpu_rank)
     assert "InvalidArgumentError" in outcome.error, outcome.describe()
     for words in ("rank 0", "vendor cpu", "HETCOMM_VENDOR"):
@@ -68,7 +68,7 @@ def tensors_apart(rank: int, size: int) -> None:
     dist.all_gather_into_tensor(torch.ones(3 * size), torch.ones(3, device="cuda"))
 
 
-def test_tensors_on_two_devices_are_refused(job: Callable[..., Job]) -> None:
+def test_tensors_on_two_devices_are_rejected(job: Callable[..., Job]) -> None:
     (outcome,) = launch(job("g"), tensors_apart)
     assert "InvalidArgumentError" in outcome.error, outcome.describe()
     assert "one device" in outcome.text and "cuda:0" in outcome.text, outcome.text

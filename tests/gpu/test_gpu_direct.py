@@ -19,7 +19,7 @@ ELEMENTS = 3_000_001
 
 
 def _capability() -> str:
-    """What this machine's transport says of the GPU's memory."""
+    """The answer of this machine's transport about the GPU's memory."""
     info = _core.probe_rank()
     info.vendor = "amd" if torch.version.hip else "nvidia"
     libraries = _core.probe_device(info).libraries
@@ -27,7 +27,7 @@ def _capability() -> str:
 
 
 def exchange(rank: int, size: int) -> None:
-    """Messages and sums in the order of a stream that still fills the tensors when they start."""
+    """Messages and sums follow the order of a stream that still fills the tensors at the call."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for seed in range(4):

@@ -1,4 +1,4 @@
-"""CUDA graphs: where NCCL carries the operation alone they work, elsewhere the error says so."""
+"""CUDA graphs record operations that NCCL carries alone. All other operations raise an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def captured(rank: int, size: int) -> None:
     source = torch.zeros(1000, device="cuda")
     gathered = torch.zeros(1000 * size, device="cuda")
     result = torch.zeros(1000, device="cuda")
-    dist.all_reduce(source)  # NCCL connects at first use, which cannot be captured
+    dist.all_reduce(source)  # NCCL connects at first use, and a graph cannot record that
     dist.all_gather_into_tensor(gathered, source)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -64,6 +64,6 @@ def refused(rank: int, size: int) -> str:
     return "accepted"
 
 
-def test_staged_operations_are_refused(job: Callable[..., Job]) -> None:
+def test_staged_operations_are_rejected(job: Callable[..., Job]) -> None:
     text = values(job("gc", group_timeout=30), refused)[0]
     assert "graph" in text, text

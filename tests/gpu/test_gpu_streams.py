@@ -1,4 +1,4 @@
-"""Operations in the order of torch's streams: what they wait for, and who waits for them."""
+"""Operations follow the order of torch's streams, before and after the call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ["g", "gg", "gc"]
 
 
 def _busy() -> torch.cuda.Event:
-    """Keeps the current stream busy; the event is over when it no longer is."""
+    """Keeps the current stream busy. The returned event passes at the end of that work."""
     torch.cuda._sleep(LONG)
     event = torch.cuda.Event()
     event.record()
@@ -32,7 +32,7 @@ def _sum(size: int) -> float:
 
 
 def _run(rank: int, size: int, on_gpu: Callable[[int, int], None], calls: int) -> None:
-    """The GPU's ranks run the program; the others make the same number of all_reduces."""
+    """The ranks of the GPU run the program. The other ranks make the same number of all_reduces."""
     if home() == "cuda":
         return on_gpu(rank, size)
     for _ in range(calls):
@@ -106,7 +106,7 @@ def _computing_meanwhile(rank: int, size: int) -> None:
     assert all(torch.allclose(product, expected) for product in products)
 
 
-# Each with its number of all_reduces.
+# Each program with its number of all_reduces.
 PROGRAMS = [
     (_waits_for_the_callers_stream, 1), (_waiting_leaves_the_host_alone, 1),
     (_a_timeout_makes_the_host_wait, 1), (_completion_shows_without_waiting, 1), (_futures, 1),
@@ -123,8 +123,8 @@ def test_collectives_follow_the_stream(
 
 
 def reused_memory(rank: int, size: int) -> None:
-    """Tensors are dropped while the operation still waits; others of their size must not get their
-    memory before it is over."""
+    """Tensors are dropped before their operation begins. Other tensors must not get their memory
+    before the operation is complete."""
     device = home()
     for call in range(20):
         if device == "cuda":

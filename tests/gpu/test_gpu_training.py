@@ -1,4 +1,4 @@
-"""DistributedDataParallel over GPU ranks, and with CPU ranks, learns what it learns over gloo."""
+"""DistributedDataParallel over GPU ranks, and with CPU ranks, has the losses of gloo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 8
 
 
 class Block(nn.Module):
-    """A small transformer's layer."""
+    """A layer of a small transformer."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def test_losses_equal_gloo(job: Callable[..., Job], kinds: str) -> None:
     for rank, (ours, theirs, parameters, difference) in enumerate(results):
         assert ours == pytest.approx(theirs, rel=1e-3), f"rank {rank}"
         assert difference < 1e-3, f"rank {rank}: parameters {difference} apart"
-        # The gradients are equal in bits; steps of the optimizer round alike on like devices only.
+        # The gradients have equal bits. Steps of the optimizer round alike on equal devices only.
         if "c" not in kinds:
             assert parameters == results[0][2], f"rank {rank}'s parameters differ from rank 0's"
     assert results[0][0][-1] < results[0][0][0], "nothing was learned"

@@ -1,4 +1,4 @@
-"""`become.py MACHINE FOLDER PORT PORT`: becomes one of that machine, and tries hetcomm there.
+"""`become.py MACHINE FOLDER PORT PORT`: becomes a process of that machine, and tries hetcomm there.
 
 Writes FOLDER/facts.json, what it then finds; FOLDER/tried.json: [check] -> its error, or null; and
 FOLDER/CHECK.log, its output. A kernel that refuses to make this process one of that machine is the
@@ -37,7 +37,7 @@ def start(folder: Path, check: str, command: list[str], **more: str) -> subproce
 
 
 def attempt(folder: Path, machine: Machine, ports: list[str]) -> dict[str, str | None]:
-    """Everything at once; a check without a result has the end of its process as error."""
+    """All checks at once. A check without a result has the end of its process as error."""
     (folder / "cluster.toml").write_text(CLUSTER)
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     told |= dict(zip(("MASTER_PORT", "TORCH_PORT"), ports, strict=True))

@@ -1,4 +1,4 @@
-"""What a process sees of its machine: the proof that it became one of another machine."""
+"""The facts that a process sees of its machine, to prove that it runs on another machine."""
 
 import os
 import resource

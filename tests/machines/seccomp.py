@@ -1,4 +1,4 @@
-"""System calls that a kernel lacks or a container forbids, for this process and its children."""
+"""Makes system calls fail for this process and its children, as on old kernels or in containers."""
 
 import ctypes
 import errno
@@ -18,7 +18,7 @@ def _instruction(code: int, value: int, when: int = 0, otherwise: int = 0) -> by
 
 
 def refuse(calls: Mapping[int, int]) -> None:
-    """Each system call of `calls` fails with its errno from now on."""
+    """Makes each system call of `calls` fail with its errno."""
     program = [_instruction(_LOAD, _CALL)]
     for call, code in calls.items():
         program += [_instruction(_EQUAL, call, 0, 1), _instruction(_RETURN, _ERRNO | code)]
@@ -26,7 +26,7 @@ def refuse(calls: Mapping[int, int]) -> None:
 
 
 def refuse_sockets(family: int) -> None:
-    """Sockets of `family` are unknown from now on, as on a kernel without this protocol."""
+    """Makes sockets of `family` unknown, as on a kernel without this protocol."""
     _install(
         [
             _instruction(_LOAD, _CALL),

@@ -1,4 +1,4 @@
-"""hetcomm on a table of unlike machines: it works, or its error names the cause and the remedy."""
+"""hetcomm on unlike machines: it works, or its error names the cause and the remedy."""
 
 import json
 import subprocess

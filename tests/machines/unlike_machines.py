@@ -1,4 +1,4 @@
-"""A table of unlike machines: how a process becomes one of each, and what may fail there.
+"""Unlike machines: how a process becomes one of each, and the checks that may fail there.
 
 Nothing outlives the process, and no setting of this machine changes.
 """
@@ -25,15 +25,15 @@ _REMOUNT = 0x20
 
 @dataclass(frozen=True)
 class Machine:
-    """What tells a machine from others, and what is to be seen there.
+    """A kind of machine, and the expected results there.
 
-    become: makes the calling process, which has one thread, one of this machine; takes a folder.
-        Raises OSError where the kernel refuses.
-    facts: what facts() then finds.
-    needs: what a machine lacks whose kernel refuses.
+    become: makes the calling process, with its one thread, a process of this machine; takes a
+        folder. Raises OSError if the kernel refuses.
+    facts: the expected result of facts().
+    needs: the missing ability of a machine whose kernel refuses.
     emulates, has_ranks: whether to try emulated hosts, and ranks.
-    fails: [check] -> words of the error with which the check ends; every other check works.
-    says: [check] -> words on its output.
+    fails: [check] -> words of the error of the check; every other check works.
+    says: [check] -> words on the output of the check.
     """
 
     become: Callable[[Path], None]
@@ -46,7 +46,7 @@ class Machine:
 
 
 def _enter(flags: int) -> None:
-    """New namespaces; a user other than root gets the right to them in a user namespace."""
+    """Enters new namespaces. A user other than root gets the right to them in a user namespace."""
     if os.geteuid() == 0:
         kernel.unshare(flags)
     else:
@@ -59,7 +59,7 @@ def _enter(flags: int) -> None:
 
 
 def _enter_user_namespace(flags: int, user: int, group: int) -> None:
-    """As `user` there. This process may do everything inside, what it executes may not."""
+    """Enters one as `user`. This process has all rights inside, its executed programs have none."""
     outside = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEW_USER | flags)
     Path("/proc/self/setgroups").write_text("deny")
@@ -96,7 +96,7 @@ def without_user_namespaces(folder: Path) -> None:
 
 
 def container(folder: Path) -> None:
-    """What containers forbid by default."""
+    """The default restrictions of containers."""
     calls = (seccomp.UNSHARE, seccomp.MOUNT, seccomp.SETNS, seccomp.PTRACE)
     seccomp.refuse(dict.fromkeys([*calls, seccomp.PROCESS_VM_READV], errno.EPERM))
 
@@ -127,7 +127,7 @@ def read_only_home(folder: Path) -> None:
 
 
 def without_ipv6(folder: Path) -> None:
-    """Nor a route to anywhere."""
+    """Neither IPv6 nor a route to other machines."""
     _enter(kernel.NEW_NET)
     switch = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
     if switch.exists():
@@ -164,7 +164,7 @@ def without_control_groups(folder: Path) -> None:
 
 
 def masked_settings(folder: Path) -> None:
-    """As in a container that may make namespaces: nobody may write below /proc/sys."""
+    """As in a container that may make namespaces: /proc/sys is read-only."""
     _enter(kernel.NEW_MOUNT)
     kernel.mount("/proc/sys", "/proc/sys", "", kernel.MOUNT_BIND)
     kernel.mount("", "/proc/sys", "", kernel.MOUNT_BIND | _REMOUNT | kernel.MOUNT_READ_ONLY)

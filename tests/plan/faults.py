@@ -1,5 +1,8 @@
-"""Faults to plant into correct plans. Each function changes `plans` in place and returns whether it
-found a place to do so; a plan with the fault is wrong for certain."""
+"""Faults to plant into correct plans.
+
+Each function changes `plans` in place, and returns whether it found a place for the fault. A plan
+with the fault is certainly wrong.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -32,7 +35,7 @@ def wrong_peer(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def swapped_sources(rng: random.Random, plans: list[Plan]) -> bool:
-    """Two sends of a rank exchange what they send."""
+    """Two sends of a rank swap their sources."""
     for plan, first in _places(rng, plans, {StepKind.send}):
         source = plan.steps[first].sources[0]
         for second, step in enumerate(plan.steps):
@@ -90,7 +93,7 @@ def written_input(rng: random.Random, plans: list[Plan]) -> bool:
 
 def double_count(rng: random.Random, plans: list[Plan]) -> bool:
     for plan, index in _places(rng, plans, {StepKind.reduce}):
-        if plan.steps[index].scaled:  # of one source, which is another fault
+        if plan.steps[index].scaled:  # a step of one source is another fault
             continue
         sources = plan.steps[index].sources
         return _change(plan, index, sources=[*sources, rng.choice(sources)])
@@ -106,7 +109,7 @@ def missing_summand(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def wrong_owner(rng: random.Random, plans: list[Plan]) -> bool:
-    """A piece goes to, or comes from, another member: all members agree on it."""
+    """A piece has another member as source or target, on all members alike."""
     kinds = ISLAND - {StepKind.island_all_reduce}
     for plan, index in _places(rng, plans, kinds):
         ordinal = [i for i, step in enumerate(plan.steps) if step.kind in ISLAND].index(index)
@@ -133,7 +136,7 @@ def reordered_island_steps(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def removed_dependency(rng: random.Random, plans: list[Plan]) -> bool:
-    """A dependency without which two steps that touch the same elements are unordered."""
+    """Removes the only order between two steps that touch the same elements."""
     for plan, index in _places(rng, plans, set(StepKind.__members__.values())):
         after = plan.steps[index].after
         rng.shuffle(after)
@@ -168,14 +171,14 @@ def crossed_rendezvous(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def _every_rank_adds(plan: Plan) -> bool:
-    """Numbers whose sum depends on how it is done."""
+    """Whether every rank adds the values itself, in a dtype in which the order matters."""
     spec = plan.spec
     adds = spec.collective.name == "all_reduce" and "scatter" not in plan.algorithm
     return adds and spec.dtype.name != "int8"
 
 
 def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
-    """One rank adds three values in another order than the others."""
+    """One rank adds three values in another order than the other ranks."""
     if not _every_rank_adds(plans[0]):
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
@@ -186,7 +189,7 @@ def regrouped_sum(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def rounded_in_between(rng: random.Random, plans: list[Plan]) -> bool:
-    """One rank adds three values in two steps instead of one: 16-bit floats are rounded twice."""
+    """One rank adds three values in two steps instead of one. 16-bit floats are rounded twice."""
     if not _every_rank_adds(plans[0]):
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
@@ -207,12 +210,12 @@ def rounded_in_between(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def missing_scale(rng: random.Random, plans: list[Plan]) -> bool:
-    """All members of an island agree on it."""
+    """All members of an island agree on the missing scale."""
     for plan, index in _places(rng, plans, set(StepKind.__members__.values())):
         if not plan.steps[index].scaled:
             continue
         _change(plan, index, scaled=False)
-        if plan.steps[index].kind in ISLAND:  # the only one of all ranks
+        if plan.steps[index].kind in ISLAND:  # the only such step of all ranks
             for other in plans:
                 _change(other, index, scaled=False)
         return True
@@ -235,7 +238,7 @@ def scaled_twice(rng: random.Random, plans: list[Plan]) -> bool:
 
 
 def scaled_sum(rng: random.Random, plans: list[Plan]) -> bool:
-    """Contributions are scaled, although the operation says nothing of it."""
+    """Scales contributions of an operation without a scale."""
     if plans[0].spec.op.name in ("average", "premul_sum"):
         return False
     for plan, index in _places(rng, plans, {StepKind.reduce}):
@@ -270,7 +273,8 @@ FAULTS: dict[Fault, str] = {
 def _places(
     rng: random.Random, plans: list[Plan], kinds: set[StepKind]
 ) -> Iterator[tuple[Plan, int]]:
-    """The steps of these kinds in any order, without empty messages: their ranges do not matter."""
+    """The steps of these kinds in random order, without empty messages, whose ranges do not
+    matter."""
     places = [
         (plan, index)
         for plan in plans
@@ -305,7 +309,7 @@ def _drop(rng: random.Random, plans: list[Plan], kind: StepKind) -> bool:
 
 
 def _ancestors(plan: Plan, index: int, after: list[int]) -> set[int]:
-    """The steps that complete before step `index` starts if it waits for `after`."""
+    """The steps that complete before step `index` starts, if that waits for `after`."""
     steps = plan.steps
     island = [i for i, step in enumerate(steps) if step.kind in ISLAND]
     found: set[int] = set()
@@ -338,12 +342,12 @@ def _conflict(plan: Plan, first: int, second: int) -> bool:
 
 
 def _waitable(plan: Plan, send: int, recv: int) -> bool:
-    """Whether the send can wait for the recv without a circle within the plan."""
+    """Whether the send can wait for the recv without a cycle in the plan."""
     return send not in _ancestors(plan, recv, plan.steps[recv].after)
 
 
 def _put_after(plan: Plan, send: int, recv: int) -> None:
-    """Makes the send wait for the recv; moves steps so that each still follows what it awaits."""
+    """Makes the send wait for the recv. Moves steps so that each still follows its predecessors."""
     steps = plan.steps
     steps[send].after = sorted({*steps[send].after, recv})
     order: list[int] = []

@@ -20,8 +20,8 @@ def topology_of(
     cores: int = 64,
     fabric: str = "ethernet",
 ) -> _core.Topology:
-    """One island on a host of its own for each size; bandwidth: of all hosts alike or of each;
-    order: block or interleaved."""
+    """One island for each size, each on a host of its own. `bandwidth` is one for all hosts, or one
+    for each. `order` is block or interleaved."""
     hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
     if order == "interleaved":
         turns = range(max(sizes))
@@ -31,7 +31,8 @@ def topology_of(
 
 
 def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
-    """1 to 8 islands in any order, some of them on one host; mostly small, up to `most_ranks`."""
+    """1 to 8 islands in any order, some on one host. Most are small, and all have up to
+    `most_ranks`."""
     size = rng.choice((rng.randint(1, 6), rng.randint(1, 12), rng.randint(1, 24), most_ranks))
     size = min(rng.randint(1, size) if size == most_ranks else size, most_ranks)
     islands = min(size, rng.randint(1, 8))
@@ -58,7 +59,8 @@ def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
 
 
 def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology:
-    """The same ranks, some of the islands in device memory: staged, direct, with kernels or not."""
+    """The same ranks with some islands in device memory: staged, direct, with kernels or
+    without."""
     infos = topology.ranks
     memories = (_core.Memory.host, _core.Memory.device, _core.Memory.device, _core.Memory.device)
     for members in topology.islands:
@@ -73,7 +75,7 @@ def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology
 
 
 def random_direct(rng: random.Random) -> set[_core.Fabric]:
-    """Over what a rank's memory is sent directly: mostly nothing or everything."""
+    """The fabrics over which a rank's memory is sent directly: mostly none or all."""
     everything = {_core.Fabric.shm, _core.Fabric.infiniband, _core.Fabric.roce}
     some = {fabric for fabric in everything if rng.random() < 0.5}
     return rng.choice((set(), some, everything))
@@ -87,7 +89,8 @@ def devices(
     direct: Container[str] = (),
     islands: str = "",
 ) -> _core.Topology:
-    """One rank for each "host/vendor"; vendor cpu has host memory, others a device's.
+    """One rank for each "host/vendor". Vendor cpu has host memory, every other vendor device
+    memory.
 
     direct: places whose memory is sent directly over RDMA and in its host. islands: a letter each.
     """
@@ -105,7 +108,7 @@ def devices(
 
 
 def random_spec(rng: random.Random, collective: _core.Collective, size: int) -> _core.Spec:
-    """Counts of all kinds: none, fewer elements than ranks, odd ones, and enough for chunks."""
+    """Counts of all kinds: zero, fewer elements than ranks, odd ones, and enough for chunks."""
     scales = [0, 4, 64, 64, 4096, 100_000, 400_000]
     if size <= 16 or rng.random() < 0.1:
         scales.append(3_000_000)
@@ -140,7 +143,7 @@ def applicable(spec: _core.Spec, topology: _core.Topology) -> Iterator[_core.Alg
 
 
 def describe(topology: _core.Topology) -> str:
-    """The facts from which a topology can be made again, one rank per line."""
+    """The facts from which the topology can be made again, one rank per line."""
     return "\n".join(
         f"  {rank}: {info.host} {info.vendor} {info.memory.name} kernels={info.kernels} "
         f"direct={[fabric.name for fabric in sorted(info.direct, key=int)]} "

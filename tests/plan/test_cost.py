@@ -22,7 +22,7 @@ def predicted(topology: _core.Topology, spec: Spec, algorithm: str = "auto") -> 
 
 
 def messages(topology: _core.Topology, pairs: list[tuple[int, int]], count: int) -> list[Plan]:
-    """Plans in which each pair's first rank sends `count` bytes of its input to the second."""
+    """Plans in which the first rank of each pair sends `count` bytes of its input to the second."""
     spec = Spec(Collective.all_gather, Dtype.int8, count=count)
     plans = []
     for rank in range(len(topology)):
@@ -50,7 +50,7 @@ def test_two_islands_reach_the_lower_bound_of_the_bridge(sizes: list[int], megab
     assert bound <= cost.total <= 1.05 * bound + 20 * MEGABYTE
 
 
-def test_pipelining_hides_what_the_islands_do() -> None:
+def test_pipelining_hides_island_steps() -> None:
     cost = predicted(topology_of([4, 4]), all_reduce(16 * MEGABYTE))
     assert cost.total < cost.bridge + cost.island
 
@@ -65,7 +65,7 @@ def test_order_of_ranks_does_not_matter(sizes: list[int]) -> None:
 
 
 def widened(step: Step, dtype: Dtype) -> Step:
-    """The step with as many elements of `dtype`."""
+    """The step with the same number of elements of `dtype`."""
 
     def wide(range_: Range) -> Range:
         return Range(
@@ -101,7 +101,8 @@ def test_wider_elements_never_cost_less(number: int) -> None:
             for less, more in pairwise(costs):
                 assert more.bridge_bytes == 2 * less.bridge_bytes
                 assert less.bridge <= more.bridge and less.island <= more.island
-                # Longer steps may reach a shared core in a better order, hence the percent.
+                # Longer steps may reach a shared core in a better order, so the test allows a
+                # percent.
                 assert 99 * less.total <= 100 * more.total, (topology.islands, spec, algorithm)
 
 
@@ -136,7 +137,7 @@ def test_messages_share_the_nic_of_their_host_in_each_direction() -> None:
         ([(0, 2), (3, 4), (5, 1)], 1),  # each NIC direction once
     ]:
         cost = _core.predict(topology, messages(topology, pairs, GBIT))
-        both = {rank for rank, _ in pairs} & {rank for _, rank in pairs}  # they send and receive
+        both = {rank for rank, _ in pairs} & {rank for _, rank in pairs}  # these send and receive
         gap = parameters.message_gap_tcp if both else 0
         assert cost.total == seconds * SECOND + latency + gap, pairs
 
@@ -169,7 +170,7 @@ def test_ranks_beyond_the_cores_share_them() -> None:
     enough = predicted(topology_of([8], cores=8), all_reduce(16 * MEGABYTE))
     scarce = predicted(topology_of([8], cores=2), all_reduce(16 * MEGABYTE))
     assert enough.bridge_bytes == 0 and enough.bridge == 0
-    assert 4 <= scarce.total / enough.total <= 10  # and lose time whenever they take turns
+    assert 4 <= scarce.total / enough.total <= 10  # and lose time at each turn
     turns = [predicted(topology_of([ranks], cores=2), all_reduce(2)).total for ranks in (4, 8, 16)]
     assert turns[0] < turns[1] / 2 and turns[1] < turns[2] / 2
 

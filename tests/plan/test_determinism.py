@@ -1,4 +1,4 @@
-"""With HETCOMM_DETERMINISTIC a plan depends on where ranks are, not on how fast anything is."""
+"""With HETCOMM_DETERMINISTIC a plan depends on the places of ranks, not on any speed."""
 
 import random
 
@@ -12,7 +12,7 @@ TOPOLOGIES = 150
 
 
 def at_other_speeds(rng: random.Random, topology: Topology) -> Topology:
-    """The same layout as another run may find it: links renegotiated, processors taken away."""
+    """The same layout as another run may find it: other link rates, fewer processors."""
     infos = topology.ranks
     speeds = {info.host: rng.choice(BANDWIDTHS) for info in infos}
     for info in infos:

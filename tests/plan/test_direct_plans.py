@@ -1,4 +1,5 @@
-"""Plans of ranks whose device memory is sent directly, next to ranks that stage or have none."""
+"""Plans of ranks whose device memory is sent directly, beside ranks that stage or have host
+memory."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +23,7 @@ def staging_copies(plan: Plan) -> int:
 
 
 def ends(plan: Plan, peer: int) -> set[Space]:
-    """From and into which buffers messages with a peer go."""
+    """The buffers from and into which messages with a peer go."""
     return {
         step.sources[0].space if step.kind == Kind.send else step.target.space
         for step in plan.steps
@@ -64,7 +65,7 @@ def test_one_plan_has_direct_and_staged_ends(collective: Collective) -> None:
 
 @pytest.mark.parametrize("number", range(40))
 def test_directness_changes_no_result(number: int) -> None:
-    """Every algorithm on hosts of three vendors, each rank direct or not by chance."""
+    """Every algorithm on hosts of three vendors, each rank direct or staged by chance."""
     rng = random.Random(f"direct/{number}")
     size = rng.randint(2, 8)
     places = [f"{rng.choice('abc')}/{rng.choice(('nvidia', 'amd', 'cpu'))}" for _ in range(size)]

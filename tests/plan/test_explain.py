@@ -1,4 +1,4 @@
-"""`hetcomm explain` over given islands, cluster files and bad input."""
+"""`hetcomm explain` of given islands, cluster files and bad input."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_the_page_names_the_choice_the_rejected_and_the_chunks() -> None:
 
 
 def mixed_cluster(folder: Path) -> str:
-    """Three islands on two hosts, of which two have devices."""
+    """Three islands on two hosts, two of them with devices."""
     file = folder / "cluster.toml"
     file.write_text(
         "\n".join(
@@ -54,7 +54,7 @@ def test_no_terminal_width_cuts_a_word_or_a_number(
     assert "…" not in narrow
     assert max(map(len, narrow.splitlines())) <= columns
     assert words(narrow) == words(wide)
-    for row in wide.splitlines():  # of tables: a row is a line, however wide the terminal is
+    for row in wide.splitlines():  # a row is a line, whatever the terminal's width
         if re.search(r"^ .*\d (us|ms|s)$", row.rstrip()):
             assert re.sub(" +", " ", row) in re.sub(" +", " ", narrow)
 

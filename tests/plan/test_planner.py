@@ -1,4 +1,4 @@
-"""Plans have the structure that docs/algorithms.md promises, and all ranks derive the same."""
+"""Plans have the structure that docs/algorithms.md promises, and all ranks derive the same plan."""
 
 import random
 import threading
@@ -36,7 +36,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def wire_counts(topology: Topology, plans: list[Plan]) -> tuple[list[int], list[int]]:
-    """Elements that leave and that enter each island."""
+    """The elements that leave and that enter each island."""
     sent, received = [0] * len(topology.islands), [0] * len(topology.islands)
     for plan in plans:
         island = topology.island_of(plan.rank)
@@ -204,7 +204,7 @@ def test_short_blocks_of_large_islands_are_aggregated() -> None:
     planner = Planner(topology_of([8, 8]))
     chosen = [
         planner.plan(Spec(Collective.all_to_all, count=count), 0).algorithm
-        for count in (4, MI // 64 - 1, MI // 64)  # of float32, by 16 ranks
+        for count in (4, MI // 64 - 1, MI // 64)  # elements of float32, by 16 ranks
     ]
     assert chosen == ["aggregated", "aggregated", "direct"]
 
@@ -262,7 +262,7 @@ def test_steps_are_well_formed(seed: int) -> None:
         for plan in plans_for(topology, spec, algorithm.name):
             for index, step in enumerate(plan.steps):
                 ranges = step.reads(plan.rank) + step.writes(plan.rank)
-                if not spec.splits:  # there an empty message still tells that ranks agree
+                if not spec.splits:  # an empty message still tells that ranks agree
                     assert all(each.count > 0 for each in ranges)
                 assert not (spec.in_place and any(each.space == Space.input for each in ranges))
                 assert step.after == sorted(set(step.after))
@@ -304,7 +304,7 @@ def test_scratch_is_bounded_for_every_size(sizes: list[int]) -> None:
             try:
                 plans = planner.plan_all(Spec(algorithm.collective, count=count), algorithm.name)
             except _core.InvalidArgumentError:
-                continue  # it does not apply
+                continue  # the algorithm does not apply
             most = max(plan.scratch_bytes for plan in plans)
             assert most <= 64 << 20, (algorithm, gibibytes, most)
 
@@ -340,7 +340,7 @@ def test_table_overrides_the_model() -> None:
     assert "table" in planner.choose(small).why
 
 
-def test_table_with_an_unknown_algorithm_is_refused_at_once() -> None:
+def test_table_with_an_unknown_algorithm_is_rejected_at_once() -> None:
     with pytest.raises(InvalidArgumentError, match=r"all_reduce: expected one of flat, .*\"tree\""):
         Planner(topology_of([2]), SelectionTable("all_reduce:0-inf=tree"))
 
@@ -375,7 +375,7 @@ def test_an_impossible_spec_is_rejected(spec: Spec, message: str) -> None:
         assert message in str(caught.value)
 
 
-def test_a_rank_outside_the_job_is_refused() -> None:
+def test_a_rank_outside_the_job_is_rejected() -> None:
     with pytest.raises(InvalidArgumentError, match="expected a rank from 0 to 3; got 4"):
         Planner(topology_of([2, 2])).plan(Spec(Collective.barrier), 4)
 

@@ -1,4 +1,4 @@
-"""The checker refuses every fault that is planted into a plan it accepted."""
+"""The checker rejects every fault that is planted into an accepted plan."""
 
 import random
 import re
@@ -14,7 +14,7 @@ EXAMPLES = 40
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_planted_fault_is_refused(fault: Fault) -> None:
+def test_a_planted_fault_is_rejected(fault: Fault) -> None:
     planted = 0
     for number in range(200 * EXAMPLES):
         if planted == EXAMPLES:
@@ -40,7 +40,7 @@ def test_a_planted_fault_is_refused(fault: Fault) -> None:
 
 
 def test_errors_name_rank_step_range_expected_and_got() -> None:
-    """The text of the first error, in full, for faults in a plan of two ranks."""
+    """The full text of the first error, for faults in a plan of two ranks."""
     topology = topology_of([1, 1])
     spec = _core.Spec(_core.Collective.all_reduce, count=10)
     plans = _core.Planner(topology).plan_all(spec, "hierarchical_direct")

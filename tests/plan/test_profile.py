@@ -1,4 +1,4 @@
-"""Profiles of measured speeds: their text, what they are of, what the cost model makes of them."""
+"""Profiles of measured speeds: their text, their topologies, their use by the cost model."""
 
 import random
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_profile_survives_writing_and_reading() -> None:
 def test_measured_sizes_cost_the_measured_time_and_others_lie_between() -> None:
     for size, expected in ((4, 2000), (16, 2000), (1024, 3000), (520, 2500), (1 << 20, 50000)):
         assert all_reduce_time(text_of(), size) == expected, size
-    # Beyond the last it goes on as it went.
+    # Beyond the last size the curve continues with its slope.
     assert all_reduce_time(text_of(), 2 << 20) == 50000 + 47000 * (1 << 20) // ((1 << 20) - 1024)
 
 
@@ -90,7 +90,7 @@ def test_an_unmeasured_island_is_priced_in_proportion() -> None:
         known = _core.island_time(measured, 2, 2, 2, Collective.all_reduce, size)
         found = _core.island_time(measured, 4, 4, 2, Collective.all_reduce, size)
         assert found == known * assumed // alike
-        for cores in (1, 3, 4):  # on other processors as well
+        for cores in (1, 3, 4):  # also on other numbers of processors
             assumed = _core.island_time(none, 4, 4, cores, Collective.all_reduce, size)
             found = _core.island_time(measured, 4, 4, cores, Collective.all_reduce, size)
             assert found == known * assumed // alike
@@ -158,7 +158,7 @@ def test_measured_links_replace_reported_rates() -> None:
         recv.spec = send.spec
         return _core.predict(topology, [send, recv], parameters_of(text))
 
-    assert cost(10**6).bridge == 10**6 * 1000 // 50  # of the slower end
+    assert cost(10**6).bridge == 10**6 * 1000 // 50  # the rate of the slower end
     for size, expected in ((8, 5000), (65536, 65536 * 1000 // 50)):
         assert expected <= cost(size).total <= expected + 301
 
@@ -184,7 +184,7 @@ def test_measured_links_replace_reported_rates() -> None:
         (lambda lines: [*lines, "barrier 8=1 16=2"], 13, '"barrier"'),
     ],
 )  # fmt: skip
-def test_a_malformed_text_is_refused_with_its_line(
+def test_a_malformed_text_is_rejected_with_its_line(
     change: Callable[[list[str]], list[str]], line: int, said: str
 ) -> None:
     with pytest.raises(_core.InvalidArgumentError) as refused:
@@ -204,7 +204,7 @@ def test_a_malformed_text_is_refused_with_its_line(
     ],
     ids=["ranks", "cores", "nics", "hosts"],
 )
-def test_a_profile_of_another_topology_is_refused(topology: _core.Topology) -> None:
+def test_a_profile_of_another_topology_is_rejected(topology: _core.Topology) -> None:
     plans = Planner(topology).plan_all(Spec(Collective.all_reduce, count=4))
     for refused in (
         lambda: _core.predict(topology, plans, parameters_of(text_of())),
@@ -230,7 +230,7 @@ def test_parts_of_the_measured_cluster_are_priced() -> None:
 
 
 def bound_ranks(count: int) -> list[_core.RankInfo]:
-    """Of one host, each on a processor of its own, and next to one of two NICs."""
+    """Ranks of one host, each on a processor of its own, and near one of two NICs."""
     infos = topology_of([count], cores=1).ranks
     for rank, info in enumerate(infos):
         info.processors = [rank]
@@ -284,7 +284,7 @@ def test_parts_of_different_hosts_find_a_host_each() -> None:
 
 
 def test_the_choice_follows_the_profile() -> None:
-    """Slow messages favour algorithms with few of them, whatever the constants say."""
+    """Slow messages favour algorithms with few messages, whatever the constants say."""
     topology = topology_of([1, 1, 1, 1])
     spec = Spec(Collective.all_reduce, count=1 << 20)
     hosts = [

@@ -1,5 +1,4 @@
-"""Where plans scale averages and PREMUL_SUM: once, and by a step of their own only where no engine
-does it."""
+"""Plans scale averages and PREMUL_SUM once, by a step of their own only if no engine scales."""
 
 import pytest
 from generated import devices, topology_of
@@ -157,6 +156,6 @@ def test_8_bit_floats_need_every_library_to_reduce_them() -> None:
         with pytest.raises(_core.InvalidArgumentError, match=r"rank 1 on a has NCCL 2.22.3"):
             planner.plan(spec, rank)
     assert planner.plan(Spec(Collective.all_gather, Dtype.float8_e4m3fn, count=8), 0)
-    infos[1].float8 = True  # rank 2's library serves nobody else
+    infos[1].float8 = True  # rank 2's library serves no other rank
     topology = _core.Topology(infos)
     assert _core.check(topology, _core.Planner(topology).plan_all(spec)) == []

@@ -1,4 +1,4 @@
-"""Plans of ranks with device memory: what is proven, what they cost, what they keep pinned."""
+"""Plans of ranks with device memory: proofs, prices, and pinned memory."""
 
 import random
 import re
@@ -56,7 +56,7 @@ def test_one_rank_derives_the_same_plan_as_all_ranks(number: int) -> None:
 
 
 def copies(plan: Plan) -> Counter[str]:
-    """Elements that the plan copies, by "from -> to"."""
+    """The elements that the plan copies, by "from -> to"."""
     found: Counter[str] = Counter()
     for step in plan.steps:
         if step.kind == Kind.copy:
@@ -67,7 +67,7 @@ def copies(plan: Plan) -> Counter[str]:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_each_element_is_copied_once_each_way(in_place: bool) -> None:
-    """An all_reduce of a GPU with a CPU rank: out what is sent, in what is the total."""
+    """An all_reduce of a GPU with a CPU rank copies its input out, and the total in."""
     count = 12 * MIB
     topology = devices(["a/nvidia", "b/cpu"])
     spec = Spec(Collective.all_reduce, count=count, in_place=in_place)
@@ -78,7 +78,7 @@ def test_each_element_is_copied_once_each_way(in_place: bool) -> None:
     assert copies(plans[1]) == {} and plans[1].staging_bytes == 0
 
 
-def test_a_device_with_kernels_reduces_itself() -> None:
+def test_a_device_with_kernels_reduces_its_values() -> None:
     topology = devices(["a/nvidia", "b/cpu"], kernels=True)
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_reduce, count=4 * MIB))
     assert {
@@ -126,7 +126,7 @@ def test_pinned_memory_is_bounded(gigabytes: float) -> None:
 
 
 def test_pinned_memory_does_not_grow_with_many_sizes() -> None:
-    """An all_to_all of ever larger blocks: a block of staging serves smaller ones too."""
+    """An all_to_all of ever larger blocks: a block of staging also serves smaller blocks."""
     size = 24
     topology = devices(["g/nvidia"] + [f"h{i}/cpu" for i in range(size - 1)])
     splits = [(row * size + column) * 700 for row in range(size) for column in range(size)]
@@ -171,7 +171,7 @@ def test_messages_are_proven(places: str, count: int) -> None:
 @pytest.mark.parametrize("places", ["a/nvidia b/cpu", "a/cpu b/nvidia", "a/nvidia b/amd"])
 @pytest.mark.parametrize("megabytes", [32, 256, 1024])
 def test_copies_overlap_the_wire(places: str, megabytes: int) -> None:
-    """Copy engines as fast as the wire: a message takes little longer than one of them."""
+    """With copy engines as fast as the wire, a message takes little longer than one of them."""
     rate = 10 * GBIT
     topology = devices(places.split(), bandwidth=rate)
     parameters = _core.CostParameters()
@@ -209,7 +209,7 @@ def staged_plans(rng: random.Random) -> tuple[_core.Topology, list[Plan]]:
 
 
 def without(plan: Plan, index: int) -> None:
-    """Removes a step; what waited for it waits for what it waited for."""
+    """Removes a step. Steps that waited for it wait for its predecessors."""
     steps = plan.steps
     inherited = steps.pop(index).after
     for step in steps:
@@ -295,7 +295,7 @@ def test_a_staging_fault_is_rejected(fault: Callable[[list[Plan]], bool], messag
     assert planted >= 5
 
 
-def test_island_steps_in_staging_are_refused() -> None:
+def test_island_steps_in_staging_are_rejected() -> None:
     topology = devices(["a/nvidia", "a/nvidia"])
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_reduce, count=8))
     assert _core.check(topology, plans) == []
@@ -309,7 +309,7 @@ def test_island_steps_in_staging_are_refused() -> None:
     assert "expected the device's own memory in island steps" in _core.check(topology, plans)[0]
 
 
-# What native libraries lack
+# Reductions that native libraries lack
 
 
 def test_an_unsupported_reduction_is_rejected_on_all_ranks() -> None:
@@ -320,7 +320,7 @@ def test_an_unsupported_reduction_is_rejected_on_all_ranks() -> None:
             _core.InvalidArgumentError, match=r"ranks 0 and 2 has no sum of int16; use another"
         ):
             planner.plan(lacking, rank)
-    lone = devices(["a/nvidia", "b/cpu", "c/amd"])  # no native library takes part
+    lone = devices(["a/nvidia", "b/cpu", "c/amd"])  # without a native library
     assert _core.check(lone, _core.Planner(lone).plan_all(lacking)) == []
     assert _core.Planner(topology_of([2, 2])).plan_all(lacking)
     assert all(info.memory == Memory.host for info in topology_of([2, 2]).ranks)

@@ -1,4 +1,7 @@
-"""A throw-away virtual machine that sees this machine's files, read-only, and has RDMA devices.
+"""A temporary virtual machine with RDMA devices, which sees this machine's files read-only.
+
+qemu emulates the processor. So it runs without virtualisation, about ten times slower, and proves
+correctness, not speed.
 
 qemu emulates the processor, so it runs where nothing can be virtualised, and about ten times
 slower: good for right and wrong, not for speed.
@@ -17,7 +20,7 @@ from packages import GUEST, Image
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "qemu-system-x86_64"
-# no_timer_check: a busy host starves the test that the kernel makes of its timer interrupt.
+# no_timer_check: on a busy host the kernel's test of its timer interrupt starves.
 APPEND = (
     "console=ttyS0 loglevel=4 panic=-1 no_timer_check tsc=reliable mitigations=off "
     "random.trust_cpu=on"
@@ -26,7 +29,7 @@ APPEND = (
 
 @dataclass(frozen=True)
 class Outcome:
-    status: int | None  # None: the machine was stopped before its command ended
+    status: int | None  # None: the machine stopped before its command ended
     output: str
     console: str
 

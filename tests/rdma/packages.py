@@ -1,5 +1,7 @@
-"""What the virtual machine needs beside this machine's own files: a kernel, soft-RoCE and the
-distribution's UCX, unpacked into a cache folder. Nothing is installed."""
+"""The parts of the virtual machine beside this machine's own files: a kernel, soft-RoCE, and UCX.
+
+They are packages of the distribution, unpacked into a cache folder. Nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,12 @@ READERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class Unavailable(Exception):
-    """Why the machine cannot run here, and what would help."""
+    """Why the machine cannot run here, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """What qemu boots. `root` is laid over this machine's files."""
+    """The image that qemu boots. `root` is laid over this machine's files."""
 
     kernel: Path
     ramdisk: Path
@@ -46,7 +48,7 @@ class Image:
 
 
 def image(download: bool) -> Image:
-    """The cached image; made first if `download`. Raises Unavailable."""
+    """The cached image. Makes it first if `download`. Raises Unavailable."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetcomm"
     recipe = hashlib.sha256(Path(__file__).read_bytes() + (GUEST / "init").read_bytes())
     folder = cache / f"rdma-{recipe.hexdigest()[:12]}"
@@ -105,7 +107,7 @@ def _make(work: Path) -> Path:
 
 
 def load_order(folder: Path) -> list[tuple[str, bytes]]:
-    """MODULES and what they depend on, in the order in which they load."""
+    """MODULES and their dependencies, in the order of loading."""
     files = {path.name.split(".")[0].replace("-", "_"): path for path in folder.rglob("*.ko*")}
     built_in = {
         Path(line).name.split(".")[0].replace("-", "_")
@@ -133,7 +135,8 @@ def load_order(folder: Path) -> list[tuple[str, bytes]]:
 
 
 def archive(files: dict[str, bytes]) -> bytes:
-    """A ramdisk in the kernel's format, cpio "newc": all executable, with their folders."""
+    """A ramdisk in the kernel's format, cpio "newc". All files are executable, and their folders
+    included."""
     folders = ["dev", "proc", "sys", *{str(Path(name).parent) for name in files} - {"."}]
     entries = [(name, 0o40755, b"") for name in folders]
     entries += [(name, 0o100755, data) for name, data in files.items()]

@@ -1,8 +1,8 @@
 """hetcomm's links over RDMA verbs, without an RDMA card: soft-RoCE in a virtual machine.
 
-Two hosts with two ranks each, as far as hetcomm can tell, a RoCE device on either, and a wire that
-may delay or lose packets; or four hosts, in pairs on two RoCE networks that only Ethernet joins.
-Run by `make test-rdma` only: it downloads a kernel and takes minutes.
+Two hosts have two ranks and a RoCE device each. The wire between them may delay or lose packets. Or
+four hosts are in pairs on two RoCE networks that only Ethernet joins. `make test-rdma` alone runs
+these tests: they download a kernel and take minutes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from rich.console import Console
 from hetcomm import topo
 
 NAME = attrgetter("name")
-SECONDS = 1800.0  # of the machine's life; far above what it takes
+SECONDS = 1800.0  # of the machine's life; far above the usual time
 
-pytestmark = pytest.mark.timeout(SECONDS + 600)  # making the image takes its time, too
+pytestmark = pytest.mark.timeout(SECONDS + 600)  # making the image takes time, too
 
 Job = dict[str, Any]
 
 
 def those(condition: Callable[[Scenario], object] = bool) -> list[Scenario]:
-    """The scenarios for which a test is."""
+    """The scenarios of a test."""
     return [one for one in SCENARIOS.values() if condition(one)]
 
 
@@ -41,7 +41,7 @@ CHOSEN = those()
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
-    """What the ranks of every chosen scenario found, all played in one machine."""
+    """The findings of the ranks of every chosen scenario, all from one machine."""
     image = packages.image(download=True)
     folder = tmp_path_factory.mktemp("machine")
     program = [sys.executable, str(packages.GUEST / "ranks.py")]
@@ -62,7 +62,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
 
 @pytest.fixture
 def ranks(jobs: dict[str, Job], scenario: Scenario) -> list[dict[str, Any]]:
-    """What each rank found; fails if one did not come to its end."""
+    """The findings of each rank. Fails if a rank did not finish."""
     found = []
     for rank, result in enumerate(jobs[scenario.name]["ranks"]):
         assert "found" in result, f"rank {rank}: {result['error']}\n{result['log']}"
@@ -70,8 +70,8 @@ def ranks(jobs: dict[str, Job], scenario: Scenario) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_collective_gives_what_numpy_says(ranks: list[dict[str, Any]]) -> None:
-    """The ranks compared; here it is only seen that all of them came to the end."""
+def test_every_collective_matches_numpy(ranks: list[dict[str, Any]]) -> None:
+    """The ranks compare results. The test only checks that all ranks finished."""
     assert all(rank["seconds"]["collectives"] > 0 for rank in ranks)
 
 
@@ -86,7 +86,7 @@ def test_links_are_over_verbs(scenario: Scenario, ranks: list[dict[str, Any]]) -
     for rank, found in enumerate(ranks):
         for peer, path in enumerate(found["paths"]):
             if scenario.hosts[rank] == scenario.hosts[peer]:
-                continue  # messages inside a host take what UCX prefers
+                continue  # messages inside a host take the transport that UCX prefers
             case = f"{rank} to {peer}: {path}"
             if scenario.over_rdma(rank, peer):
                 assert path.startswith("rc") and f" over {scenario.device(rank)}" in path, case
@@ -97,8 +97,8 @@ def test_links_are_over_verbs(scenario: Scenario, ranks: list[dict[str, Any]]) -
 
 @pytest.mark.parametrize("scenario", those(lambda one: one.elements), indirect=True, ids=NAME)
 def test_bytes_cross_the_wire_as_roce(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
-    """Each host's share of an all_reduce crosses once: one buffer in either direction. So does the
-    message to the one host on the same network; those to the others go over TCP."""
+    """Each host's share of an all_reduce crosses once: one buffer in either direction. The message
+    to the host on the same network crosses as RoCE. Messages to other hosts go over TCP."""
     before, after = ranks[0]["traffic"]
     payload = 4 * scenario.elements
     for device in after:

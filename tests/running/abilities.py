@@ -1,7 +1,7 @@
-"""What this machine can do for the tests: each ability is probed once, at its first use.
+"""The abilities of this machine that tests need. Each is probed once, at its first use.
 
-A probe returns "" if the ability is there, else why not. A probe raises if it fails for a reason
-that it does not expect: then nobody knows what the machine lacks, and the run fails. Probes are in
+A probe returns "" if the ability is there, else the reason. A probe raises an exception if it fails
+for an unexpected reason. Then the lacking ability is unknown, and the run fails. Probes are in
 kernel_abilities.py and installed_abilities.py.
 """
 
@@ -53,7 +53,8 @@ def need(name: str) -> None:
 
 
 def survey(names: Iterable[str] = probes) -> dict[str, str]:
-    """Probes abilities: why each is lacking, "" where it is there or its probe failed."""
+    """Probes abilities. Returns the reason for each lacking one; "" if it is there or its probe
+    failed."""
     for name in names:
         with suppress(RuntimeError):
             lacking(name)
@@ -61,13 +62,13 @@ def survey(names: Iterable[str] = probes) -> dict[str, str]:
 
 
 def take(found: dict[str, str], failed: dict[str, str]) -> None:
-    """What another process of this run has found."""
+    """Takes the results of another process of this run."""
     _lacking.update(found)
     errors.update(failed)
 
 
 def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process of its own, with these variables besides."""
+    """Runs a program in a separate process, with these additional variables."""
     return subprocess.run(
         [sys.executable, "-P", "-c", program],
         env=os.environ | environment,
@@ -78,12 +79,12 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def tool(name: str) -> str:
-    """Why there is no such command; "" if there is."""
+    """Why the command is missing; "" if it is there."""
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     return "" if shutil.which(name, path=path) else f"no {name} in PATH"
 
 
 def module(name: str) -> str:
-    """Why there is no such package; "" if there is."""
+    """Why the package is missing; "" if it is there."""
     spec = importlib.util.find_spec(name)  # a folder of that name is no module
     return "" if spec is not None and spec.origin is not None else f"{name} is not installed"

@@ -1,8 +1,8 @@
-"""Processes forked from one server per worker, which has imported what most of them need.
+"""Processes forked from one server for each worker. The server has imported the common modules.
 
-A process that imports torch by itself computes for more than a second first. Python has one such
-server per process, and its first user decides what the server imports: all tests take the server
-from here. No import of these loads hetcomm's core.
+A process that imports torch by itself first computes for more than a second. Python has one such
+server for each process, and its first user decides the imports of the server. So all tests take the
+server from here. No import of these loads hetcomm's core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IMPORTED = [
 
 
 def context() -> ForkServerContext:
-    """What starts processes as children of the server; modules that are absent are left out."""
+    """The context that starts processes as children of the server. Leaves out absent modules."""
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload(IMPORTED)
     return forking

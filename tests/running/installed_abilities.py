@@ -1,4 +1,4 @@
-"""What is installed on this machine: commands, packages, libraries, headers, instruction sets."""
+"""Abilities that installations give: commands, packages, libraries, headers, instruction sets."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def emulated_vendors() -> str:
 
 @probe("mpiexec")
 def mpiexec() -> str:
-    """MPICH's beside this Python, which starts two ranks."""
+    """MPICH's mpiexec beside this Python starts two ranks."""
     if why := lacking("mpi4py"):
         return why
     found = shutil.which("mpiexec", path=os.path.dirname(sys.executable))
@@ -100,7 +100,7 @@ def mpiexec() -> str:
 
 @probe("GPU")
 def gpu() -> str:
-    """One that torch uses."""
+    """torch can use the GPU."""
     if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd")):
         return "no driver of a GPU is loaded"
     if why := lacking("torch"):
@@ -127,7 +127,7 @@ def no_hip() -> str:
 
 
 def include_folders() -> list[Path]:
-    """Where headers of the vendors may be; CPATH adds to them."""
+    """Folders that may have headers of the vendors; CPATH adds to them."""
     wheels = Path(sysconfig.get_path("purelib")) / "nvidia"
     homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "ROCM_PATH")]
     candidates = [Path(home) / "include" for home in homes if home]

@@ -1,4 +1,4 @@
-"""What the kernel lets the tests do: namespaces, congestion control, IPv6, filters."""
+"""Abilities that the kernel gives or refuses: namespaces, congestion control, IPv6, filters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FORBIDDEN = {errno.EPERM, errno.ENOSPC, errno.ENOSYS, errno.EINVAL, errno.EACCES
 
 
 def _unshare(flags: int, user: int = 0) -> int:
-    """0, or the errno of unshare(flags) in a child, as `user` if this one is root."""
+    """0, or the errno of unshare(flags) in a child. The child becomes `user` if this process is
+    root."""
     child = os.fork()
     if child == 0:
         code = 255
@@ -63,7 +64,7 @@ def _two_hosts() -> subprocess.CompletedProcess[str]:
 
 @probe("namespaces")
 def namespaces() -> str:
-    """Emulated clusters of two hosts."""
+    """The kernel permits emulated clusters of two hosts."""
     done = _two_hosts()
     if done.returncode == 0:
         return ""
@@ -98,13 +99,13 @@ def process_namespaces() -> str:
 
 @probe("named network namespaces")
 def named_namespaces() -> str:
-    """Those of `ip netns`."""
+    """The namespaces of `ip netns`."""
     return "only root makes them" if os.geteuid() != 0 else tool("ip") or _forbidden(NEWNET)
 
 
 @probe("cubic")
 def cubic() -> str:
-    """As congestion control of emulated hosts."""
+    """Emulated hosts may use cubic as congestion control."""
     if why := lacking("namespaces"):
         return why
     said = _two_hosts().stdout.strip()
@@ -127,7 +128,7 @@ def ipv6() -> str:
 
 @probe("seccomp filters")
 def seccomp_filters() -> str:
-    """Of system calls, which a process may set for itself."""
+    """A process may set filters of system calls for itself."""
     known = Path("/proc/sys/kernel/seccomp/actions_avail")
     return "" if known.exists() else f"this kernel has no {known}"
 

@@ -14,9 +14,10 @@ import pytest
 class Parallel:
     """The plugin of one worker; without workers it does nothing.
 
-    Tests marked `alone` measure time: they run while no other test runs on any worker. Every other
-    test shares a lock with all workers, which a test alone holds for itself. A test that waits for
-    the lock keeps a gate closed, so that a test alone has its turn.
+    Tests marked `alone` measure time: they run while no other test runs on any worker. All other
+    tests share a lock among workers. A test marked `alone` takes this lock exclusively. A test that
+    waits for the lock holds a gate, at which later tests wait, so that a test marked `alone` gets
+    its turn.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -29,13 +30,13 @@ class Parallel:
         with ExitStack() as stack:
             lock = stack.enter_context((self.folder / "tests.lock").open("a+"))
             with (self.folder / "tests.gate").open("a+") as gate:
-                fcntl.lockf(gate, fcntl.LOCK_EX)  # no child inherits it, unlike flock's
+                fcntl.lockf(gate, fcntl.LOCK_EX)  # children do not inherit the lock, unlike flock's
                 fcntl.lockf(lock, kind)
             return (yield)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Slow tests first, so that no worker has one left at the end. Then short ones, then those
-        that run alone: nobody waits long there until the others are over."""
+        """Sorts slow tests first, so that no worker has one left at the end. Short tests follow,
+        then tests that run alone: at that time few tests of other workers still run."""
 
         def turn(item: pytest.Item) -> tuple[bool, bool]:
             marks = [item.get_closest_marker(mark) is not None for mark in ("alone", "slow")]

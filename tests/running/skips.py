@@ -1,5 +1,7 @@
-"""No test is skipped silently: a skip that tests/skips.toml does not list fails, and so does a run
-in which a whole folder was skipped that this machine could run.
+"""No test is skipped silently.
+
+A skip that tests/skips.toml does not list fails the run. A run also fails if it skips a whole
+folder that this machine could run.
 
 Registered by tests/conftest.py. Abilities are probed once per run, before the first test.
 """
@@ -56,13 +58,13 @@ class Permitted:
         return "the reason is not listed"
 
     def places(self, ability: str) -> list[str]:
-        """Where its lack may skip tests."""
+        """The places where a lack of the ability may skip tests."""
         folders = [f"{folder}/*" for folder, needed in self.folders.items() if ability in needed]
         return [*self.needs.get(ability, []), *folders]
 
 
 def _ability_of(reason: str) -> str:
-    """The ability that was lacking, as abilities.need() and pytest.importorskip() say it."""
+    """The lacking ability, from the texts of abilities.need() and pytest.importorskip()."""
     for ability in abilities.probes:
         if reason.startswith((f"needs {ability}: ", f"could not import '{ability}'")):
             return ability
@@ -101,7 +103,8 @@ class Skips:
         self.lacking = abilities.survey(filter(self._matters, abilities.probes))
 
     def _matters(self, ability: str) -> bool:
-        """Whether a test that this run may collect may need it. A run of everything tells all."""
+        """Whether a collected test may need the ability. A run of all tests probes every
+        ability."""
         tests, asked = self.config.rootpath / "tests", self._asked()
         if any(path == tests or path in tests.parents for path in asked):
             return True
@@ -133,7 +136,7 @@ class Skips:
     def pytest_pycollect_makemodule(
         self, module_path: Path, parent: pytest.Collector
     ) -> pytest.Module | None:
-        """A module that is not even imported where its folder's abilities are lacking."""
+        """Skips a module without importing it if the machine lacks the folder's abilities."""
         folder = folder_of(module_path.relative_to(self.config.rootpath).as_posix())
         for ability in self.permitted.folders.get(folder, []):
             if abilities.lacking(ability):
@@ -190,7 +193,7 @@ class Skips:
         by_folder[folder_of(report.nodeid)] += 1
 
     def _silent_folders(self) -> list[str]:
-        """Folders of which nothing ran, although this run should have run all of each."""
+        """Folders in which no test ran, although this run selected all their tests."""
         chosen = ("keyword", "markexpr", "ignore", "ignore_glob", "deselect", "lf", "collectonly")
         if any(self.config.getoption(option, None) for option in chosen):
             return []

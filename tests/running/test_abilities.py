@@ -1,4 +1,4 @@
-"""Which refusals of a kernel are the lack of an ability, and which are errors of the probe."""
+"""Some refusals of a kernel are a lack of an ability; all others are errors of the probe."""
 
 from __future__ import annotations
 

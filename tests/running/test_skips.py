@@ -1,4 +1,4 @@
-"""A skip that is not listed fails the run, and so does a folder that skips whole."""
+"""A skip that is not listed fails the run, and so does a fully skipped folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import skips
 
 HERE = Path(__file__).parent
-# A machine with a door and without a card, and a broken probe if a test asks for one.
+# A machine with a door, without a card, and with a broken probe if a test needs that.
 CONFTEST = f"""
 import abilities
 import skips
@@ -39,7 +39,7 @@ RAINY = '@pytest.mark.skip(reason="only on rainy days")\ndef test_rain():\n    p
 
 
 class Project:
-    """A folder with tests of its own, below the rules of this one."""
+    """A folder with tests of its own, under the rules of this one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Project:
         self.write(f"tests/{name}/test_{name}.py", f"import pytest\n\n{text}")
 
     def run(self, *options: str) -> tuple[int, str]:
-        """The exit code and what was printed."""
+        """The exit code and the output."""
         command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", *options]
         done = subprocess.run(
             command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
@@ -86,7 +86,7 @@ def test_listed_skips_are_counted(project: Project, options: tuple[str, ...]) ->
 TEST = "def test_it():\n    "
 FIXTURE = "@pytest.fixture\ndef one():\n    pytest.skip('hm')\n\ndef test_it(one):\n    pass\n"
 HM = "the reason is not listed in skips.toml: hm"
-# How a test is skipped, and what the run says to it.
+# A kind of skip, and the answer of the run.
 UNLISTED = {
     "a mark": (f'@pytest.mark.skip(reason="hm")\n{TEST}pass\n', f"skipped, but {HM}"),
     "a call": (f'{TEST}pytest.skip("hm")\n', HM),
@@ -139,7 +139,7 @@ def test_a_fully_skipped_folder_fails_the_run(project: Project, options: tuple[s
     assert code == 1, printed
     assert "FAILED: nothing of tests/mixed ran, which this machine could run" in printed
     assert project.run("tests/good")[0] == 0
-    assert project.run("tests/good", "tests/mixed", "-k", "rain")[0] == 0  # chosen by hand
+    assert project.run("tests/good", "tests/mixed", "-k", "rain")[0] == 0  # a test chosen by hand
 
 
 def test_a_failing_probe_is_an_error(project: Project) -> None:

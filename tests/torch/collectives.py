@@ -1,4 +1,4 @@
-"""Every collective of torch.distributed once: how it is called, and what must come of it."""
+"""Every collective of torch.distributed once: its call, and the expected result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Inputs = list[Tensor]  # by rank
 
 @dataclass(frozen=True)
 class Case:
-    """One call. `count` is the elements of one rank's part; `key` seeds the inputs."""
+    """One call. `count` is the number of elements of one rank's part. `key` seeds the inputs."""
 
     collective: str
     dtype: torch.dtype
@@ -34,7 +34,7 @@ class Case:
         return f"{self.collective} {oracle.short(self.dtype)}{op} x{self.count} root {self.root}"
 
     def splits(self, size: int) -> list[list[int]]:
-        """Elements from rank to rank, about `count` each and some none."""
+        """Elements from rank to rank, about `count` each, some zero."""
         random = oracle.generator(*self.key, "splits")
         return torch.randint(0, 2 * self.count + 1, (size, size), generator=random).tolist()
 
@@ -55,7 +55,8 @@ Expect = Callable[[Case, Inputs, int, int], Expected]
 
 @dataclass(frozen=True)
 class Collective:
-    """`call` gets this rank's input and gives its output, which must be what `expect` says."""
+    """`call` gets this rank's input and returns its output, which must match the result of
+    `expect`."""
 
     call: Call
     expect: Expect
@@ -146,7 +147,7 @@ def scatter(case: Case, x: Tensor, rank: int, size: int, group: Group) -> Tensor
 
 
 def send_recv(case: Case, x: Tensor, rank: int, size: int, group: Group) -> Tensor:
-    """To the right and to the left at once, two tags each, taken in the other order."""
+    """To the right and to the left at once, with two tags each, received in the other order."""
     if size == 1:
         return x.clone()
     left, right = (rank - 1) % size, (rank + 1) % size
@@ -217,7 +218,7 @@ COLLECTIVES = {
 }
 
 
-SAMPLE = 80  # cases of several hundred
+SAMPLE = 80  # one of several hundred cases
 
 
 def _rows(name: str, dtype: torch.dtype) -> list[tuple[str, torch.dtype, str | None]]:
@@ -232,8 +233,11 @@ def cases(
     dtypes: Sequence[torch.dtype] = oracle.DTYPES,
     whole: bool = True,
 ) -> list[Case]:
-    """All pairs of collective, dtype and legal op, or a random sample of them, in random order with
-    random sizes and roots; and every collective once with enough bytes for several chunks."""
+    """All pairs of collective, dtype and legal op, or a random sample of them.
+
+    Order, sizes and roots are random. Every collective also has one case with enough bytes for
+    several chunks.
+    """
     rows = [row for name in COLLECTIVES for dtype in dtypes for row in _rows(name, dtype)]
     random = oracle.generator(seed, layout, "cases")
     sizes = (0, 1, 2, 3, 7, 31, 64, 257, 1000, 4099, 20011)
@@ -254,7 +258,7 @@ def cases(
 
 
 def ccl_has(case: Case) -> bool:
-    """Whether the vendors' libraries have it; groups with a rank of a vendor need that."""
+    """Whether the vendors' libraries have the case. Groups with a rank of a vendor need that."""
     if case.op is None:
         return True
     short = oracle.short(case.dtype)
@@ -263,7 +267,7 @@ def ccl_has(case: Case) -> bool:
 
 
 def failures_on(device: str, rank: int, size: int, seed: int, layout: str) -> list[str]:
-    """Plays all cases that the vendors' libraries have, with this rank's tensors on `device`."""
+    """Runs all cases that the vendors' libraries have, with this rank's tensors on `device`."""
     failures = []
     for case in filter(ccl_has, cases(seed, size, layout)):
         collective = COLLECTIVES[case.collective]

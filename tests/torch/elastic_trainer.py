@@ -1,4 +1,4 @@
-"""A trainer for torchrun: DDP on hetcomm with a checkpoint after every step, from which it goes on.
+"""A trainer for torchrun: DDP on hetcomm with a checkpoint after every step. A restart loads it.
 
 elastic_trainer.py FOLDER: the last rank dies once, in the middle of step CRASH.
 """
@@ -26,7 +26,7 @@ def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def loss_of(model: Callable[..., torch.Tensor], step: int, rank: int, size: int) -> torch.Tensor:
-    """Of a rank's share of the batch of a step."""
+    """The loss of a rank's share of the batch of a step."""
     inputs = torch.randn(BATCH, 6, generator=torch.Generator().manual_seed(step))
     share = inputs[rank * BATCH // size : (rank + 1) * BATCH // size]
     return ((model(share) - share.sum(1, keepdim=True)) ** 2).mean()
@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state | {"step": step + 1, "losses": losses}, folder / "unfinished.pt")
             os.replace(folder / "unfinished.pt", saved)
-        dist.barrier()  # nobody is a step ahead of the checkpoint
+        dist.barrier()  # no rank is a step ahead of the checkpoint
     report = {"losses": losses, "began": begin, "backend": dist.get_backend()}
     (folder / f"rank{rank}.json").write_text(json.dumps(report))
     dist.destroy_process_group()

@@ -1,7 +1,7 @@
-"""A torch device type over the runtime of an emulated vendor: tensors of device "emulated" are that
-vendor's device memory, and what torch does with them is queued in its streams.
+"""A torch device type over the runtime of an emulated vendor.
 
-The native part (emulated_device/) is compiled at first use, for the tests only.
+Tensors of device "emulated" are that vendor's device memory, and torch queues their computations in
+its streams. The native part (emulated_device/) is compiled at first use, for the tests only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = "emulated"
 _HERE = Path(__file__).parent / "emulated_device"
 _ROOT = Path(__file__).parents[2]
 _BUILD = _ROOT / "build" / "emulated_device"
-# What the tests of this device need.
+# Abilities that the tests of this device need.
 needed = [
     pytest.mark.needs("emulated vendors", "compiler"),
     pytest.mark.skipif(
@@ -37,7 +37,7 @@ needed = [
 
 
 def build() -> Path:
-    """The native part, compiled unless it is there already. Takes about a minute."""
+    """The path of the native part. Compiles it if necessary, in about a minute."""
     sources = sorted(_HERE.glob("*.cc"))
     key = hashlib.sha256(torch.__version__.encode())
     for file in [*sorted(_HERE.iterdir()), _ROOT / "emulated/runtime_abi.h"]:
@@ -48,8 +48,8 @@ def build() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if library.exists():
             return library
-        together = _BUILD / "all.cc"  # torch's headers are read once
-        together.write_text("".join(f'#include "{source.name}"\n' for source in sources))
+        unit = _BUILD / "all.cc"  # one file, so that torch's headers are read once
+        unit.write_text("".join(f'#include "{source.name}"\n' for source in sources))
         root = Path(torch.__file__).parent
         abi = int(torch.compiled_with_cxx11_abi())
         subprocess.run(
@@ -58,7 +58,7 @@ def build() -> Path:
                 *("-std=c++20", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden"),
                 f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
                 *(f"-I{_HERE}", f"-I{_ROOT}", f"-I{root / 'include'}"),
-                *(str(together), "-o", f"{library}.partial"),
+                *(str(unit), "-o", f"{library}.partial"),
                 *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
             ],
             check=True,
@@ -69,7 +69,7 @@ def build() -> Path:
 
 
 def _module(library: ctypes.CDLL) -> types.ModuleType:
-    """torch.emulated, with what torch asks of every device's module."""
+    """torch.emulated, with the functions that torch expects of a device's module."""
     module = types.ModuleType(f"torch.{NAME}")
     names = {
         "is_available": lambda: bool(library.emulated_device_count()),
@@ -88,7 +88,7 @@ def _module(library: ctypes.CDLL) -> types.ModuleType:
 
 
 class EmulatedDevice:
-    """The device of this process, and what only tests ask of it."""
+    """The device of this process, with functions for tests."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(build()))
@@ -109,12 +109,12 @@ class EmulatedDevice:
             torch.accelerator.set_device_index(int(os.environ["HETCOMM_DEVICE"]))
 
     def delay(self, milliseconds: int) -> None:
-        """The current stream stands still for a while."""
+        """Lets the current stream stand still for a while."""
         self._library.emulated_device_delay(milliseconds)
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """The current stream stands still until the block is left."""
+        """Lets the current stream stand still until the block ends."""
         gate = ctypes.c_void_p(self._library.emulated_device_gate())
         try:
             yield
@@ -122,7 +122,7 @@ class EmulatedDevice:
             self._library.emulated_device_open_gate(gate)
 
     def recorded(self, address: int) -> int:
-        """How many streams were recorded on the memory, besides its own."""
+        """The number of streams that were recorded on the memory, besides its own."""
         return int(self._library.emulated_device_recorded(ctypes.c_void_p(address)))
 
     def is_free(self, address: int) -> bool:

@@ -10,8 +10,8 @@ from torch import nn
 
 STEPS = 50
 BATCH, TOKENS, VOCABULARY, WIDTH, HEADS, LAYERS = 8, 12, 29, 32, 2, 4
-RATE = 0.05  # four times that diverges with 8 layers
-TOLERANCE = 2e-4  # of a loss, relative; sums in another order, 50 times over
+RATE = 0.05  # with 8 layers, four times this rate diverges
+TOLERANCE = 2e-4  # of a loss, relative; sums in another order, repeated 50 times
 
 
 class Block(nn.Module):
@@ -36,8 +36,8 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Tokens [batch, TOKENS] to logits [batch, TOKENS, VOCABULARY]; a part may hold fewer blocks
-    and leave out the first or last layer, as a pipeline's stage does."""
+    """Tokens [batch, TOKENS] to logits [batch, TOKENS, VOCABULARY]. A part may have fewer blocks,
+    and lack the first or last layer, as a stage of a pipeline does."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Gpt(nn.Module):
 
 
 def model(layers: int = LAYERS) -> Gpt:
-    """The same parameters every time."""
+    """A model with the same parameters every time."""
     torch.manual_seed(7)
     return Gpt(layers)
 
@@ -78,7 +78,7 @@ def optimizer(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """STEPS pairs of tokens and targets, [BATCH, TOKENS] each: a sequence that can be learnt."""
+    """STEPS pairs of tokens and targets, [BATCH, TOKENS] each, of a sequence that can be learnt."""
     generator = torch.Generator().manual_seed(11)
     for _ in range(STEPS):
         start = torch.randint(0, VOCABULARY, (BATCH, 1), generator=generator)
@@ -93,7 +93,7 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @lru_cache
 def reference(layers: int) -> list[float]:
-    """The loss of every step, trained by this process alone."""
+    """The loss of every step, if this process trains alone."""
     alone = model(layers)
     steps = optimizer(alone.parameters())
     losses = []

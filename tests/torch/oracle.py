@@ -1,4 +1,4 @@
-"""Random inputs that every rank can make for every other, and what must come of them."""
+"""Random inputs that every rank can compute for every other rank, and the expected results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Op = Any  # dist.ReduceOp, or one of its kinds
 
 
 def ops(dtype: torch.dtype) -> tuple[str, ...]:
-    """AVG and PREMUL_SUM of real floats: test_operations.py."""
+    """The legal ops of a dtype. test_operations.py has AVG and PREMUL_SUM of real floats."""
     if dtype in ONLY_MOVED:
         return ()
     if dtype.is_complex:
@@ -49,13 +49,13 @@ def short(dtype: torch.dtype) -> str:
 
 
 def generator(*key: object) -> torch.Generator:
-    """The same on every rank and in every run for the same key."""
+    """A generator that is the same on every rank and in every run for the same key."""
     return torch.Generator().manual_seed(crc32(repr(key).encode()))
 
 
 def values(dtype: torch.dtype, op: str | None, count: int, *key: object) -> torch.Tensor:
-    """Integers over their whole range (sums wrap); floats such that no product overflows; any
-    bytes where a dtype is moved only."""
+    """Integers over their whole range (sums wrap), floats such that no product overflows, or random
+    bytes of a dtype that is only moved."""
     random = generator(*key)
     if dtype in (*FLOATS, *EIGHT_BITS):
         if op == "PRODUCT":
@@ -70,13 +70,14 @@ def values(dtype: torch.dtype, op: str | None, count: int, *key: object) -> torc
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    packed = tensor.clone(memory_format=torch.contiguous_format)  # one element has any stride
+    packed = tensor.clone(memory_format=torch.contiguous_format)  # of one element: any stride
     return packed.view(torch.uint8).view(tensor.numel(), tensor.element_size())
 
 
 @dataclass
 class Expected:
-    """Values in float64 or complex128 with how far each may be off, or exact ones (bound None)."""
+    """Values in float64 or complex128 with a bound on the error of each, or exact ones (bound
+    None)."""
 
     values: torch.Tensor
     bound: torch.Tensor | None = None
@@ -86,7 +87,7 @@ class Expected:
         return Expected(self.values.narrow(0, start, count), bound)
 
     def difference(self, got: torch.Tensor, slack: float = 1) -> str:
-        """Says where `got` is wrong; empty if it is right."""
+        """The first difference in words; empty if `got` is right."""
         if got.numel() != self.values.numel():
             return f"{got.numel()} elements, expected {self.values.numel()}"
         if self.bound is None:
@@ -109,9 +110,11 @@ _EXACT = {
 
 
 def reduced(inputs: Sequence[torch.Tensor], op: str) -> Expected:
-    """Element-wise over the ranks. Integers and every min and max are exact; n roundings, each to
-    nearest, of a float sum may add up to n eps times the sum of magnitudes, and a scale rounds
-    twice more."""
+    """The element-wise reduction over the ranks.
+
+    Integers and every min and max are exact. n roundings of a float sum, each to nearest, may add
+    up to n eps times the sum of magnitudes. A scale rounds twice more.
+    """
     dtype = inputs[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return Expected(torch.from_numpy(reduce(_EXACT[op], [one.numpy() for one in inputs])))

@@ -1,4 +1,4 @@
-"""Runs one function as every rank of a job, each rank a process of its own.
+"""Runs one function as every rank of a job. Each rank is a process of its own.
 
 The processes are forked from the server of forked.py, so that a rank starts in milliseconds. No
 rank shares anything of hetcomm with another: its engine is made after the fork.
@@ -26,7 +26,7 @@ _context = forked.context()
 
 @dataclass
 class Outcome:
-    """What became of one rank: the function's value, or the error that ended it."""
+    """The result of one rank: the function's value, or the error that ended it."""
 
     rank: int
     value: Any = None
@@ -54,7 +54,7 @@ class Job:
     backend: str = "hetcomm"
     environments: Sequence[Mapping[str, str]] = ()
     prepare: Callable[[], Any] | None = None
-    may_die: Sequence[int] = ()  # ranks that need not exit with 0
+    may_die: Sequence[int] = ()  # these ranks need not exit with 0
 
 
 class JobFailed(AssertionError):
@@ -71,7 +71,7 @@ def _main(
     log = os.open(_log(job, rank), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    gc.freeze()  # what the server imported lives as long as the process
+    gc.freeze()  # imports of the server live as long as the process
     faulthandler.enable()
     faulthandler.dump_traceback_later(max(job.bound - 3, 1))
     os.environ["HETCOMM_HOST_ID"] = job.hosts[rank]
@@ -105,7 +105,7 @@ def _main(
         if dist.is_initialized():
             dist.destroy_process_group()
     finally:
-        atexit._run_exitfuncs()  # multiprocessing leaves them out; a user's process runs them
+        atexit._run_exitfuncs()  # multiprocessing skips exit handlers; a user's process runs them
 
 
 def launch(job: Job, function: Callable[..., Any], *arguments: Any) -> list[Outcome]:
@@ -151,7 +151,7 @@ def launch(job: Job, function: Callable[..., Any], *arguments: Any) -> list[Outc
 
 
 def logs(job: Job) -> list[str]:
-    """What every rank wrote, the last 4000 characters of each."""
+    """The logs of all ranks, the last 4000 characters of each."""
     texts = []
     for rank in range(len(job.hosts)):
         written = _log(job, rank).read_text(errors="replace") if _log(job, rank).exists() else ""
@@ -161,7 +161,7 @@ def logs(job: Job) -> list[str]:
 
 
 def values(job: Job, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Like launch(), for jobs in which no rank may raise: their values by rank."""
+    """The values of launch() by rank, for jobs in which no rank may raise."""
     outcomes = launch(job, function, *arguments)
     if any(outcome.error for outcome in outcomes):
         raise JobFailed("\n".join([*(o.describe() for o in outcomes if o.error), *logs(job)]))

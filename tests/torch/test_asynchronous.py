@@ -1,4 +1,4 @@
-"""Operations that go on while the caller does: in any order, on several groups and threads."""
+"""Operations that continue while the caller works, in any order, on several groups and threads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def futures(rank: int, size: int, seed: int) -> None:
         assert torch.equal(thens[call].wait(), expected), f"call {call}"
     outputs = [torch.zeros(50, dtype=torch.int64) for _ in range(size)]
     gathered = dist.all_gather(outputs, _input(rank, 0, 50), async_op=True)
-    gathered.get_future().wait()  # lists are filled by then as well
+    gathered.get_future().wait()  # lists are filled by then, too
     for peer in range(size):
         assert torch.equal(outputs[peer], _input(peer, 0, 50))
 
@@ -88,7 +88,8 @@ def traced(rank: int, size: int, seed: int) -> None:
 
 
 def waiting_callbacks(rank: int, size: int, seed: int) -> None:
-    """What is attached to a future waits for a further operation, and so on, four deep."""
+    """A callback of a future waits for a further operation, whose callback waits, and so on, four
+    deep."""
 
     def begin(call: int) -> Any:
         future = dist.all_reduce(_input(rank, call, 3000), async_op=True).get_future()
@@ -100,8 +101,8 @@ def waiting_callbacks(rank: int, size: int, seed: int) -> None:
         assert torch.equal(tensor, _sum(list(range(size)), call, 3000)), f"call {call}"
 
 
-def left_by_the_caller(rank: int, size: int, seed: int) -> None:
-    """Large ones are not copied by the caller: whoever is the first to write a page faults."""
+def large_operations(rank: int, size: int, seed: int) -> None:
+    """The caller does not copy large tensors: the first thread to write a page faults."""
     alone = [dist.new_group([each]) for each in range(size)][rank]
 
     def faults(pages: int) -> int:
@@ -120,7 +121,7 @@ def left_by_the_caller(rank: int, size: int, seed: int) -> None:
 
 
 def dropped(rank: int, size: int, seed: int) -> None:
-    """Nobody keeps the work or the tensor; later calls are right all the same."""
+    """The work and the tensor are dropped. Later calls are correct all the same."""
     for call in range(30):
         dist.all_reduce(_input(rank, call, 5000), async_op=True)
     tensor = _input(rank, 99, 5000)
@@ -129,7 +130,7 @@ def dropped(rank: int, size: int, seed: int) -> None:
 
 
 def overlapping_groups(rank: int, size: int, seed: int) -> None:
-    """Groups of every size from 1 to all, in one order on all ranks, several calls on each."""
+    """Groups of every size from 1 to all, in one order on all ranks, with several calls on each."""
     random = oracle.generator(seed, "groups")
     members = [
         sorted(torch.randperm(size, generator=random)[: 1 + number % size].tolist())
@@ -170,7 +171,7 @@ def two_threads(rank: int, size: int, seed: int) -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
-    for call in range(10):  # gloo and the default group beside them
+    for call in range(10):  # gloo and the default group beside the others
         for group in (gloo, None):
             tensor = _input(rank, 500 + call, 100)
             dist.all_reduce(tensor, group=group)
@@ -215,7 +216,7 @@ def objects(rank: int, size: int, seed: int) -> None:
 
 
 PROGRAMS = [
-    many_in_flight, futures, traced, waiting_callbacks, left_by_the_caller, dropped,
+    many_in_flight, futures, traced, waiting_callbacks, large_operations, dropped,
     overlapping_groups, two_threads, ring_of_messages, objects,
 ]  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""Operations of c10d beyond the plain collectives: batches, receives from anybody, barriers that
-say who is missing, profiles."""
+"""Operations of c10d beyond the plain collectives: batches, receives from any rank, monitored
+barriers, profiles."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SIZES = [1, 0, 7, 1000, 33]
 
 
 def batch(rank: int, size: int, seed: int) -> list[str]:
-    """Every kind of batch on tensors of mixed dtypes; what came out wrong."""
+    """Every kind of batch on tensors of mixed dtypes. Returns the wrong results."""
     chance = torch.Generator().manual_seed(seed)
 
     def numbers(count: int, dtype: torch.dtype) -> list[torch.Tensor]:
-        """What each rank has."""
+        """The tensor of each rank."""
         return [torch.randint(-8, 8, (count,), generator=chance).to(dtype) for _ in range(size)]
 
     pairs = []
@@ -76,7 +76,7 @@ def test_batches_are_correct(job: Callable[..., Job], layout: str, seed: int) ->
 
 
 def all_or_nothing(rank: int, size: int) -> list[float]:
-    """A batch of which one dtype cannot be reduced begins none."""
+    """A batch with one dtype that cannot be reduced begins no operation."""
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     options = dist.AllreduceCoalescedOptions()
     options.reduceOp = dist.ReduceOp.AVG
@@ -92,7 +92,7 @@ def test_a_bad_batch_is_rejected_as_a_whole(job: Callable[..., Job]) -> None:
 
 
 def empty_on_one(rank: int, size: int, name: str) -> str:
-    """Rank 1 has nothing to give, and waits until rank 0 has given up."""
+    """Rank 1 gives no tensor, and waits until rank 0 has given up."""
     backend, store = dist.group.WORLD._get_backend(torch.device("cpu")), _get_default_store()
     one = [torch.ones(size)] if rank == 0 else []
     with pytest.raises(hetcomm.InvalidArgumentError) as raised:
@@ -114,7 +114,7 @@ def test_other_ranks_hear_why_a_batch_was_rejected(job: Callable[..., Job], name
 
 
 def plans(rank: int, size: int) -> list[int]:
-    """How many collectives come of a batch of ten calls of two dtypes."""
+    """The number of collectives that a batch of ten calls of two dtypes becomes."""
     group, device = dist.group.WORLD, torch.device("cpu")
     backend = group._get_backend(device)
     dtypes = [torch.float32, torch.int64] * 5
@@ -143,7 +143,7 @@ def test_a_batch_is_one_plan_for_each_dtype(job: Callable[..., Job]) -> None:
 
 
 def after_bad_batches(rank: int, size: int) -> None:
-    """Later calls of the thread go on, and what a bad batch had started is let go."""
+    """Later calls of the thread continue, and tensors of a bad batch are released."""
     peer = 1 - rank
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
 
@@ -155,7 +155,7 @@ def after_bad_batches(rank: int, size: int) -> None:
         return got[0].item()
 
     def freed(storage: StorageWeakRef) -> bool:
-        end = time.monotonic() + 30  # the thread that completed it may have it a moment longer
+        end = time.monotonic() + 30  # the completing thread may hold it longer
         while not storage.expired() and time.monotonic() < end:
             time.sleep(0.001)
         return storage.expired()
@@ -170,7 +170,7 @@ def after_bad_batches(rank: int, size: int) -> None:
         del kept
         assert freed(storage)
         assert exchange() == 1.0 + peer
-    backend._start_coalescing()  # of a batch that nobody ends, since something else raised
+    backend._start_coalescing()  # of a batch that does not end, because another call raised
     lost = torch.ones(5)
     dist.broadcast(lost, 0)
     storage = StorageWeakRef(lost.untyped_storage())
@@ -181,14 +181,14 @@ def after_bad_batches(rank: int, size: int) -> None:
         backend._end_coalescing()
 
 
-def test_a_bad_batch_spoils_no_other(job: Callable[..., Job]) -> None:
+def test_a_bad_batch_disturbs_no_later_batch(job: Callable[..., Job]) -> None:
     values(job("ab"), after_bad_batches)
 
 
-def from_anybody(rank: int, size: int, count: int) -> list[int]:
-    """Rank 0 receives two messages of each other rank, tag by tag; returns the senders."""
+def from_any_rank(rank: int, size: int, count: int) -> list[int]:
+    """Rank 0 receives two messages of each other rank, by tag. Returns the senders."""
     if rank > 0:
-        # Not send(): the receiver takes them in another order, and large ones wait for it.
+        # Not send(): the receiver takes them in another order, and large messages wait for it.
         messages = [
             dist.isend(torch.full((count,), 10.0 * rank + tag), 0, tag=tag) for tag in (1, 2)
         ]
@@ -210,12 +210,12 @@ def from_anybody(rank: int, size: int, count: int) -> list[int]:
 def test_receive_from_any_rank_names_the_sender(
     job: Callable[..., Job], layout: str, count: int
 ) -> None:
-    senders = values(job(layout), from_anybody, count)[0]
+    senders = values(job(layout), from_any_rank, count)[0]
     others = list(range(1, len(layout)))
     assert sorted(senders[: len(others)]) == others == sorted(senders[len(others) :])
 
 
-def nobody_sends(rank: int, size: int) -> str:
+def without_a_sender(rank: int, size: int) -> str:
     if rank > 0:
         return ""
     work = dist.irecv(torch.empty(3))
@@ -226,11 +226,11 @@ def nobody_sends(rank: int, size: int) -> str:
 
 
 def test_receive_from_any_rank_times_out(job: Callable[..., Job]) -> None:
-    assert "recv" in values(job("aa"), nobody_sends)[0]
+    assert "recv" in values(job("aa"), without_a_sender)[0]
 
 
 def missing(rank: int, size: int, late: list[int]) -> tuple[str, float]:
-    """Ranks of `late` come to the second of three barriers not at all."""
+    """Ranks of `late` do not come to the second of three barriers."""
     group = dist.group.WORLD
     group.monitored_barrier(timedelta(seconds=30))
     message = ""
@@ -269,7 +269,8 @@ def test_profiles_show_operations_with_shapes(job: Callable[..., Job]) -> None:
 
 
 def sum_sparse(rank: int, size: int) -> list[bool]:
-    """Unlike numbers of entries, none on the last rank; twenty times, so that ranks come late."""
+    """Different numbers of entries, none on the last rank; twenty times, so that ranks come
+    late."""
     right = []
     for call in range(20):
         count = 0 if rank == size - 1 else rank + 1 + call % 3
@@ -289,7 +290,7 @@ def test_sparse_tensors_are_summed(job: Callable[..., Job], layout: str) -> None
 
 
 def sum_repeated(rank: int, size: int) -> list[bool]:
-    """One index again and again: what is left after coalescing is one entry of odd strides."""
+    """One index several times: coalescing leaves one entry with odd strides."""
     right = []
     for indices, entries in [
         ([[3, 3]], [1.0, 2.0]),

@@ -20,7 +20,7 @@ BOUND = timedelta(seconds=60)
 
 
 def built(store: dist.Store, rank: int, size: int) -> tuple[dist.ProcessGroup, dist.Backend]:
-    """What docs/torch.md shows."""
+    """The program that docs/torch.md shows."""
     backend = hetcomm.ProcessGroupHetcomm(store, rank, size, BOUND, device=CPU)
     group = dist.ProcessGroup(store, rank, size)
     group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
@@ -47,7 +47,8 @@ def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
 
 
 def by_hand(rank: int, size: int, path: str) -> None:
-    """Several after one another in one store; all but the last end by abort, as after a failure."""
+    """Several groups in one store, one after another. All but the last end by abort, as after a
+    failure."""
     assert not dist.is_initialized()
     store = dist.FileStore(path, size)
     for attempt in range(3):
@@ -56,7 +57,7 @@ def by_hand(rank: int, size: int, path: str) -> None:
         assert (backend.rank(), backend.size(), backend.name()) == (rank, size, "hetcomm")
         assert group._get_backend(CPU) is backend
         check(group, rank, size)
-        pending = group.recv([torch.zeros(3)], (rank + 1) % size, 0)  # which nobody sends
+        pending = group.recv([torch.zeros(3)], (rank + 1) % size, 0)  # no rank sends this message
         backend.abort()
         with pytest.raises(hetcomm.AbortedError):
             pending.wait()
@@ -86,7 +87,7 @@ def test_groups_can_be_built_by_hand(tmp_path: Path) -> None:
 
 
 def in_ddp(rank: int, size: int) -> None:
-    """A model over a group by hand; the default group is gloo's."""
+    """A model over a group built by hand. The default group is gloo's."""
     store = dist.PrefixStore("by hand", dist.distributed_c10d._get_default_store())
     group, _ = built(store, rank, size)
     torch.manual_seed(0)

@@ -1,5 +1,8 @@
-"""Every collective, dtype and operation, against a float64 oracle and gloo: with up to four ranks
-of every dtype, with more of the common ones. Three layouts play all cases, the others a sample."""
+"""Every collective, dtype and operation, against a float64 oracle and gloo.
+
+Up to four ranks run every dtype, more ranks the common ones. Three layouts run all cases, the
+others a sample.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,25 @@ import torch.distributed as dist
 from collectives import COLLECTIVES, Case, Group, cases
 from ranks import Job, values
 
-# One letter per rank; ranks with the same letter share memory, the others meet over TCP.
+# One letter per rank. Ranks with the same letter share memory, others talk over TCP.
 LAYOUTS = [
     "a", "aa", "ab", "aaa", "abb", "aba", "abc", "aaaa", "abbb", "aabb", "abab", "abcd",
     "aabba", "abbca", "aaaaaaaa", "aaabbbbb", "abababab", "babbabca", "aabbbcccc", "cbacbacbc",
 ]  # fmt: skip
-# gloo's answers do not depend on the layout: one layout of every size asks it too.
+# gloo's results do not depend on the layout, so one layout of every size compares with gloo.
 WITH_GLOO = {"a", "ab", "abb", "abab", "aabba", "babbabca"}
 # One island, two, and three of unequal sizes.
 WHOLE = {"aaa", "abab", "babbabca"}
-# Unequal sizes in a list gloo refuses on the ranks that see them, while the others wait for those.
+# gloo rejects unequal sizes in a list on the ranks that see them, while other ranks wait.
 NOT_IN_GLOO = {"all_to_all"}
-# Larger groups take the same paths, which know sizes of elements and not dtypes.
+# Larger groups use the same code, which knows sizes of elements, not dtypes.
 RANKS_OF_EVERY_DTYPE = 4
 
 
 def _attempt(
     case: Case, x: torch.Tensor, rank: int, size: int, group: Group
 ) -> torch.Tensor | None:
-    """gloo's answer; None where gloo does not know the dtype or operation (on any rank alike)."""
+    """gloo's result; None if gloo lacks the dtype or operation (on every rank alike)."""
     try:
         return COLLECTIVES[case.collective].call(case, x, rank, size, group)
     except (RuntimeError, ValueError, TypeError):
@@ -55,12 +58,12 @@ def run_cases(rank: int, size: int, seed: int, layout: str, gloo: bool) -> dict[
             failures.append(f"rank {rank}, {case}: {difference}")
         if collective.same:
             digests[str(case)] = blake2b(got.view(torch.uint8).numpy().tobytes()).hexdigest()
-        # gloo's booleans are bytes that add up; empty tensors it refuses on some ranks only.
+        # gloo adds booleans as bytes, and rejects empty tensors on some ranks only.
         if group is None or case.count == 0 or case.dtype == torch.bool:
             continue
         if case.collective in NOT_IN_GLOO:
             continue
-        if size > 5 and index % 4:  # gloo takes 40 ms a call where ranks outnumber cores
+        if size > 5 and index % 4:  # gloo takes 40 ms a call if ranks outnumber cores
             continue
         theirs = _attempt(case, inputs[rank].clone(), rank, size, group)
         if theirs is None:

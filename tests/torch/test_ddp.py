@@ -1,4 +1,4 @@
-"""What DistributedDataParallel can do besides plain steps, over hetcomm as over gloo."""
+"""Features of DistributedDataParallel beyond plain steps, over hetcomm as over gloo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = tuple[list[float], np.ndarray]  # losses, parameters
 
 
 class Network(nn.Module):
-    """Two ways through it, of which a step takes one."""
+    """A network with two branches, of which a step uses one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def no_sync(rank: int, group: dist.ProcessGroup) -> Run:
-    """Gradients of three batches are summed by each rank before the ranks' are."""
+    """Each rank sums gradients of three batches before the ranks sum theirs."""
     network = _network().requires_grad_()
     network.ways[1].requires_grad_(False)
     model, losses = _ddp(group, network), []
@@ -82,7 +82,7 @@ def no_sync(rank: int, group: dist.ProcessGroup) -> Run:
 
 
 def unused(rank: int, group: dist.ProcessGroup) -> Run:
-    """Which parameters have a gradient differs from rank to rank, and in some steps none has."""
+    """Parameters with a gradient differ between ranks, and some steps have none."""
     network, losses = _network(), []
     model = _ddp(group, network, find_unused_parameters=True)
     steps = _optimizer(model)
@@ -94,7 +94,7 @@ def unused(rank: int, group: dist.ProcessGroup) -> Run:
 
 
 def uneven(rank: int, group: dist.ProcessGroup) -> Run:
-    """Rank r has r more batches than rank 0, with a sharded optimizer that joins as well."""
+    """Rank r has r more batches than rank 0. A sharded optimizer joins, too."""
     network, losses = _network(), []
     network.ways[1].requires_grad_(False)
     model = _ddp(group, network)
@@ -133,24 +133,24 @@ def power_sgd(rank: int, group: dist.ProcessGroup) -> Run:
     state = powerSGD_hook.PowerSGDState(
         group, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=1
     )
-    # One bucket: each calls collectives from its callbacks, in no order among buckets.
+    # One bucket: the callbacks of several buckets make collectives in different orders.
     return _hooked(rank, group, state, powerSGD_hook.powerSGD_hook, 25)
 
 
-TRAININGS = {  # and how far losses and parameters may be from gloo's
+TRAININGS = {  # greatest difference of losses and parameters from gloo's
     no_sync: 1e-5, unused: 1e-5, uneven: 1e-5,
     fp16_compress: 2e-3, power_sgd: 1e-3,
 }  # fmt: skip
 
 
 def all_trainings(rank: int, size: int) -> list[tuple[Run, Run]]:
-    """Over hetcomm and over gloo. (torch has its bf16 hook with CUDA only.)"""
+    """All trainings over hetcomm and over gloo. (torch has its bf16 hook with CUDA only.)"""
     ours, gloo = dist.group.WORLD, dist.new_group(backend="gloo")
     return [(train(rank, ours), train(rank, gloo)) for train in TRAININGS]
 
 
 @pytest.mark.parametrize("layout", ["ab", "abab"])
-def test_losses_and_parameters_are_those_of_gloo(job: Callable[..., Job], layout: str) -> None:
+def test_losses_and_parameters_equal_gloo(job: Callable[..., Job], layout: str) -> None:
     results = values(job(layout), all_trainings)
     for rank, result in enumerate(results):
         for index, (train, tolerance) in enumerate(TRAININGS.items()):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch
 
 
 def prepare() -> None:
-    dist.set_debug_level(dist.DebugLevel.DETAIL)  # the variable is read when torch is loaded
+    dist.set_debug_level(dist.DebugLevel.DETAIL)  # torch reads the variable when it is loaded
 
 
 def train(rank: int, size: int) -> list[float]:
@@ -57,7 +57,7 @@ def differ(rank: int, size: int) -> list[str]:
             call()
         texts.append(str(raised.value))
         total = torch.ones(3)
-        dist.all_reduce(total)  # hetcomm saw nothing of it
+        dist.all_reduce(total)  # hetcomm has not seen the mismatch
         assert total[0] == size
     return texts
 

@@ -1,7 +1,8 @@
-"""Ranks that make different calls: an error on every rank, soon, that names them; never a hang.
+"""Ranks that make different calls get an error on every rank, soon, that names them.
 
-Each disagreement has a group of its own with all ranks in it, so one job shows many, and shows that
-the other groups go on."""
+Each disagreement has a group of its own with all ranks. So one job shows many disagreements, and
+shows that other groups continue.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def _scattered(group: Group) -> None:
 
 
 def _exchanged(extra: int) -> Callable[[Group], None]:
-    """The first rank sends `extra` elements more to the last than that expects."""
+    """The first rank sends `extra` more elements to the last than the last expects."""
 
     def call(group: Group) -> None:
         size, rank = group.size(), group.rank()
@@ -80,7 +81,7 @@ def _both_orders(first: bool) -> Callable[[Group], None]:
     return call
 
 
-# What the others call, and what the odd rank calls instead.
+# The call of the other ranks, and the call of the odd rank.
 DISAGREEMENTS: dict[str, tuple[Callable[[Group], None], Callable[[Group], None]]] = {
     "sizes": (_reduced(1000), _reduced(1001)),
     "sizes, one of several chunks": (_reduced(1000), _reduced(1_500_000)),
@@ -110,12 +111,12 @@ def disagree(rank: int, size: int) -> dict[str, tuple]:
         error: Exception | None = None
         try:
             (odd if rank == number % size else usual)(group)
-            dist.barrier(group=group)  # who had nothing to wait for hears of it here
+            dist.barrier(group=group)  # a rank that does not wait gets the error here
         except Exception as caught:
             error = caught
         kinds = [kind.__name__ for kind in type(error).__mro__]
         reports[name] = (kinds, str(error), time.monotonic() - begin)
-        dist.all_reduce(torch.ones(1))  # the default group goes on
+        dist.all_reduce(torch.ones(1))  # the default group continues
     return reports
 
 

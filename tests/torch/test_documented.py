@@ -19,7 +19,7 @@ def virtuals() -> set[str]:
 
 
 def section(title: str) -> set[str]:
-    """The first cells of a section's table: what stands in backquotes."""
+    """The names in backquotes in the first cells of a section's table."""
     text = PAGE.read_text().split(f"## {title}", 1)[1].split("\n## ", 1)[0]
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}

@@ -1,5 +1,7 @@
-"""torchrun starts a job anew after a rank has died, and it goes on from its checkpoint. The new
-attempt finds the store as the old one left it."""
+"""torchrun restarts a job after a rank has died, and the job continues from its checkpoint.
+
+The new attempt finds the store as the old attempt left it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ import hetcomm
 from hetcomm import _attempts
 
 PROGRAM = Path(elastic_trainer.__file__)
-BOUND = 150.0  # seconds; the job takes a tenth of it
+BOUND = 150.0  # seconds; the job takes a tenth of this
 
 
 def segments() -> set[str]:
@@ -55,7 +57,7 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     before = segments()
     options = ["--standalone", "--nproc-per-node=2"]
     if nodes == 2:
-        # The agents' store lives here, so that its port is free by construction.
+        # The test holds the agents' store, so that its port is free by construction.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=elastic"]
         options += [f"--rdzv-endpoint=127.0.0.1:{store.port}", "--rdzv-conf=is_host=false"]
@@ -67,7 +69,7 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     finally:
         for agent in agents:
             if agent.poll() is None:
-                agent.terminate()  # torchrun ends its workers then
+                agent.terminate()  # torchrun then ends its workers
                 agent.wait(60)
     logs = "\n".join(log.read_text(errors="replace")[-6000:] for log in tmp_path.glob("*.log"))
     assert codes == [0] * nodes, logs
@@ -78,27 +80,27 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
         assert report["began"] == elastic_trainer.CRASH, "the checkpoint was not used"
         assert report["backend"] == "hetcomm"
     left = segments() - before
-    while left and time.monotonic() < end:  # those of jobs beside this one go soon
+    while left and time.monotonic() < end:  # processes of jobs beside this one end soon
         time.sleep(0.1)
         left &= segments()
     assert not left
 
 
 def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts of several sizes with one store, one of which a rank never came to."""
+    """Attempts of several sizes with one store. In one attempt a rank is missing."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store, names = HashStore(), set()
     for attempt, (size, absent) in enumerate([(3, None), (3, 2), (4, None), (2, None), (3, 0)]):
-        together = threading.Barrier(size - (absent is not None))
+        barrier = threading.Barrier(size - (absent is not None))
 
         def join(
             rank: int, size: int = size, absent: int | None = absent, attempt: int = attempt,
-            together: threading.Barrier = together,
+            barrier: threading.Barrier = barrier,
         ) -> str:  # fmt: skip
             timeout = 60.0 if absent is None else 0.3
             fresh = _attempts.store_of_attempt(store, rank, size, timeout, "test")
             fresh.set(f"attempt of {rank}", str(attempt))
-            together.wait(60)
+            barrier.wait(60)
             found = [fresh.get(f"attempt of {other}").decode() for other in range(size)]
             assert found == [str(attempt)] * size
             return found[0]
@@ -108,7 +110,7 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
             if absent is None:
                 names |= {each.result(60) for each in pending.values()}
                 continue
-            together.abort()
+            barrier.abort()
             failures = {r: each.exception(60) for r, each in pending.items()}
         waiting = 0 if absent else 1
         assert isinstance(failures[waiting], hetcomm.TimeoutError)
@@ -117,8 +119,8 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
 
 
 class _LateOnceHeard:
-    """A store, and a clock that stands still until rank 0 has seen that it was heard by rank 1,
-    when all is late."""
+    """A store and a clock. The clock stands still until rank 0 has seen the answer of rank 1, then
+    it passes every deadline."""
 
     def __init__(self) -> None:
         self.store, self.heard = HashStore(), threading.Event()
@@ -140,7 +142,7 @@ class _LateOnceHeard:
 
 
 def test_every_rank_names_the_missing_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that rank 0 had heard."""
+    """Ranks that rank 0 had seen name the missing rank, too."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     store = _LateOnceHeard()
     monkeypatch.setattr(_attempts, "time", store)

@@ -1,5 +1,8 @@
-"""Operations recorded into graphs of a device's stream, emulated: what a native library carries
-alone is replayed, and what the host moves is refused without harm to the group."""
+"""Operations recorded into graphs of an emulated device's stream.
+
+Operations that a native library carries alone are replayed. Operations that the host moves are
+rejected, and the group stays usable.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def replayed(rank: int, size: int) -> None:
     parts, scattered = [full(0) for _ in range(size)], full(0)
     graph, pending = torch.accelerator.Graph(), full(rank)
     with closed():
-        # Looked at all the time while the graph is recorded, which that must not disturb.
+        # Threads poll this operation during the recording, which must not be disturbed.
         before = dist.all_reduce(pending, async_op=True)
         with torch.Stream(device=source.device):
             graph.capture_begin()
@@ -44,7 +47,7 @@ def replayed(rank: int, size: int) -> None:
             dist.all_gather_into_tensor(gathered, doubled)
             dist.all_gather(parts, source)  # copied out of one buffer on a stream of the group
             work = dist.reduce_scatter(scattered, [source] * size, async_op=True)
-            full(-7, size * COUNT)  # not in the memory in which the inputs are one
+            full(-7, size * COUNT)  # must not get the memory of the inputs' common buffer
             work.wait()
             result.copy_(doubled)
             result.add_(1)

@@ -1,4 +1,4 @@
-"""What torch builds on process groups, over hetcomm."""
+"""Parts of torch that build on process groups, over hetcomm."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_functional_collectives_work_eager_and_compiled(
     size = len(layout)
     everyone = [torch.arange(12.0) + rank for rank in range(size)]
     total = 2 * sum(everyone)
-    # Every rank's first block: what rank 0 got.
+    # The first block of every rank is that of rank 0.
     shared = torch.cat([x[: 12 // size] for x in everyone]) + 1
     batches = torch.cat([size * size * factor * shared + 1 for factor in (1, 2)])
     for rank, results in enumerate(values(job(layout), functional_collectives, compiler)):

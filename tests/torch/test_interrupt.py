@@ -17,7 +17,7 @@ from ranks import Job, values
 
 import hetcomm
 
-LATE = 25.0  # seconds: a group's timeout, at which an uninterrupted wait would end
+LATE = 25.0  # seconds: the group's timeout, at which an uninterrupted wait would end
 
 
 def _wait(work: dist.Work | None) -> None:
@@ -50,7 +50,7 @@ CALLS: dict[str, Callable[[], object]] = {
 
 
 def interrupted(rank: int, size: int, call: str) -> str:
-    # A shell has its jobs in the background ignore it, and what they start inherits that.
+    # Background jobs of a shell ignore SIGINT, and their children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if rank == 0:
         begun = time.monotonic()
@@ -62,7 +62,7 @@ def interrupted(rank: int, size: int, call: str) -> str:
             dist.barrier()
         return "interrupted"
     with pytest.raises(hetcomm.AbortedError) as heard:
-        dist.recv(torch.ones(3), 0)  # which rank 0 does not send
+        dist.recv(torch.ones(3), 0)  # rank 0 does not send this message
     return str(heard.value)
 
 
@@ -94,7 +94,7 @@ def failing(rank: int, size: int) -> str:
     try:
         try:
             work.wait()
-        except failure:  # in words that let no handler of a signal run before
+        except failure:  # through code in which no signal handler runs before
             first = "failure"
             raise
     except KeyboardInterrupt:
@@ -109,7 +109,8 @@ def test_an_interrupt_wins_over_a_failing_operation(job: Callable[..., Job]) -> 
 
 
 def other_signals(rank: int, size: int) -> None:
-    """A handler that raises what is no exit ends this wait alone; one that returns ends none."""
+    """A handler with an ordinary exception ends only this wait. A handler that returns ends no
+    wait."""
     calls = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -131,7 +132,7 @@ def other_signals(rank: int, size: int) -> None:
         work.wait()
         assert received.tolist() == [5, 5, 5]
     else:
-        dist.recv(torch.ones(1), 0)  # comes once rank 0's wait is over
+        dist.recv(torch.ones(1), 0)  # comes after rank 0's wait
         dist.send(torch.full((3,), 5.0), 0)
     dist.barrier()
 
@@ -141,7 +142,7 @@ def test_other_signals_run_their_handlers(job: Callable[..., Job]) -> None:
 
 
 def in_a_thread(rank: int, size: int) -> None:
-    """Signals are the main thread's: a wait on another one goes on."""
+    """Signals belong to the main thread: a wait on another thread continues."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if rank == 1:
         dist.recv(torch.ones(1), 0)

@@ -1,4 +1,4 @@
-"""Bad arguments: InvalidArgumentError on the caller, with what was expected, and nothing broken."""
+"""Bad arguments raise InvalidArgumentError on the caller, and the group stays usable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import hetcomm
 
 
 def _backend() -> dist.Backend:
-    """What torch's own Python checks would keep from being called with bad arguments."""
+    """The backend, for calls that torch's own Python checks would reject."""
     return dist.group.WORLD._get_backend(torch.device("cpu"))
 
 
@@ -26,7 +26,7 @@ def _rooted(options: type, root: int) -> Any:
 
 
 def bad_calls(rank: int, size: int) -> dict[str, Callable[[], object]]:
-    """By name. Every rank makes the same, so that none waits for another."""
+    """Bad calls by name. Every rank makes the same calls, so that no rank waits for another."""
     good = torch.ones(6)
     shared = torch.ones(1).expand(6)  # all elements are one word
     complex_ones = torch.ones(3, dtype=torch.complex64)
@@ -137,14 +137,14 @@ def refuse(rank: int, size: int) -> dict[str, str]:
         else:
             problems[name] = "accepted"
         tensor = torch.full((3,), float(rank))
-        dist.all_reduce(tensor)  # the group goes on
+        dist.all_reduce(tensor)  # the group continues
         if tensor[0] != size * (size - 1) / 2:
             problems[name] = f"the next sum is wrong: {tensor}"
     return problems
 
 
 @pytest.mark.parametrize("layout", ["a", "aa", "ab", "abb"])
-def test_bad_arguments_are_refused(job: Callable[..., Job], layout: str) -> None:
+def test_bad_arguments_are_rejected(job: Callable[..., Job], layout: str) -> None:
     results = values(job(layout), refuse)
     problems = [
         f"rank {rank}, {name}: {problem}"

@@ -1,5 +1,4 @@
-"""How operations and groups end early: timeouts of one operation and of a group, failed futures,
-shutdown(); and what a backend says of itself."""
+"""Early ends of operations and groups: timeouts, failed futures, shutdown(). Declared features."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def within(seconds: float) -> dist.AllreduceOptions:
 
 
 def alone(rank: int, size: int) -> list[str]:
-    """Rank 1 makes none of the calls, so that those of rank 0 end by their timeouts."""
+    """Rank 1 makes none of the calls, so those of rank 0 end by their timeouts."""
     groups = [dist.new_group()._get_backend(CPU) for _ in range(3)]
     texts = []
     if rank == 0:
@@ -41,7 +40,7 @@ def alone(rank: int, size: int) -> list[str]:
         texts.append(str(raised.value))
 
         works = [lanes.allreduce([torch.ones(3)], within(60)) for _ in range(4)]
-        last = lanes.allreduce([torch.ones(3)], within(1))  # behind those; nobody waits for it
+        last = lanes.allreduce([torch.ones(3)], within(1))  # behind these, without a wait
         end = time.monotonic() + 30
         while not all(work.is_completed() for work in [*works, last]):
             assert time.monotonic() < end, [work.is_completed() for work in [*works, last]]
@@ -50,7 +49,7 @@ def alone(rank: int, size: int) -> list[str]:
         _get_default_store().set("over", "")
     else:
         _get_default_store().wait(["over"], timedelta(seconds=90))
-    dist.barrier()  # other groups go on
+    dist.barrier()  # other groups continue
     return texts
 
 
@@ -88,7 +87,7 @@ def shut_down(rank: int, size: int) -> str:
     group = dist.new_group()
     dist.all_reduce(torch.ones(3), group=group)
     group.shutdown()
-    group.shutdown()  # which changes nothing
+    group.shutdown()  # changes nothing
     with pytest.raises(hetcomm.AbortedError) as raised:
         dist.all_reduce(torch.ones(3), group=group)
     dist.barrier()

@@ -1,4 +1,4 @@
-"""Process groups of ranks of unlike vendors, emulated: CPU tensors are then device memory."""
+"""Process groups of ranks of different emulated vendors, where CPU tensors are device memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("emulated vendors")
 
 # Letters of hosts, and of vendors (n nvidia, a amd, c cpu): islands inside a host and over several,
 # hosts of one vendor and of several, ranks in blocks and interleaved.
-# Three layouts play all cases, the others a sample.
+# Three layouts run all cases, the others a sample.
 WHOLE = ("aann", "abnc", "aabbnnaa", "direct")
 LAYOUTS = [
     ("a", "n"), ("aa", "nn"), ("ab", "nn"), ("aa", "na"), ("ab", "nc"), ("aabb", "nnaa"),
@@ -62,8 +62,8 @@ def test_every_collective_dtype_and_op_is_correct(
 def test_every_collective_works_between_direct_and_staged_ends(
     job: Callable[..., Job], seed: int
 ) -> None:
-    """Two ranks whose transport reaches their devices' memory, each an island, and one of the CPU:
-    they are direct with one another and stage with the third."""
+    """Three ranks, each an island: two whose transport reaches their devices' memory, and one of
+    the CPU. The two are direct with one another and stage with the third."""
     settings = [
         {**environment, "HETCOMM_EMULATED_DIRECT": "1", "HETCOMM_ISLAND": f"island{rank}"}
         for rank, environment in enumerate(environments("nnc"))
@@ -76,7 +76,7 @@ def test_every_collective_works_between_direct_and_staged_ends(
 
 
 def registered(rank: int, size: int) -> list[str]:
-    """What registering the same tensor twice, and once more after giving it back, says."""
+    """The errors of registering a tensor twice, and of deregistering it twice."""
     tensor = torch.full((1000,), rank + 1.0)
     errors = []
     for action in ("register", "register", "deregister", "deregister", "register"):
@@ -104,7 +104,7 @@ def lacking(rank: int, size: int) -> str:
     else:
         text = "accepted"
     tensor = torch.full((3,), float(rank))
-    dist.all_reduce(tensor)  # the group goes on
+    dist.all_reduce(tensor)  # the group continues
     assert tensor[0] == size * (size - 1) / 2
     return text
 

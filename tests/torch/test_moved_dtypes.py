@@ -1,4 +1,4 @@
-"""Dtypes that torch itself can hardly compute with: their bytes arrive as they were sent."""
+"""Dtypes with little arithmetic in torch: their bytes arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = [getattr(torch, name) for name in NAMES if hasattr(torch, name)]
 
 
 def copied(rank: int, size: int) -> list[str]:
-    """By the operations that copy tensors: lists that lie apart, slices, batches."""
+    """The operations that copy tensors: separate lists, slices, batches."""
     failures = []
     for dtype in DTYPES:
         bytes_each = torch.empty(0, dtype=dtype).element_size()

@@ -1,4 +1,4 @@
-"""What a group tells about its operations and its state: hooks, durations, errors, options."""
+"""Observing a group's operations and state: hooks, durations, errors, options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hooked(rank: int, size: int) -> list[tuple[str, int]]:
     with pytest.raises(hetcomm.InvalidArgumentError, match="expected one for each group"):
         group._register_on_completion_hook(print)
     works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(3)]
-    del works  # nobody waits
+    del works  # no wait
     dist.broadcast(torch.ones(5), 0)
     work = (dist.irecv if rank == 0 else dist.isend)(torch.ones(5), 1 - rank)
     work.wait()
@@ -65,7 +65,7 @@ def raising(rank: int, size: int) -> float:
     return total[0].item()
 
 
-def test_a_raising_hook_is_reported_and_harms_nobody(job: Callable[..., Job]) -> None:
+def test_a_raising_hook_is_reported_and_disturbs_no_operation(job: Callable[..., Job]) -> None:
     made = job("aa")
     assert values(made, raising) == [8.0, 8.0]
     assert "of the hook" in logs(made)[0]
@@ -97,7 +97,7 @@ def timed(rank: int, size: int) -> list[float]:
         untimed._get_duration()
     group._enable_collectives_timing()
     seen = []
-    # Rank 1 begins later, by more than rank 0 can be mistaken.
+    # Rank 1 begins later, by more than rank 0's clock can be off.
     begin = time.monotonic()
     if rank == 0:
         work = dist.all_reduce(torch.ones(3), async_op=True)
@@ -179,7 +179,7 @@ def options(rank: int, size: int) -> list[str]:
         assert not [warning for warning in caught if "hetcomm" in str(warning.message)]
         dist.new_group(pg_options=twin, timeout=timedelta(seconds=7))
     texts += [str(warning.message) for warning in caught if "hetcomm" in str(warning.message)]
-    # There they are for the other backend.
+    # Here the options are for the other backend.
     dist.new_group(backend="cpu:hetcomm,cuda:gloo", pg_options=foreign)
     total = torch.ones(3)
     dist.all_reduce(total, group=group)
@@ -187,7 +187,7 @@ def options(rank: int, size: int) -> list[str]:
     return texts
 
 
-def test_options_of_other_backends_are_refused(job: Callable[..., Job]) -> None:
+def test_options_of_other_backends_are_rejected(job: Callable[..., Job]) -> None:
     for texts in values(job("aa"), options):
         assert len(texts) == 3, texts
         assert (

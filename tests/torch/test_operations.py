@@ -30,7 +30,7 @@ Calls = dict[str, Callable[[Tensor, Any], Tensor]]
 
 
 def calls(rank: int, size: int) -> Calls:
-    """Each reducing collective: from this rank's input to what it gets."""
+    """Each reducing collective, from this rank's input to its result."""
 
     def in_place(x: Tensor, op: Any) -> Tensor:
         dist.all_reduce(x, op)
@@ -75,7 +75,8 @@ def operation(name: str) -> Any:
 
 
 def oracle(inputs: list[Tensor], name: str) -> tuple[Tensor, Tensor]:
-    """In float64, and how far off it may be: a few roundings of the magnitudes that are added."""
+    """The result in float64, and its tolerance: a few roundings of the magnitudes that are
+    added."""
     stack = torch.stack([one.double() for one in inputs])
     factor = FACTOR if "PREMUL" in name else 1 / len(inputs) if name == "AVG" else 1
     if name in ("MIN", "MAX"):
@@ -117,7 +118,7 @@ def floats(rank: int, size: int, seed: int) -> list[str]:
 
 def unsigned(rank: int, size: int, native: bool) -> None:
     for dtype in UNSIGNED:
-        if native and dtype == torch.uint16:  # which native libraries lack
+        if native and dtype == torch.uint16:  # native libraries lack these
             continue
         name = str(dtype).removeprefix("torch.")
         inputs = [
@@ -161,7 +162,7 @@ def test_unsigned_integers_are_reduced_between_vendors(job: Callable[..., Job]) 
 
 
 def complex_numbers(rank: int, size: int) -> list[str]:
-    """As pairs of floats, by torch in all_reduce(), by the backend itself in all others."""
+    """As pairs of floats: by torch in all_reduce(), by the backend in all other collectives."""
     failures = []
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
 
@@ -224,7 +225,7 @@ def old_library(rank: int, size: int) -> list[str]:
             dist.all_reduce(mine)
         texts.append(str(refused.value))
     tensor = torch.full((3,), float(rank))
-    dist.all_reduce(tensor, dist.ReduceOp.AVG)  # the group goes on
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)  # the group continues
     assert tensor[0] == (size - 1) / 2
     return texts
 

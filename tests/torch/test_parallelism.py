@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def _train_on_shares(model: nn.Module, steps: torch.optim.Optimizer) -> list[float]:
-    """Each rank on its share of every batch. Returns the losses over whole batches."""
+    """Trains each rank on its share of every batch. Returns the losses over whole batches."""
     rank, size = dist.get_rank(), dist.get_world_size()
     losses = []
     for tokens, targets in gpt.batches():
@@ -121,7 +121,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("train", "arguments", "layout"), CASES)
-def test_losses_are_those_of_one_process(
+def test_losses_equal_one_process(
     job: Callable[..., Job],
     train: Callable[..., list[float] | None],
     arguments: tuple,
@@ -139,7 +139,7 @@ def test_interleaved_stages_of_four_ranks_train(job: Callable[..., Job]) -> None
 
 
 def dtensors(rank: int, size: int) -> None:
-    """Every change of placement, and matrix products whose operands are split in every way."""
+    """Every change of placement, and matrix products whose operands are sharded in every way."""
     mesh = init_device_mesh("cpu", (size,))
     placements = (Shard(0), Shard(1), Replicate())
     # Small integers: sums are exact, and neither dimension is a multiple of the ranks.

@@ -1,5 +1,7 @@
-"""The bits of results: on every rank the same, in every run of a job too, and with
-HETCOMM_DETERMINISTIC also where another run finds other links."""
+"""Results have the same bits on every rank and in every run of a job.
+
+With HETCOMM_DETERMINISTIC this holds also if another run finds other links.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.com
 
 
 def reductions(rank: int, size: int, seed: int, timing: int) -> str:
-    """A digest of what random reductions gave; ranks come to them in an order of `timing`."""
+    """A digest of the results of random reductions. Ranks start them in an order by `timing`."""
     shared, late = random.Random(seed), random.Random(f"{timing}/{rank}")
     mine = torch.Generator().manual_seed(seed + rank)
     digest = hashlib.sha256()
@@ -46,15 +48,13 @@ def reductions(rank: int, size: int, seed: int, timing: int) -> str:
 
 
 @pytest.mark.parametrize("layout", ["aa", "abba", "abc"])
-def test_a_job_has_the_same_bits_when_it_runs_again(
-    job: Callable[..., Job], layout: str, seed: int
-) -> None:
+def test_a_repeated_job_has_the_same_bits(job: Callable[..., Job], layout: str, seed: int) -> None:
     runs = [values(job(layout), reductions, seed, timing) for timing in (1, 2)]
     assert len(set(runs[0] + runs[1])) == 1
 
 
 def speeds(folder: Path, layout: str, gbits: dict[str, int]) -> list[dict[str, str]]:
-    """What each rank's environment needs so that its host has a loopback of that speed."""
+    """The environment of each rank, so that its host has a loopback of that speed."""
     for host, gbit in gbits.items():
         interface = folder / host / "class/net/lo"
         interface.mkdir(parents=True)

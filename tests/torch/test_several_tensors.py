@@ -1,4 +1,4 @@
-"""Several tensors of one rank in a call, as c10d has them: as gloo, where gloo is right."""
+"""Several tensors of one rank in a call of c10d, with the results of gloo where gloo is right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mine(rank: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
 
 
 def everything(rank: int, size: int, backend: Any) -> list[tuple[str, list[Tensor]]]:
-    """What each call makes of this rank's tensors, by name."""
+    """The results of each call with this rank's tensors, by name."""
     found: list[tuple[str, list[Tensor]]] = []
     for dtype in (torch.float32, torch.float64, torch.int32, torch.uint8):
         for op in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"):
@@ -57,8 +57,8 @@ def everything(rank: int, size: int, backend: Any) -> list[tuple[str, list[Tenso
     return found
 
 
-def alike(rank: int, size: int) -> list[str]:
-    """Which differ from gloo's."""
+def differing_from_gloo(rank: int, size: int) -> list[str]:
+    """The calls whose results differ from gloo's."""
     ours = everything(rank, size, dist.group.WORLD._get_backend(CPU))
     gloo = everything(rank, size, dist.new_group(backend="gloo")._get_backend(CPU))
     return [
@@ -70,11 +70,11 @@ def alike(rank: int, size: int) -> list[str]:
 
 @pytest.mark.parametrize("hosts", ["aa", "aba"])
 def test_several_tensors_work_as_on_gloo(job: Callable[..., Job], hosts: str) -> None:
-    assert values(job(hosts), alike) == [[]] * len(hosts)
+    assert values(job(hosts), differing_from_gloo) == [[]] * len(hosts)
 
 
 def beyond_gloo(rank: int, size: int) -> None:
-    """Where gloo has another result for each tensor: averages, and strides."""
+    """Calls for which gloo has another result for each tensor: averages, and strides."""
     backend = dist.group.WORLD._get_backend(CPU)
     given = mine(rank)
     total = sum(sum(mine(each)) for each in range(size))

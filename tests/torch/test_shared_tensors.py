@@ -1,4 +1,4 @@
-"""Tensors in shared allocations: what a group gives to torch, DDP and FSDP2, and how they live."""
+"""Tensors in shared allocations: memory for torch, DDP and FSDP2, and its lifetime."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def collectives(rank: int, size: int) -> int:
             dist.all_reduce(ours)
             assert torch.equal(ours, given)
             everyone = allocated(size * COUNT, dtype)
-            dist.all_gather_into_tensor(everyone, ours + rank)  # one part ordinary: slots
+            dist.all_gather_into_tensor(everyone, ours + rank)  # one part is ordinary: slots
             dist.all_gather_into_tensor(everyone, ours)
             assert torch.equal(everyone, given.repeat(size))
     return backend_of().direct_calls
@@ -90,7 +90,7 @@ def life(rank: int, size: int) -> None:
     assert allocated(0).shape == (0,)
     with pytest.raises(RuntimeError):
         allocated(-1)
-    large = allocated(80 << 20)  # more than what is kept
+    large = allocated(80 << 20)  # more than hetcomm keeps
     del large
     assert allocated(3, torch.int8).numel() == 3
 

@@ -1,4 +1,4 @@
-"""Survivors go on in a smaller group."""
+"""Surviving ranks continue in a smaller group."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def test_a_group_shrinks_twice(job: Callable[..., Job]) -> None:
 
 
 def shrink_again(rank: int, size: int) -> list[float]:
-    """The same ranks go on without the same ones, however these are listed, in groups of their
-    own."""
+    """The same ranks leave out the same ones again, listed in any order, in groups of their own."""
     backend = c10d._get_default_group()._get_backend(torch.device("cpu"))
     totals = []
     if rank < 2:

@@ -1,5 +1,7 @@
-"""Groups made of a group: split_group(), new_group() and meshes of ranks bound to a device. torch
-splits groups of accelerators only, so the ranks have emulated devices."""
+"""Groups made of a group: split_group(), new_group() and meshes of ranks bound to a device.
+
+torch splits groups of accelerators only, so the ranks have emulated devices.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def is_all(tensor: Tensor, value: float) -> None:
 
 
 def halves(rank: int, size: int) -> tuple[int, int, str]:
-    """Two groups of two, in odd order; work in them and in their parent at the same time."""
+    """Two groups of two, in odd order, work at the same time as each other and their parent."""
     child = dist.split_group(split_ranks=[[2, 0], [3, 1]])
     assert child is not None
     mine = [0, 2] if rank in (0, 2) else [1, 3]
@@ -94,7 +96,7 @@ def test_halves_work_beside_their_parent(job: Callable[..., Job], hosts: str, ve
 
 
 def some(rank: int, size: int) -> list[str | None]:
-    """Some ranks are in no group, others in two, one after the other, and one within another."""
+    """Some ranks are in no group; others are in two, one after the other or one within another."""
     seen: list[str | None] = []
     for ranks in ([[1, 3]], [[0], [3, 2, 1]]):
         child = dist.split_group(split_ranks=ranks)
@@ -135,7 +137,7 @@ def order_and_errors(rank: int, size: int) -> tuple[int | None, list[str]]:
 def test_invalid_rank_lists_are_rejected(job: Callable[..., Job]) -> None:
     results = values(_job(job, "aaaa", "nnnn"), order_and_errors)
     children = [child for child, _ in results]
-    assert children in ([None, 1, None, 0], [None, 0, None, 1])  # some torch sorts
+    assert children in ([None, 1, None, 0], [None, 0, None, 1])  # some torch versions sort
     for _, texts in results:
         assert "from 0 to 3, got [0, 4]" in texts[0]
         assert "from 0 to 3; got [-1, 0]" in texts[1]
@@ -143,7 +145,7 @@ def test_invalid_rank_lists_are_rejected(job: Callable[..., Job]) -> None:
 
 
 def in_time(rank: int, size: int) -> tuple[float, str, str]:
-    """Rank 1 comes to no collective of the child, and not to the second split at all."""
+    """Rank 1 comes to no collective of the child, and not to the second split."""
     parent, store = _get_default_group(), dist.distributed_c10d._get_default_store()
     child = dist.split_group(split_ranks=[[0, 1]], timeout=timedelta(seconds=3))
     assert child is not None
@@ -162,7 +164,7 @@ def in_time(rank: int, size: int) -> tuple[float, str, str]:
     store.set(f"{rank} is done", "")
     store.wait([f"{other} is done" for other in range(size)], timedelta(seconds=90))
     last = full(1)
-    dist.all_reduce(last)  # the parent goes on
+    dist.all_reduce(last)  # the parent continues
     is_all(last, size)
     return took, late, absent
 
@@ -175,7 +177,7 @@ def test_a_split_has_its_own_timeout(job: Callable[..., Job]) -> None:
 
 
 def new_groups(rank: int, size: int) -> list[float]:
-    """With a bound device torch asks the parent on ranks that are left out."""
+    """With a bound device torch asks the parent for a group on excluded ranks."""
     seen = []
     for ranks in ([0, 1], [2, 3], [1, 2]):
         group = dist.new_group(ranks)

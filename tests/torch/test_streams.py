@@ -1,5 +1,7 @@
-"""Tensors of a device with streams, emulated: what operations wait for, who waits for them, and how
-long memory stays theirs. Whatever torch computes on the device is queued in its current stream."""
+"""Tensors of an emulated device with streams: order of operations, waits, and lifetime of memory.
+
+torch queues all computations on the device in its current stream.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ pytestmark = emulated_device.needed
 # Letters of hosts and vendors: one native island; staged to a CPU rank, and to another vendor.
 LAYOUTS = [("aa", "nn"), ("ab", "nc"), ("ab", "na")]
 COUNT = 5000
-LATE = 150  # milliseconds by which a rank is late, so that whoever does not wait goes wrong
+LATE = 150  # milliseconds by which a rank is late, so that a missing wait gives wrong results
 BOUND = timedelta(seconds=30)
 
 
@@ -56,13 +58,13 @@ def on_device() -> bool:
 
 
 def late(rank: int) -> None:
-    """What follows in the current stream comes late, most of all on rank 1."""
+    """Delays the later work of the current stream, most of all on rank 1."""
     if on_device():
         emulated_device.load().delay(LATE * (1 + rank))
 
 
 def side() -> Any:
-    """A stream that begins after what the current one has to do."""
+    """A stream that begins after the work of the current one."""
     if not on_device():
         return nullcontext()
     stream = torch.Stream(device=home())
@@ -150,7 +152,7 @@ def futures(rank: int, size: int) -> None:
 
 
 def lists(rank: int, size: int) -> None:
-    """Results that must be copied out of one buffer, behind the operation."""
+    """Results that must be copied out of one buffer, after the operation."""
     late(rank)
     parts = [full(-1) for _ in range(size)]
     with side():
@@ -166,7 +168,7 @@ def lists(rank: int, size: int) -> None:
 
 
 def back_to_back(rank: int, size: int) -> None:
-    """Two streams take turns; each call finds what the one before has left."""
+    """Two streams take turns. Each call sees the results of the call before."""
     tensor, streams = full(1), [side(), side()]
     for call in range(12):
         with streams[call % 2]:
@@ -232,7 +234,7 @@ def test_every_collective_dtype_and_op_is_correct(
 
 
 def memory_stays(rank: int, size: int) -> None:
-    """Of tensors that Python drops while the operation has not begun."""
+    """Python drops the tensors before the operation begins. Their memory stays."""
     if not on_device():
         output, parts = torch.empty(size * COUNT), [torch.empty(COUNT) for _ in range(size)]
         dist.all_gather_into_tensor(output, full(rank + 1))
@@ -278,11 +280,11 @@ def aborted(rank: int, size: int) -> str:
     store.set("first is over", "")
     try:
         work = dist.all_reduce(tensor, async_op=True)
-        work.wait()  # a device's stream waits; the host does not hear of it
+        work.wait()  # only the device's stream waits
         tensor.add_(1)
         work.wait(BOUND)
     except hetcomm.Error as error:
-        torch.accelerator.synchronize() if on_device() else None  # the stream goes on
+        torch.accelerator.synchronize() if on_device() else None  # the stream continues
         return str(error)
     return "nothing was raised"
 
@@ -296,7 +298,7 @@ def test_a_failure_shows_and_frees_the_stream(
 
 
 def train(rank: int, size: int) -> None:
-    """Beside a process that has all ranks' data."""
+    """Trains beside a process that has the data of all ranks."""
 
     def network(seed: int) -> nn.Module:
         torch.manual_seed(seed)
@@ -345,7 +347,7 @@ def host_tensors(rank: int, size: int) -> None:
     with side():
         dist.all_reduce(large)
     assert bool((large == _sum(size)).all())
-    # A result that nobody waits for is written although the default stream stands still.
+    # A result without a wait is written although the default stream stands still.
     dropped = torch.full((COUNT,), float(rank + 1))
     stream = side()
     with closed():
@@ -375,12 +377,12 @@ def elsewhere(rank: int, size: int) -> list[str]:
         except hetcomm.InvalidArgumentError as error:
             texts.append(str(error))
     tensor = full(1)
-    dist.all_reduce(tensor)  # the group goes on
-    tensor.cpu()  # nobody leaves before it is over
+    dist.all_reduce(tensor)  # the group continues
+    tensor.cpu()  # no rank leaves before the end
     return texts
 
 
-def test_tensors_elsewhere_are_refused(job: Callable[..., Job]) -> None:
+def test_tensors_elsewhere_are_rejected(job: Callable[..., Job]) -> None:
     for rank, texts in enumerate(values(_job(job, "aa", "nn"), elsewhere)):
         assert len(texts) == 2, texts
         assert f"serves emulated:{rank}" in texts[0] and "emulated:5" in texts[0], texts

@@ -1,4 +1,4 @@
-"""Tensors that are not row-major, on each rank in another way: what counts is their elements."""
+"""Tensors that are not row-major, differently on each rank: only their elements count."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vendors import environments
 
 
 def kinds(elements: Tensor, device: str = "cpu") -> list[Tensor]:
-    """The same elements in unlike memory: row by row, column by column, every other word, parts of
-    longer rows."""
+    """The same elements in different layouts: by row, by column, every other word, parts of longer
+    rows."""
     return [
         elements.to(device, copy=True),
         elements.t().clone(memory_format=torch.contiguous_format).to(device).t(),
@@ -29,7 +29,7 @@ def kinds(elements: Tensor, device: str = "cpu") -> list[Tensor]:
 
 
 def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cpu") -> list[str]:
-    """Which gave something else than of row-major tensors; where others' memory was written."""
+    """Results that differ from those of row-major tensors, and writes beside the tensors."""
     every = [torch.arange(12.0).reshape(4, 3) + 100 * each for each in range(size)]
     mine, total, root = every[rank], sum(every), size - 1
     failures: list[str] = []
@@ -43,7 +43,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
         if not torch.equal(got := there.cpu(), want):
             failures.append(f"rank {rank}: {name} gave {got}, expected {want}")
 
-    def together(tensors: list[Tensor]) -> Tensor:
+    def stacked(tensors: list[Tensor]) -> Tensor:
         return torch.stack([tensor.cpu() for tensor in tensors])
 
     for shift in range(len(kinds(mine))):
@@ -72,7 +72,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
             check("reduce", x, total)
         outputs = room(size)
         run(dist.all_gather, outputs, strided(mine))
-        check("all_gather", together(outputs), torch.stack(every))
+        check("all_gather", stacked(outputs), torch.stack(every))
         columns = torch.zeros(12, size).to(device)
         run(dist.all_gather, list(columns.unbind(1)), mine.flatten().to(device))
         check("all_gather of columns", columns, torch.stack(every).reshape(size, 12).t())
@@ -82,7 +82,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
         outputs = room(size) if rank == root else []
         run(dist.gather, strided(mine), outputs or None, dst=root)
         if rank == root:
-            check("gather", together(outputs), torch.stack(every))
+            check("gather", stacked(outputs), torch.stack(every))
         x = strided(torch.zeros(4, 3))
         run(dist.scatter, x, everyone if rank == root else None, src=root)
         check("scatter", x, mine)
@@ -94,7 +94,7 @@ def every_collective(rank: int, size: int, asynchronous: bool, device: str = "cp
         check("reduce_scatter_tensor", x, mine * size)
         outputs = room(size)
         run(dist.all_to_all, outputs, everyone)
-        check("all_to_all", together(outputs), mine.expand(size, 4, 3))
+        check("all_to_all", stacked(outputs), mine.expand(size, 4, 3))
         x = strided(torch.zeros(4 * size, 3))
         run(dist.all_to_all_single, x, strided(torch.cat(every), 1))
         check("all_to_all_single", x, mine.repeat(size, 1))
@@ -141,8 +141,8 @@ def test_strides_change_no_result_on_devices(job: Callable[..., Job]) -> None:
 
 
 def negated(rank: int, size: int) -> list[list[float]]:
-    """Tensors that torch negates or conjugates only when it reads them; torch.distributed itself
-    would copy them and lose what comes of it."""
+    """Tensors that torch negates or conjugates only when it reads them. torch.distributed itself
+    would copy them and lose the result."""
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     x, y = torch._neg_view(torch.full((2,), -1.0 - rank)), torch.full((2,), -1j * rank).conj()
     backend.allreduce([x]).wait()
@@ -186,7 +186,7 @@ def test_strides_change_no_batch(job: Callable[..., Job]) -> None:
 
 
 def convolutions(rank: int, size: int) -> None:
-    """ZeRO broadcasts each parameter; here all are channels-last. After 3 steps, on gloo too."""
+    """ZeRO broadcasts each parameter, here all channels-last. After 3 steps they equal gloo's."""
 
     def trained(backend: str) -> Iterator[Tensor]:
         group = dist.new_group(backend=backend)

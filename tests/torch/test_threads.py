@@ -1,4 +1,4 @@
-"""Sixteen threads of every rank on eight process groups, with random collectives all the time."""
+"""Sixteen threads of every rank on eight process groups make random collectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS = (1, 7, 1000, 30_000)
 
 
 class Round:
-    """One call's numbers: rank r has `numbers[r]`, which a float32 adds exactly."""
+    """The numbers of one call. Rank r has `numbers[r]`, which a float32 adds exactly."""
 
     def __init__(self, group: dist.ProcessGroup, call: int, count: int, dtype: torch.dtype) -> None:
         self.group, self.rank, self.size = group, group.rank(), group.size()
@@ -36,7 +36,7 @@ class Round:
         return torch.cat([self.full(number) for number in self.numbers])
 
 
-Pair = tuple[Tensor, Tensor]  # what came, and what had to come
+Pair = tuple[Tensor, Tensor]  # result, expected result
 
 
 def all_reduce(one: Round) -> Pair:
@@ -105,8 +105,8 @@ def coalesced(one: Round) -> Pair:
     with _coalescing_manager(one.group, torch.device("cpu")):
         for tensor in tensors:
             dist.all_reduce(tensor, group=one.group)
-    together = torch.cat([tensor.to(torch.int64) for tensor in tensors])
-    return together, torch.full_like(together, sum(one.numbers))
+    joined = torch.cat([tensor.to(torch.int64) for tensor in tensors])
+    return joined, torch.full_like(joined, sum(one.numbers))
 
 
 KINDS = (
@@ -116,14 +116,14 @@ KINDS = (
 
 
 def many_threads(rank: int, size: int, seconds: float, seed: int) -> int:
-    """Two threads on each of 8 groups; in a group they take turns, groups are independent."""
+    """Two threads on each of 8 groups. In a group they take turns; groups are independent."""
     groups = [dist.new_group() for _ in range(8)]
     end = time.monotonic() + seconds
     done, failures = [0] * len(groups), []
 
     def work(index: int, turn: int, turns: list[threading.Semaphore]) -> None:
         group = groups[index]
-        chance = random.Random(seed * 8 + index)  # alike on all ranks and in both threads
+        chance = random.Random(seed * 8 + index)  # equal on all ranks and in both threads
         try:
             for call in range(10**9):
                 kind, count = chance.choice(KINDS), chance.choice(COUNTS)

@@ -1,4 +1,4 @@
-"""DistributedDataParallel over hetcomm learns what it learns over gloo."""
+"""DistributedDataParallel over hetcomm has the losses of gloo."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Ranks as threads of this process, each with a world of its own, as torch's own multi-threaded
-tests have them. Prints "ok" for each rank that came through."""
+"""Ranks as threads of this process, each with a world of its own, as in torch's multi-threaded
+tests.
+
+Prints "ok" for each rank that succeeded.
+"""
 
 from __future__ import annotations
 

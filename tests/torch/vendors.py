@@ -1,4 +1,4 @@
-"""What makes a process a rank of an emulated vendor."""
+"""The environment that makes a process a rank of an emulated vendor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def _library(vendor: str) -> Path:
 
 
 def environments(letters: str) -> list[dict[str, str]]:
-    """Of each rank, from the letter of its vendor. Each has a device of its own."""
+    """The environment of each rank, from the letter of its vendor. Each rank has a device of its
+    own."""
     told = []
     for rank, letter in enumerate(letters):
         vendor = NAMES[letter]

@@ -1,4 +1,4 @@
-"""Copies of the package as pip would leave them, and a Python that sees no other hetcomm."""
+"""Copies of the package as pip would install them, and a Python that sees no other hetcomm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(site: Path) -> Path:
-    """The same with the metadata of an installed package, entry point included."""
+    """The same folder with the metadata of an installed package, entry point included."""
     info = site / f"hetcomm-{hetcomm.__version__}.dist-info"
     info.mkdir()
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
@@ -44,7 +44,7 @@ def installed(site: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything installed for this Python but hetcomm, in whichever way that is installed."""
+    """All installed packages of this Python except hetcomm, whichever way hetcomm is installed."""
     folder = tmp_path_factory.mktemp("libraries")
     for entry in map(Path, sys.path):
         if entry.name not in ("site-packages", "dist-packages") or not entry.is_dir():
@@ -58,7 +58,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, libraries: Path) -> Run:
-    """run(site, program): a fresh Python that finds hetcomm in `site` only, `hidden` nowhere."""
+    """run(site, program): a fresh Python that finds hetcomm in `site` only, and no package of
+    `hidden`."""
 
     def run(
         site: Path, program: str, hidden: str = "", **environment: str

@@ -1,4 +1,4 @@
-"""How torch comes to know the backend's name, what that costs, and what a broken hetcomm breaks."""
+"""Registration of the backend's name with torch, its cost, and the effect of a broken hetcomm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ dist.destroy_process_group()
 print("reduced")
 """
 
-# Prints which devices' tensors hetcomm serves, after an all_reduce where CPU tensors are served.
+# Prints the devices whose tensors hetcomm serves, after an all_reduce if it serves CPU tensors.
 SERVED = """
 import torch, torch.distributed as dist
 dist.init_process_group(BACKEND, store=dist.HashStore(), rank=0, world_size=1)
@@ -39,7 +39,7 @@ print([kind for kind in types if group._get_backend(torch.device(kind)).name() =
 dist.destroy_process_group()
 """
 
-# Prints what importing torch loaded, in order.
+# Prints the modules that importing torch loaded, in order.
 MODULES = "import json, sys, torch; print(json.dumps(list(sys.modules)))"
 
 
@@ -48,7 +48,7 @@ def succeeded(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout
 
 
-def test_the_bare_word_is_enough_once_installed(installed: Path, run: Run) -> None:
+def test_an_installed_backend_needs_no_import(installed: Path, run: Run) -> None:
     result = run(installed, "import torch\n" + ALL_REDUCE)
     assert succeeded(result) == "reduced\n"
     assert "hetcomm" not in result.stderr, result.stderr
@@ -67,7 +67,7 @@ def test_either_order_of_imports_registers(
 
 
 def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -> None:
-    """Guards the tests above: it is the entry point or the import that registers."""
+    """Guards the tests above: only the entry point or the import registers."""
     result = run(site, "import torch\n" + ALL_REDUCE)
     assert result.returncode != 0
     assert "hetcomm" in result.stderr
@@ -86,12 +86,12 @@ def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -
 def test_backends_are_chosen_by_device(
     backend: str, served: list[str], installed: Path, run: Run
 ) -> None:
-    """Also where torch knows no GPU: the names must not depend on the machine."""
+    """Also if torch knows no GPU: the names must not depend on the machine."""
     result = run(installed, f"BACKEND = {backend!r}\n" + SERVED)
     assert sorted(succeeded(result).strip("[]\n").replace("'", "").split(", ")) == served
 
 
-# Prints the vendor of a rank, or why there is none, where torch says that it has a GPU.
+# Prints the vendor of a rank, or the error, where torch reports a GPU.
 WITH_GPU = """
 import torch, torch.distributed as dist
 import hetcomm.backend
@@ -122,14 +122,14 @@ except hetcomm.VendorError as error:
 def test_a_group_of_cpu_tensors_takes_no_gpu(
     backend: str, on_device: bool, installed: Path, run: Run
 ) -> None:
-    """The GPU is planted, so a group that takes it fails."""
+    """The GPU is fake, so a group that uses it fails."""
     nowhere = {"HETCOMM_CUDA_LIBRARY": "/nowhere/libcudart.so"}
     text = succeeded(run(installed, f"BACKEND = {backend!r}\n" + WITH_GPU, **nowhere))
     assert ("CUDA runtime not found" in text) == on_device, text
     assert on_device or text == "cpu\n"
 
 
-# Makes groups without naming a backend, and prints whose they are.
+# Makes groups without naming a backend, and prints their backends.
 UNNAMED = """
 import torch, torch.distributed as dist
 dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
@@ -190,8 +190,9 @@ def test_an_extension_device_loaded_first_is_served(site: Path, run: Run) -> Non
 NAME_ONLY = {"hetcomm", "hetcomm._autoload", "hetcomm._vendors"}
 
 
-def test_importing_torch_loads_the_name_only(installed: Path, run: Run) -> None:
-    """Beyond what it loads with autoload off, and the standard library's importlib.metadata."""
+def test_importing_torch_registers_only_the_name(installed: Path, run: Run) -> None:
+    """Only the name: the same modules as with autoload off, and the standard library's
+    importlib.metadata."""
     without = json.loads(succeeded(run(installed, MODULES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))
     loaded = json.loads(succeeded(run(installed, MODULES)))
     assert "hetcomm" not in without
@@ -199,7 +200,7 @@ def test_importing_torch_loads_the_name_only(installed: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "import torch\n"], ids=["without-torch", "with-torch"])
-def test_importing_hetcomm_loads_itself_only(before: str, installed: Path, run: Run) -> None:
+def test_importing_hetcomm_loads_no_other_package(before: str, installed: Path, run: Run) -> None:
     program = f"{before}import json, sys; print(json.dumps(list(sys.modules)))\n"
     program += "import hetcomm; print(json.dumps(list(sys.modules)))"
     without, loaded = map(json.loads, succeeded(run(installed, program)).splitlines())
@@ -207,7 +208,7 @@ def test_importing_hetcomm_loads_itself_only(before: str, installed: Path, run: 
 
 
 def foreign(modules: list[str]) -> set[str]:
-    """Those that are not of the standard library."""
+    """Modules that are not of the standard library."""
     return {name for name in modules if name.split(".")[0] not in sys.stdlib_module_names}
 
 
@@ -270,7 +271,8 @@ def test_a_build_for_another_torch_is_a_clear_error(installed: Path, run: Run) -
 
 
 def test_torch_reports_a_broken_entry_point(installed: Path, run: Run) -> None:
-    """Only a package without its _autoload breaks `import torch`, so it must import nothing."""
+    """Only a package without its _autoload breaks `import torch`, so _autoload must import no
+    package."""
     shutil.rmtree(installed / "hetcomm" / "emulate")
     shutil.rmtree(installed / "hetcomm" / "demo")
     for name in ("cli", "topo", "explain", "backend"):

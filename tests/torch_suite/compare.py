@@ -3,12 +3,13 @@
     python tests/torch_suite/compare.py [--world-size 2 --world-size 3 ...] [--test NAME ...]
                                         [--report FILE] [--store]
 
-hetcomm runs it in gloo's place and under its own name; what fails under both runs once more as
-"custom", see one_backend.py. The report lists what was skipped, and why. Exits with 1 if anything
-that passes on gloo fails on hetcomm, unless it compares the name and passes under another.
+hetcomm runs the suite in gloo's place and under its own name. A test that fails under both names
+runs once more as "custom", see one_backend.py. The report lists skipped tests with the reason. The
+command exits with 1 if a test passes on gloo and fails on hetcomm. Tests that compare the name and
+pass under another name are excepted.
 
-What gloo does depends on torch alone: gloo.json has it by torch's version and the number of ranks.
-It is compared with what was seen now; --store writes what was seen.
+gloo's outcomes depend on torch alone. gloo.json has them by torch's version and number of ranks.
+They are compared with the outcomes of this run; --store writes the new ones.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ HERE = Path(__file__).parent
 STORED = HERE / "gloo.json"
 BOUND = 1500  # seconds for one backend and world size; 100 to 200 are usual
 
-Outcomes = dict[str, tuple[str, str]]  # test -> "passed", "failed" or "skipped", and why
+Outcomes = dict[str, tuple[str, str]]  # test -> "passed", "failed" or "skipped", and the reason
 Row = tuple[str, ...]  # ranks, backend, passed, failed, skipped
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The same tests on both backends; on hetcomm by the name that the suite knows it by."""
+    """The same tests on both backends. hetcomm runs under the names that the suite knows."""
 
     world_size: int
     gloo: Outcomes
     as_gloo: Outcomes
     own_name: Outcomes = field(default_factory=dict)
     custom: Outcomes = field(default_factory=dict)
-    whole_own_name: bool = False  # else only what failed in gloo's place ran under the own name
+    whole_own_name: bool = False  # else only tests that failed in gloo's place ran so
 
     def by_name(self) -> dict[str, Outcomes]:
         return {"gloo": self.as_gloo, "hetcomm": self.own_name, "custom": self.custom}
 
     @property
     def depends_on_name(self) -> dict[str, str]:
-        """What fails because it compares the name, and passes under another name."""
+        """Tests that fail because they compare the name, and pass under another name."""
         found = {}
         for test in self.as_gloo | self.own_name:
             outcomes = {by: ran[test] for by, ran in self.by_name().items() if test in ran}
@@ -65,7 +66,7 @@ class Comparison:
 
     @property
     def behind(self) -> dict[str, str]:
-        """What passes on gloo only, with what became of it on hetcomm."""
+        """Tests that pass on gloo only, with their outcomes on hetcomm."""
         found, not_run, depends = {}, ("not run", ""), self.depends_on_name
         for test, (outcome, _) in self.gloo.items():
             if outcome != "passed" or test in depends:
@@ -79,7 +80,8 @@ class Comparison:
 
     @property
     def skipped_by_own_name(self) -> Outcomes:
-        """What runs in gloo's place and is skipped under the own name, with torch's reason."""
+        """Tests that run in gloo's place and are skipped under the own name, with torch's
+        reason."""
         return {
             name: outcome
             for name, outcome in self.own_name.items()
@@ -88,14 +90,15 @@ class Comparison:
 
 
 def compared(failure: str) -> str:
-    """The comparison of two names that a test failed by; empty if it failed otherwise."""
+    """The comparison of two names that failed a test; empty if another assertion failed."""
     name = "'(?:gloo|hetcomm|custom)'"
     found = re.search(f"String comparison failed: ({name} != {name})\n", failure)
     return found[1] if found else ""
 
 
 def run(backend: str, world_size: int, name: str, tests: list[str]) -> Outcomes:
-    """Outcomes of the suite. Raises RuntimeError with the end of its output if it broke off."""
+    """Outcomes of the suite. If the suite did not finish, raises RuntimeError with the end of its
+    output."""
     command = [sys.executable, str(HERE / "one_backend.py"), backend, str(world_size), name, *tests]
     done = subprocess.run(
         command,
@@ -114,7 +117,7 @@ def run(backend: str, world_size: int, name: str, tests: list[str]) -> Outcomes:
 
 
 def stored_gloo(world_size: int) -> Outcomes | None:
-    """What gloo did with this torch when it was stored; None if it was not."""
+    """The stored outcomes of gloo with this torch; None if there are none."""
     found = json.loads(STORED.read_text()).get(version(), {}).get(str(world_size))
     return found and {test: (outcome, "") for test, outcome in found.items()}
 
@@ -138,7 +141,7 @@ def differences(stored: Outcomes, seen: Outcomes) -> list[str]:
 def compare(
     world_size: int, tests: list[str], whole_own_name: bool, gloo: Outcomes | None = None
 ) -> Comparison:
-    """Side by side. `gloo`: what is known of gloo, else it runs, too."""
+    """Runs all tests side by side. Runs gloo too, unless `gloo` has its outcomes."""
     if gloo is None:
         gloo = run("gloo", world_size, "gloo", tests)
     as_gloo = run("hetcomm", world_size, "gloo", tests)
@@ -173,23 +176,23 @@ def table(comparisons: list[Comparison]) -> Table:
 
 
 def report(comparisons: list[Comparison]) -> str:
-    """Counts, what depends on the name, and what hetcomm skips by reason, as Markdown."""
+    """Counts, tests that depend on the name, and skips by reason, as Markdown."""
     behind = sorted({name for one in comparisons for name in one.behind})
     depends = {name: why for one in comparisons for name, why in one.depends_on_name.items()}
     lines = [
         "# PyTorch's distributed suite", "",
         f"{version()}, on one host. Written by `make torch-suite`, not by hand.", "",
-        "The suite skips tests by the backend's name. So it runs on hetcomm in gloo's place, as if",
-        "it were gloo, and under its own name, unedited both times.", "",
+        "The suite skips tests by the backend's name. So the unedited suite runs on hetcomm twice:",
+        "in gloo's place, and under hetcomm's own name.", "",
         "| ranks | backend | passed | failed | skipped |", "|---|---|---|---|---|",
         *(markdown(row) for one in comparisons for row in counts(one)), "",
         f"Passed on gloo and not on hetcomm: {', '.join(behind) or 'none'}.", "",
-        'Tests of which only a comparison of names fails ("custom" is what DDP\'s log calls every',
-        "plug-in; registered under that name, the same backend passes):", "",
+        "These tests fail only in a comparison of names. DDP's log calls every plug-in \"custom\".",
+        "Registered under that name, the same backend passes:", "",
         *(f"- `{name}`: {why}" for name, why in sorted(depends.items())), "",
-        "Skipped in gloo's place, by torch's reason (with the ranks, unless always):", "",
+        "Skipped in gloo's place, by torch's reason (with the number of ranks, unless always):", "",
         *skips({one.world_size: one.as_gloo for one in comparisons}), "",
-        "Skipped beyond that under the own name:", "",
+        "Skipped in addition under the own name:", "",
         *skips({one.world_size: one.skipped_by_own_name for one in comparisons}),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
@@ -215,7 +218,7 @@ def skips(runs: dict[int, Outcomes]) -> list[str]:
     for size, outcomes in runs.items():
         for name, (outcome, why) in outcomes.items():
             if outcome == "skipped":
-                # Sets of names are printed in any order.
+                # Sets of names are printed in random order.
                 why = re.sub("{(.*)}", lambda names: f"{{{in_order(names[1])}}}", why)
                 reasons.setdefault(why, {}).setdefault(name, []).append(size)
     lines = []

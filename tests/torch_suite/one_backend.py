@@ -1,12 +1,12 @@
 """PyTorch's own distributed suite, unedited, on one backend: outcomes as JSON on the last line.
 
-The suite decides by the backend's name what to skip, and compares names. So the backend is given
-one of three:
+The suite skips tests by the backend's name, and compares names. So the backend has one of three
+names:
 
-    gloo     where the suite asks torch for gloo it gets the backend under test: all that gloo's
-             name admits is run
-    its own  as for any plug-in; most of the suite is not for unknown names
-    custom   the same backend, registered under what DDP's log calls every plug-in
+    gloo     where the suite asks torch for gloo it gets the backend under test, and runs all tests
+             that gloo's name permits
+    its own  as for any plug-in; the suite skips most tests for unknown names
+    custom   the same backend, registered under the name that DDP's log gives every plug-in
 
     python one_backend.py hetcomm 2 gloo [test_all_reduce_sum ...]
 """
@@ -26,7 +26,7 @@ PREFIX = "outcomes: "
 
 
 class Outcomes(unittest.TextTestResult):
-    """What became of each test: "passed", "failed" or "skipped", and why."""
+    """The outcome of each test: "passed", "failed" or "skipped", and the reason."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -51,7 +51,7 @@ class Outcomes(unittest.TextTestResult):
 
 
 def load(backend: str, name: str) -> type[unittest.TestCase]:
-    """The suite's class, its process groups on `backend`, which it knows as `name`."""
+    """The suite's class, with process groups on `backend`, which it knows as `name`."""
     import torch
     import torch.distributed as dist
     from torch.testing._internal.distributed import distributed_test as suite
@@ -98,7 +98,7 @@ def _in_place_of_gloo(make: Any, backend: str) -> Any:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
-    """What torch's function does, which refuses all names but gloo."""
+    """torch's function, without its check of the backend's name."""
     import torch.distributed as dist
 
     if isinstance(timeout, float):

@@ -36,7 +36,7 @@ SOME = ["test_all_reduce_sum", "test_barrier", "test_broadcast", "test_Backend_e
 
 
 def test_gloo_matches_its_stored_results() -> None:
-    """For a few tests; `make torch-suite` asks for all."""
+    """Only a few tests; `make torch-suite` runs all."""
     stored = stored_gloo(2)
     if stored is None:
         pytest.skip(f"tests/torch_suite/gloo.json is not of {version()}")
@@ -46,8 +46,7 @@ def test_gloo_matches_its_stored_results() -> None:
 
 @pytest.mark.slow
 def test_the_page_matches_the_run(comparison: Comparison) -> None:
-    """But for the row of the own name: running all of that once more is left to `make
-    torch-suite`."""
+    """Leaves out the row of the own name, which `make torch-suite` runs."""
     page = PAGE.read_text()
     if f"{version()}," not in page:
         pytest.skip(f"docs/torch-suite.md is not of {version()}")

@@ -1,4 +1,4 @@
-"""packaged.py MODULE: a script of Accelerate's package over hetcomm. Says what ended up in use."""
+"""packaged.py MODULE: a script of Accelerate's package over hetcomm. Prints the backend in use."""
 
 import runpy
 import sys
@@ -20,7 +20,7 @@ def tell_and_destroy(*group: Any) -> None:
 
 
 dist.init_process_group("hetcomm")
-PartialState(cpu=not torch.cuda.is_available())  # scripts that ask for no CPU would run alone
+PartialState(cpu=not torch.cuda.is_available())  # without --cpu these scripts would run alone
 dist.destroy_process_group = tell_and_destroy
 module = sys.argv.pop(1)
 runpy.run_module(module, run_name="__main__", alter_sys=True)

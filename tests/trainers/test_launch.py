@@ -1,4 +1,4 @@
-"""`hetcomm launch` and torch_env(): what torch's programs are told under other launchers."""
+"""`hetcomm launch` and torch_env(): variables for torch's programs under other launchers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLURM = {
 }  # fmt: skip
 TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 SHOW = f"import json, os; print(json.dumps([os.environ.get(name) for name in {TOLD!r}]))"
-# Every rank sends its number to all, over the group that torch makes of the variables.
+# Every rank sends its number to all, over the group that torch makes from the variables.
 TRAIN = """
 import os, sys, torch, torch.distributed as dist
 if "torch_env" in sys.argv:
@@ -113,7 +113,7 @@ def test_the_command_returns_the_programs_exit_code() -> None:
 
 
 class World:
-    """Rank 0 of a world of mpi4py; the other ranks connect as it does."""
+    """Rank 0 of a world of mpi4py. Other ranks connect to it as mpi4py would."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -134,7 +134,7 @@ class World:
 def test_more_ranks_than_the_listen_queue_can_meet() -> None:
     address, port = launch._reachable_address(World(3000))
     assert address == "127.0.0.1"
-    # As a store listens, which allows for connections that are still closing.
+    # A store listens like this, which tolerates connections that are still closing.
     socket.create_server(("", port)).close()
 
 
@@ -159,5 +159,5 @@ def test_mpiexec_notices_a_failing_program() -> None:
     fails = "import os, time; int(os.environ['RANK']) or exit(7); time.sleep(300)"
     program = [str(BIN / "hetcomm"), "launch", "--", sys.executable, "-c", fails]
     result = launched(*MPIEXEC, "-n", "2", *program)
-    # Under load MPICH may report the rank that it then killed.
+    # Under load MPICH may report the rank that it killed afterwards.
     assert result.returncode in (7, 9), result.stdout + result.stderr

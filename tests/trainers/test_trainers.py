@@ -1,6 +1,7 @@
-"""The programs of examples/trainers over gloo and over hetcomm; scripts that Accelerate brings.
+"""The programs of examples/trainers over gloo and over hetcomm, and scripts of Accelerate.
 
-What they need is large: `make test-trainers` installs it, elsewhere they run as far as it is there.
+`make test-trainers` installs the large packages that they need. Elsewhere the tests run as far as
+the packages are installed.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def needs(package: str) -> pytest.MarkDecorator:
 
 
 def printed(*command: str, **variables: str) -> str:
-    """What a program prints; it ends well."""
-    scripts = os.pathsep.join((str(ROOT / ".venv/bin"), os.environ["PATH"]))  # ninja, for DeepSpeed
+    """The output of a program, which must succeed."""
+    scripts = os.pathsep.join((str(ROOT / ".venv/bin"), os.environ["PATH"]))  # for DeepSpeed
     result = subprocess.run(
         [sys.executable, *command],
         env=os.environ
@@ -76,7 +77,7 @@ def losses(said: str, backend: str) -> list[float]:
         pytest.param("transformers_trainer.py", [], marks=needs("transformers")),
     ],
 )
-def test_a_trainer_learns_as_over_gloo(program: str, options: list[str]) -> None:
+def test_a_trainer_has_the_losses_of_gloo(program: str, options: list[str]) -> None:
     path = str(EXAMPLES / program)
     expected = losses(torchrun(path, *options, "--backend", "gloo"), "gloo")
     found = losses(torchrun(path, *options), "hetcomm")
@@ -86,7 +87,7 @@ def test_a_trainer_learns_as_over_gloo(program: str, options: list[str]) -> None
 
 @needs("ray")
 @pytest.mark.timeout(2 * BOUND)
-def test_ray_train_learns_as_over_gloo(tmp_path: Path) -> None:
+def test_ray_train_has_the_losses_of_gloo(tmp_path: Path) -> None:
     path, storage = str(EXAMPLES / "ray_train.py"), f"--storage={tmp_path}"
     quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
     expected = losses(printed(path, storage, "--backend", "gloo", **quiet), "gloo")
@@ -107,7 +108,7 @@ def test_accelerates_own_scripts_pass(script: str) -> None:
 
 @needs("accelerate")
 @pytest.mark.parametrize("program", ["accelerate_loop.py", "transformers_trainer.py"])
-def test_the_patch_makes_accelerate_take_the_name(program: str, tmp_path: Path) -> None:
+def test_the_patch_lets_accelerate_use_hetcomm(program: str, tmp_path: Path) -> None:
     if program.startswith("transformers") and find_spec("transformers") is None:
         pytest.skip("transformers is not installed: make test-trainers")
     spec = find_spec("accelerate")

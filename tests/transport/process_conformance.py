@@ -1,5 +1,7 @@
-"""What every transport between processes must do. A transport's test subclasses ProcessConformance
-beside TransportConformance."""
+"""Required behaviour of every transport between processes.
+
+A transport's test subclasses ProcessConformance beside TransportConformance.
+"""
 
 import multiprocessing
 import os
@@ -30,7 +32,7 @@ spawn = multiprocessing.get_context("spawn")
 
 
 class ProcessConformance(TransportConformance):
-    notices_death = True  # without being closed
+    notices_death = True  # without closing the link
 
     @pytest.fixture
     def start(self) -> Iterator[Callable[[Child], tuple]]:
@@ -57,7 +59,7 @@ class ProcessConformance(TransportConformance):
         transport, link, _, _ = start(child_echo)
         deadline = time.monotonic() + BOUND
         slept = 0
-        while slept == 0:  # where the answer was there first, once more
+        while slept == 0:  # once more after an answer that came before the sleep
             into = bytearray(8)
             receive = transport.recv(12, into)
             send = link.send(11, b"wake me!")

@@ -13,7 +13,7 @@ from transport_peers import Child, Pair, child_meet_and_wait, finish, pattern, u
 from hetcomm import _core
 
 GIGABIT = 125_000_000
-MARK = 1 << 51  # lower than any that wildcards compare
+MARK = 1 << 51  # below the bits that every mask compares
 RATES = [GIGABIT, GIGABIT // 2]  # 19 KB and more are divided
 LONG = 3 << 20
 bandwidths = st.lists(st.integers(1, 10**14), min_size=1, max_size=5).map(
@@ -38,7 +38,7 @@ class TestDivided(ProcessConformance):
     make = staticmethod(make)
     same_host = False
 
-    test_another_process_echoes = None  # it does not know the sizes, which these messages need
+    test_another_process_echoes = None  # these messages need sizes that it does not know
 
     def test_the_path_names_every_rail(self, pair: Pair) -> None:
         assert pair.to_b.describe() == "tcp over lo + tcp over lo"
@@ -61,7 +61,7 @@ def pair() -> Pair:
 
 
 @given(st.integers(0, 2**40), bandwidths)
-def test_parts_are_the_message_in_proportion(size: int, rates: list[int]) -> None:
+def test_parts_add_up_and_follow_the_rates(size: int, rates: list[int]) -> None:
     parts = _core.divide(size, rates)
     assert sum(parts) == size and len(parts) in (1, len(rates))
     if len(parts) > 1:
@@ -92,7 +92,7 @@ def test_a_whole_message_is_not_taken_for_a_part(pair: Pair) -> None:
 @pytest.mark.parametrize("sent", [4, 5])
 @pytest.mark.parametrize("size", [9, LONG // 2, LONG, 2 * LONG])
 def test_a_receive_by_another_mask_takes_no_part(pair: Pair, sent: int, size: int) -> None:
-    """Its sender is not left waiting for the parts that come later."""
+    """Its sender does not keep waiting for later parts."""
     send = pair.to_b.send(sent, pattern(size, 1))
     receive = pair.b.recv(5, bytearray(LONG), mask=~(MARK | 0x1F) & (2**64 - 1))
     finish(pair.both, [send, receive])
@@ -105,7 +105,7 @@ def test_a_receive_by_another_mask_takes_no_part(pair: Pair, sent: int, size: in
 
 @pytest.mark.parametrize("awaited", [8, 15_000, LONG // 2, LONG - 4096])
 def test_a_part_is_not_taken_for_a_whole_message(pair: Pair, awaited: int) -> None:
-    """Whatever is awaited, a longer message is an error, or has another tag."""
+    """A longer message than expected is an error, or has another tag."""
     into = bytearray(awaited)
     send = pair.to_b.send(5, pattern(LONG, 1))
     receive = pair.b.recv(5, into, mask=MARK - 1)

@@ -36,7 +36,7 @@ class UcxConformance(ProcessConformance):
 
 class TestUcxSharedMemory(UcxConformance):
     same_host = True
-    notices_death = False  # shared memory stays when its peer is gone
+    notices_death = False  # shared memory stays after its peer has died
 
     def test_ranks_of_one_host_use_shared_memory(self, pair) -> None:
         assert "shared memory" in pair.to_b.describe()
@@ -51,7 +51,7 @@ class TestUcxTcp(UcxConformance):
     def test_a_message_of_a_dead_peer_fails_as_that_peer(
         self, start: Callable[[Child], tuple]
     ) -> None:
-        """It was announced, and nobody cancels its receive but UCX."""
+        """The message was announced. Only UCX cancels its receive."""
         transport, link, child, _ = start(child_announce_large_send)
         finish([transport], [transport.recv(1, bytearray(5))])
         os.kill(child.pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ def test_without_rdma_the_environment_does_not_choose(monkeypatch: pytest.Monkey
 
 
 def test_notices_of_unknown_links_are_bounded(capfd: pytest.CaptureFixture[str]) -> None:
-    """The newest are kept, in case that a link follows."""
+    """The newest notices are kept, in case that a link follows."""
     pair = Pair(make, True)
     notices = [struct.pack("<QQQQ", 0, 0xABCD, place, 0) for place in range(1100)]
     finish(pair.both, [pair.to_b.send(OWN_TAGS, notice) for notice in notices])

@@ -1,4 +1,4 @@
-"""The ucx transport between two network namespaces: bytes cross the wire, and nothing else."""
+"""The ucx transport between two network namespaces: all bytes cross the wire."""
 
 import os
 import pathlib
@@ -51,7 +51,7 @@ def hosts() -> Iterator[list[str]]:
             ip("-n", name, "link", "set", "wire0", "up")
             ip("-n", name, "link", "set", "lo", "up")
         deadline = time.monotonic() + 30
-        for name in names:  # the kernel announces a carrier up to a second after it has one
+        for name in names:  # the kernel reports a carrier up to a second late
             while "state UP" not in ip("-n", name, "link", "show", "wire0"):
                 assert time.monotonic() < deadline, "the wire never came up"
         yield names
@@ -85,7 +85,7 @@ def test_bytes_cross_the_wire(hosts: list[str], interfaces: str) -> None:
         for host in hosts:
             assert SIZE < sent_bytes(host, "wire0") < 1.2 * SIZE
             assert sent_bytes(host, "lo") < 10_000
-        for rank in ranks:  # all at once: draining takes both sides
+        for rank in ranks:  # all at once: draining needs both sides
             rank.stdin.write("close\n")
             rank.stdin.flush()
         for rank in ranks:

@@ -1,5 +1,7 @@
-"""How the ucx transport finds its library, and what it says when it cannot. Each case is a process
-of its own, because a process keeps the first UCX it loads."""
+"""The search of the ucx transport for its library, and the errors of a failed search.
+
+Each case runs in a process of its own, because a process keeps the first UCX it loads.
+"""
 
 import os
 import pathlib
@@ -22,7 +24,7 @@ except _core.Error as error:
 
 
 def make(interfaces: str = "", **environment: str) -> tuple[str, str]:
-    """What the program printed, and what it logged."""
+    """The output and the log of the program."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, interfaces],
         env={**os.environ, **environment},

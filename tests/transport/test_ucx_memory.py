@@ -1,5 +1,8 @@
-"""What the ucx transport says of a device's memory, asked of libraries that answer as UCX does on
-machines with GPUs and RDMA devices. Each case is a process, because it keeps the first UCX."""
+"""The ucx transport's answers about a device's memory.
+
+It asks libraries that answer as UCX does on machines with GPUs and RDMA devices. Each case runs in
+a process of its own, because a process keeps the first UCX it loads.
+"""
 
 import os
 import pathlib
@@ -13,8 +16,9 @@ from hetcomm import _core
 from hetcomm._core import MemoryKind
 
 LIBRARIES = pathlib.Path(libucx.__file__).parent
-# Everything is the wheel's but what tells of memory. The wheel is loaded first, so that it keeps
-# its own. A domain is a component of its own: "name type(NET, SHM, ACC) registers takes exports".
+# The library has the wheel's functions except those that describe memory. The wheel is loaded
+# first, so that it keeps its own functions. A domain is a component of its own: "name type(NET,
+# SHM, ACC) registers takes exports".
 SOURCE = r"""
 #include <string.h>
 #include <unistd.h>
@@ -128,7 +132,7 @@ INSIDE, RDMA = "cuda:", "cuda:mlx5_0"
         ([COPY % 1, IPC, NIC % ("0", 0)], "direct", "does not register CUDA memory"),
         ([COPY % 1, SHM], "nothing that carries CUDA memory inside a host", "does not drive mlx5"),
         (['{"broken", UCT_DEVICE_TYPE_SHM, CUDA, 0, 0}'], "nothing that carries", "does not drive"),
-        # Another domain of the same device, not for the network, does not count.
+        # Another domain of the same device, without a network, does not count.
         ([NIC % ("CUDA", 0), '{"mlx5_0", UCT_DEVICE_TYPE_SHM, 0, 0, 0}'], "nothing", "direct"),
     ],
 )

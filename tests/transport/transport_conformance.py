@@ -1,5 +1,8 @@
-"""What every transport must do inside one process. A transport's test subclasses
-TransportConformance, or ProcessConformance, and says how to make one; see test_loopback.py."""
+"""Required behaviour of every transport inside one process.
+
+A transport's test subclasses TransportConformance, or ProcessConformance, and makes the transport.
+See test_loopback.py.
+"""
 
 import multiprocessing
 import os
@@ -34,7 +37,7 @@ class TransportConformance:
 
     make: Callable[[], _core.Transport]
     same_host: bool
-    notices_death = True  # of a peer that did not close the link
+    notices_death = True  # by a peer that has not closed the link
 
     @pytest.fixture
     def pair(self) -> Iterator[Pair]:
@@ -157,11 +160,12 @@ class TransportConformance:
         with pytest.raises(_core.AbortedError):
             pair.to_b.send(1, b"late").check()
         until(pair.both, lambda: pair.to_b.closed)
-        pair.to_b.close(flush=False)  # again is harmless
+        pair.to_b.close(flush=False)  # a second call changes nothing
         assert pair.to_b.closed
 
     def connect(self, pair: Pair, later: int = 0) -> tuple[_core.Link, _core.Link]:
-        """From a to b and back, not opened, after both ends agreed on an offer, `later` if > 0."""
+        """Connects a to b and back, after both ends agreed on an offer, `later` if > 0. Opens
+        neither end."""
         to_b = pair.a.connect(pair.b.address(self.same_host), 1, open=False)
         to_a = pair.b.connect(pair.a.address(self.same_host), 0, open=False)
         assert to_b.describe() == to_a.describe() == ""
@@ -174,8 +178,8 @@ class TransportConformance:
 
     @pytest.mark.parametrize("seed", range(5))
     def test_links_are_independent(self, pair: Pair, seed: int) -> None:
-        """Whatever becomes of others, and whichever end opens, uses or closes which first: as by
-        groups of the same ranks."""
+        """Links do not depend on other links, whichever end opens, uses or closes first. So groups
+        of the same ranks are independent."""
         chance = random.Random(seed)
         links = []
 
@@ -186,7 +190,7 @@ class TransportConformance:
         for _ in range(40):
             what = chance.choice(["connect", "connect", "open", "use", "use", "close"])
             if what == "connect" or not links:
-                pair.a.connect(pair.b.address(self.same_host), 1, open=False)  # and away
+                pair.a.connect(pair.b.address(self.same_host), 1, open=False)  # and close
                 links.append(self.connect(pair, chance.choice([0, 0, 1, 4])))
             elif what == "open":
                 chance.choice(chance.choice(links)).open()
@@ -283,7 +287,7 @@ class TransportConformance:
         pair.a.progress()
         del pair.a, pair.b, pair.to_a, pair.to_b, pair.both
 
-    def test_does_not_leak(self) -> None:
+    def test_transports_leave_nothing_behind(self) -> None:
         def once() -> None:
             pair = Pair(type(self).make, self.same_host)
             into = bytearray(8)

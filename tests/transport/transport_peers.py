@@ -8,14 +8,14 @@ from multiprocessing.connection import Connection
 
 from hetcomm import _core
 
-OWN_TAGS = 0xFFF << 52  # of transports; whoever receives anything compares these bits
-BOUND = 30.0  # seconds; far above what anything here takes, so that a hang fails
+OWN_TAGS = 0xFFF << 52  # the bits of transports that every receive compares
+BOUND = 30.0  # seconds; far above the time of any test, so that a hang fails
 
 
 def finish(
     transports: list[_core.Transport], requests: list[_core.Request], bound: float = BOUND
 ) -> None:
-    """Progresses until all requests are done; fails when that takes too long."""
+    """Polls until all requests are done. Fails if that takes too long."""
     until(transports, lambda: all(request.done for request in requests), bound)
 
 
@@ -90,7 +90,7 @@ def child_send_and_leave(
     for send in sends:
         send.check()
     connection.send("closed")
-    connection.recv()  # the worker itself leaves only after the parent has seen everything
+    connection.recv()  # the worker leaves only after the parent has received everything
 
 
 def child_meet_and_wait(
@@ -118,7 +118,7 @@ def child_begin_large_send(
     connection.send("ready")
     while not send.done:
         transport.progress()
-        time.sleep(0.001)  # slow enough that the parent finds it in the middle
+        time.sleep(0.001)  # slow enough that the parent kills it in the middle
     connection.recv()
 
 

@@ -63,7 +63,8 @@ if __name__ == "__main__":
     collectives()
     losses = steps(sharded=False)
     if torch.cuda.is_available() or not torch.__version__.startswith("2.6."):
-        # On CPU, fully_shard of torch 2.6 asks streams for what only those of devices have.
+        # On CPU, fully_shard of torch 2.6 needs functions of streams that only devices' streams
+        # have.
         assert torch.allclose(losses, steps(sharded=True), rtol=1e-5)
     dist.destroy_process_group()
     print("fine")

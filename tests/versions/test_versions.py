@@ -1,4 +1,4 @@
-"""What a build, or a group, says of a torch that does not fit; how `make test-versions` reports."""
+"""Builds and groups reject an unfitting torch, and `make test-versions` reports every row."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_BOUND, RUN_BOUND = 3600.0, 120.0  # seconds
-# What hetcomm and `import torch` need of other packages, those of NVIDIA aside.
+# Packages that hetcomm and `import torch` need, except NVIDIA's.
 SMALL_PACKAGES = (
     "setuptools", "pybind11>=2.13", "libucx-cu13>=1.18", "numpy>=1.26", "typing_extensions",
     "filelock", "sympy", "networkx", "jinja2", "fsspec",
@@ -38,7 +38,7 @@ class Row(NamedTuple):
         return f"Python {self.python}, torch {self.torch}, {self.compiler}"
 
 
-# Every torch, Python and compiler once at least; the oldest and the newest of each together.
+# Every torch, Python and compiler at least once; the oldest and the newest of each together.
 ROWS = (
     Row("3.11", "2.6.0", "g++-12"),
     Row("3.12", "2.8.0", "g++-12"),
@@ -57,11 +57,11 @@ class Outcome(NamedTuple):
 
 
 class Failed(Exception):
-    """A command did not succeed; the text is its last lines."""
+    """A command failed. The text is the last lines of its output."""
 
 
 def python_of(version: str) -> str | None:
-    """An interpreter of this version: on the path, or one that pyenv has installed."""
+    """An interpreter of this version, from the path or from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for found in (
         shutil.which(f"python{version}"),
@@ -73,7 +73,7 @@ def python_of(version: str) -> str | None:
 
 
 def compiler_of(name: str) -> str | None:
-    """The compiler's path; of clang++ the newest that is there."""
+    """The path of the compiler; for clang++ the newest one."""
     if name != "clang++":
         return shutil.which(name)
     folders = map(Path, os.environ["PATH"].split(os.pathsep))
@@ -83,7 +83,7 @@ def compiler_of(name: str) -> str | None:
 
 
 def done(command: Sequence[object], bound: float = BUILD_BOUND, **variables: str) -> str:
-    """What the command prints. Raises Failed."""
+    """The output of the command. Raises Failed."""
     try:
         result = subprocess.run(
             [str(word) for word in command], timeout=bound, env={**os.environ, **variables},
@@ -115,7 +115,7 @@ def build(row: Row, python: Path, compiler: str, folder: Path) -> Path:
 
 
 def run(python: Path, package: Path) -> str:
-    """Two ranks. Raises Failed."""
+    """Runs two ranks. Raises Failed."""
     try:
         version = done([python, "-c", "import torch; print(torch.__version__)"]).strip()
     except Failed as error:
@@ -146,7 +146,7 @@ def run(python: Path, package: Path) -> str:
 
 
 def outcome(row: Row, dependencies: bool) -> Outcome:
-    """Builds and runs one row; Failed is turned into a text that begins with "failed"."""
+    """Builds and runs one row. A failure becomes a text that begins with "failed"."""
     python, compiler = python_of(row.python), compiler_of(row.compiler)
     absent = [f"Python {row.python}"] if python is None else []
     absent += [row.compiler] if compiler is None else []
@@ -171,7 +171,7 @@ def outcome(row: Row, dependencies: bool) -> Outcome:
 
 
 def named(compiler: str) -> str:
-    """Its name and full version, for instance g++ 12.2.0."""
+    """The compiler's name and full version, for instance g++ 12.2.0."""
     version = re.search(r"\d+\.\d+\.\d+", done([compiler, "--version"]))
     kind = "clang" if "clang" in Path(compiler).name else "g++"
     return f"{kind} {version[0] if version else '?'}"

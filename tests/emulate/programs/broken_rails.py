@@ -1,10 +1,9 @@
-"""Hosts with two NICs, of which one does not lead everywhere.
+"""Hosts with two NICs, of which one does not reach every host.
 
-argv: how eth1 of the first host is broken, for which host or "everybody", and when:
-"unanswered", its packets get lost; "refused", the kernel has no way for them; "down", it is off;
-"before" the group is made, "topo", where `hetcomm topo` makes it, or "after" that, in the middle
-of the job.
-Prints what a collective gave, the rails to other hosts and, for a broken group, the error.
+argv: how eth1 of the first host is broken, for which host or "everybody", and when. How:
+"unanswered" loses packets, "refused" has no route, "down" switches the NIC off. When: "before" the
+group is made, "topo" lets `hetcomm topo` make the group, "after" breaks it in the middle of the
+job. Prints the result of a collective, the rails to other hosts and, for a broken group, the error.
 """
 
 import os
@@ -28,7 +27,7 @@ def break_eth1() -> None:
         if how == "down":
             routes.link("set", index=eth1, state="down")
         for address in (f"198.18.1.{hosts.index(other) + 1}" for other in others):
-            if how == "unanswered":  # to a card that nobody has
+            if how == "unanswered":  # to a missing card
                 permanent = 0x80
                 nobody = "02:00:00:00:ff:ff"
                 routes.neigh("replace", dst=address, lladdr=nobody, ifindex=eth1, state=permanent)
@@ -56,7 +55,7 @@ with hetcomm.Communicator.from_env(timeout=100.0) as communicator:
     print("bandwidths", *bandwidths, f"{topology.fingerprint:016x}")
     if when == "after":
         try:
-            communicator.barrier()  # the first collective is over everywhere
+            communicator.barrier()  # the first collective has completed on all ranks
             if rank == 0:
                 break_eth1()
             while True:

@@ -1,4 +1,5 @@
-"""Rank 0 sends `count` bytes to every other rank at once, and prints what its NIC has dropped."""
+"""Rank 0 sends `count` bytes to every other rank at once, and prints the packets that its NIC
+dropped."""
 
 import sys
 import threading

@@ -1,8 +1,8 @@
-"""Collectives and messages of ranks on device memory against NumPy; argv: a folder to meet in, what
-to run ("all", or "moves" for what adds nothing up), the timeout of an operation.
+"""Collectives and messages of ranks on device memory against NumPy.
 
-Each rank is an island of its own, so that all goes through messages. Says with which ranks it
-stages.
+argv: a folder for the store; "all", or "moves" to leave out reductions; the timeout of an
+operation. Each rank is an island of its own, so all data goes through messages. Prints the ranks
+with which the rank stages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class FolderStore(_core.Store):
 
 
 def messages(communicator: _core.Communicator) -> None:
-    """One from each rank to the next, and one back, in one piece or cut where an end is staged."""
+    """A message from each rank to the next, and one back, in one piece or in parts if an end is
+    staged."""
     after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     for step, (to, source) in enumerate([(after, before), (before, after)]):
         sent = np.arange(MESSAGE, dtype=np.int32) + RANK

@@ -1,4 +1,4 @@
-"""Prints, as JSON, what a rank is told: its environment and the NIC facts under the sysfs root."""
+"""Prints, as JSON, the environment of a rank and the facts of NICs under its sysfs root."""
 
 import json
 import os

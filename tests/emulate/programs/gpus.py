@@ -1,4 +1,4 @@
-"""Reduces with the vendor's own library among the ranks of one vendor; argv: the file of the id."""
+"""Reduces by the vendor's own library among the ranks of one vendor; argv: the file of the id."""
 
 import ctypes
 import os

@@ -1,6 +1,6 @@
-"""Rank 0 leaves an abstract socket and a file in /dev/shm; every rank prints which it finds.
+"""Rank 0 makes an abstract socket and a file in /dev/shm. Every rank prints which of them it finds.
 
-The first argument is a number of bytes that rank 0 then sends to rank 1, of its own host.
+The first argument is a number of bytes. Rank 0 then sends these to rank 1, on its own host.
 """
 
 import os

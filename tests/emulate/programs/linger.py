@@ -1,4 +1,5 @@
-"""Rank `failing` exits with 3 once all are connected; the others wait, some deaf to SIGTERM."""
+"""Rank `failing` exits with 3 once all ranks are connected. The others wait; some ignore
+SIGTERM."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""A TCP connection from every other rank to rank 0: enough to pass bytes and to wait for all."""
+"""A TCP connection from every other rank to rank 0, to pass bytes and to wait for all ranks."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ _PLACE = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 
 
 def meet() -> list[socket.socket]:
-    """Rank 0 gets a connection to each other rank, in rank order; the others get one to rank 0."""
+    """Rank 0 gets a connection to each other rank, in rank order. Other ranks get one to rank 0."""
     if RANK == 0:
         with socket.create_server(_PLACE, backlog=WORLD) as server:
             server.settimeout(30)
@@ -22,7 +22,7 @@ def meet() -> list[socket.socket]:
     while True:
         try:
             connection = socket.create_connection(_PLACE, timeout=30)
-        except ConnectionRefusedError:  # rank 0 is not there yet; the run's timeout bounds this
+        except ConnectionRefusedError:  # rank 0 is late; the run's timeout bounds this
             time.sleep(0.01)
             continue
         connection.sendall(bytes([RANK]))
@@ -30,7 +30,7 @@ def meet() -> list[socket.socket]:
 
 
 def wait_for_all(peers: list[socket.socket]) -> None:
-    """Nobody returns before everybody has called this."""
+    """Returns after all ranks have called this function."""
     if RANK == 0:
         for peer in peers:
             assert peer.recv(1) == b"?"

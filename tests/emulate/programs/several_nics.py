@@ -1,4 +1,5 @@
-"""Collectives and messages over hosts with several NICs; argv: how many elements, and a setting.
+"""Collectives and messages over hosts with several NICs; argv: the number of elements, and a
+setting.
 
 Prints "right", and the path to each rank of another host.
 """
@@ -23,7 +24,7 @@ with hetcomm.Communicator.from_env() as communicator:
     found = communicator.broadcast(inputs[rank].copy(), root=size - 1)
     assert (found == inputs[-1]).all()
     after, before = (rank + 1) % size, (rank - 1) % size
-    for part in (count, 3, count // 2, 1):  # long and short ones of one tag keep their order
+    for part in (count, 3, count // 2, 1):  # long and short messages of one tag keep their order
         into = np.zeros(part, np.int32)
         received = communicator.recv(into, before, async_op=True)
         communicator.send(inputs[rank][:part], after)

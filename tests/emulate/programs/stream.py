@@ -1,4 +1,4 @@
-"""Rank `sender` sends `count` bytes to the other of two ranks, who prints the bits per second."""
+"""Rank `sender` sends `count` bytes to the other of two ranks, which prints the bits per second."""
 
 import sys
 import time

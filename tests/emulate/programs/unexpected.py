@@ -1,4 +1,6 @@
-"""Rank 0 sends long before rank 1 receives; argv: messages, bytes of each.
+"""Rank 0 sends long before rank 1 receives; argv: the number of messages, and bytes of each.
+
+Rank 1 prints the growth of its memory until it received, and "right".
 
 Rank 1 prints by how many bytes its memory grew until it received, and "right".
 """
@@ -10,7 +12,7 @@ import numpy as np
 import hetcomm
 
 MESSAGES, BYTES = map(int, sys.argv[1:])
-# What moves meanwhile: the transport takes in what comes whenever anything is awaited.
+# A wait polls the transport, which takes in every message that has come.
 TURNS = 300
 
 

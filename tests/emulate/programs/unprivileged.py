@@ -1,4 +1,4 @@
-"""Runs `run` by itself, with `hetcomm` as a bare package: as an unprivileged user would."""
+"""Runs `run` by itself, with `hetcomm` as a bare package, as an unprivileged user would."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Runs in the virtual machine: jobs of forked ranks, and what they found, as JSON in /run/job.
+"""Runs in the virtual machine: jobs of forked ranks. Writes their findings as JSON into /run/job.
 
 One process imports everything and forks the ranks of each job, because starting Python is what
 takes time on an emulated processor.
@@ -32,7 +32,7 @@ from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec  # noq
 
 JOB = Path("/run/job")
 VENDORS = {"n": "nvidia", "a": "amd"}
-BOUND = 400.0  # seconds for a job; far above what it takes, so that a hang fails
+BOUND = 400.0  # seconds for a job; far above its usual time, so that a hang fails
 
 
 class FolderStore(_core.Store):
@@ -59,7 +59,7 @@ class FolderStore(_core.Store):
 
 
 def counters() -> dict[str, dict[str, int]]:
-    """By device: packets and bytes that it sent as RoCE; and all bytes of TCP."""
+    """By device: the packets and bytes that it sent as RoCE; and all bytes of TCP."""
     lo = Path("/sys/class/net/lo/statistics/tx_bytes")
     found = {"lo": {"bytes": int(lo.read_text())}}
     for number in range(DEVICES):
@@ -77,7 +77,7 @@ def counters() -> dict[str, dict[str, int]]:
 
 
 def wires() -> list[dict[str, int]]:
-    """What each wire end let pass and lost."""
+    """The packets that each end of a wire passed and lost."""
     command = ["tc", "-s", "-j", "qdisc", "show", "dev"]
     found = []
     for number in (0, 1):
@@ -88,7 +88,7 @@ def wires() -> list[dict[str, int]]:
 
 
 def everything(communicator: Communicator, scenario: Scenario) -> None:
-    """Every collective at random sizes, and one of each kind that must be cut into many packets."""
+    """Every collective at random sizes, and one large call of each kind, in many packets."""
     rng = random.Random(scenario.name)  # the same calls on every rank
     any_spec = native_spec if scenario.vendors else random_spec
     for seed in range(scenario.rounds):
@@ -113,7 +113,7 @@ def message(communicator: Communicator, source: int, target: int) -> None:
 
 
 def exchange(communicator: Communicator, elements: int) -> None:
-    """A message from every rank to every other one."""
+    """A message from every rank to every other rank."""
     rank, others = (
         communicator.rank,
         [r for r in range(communicator.size) if r != communicator.rank],
@@ -129,13 +129,13 @@ def exchange(communicator: Communicator, elements: int) -> None:
 
 
 def become(scenario: Scenario, rank: int) -> None:
-    """Makes this process a rank of the scenario, as far as the environment does."""
+    """Gives this process the environment of a rank of the scenario."""
     os.environ["HETCOMM_LOG_LEVEL"] = "info"
     os.environ["HETCOMM_HOST_ID"] = f"host-{scenario.hosts[rank]}"
     os.environ["HETCOMM_SOCKET_IFNAME"] = scenario.interfaces(rank)
-    # Soft-RoCE's packets carry no destination that this check of UCX accepts.
+    # This check of UCX rejects packets of soft-RoCE, which carry no destination.
     os.environ["UCX_UD_VERBS_ETH_DGID_CHECK"] = "n"
-    # Connecting resends ever more rarely; a starved machine would come to minutes.
+    # UCX resends connection requests ever more rarely; a starved machine would take minutes.
     os.environ["UCX_UD_TIMER_BACKOFF"] = "1.1"
     if scenario.vendors:
         vendor = VENDORS[scenario.vendors[rank]]
@@ -166,7 +166,7 @@ def rank_of(scenario: Scenario, rank: int, store: FolderStore) -> dict[str, Any]
     everything(communicator, scenario)
     checked = time.monotonic()
     traffic: list[dict[str, dict[str, int]]] = []
-    if scenario.elements:  # one big call, and nearly nothing else, between two readings
+    if scenario.elements:  # one large call, and little other traffic, between two readings
         read_counters()
         if scenario.two_networks:
             exchange(communicator, scenario.elements)
@@ -205,8 +205,8 @@ def fork(program: Callable[[], Any], output: Path) -> int:
         os._exit(0)
 
 
-def play(scenario: Scenario) -> dict[str, Any]:
-    """Forks the ranks, waits for them and collects what they found."""
+def run_job(scenario: Scenario) -> dict[str, Any]:
+    """Forks the ranks, waits for them and collects their findings."""
     folder = Path("/run") / scenario.name
     folder.mkdir()
     store = FolderStore(folder)
@@ -243,7 +243,7 @@ def uptime() -> float:
 def main() -> None:
     for name in sys.argv[1:]:
         began = uptime()
-        summary = play(SCENARIOS[name]) | {"from": began, "until": uptime()}
+        summary = run_job(SCENARIOS[name]) | {"from": began, "until": uptime()}
         (JOB / f"{name}.json").write_text(json.dumps(summary))
 
 

@@ -1,5 +1,5 @@
-"""The jobs that are run in the virtual machine. Read by the test, which judges what came of them,
-and in the guest."""
+"""The jobs that run in the virtual machine. The test, which judges the results, and the guest read
+them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ DEVICES = 4
 
 @dataclass(frozen=True)
 class Scenario:
-    """Rank r is on host hosts[r]: a with rxe0, or b with rxe1 on the other end of the wire; c with
-    rxe2, or d with rxe3 on a wire of their own, which no RDMA crosses to the first one. A job that
-    has both wires also has Ethernet, en0 to en3."""
+    """Rank r is on host hosts[r].
+
+    Host a has rxe0, and b has rxe1 on the other end of the wire. c has rxe2, and d has rxe3 on a
+    wire of their own. No RDMA reaches the first wire from the second. A job with both wires also
+    has Ethernet, en0 to en3.
+    """
 
     name: str
     hosts: str
-    vendors: str = ""  # of each rank: n and a are the emulated ones; all are the CPU's by default
-    rounds: int = 1  # of all collectives
-    netem: str = ""  # what either end of the first wire does to what it sends
-    elements: int = 0  # of each message between two hosts, or of one all_reduce, that is counted
+    vendors: str = ""  # by rank: n and a are the emulated vendors; the default is the CPU for all
+    rounds: int = 1  # repetitions of all collectives
+    netem: str = ""  # netem settings of both ends of the first wire
+    elements: int = 0  # of each counted message or all_reduce
 
     def number(self, rank: int) -> int:
         return ord(self.hosts[rank]) - ord("a")

@@ -3,12 +3,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
 
-// A caching allocator as torch's for GPUs, but quicker to give memory away again: what is freed on
-// a stream is the next of its size that this stream gets, and no other one gets it, ever.
-// Thread-safe.
+// A caching allocator like torch's for GPUs, but quicker to reuse memory: a block freed on a stream
+// is the next of its size for this stream. No other stream ever gets the block. Thread-safe.
 namespace emulated_device {
 
-// Freed memory that another stream was recorded on is given away once that stream has passed.
+// A freed block on which other streams were recorded is reused once their events have passed.
 void record_on_stream(const void* data, const c10::Stream& stream);
 int streams_recorded(const void* data);  // on the block that begins there, since it was allocated
 bool is_free(const void* data);          // the block would be given away

@@ -1,4 +1,4 @@
-// What tests ask of the device, by ctypes.
+// Functions of the device for tests, called by ctypes.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <unistd.h>
 
@@ -31,18 +31,18 @@ EXPORT int emulated_device_count() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->deviceCount();
 }
 
-// Once the device type has its name.
+// Called once the device type has its name.
 EXPORT void emulated_device_register() {
   register_hooks();
   register_graphs();
 }
 
-// The current stream stands still for a while.
+// Lets the current stream stand still for a while.
 EXPORT void emulated_device_delay(int milliseconds) {
   enqueue([=] { usleep(static_cast<useconds_t>(milliseconds) * 1000); });
 }
 
-// The current stream stands still until the gate is opened.
+// Lets the current stream stand still until the gate is opened.
 EXPORT void* emulated_device_gate() {
   auto* gate = new std::atomic<bool>(false);  // stays: the stream reads it at any time
   enqueue([gate] { gate->wait(false); });

@@ -1,4 +1,4 @@
-// The runtime, and what torch asks of any device: current device, streams, events.
+// The runtime, and torch's interface of a device: current device, streams, events.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ c10::Stream stream_of(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, device), id);
 }
 
-class Here {  // makes a device current while it lives
+class Here {  // makes a device current during its lifetime
  public:
   explicit Here(c10::DeviceIndex device) {
     check(runtime().GetDevice(&before_), "GetDevice");

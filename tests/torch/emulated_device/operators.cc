@@ -1,4 +1,4 @@
-// What torch computes on the device: everything by its CPU code, but in the order of the stream.
+// torch's operators on the device: its CPU code, run in the order of the stream.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/CPUFallback.h>
@@ -72,9 +72,9 @@ void record_stream(Tensor& tensor, c10::Stream stream) {
   record_on_stream(tensor.storage().data(), stream);
 }
 
-// The index of the tensor that the call changes in place, as "mul_" does or "mul.out" with its
-// first argument as result, if that is on the device and the others are its peers or numbers:
-// nothing of the host is then needed to call it later. -1: none such.
+// The index of the tensor that the call changes in place, as "mul_" does, or "mul.out" with its
+// first argument as result. All other arguments must be tensors of the device or numbers, so that
+// the call can run later without the host. -1: no such tensor.
 int changed_in_place(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
   const auto& schema = op.schema();
   int changed = -1;
