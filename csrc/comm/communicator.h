@@ -40,8 +40,9 @@ class Communicator {
   std::chrono::nanoseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
 
-  // Starts a collective. The buffers hold the elements of buffer_counts(). A buffer stays alive until
-  // the work is done, and may be null without elements. Throws Error(invalid_argument) on a bad spec.
+  // Starts a collective. The buffers hold the elements of buffer_counts(). A buffer stays alive
+  // until the work is done, and may be null without elements. Throws Error(invalid_argument) on a
+  // bad spec.
   Work submit(const Spec& spec, const void* input, void* output, const CallOptions& options);
   // Like submit(), but never waits for another thread. Only takes the spec of the previous call,
   // and a plan of one step. Otherwise, and if another thread has a lock or operations are under
