@@ -297,7 +297,10 @@ def test_impossible_reductions_are_rejected() -> None:
             (float32, add, four, [four, four[:3]]),
         ),
         ("a multiple of 4 bytes; got 3", (float32, add, bytearray(3), [bytes(3)])),
-        ("target itself or memory apart from the target; got an overlap", (float32, add, both[:4], [both[2:6]])),
+        (
+            "target itself or memory apart from the target; got an overlap",
+            (float32, add, both[:4], [both[2:6]]),
+        ),
         ("contiguous", (float32, add, four, [both[::2]])),
         ("contiguous writable", (float32, add, locked, [four])),
         ("buffer", (float32, add, four, [3])),
