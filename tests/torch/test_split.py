@@ -140,7 +140,7 @@ def test_invalid_rank_lists_are_rejected(job: Callable[..., Job]) -> None:
     assert children in ([None, 1, None, 0], [None, 0, None, 1])  # some torch versions sort
     for _, texts in results:
         assert "from 0 to 3, got [0, 4]" in texts[0]
-        assert "from 0 to 3; got [-1, 0]" in texts[1]
+        assert "from 0 to 3, got [-1, 0]" in texts[1]
         assert "duplicate" in texts[2]
 
 
