@@ -37,7 +37,7 @@ def probe_paths(communicator: _core.Communicator) -> list[str]:
 
 def path_table(paths: list[list[str]]) -> Table:
     """One row per path, for all its pairs of ranks."""
-    table = Table(title="Paths probe_paths", title_justify="left")
+    table = Table(title="Paths taken", title_justify="left")
     for column in ("path", "from rank - to rank"):
         table.add_column(column)
     alike: dict[str, list[str]] = {}

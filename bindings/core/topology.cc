@@ -167,7 +167,7 @@ void bind_topology(py::module_& module) {
            "Whether a native library serves the rank's island.")
       .def("staged", &of_pair<&Topology::staged>, py::arg("rank"), py::arg("peer"),
            "Whether messages with `peer` pass through host staging at the end of `rank`.")
-      .def("stages", &of_rank<&Topology::stages>,
+      .def("stages_between_islands", &of_rank<&Topology::stages_between_islands>,
            "Whether messages with any other island pass through host staging at this end.")
       .def(
           "island_network",

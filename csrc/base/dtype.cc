@@ -1,7 +1,5 @@
 #include "base/dtype.h"
 
-#include "base/status.h"
-
 namespace hetcomm {
 namespace {
 
@@ -14,26 +12,6 @@ constexpr const char* kReduceOpNames[] = {
 }  // namespace
 
 const char* name(ReduceOp op) { return kReduceOpNames[static_cast<size_t>(op)]; }
-
-Dtype dtype_from_name(const std::string& wanted) {
-  std::string known;
-  for (const DtypeRow& row : kDtypeRows) {
-    if (wanted == row.name) return row.dtype;
-    known += std::string(known.empty() ? "" : ", ") + row.name;
-  }
-  throw Error(Code::invalid_argument,
-              "unknown dtype: expected one of " + known + "; got " + wanted);
-}
-
-ReduceOp reduce_op_from_name(const std::string& wanted) {
-  std::string known;
-  for (size_t i = 0; i < std::size(kReduceOpNames); ++i) {
-    if (wanted == kReduceOpNames[i]) return static_cast<ReduceOp>(i);
-    known += std::string(i ? ", " : "") + kReduceOpNames[i];
-  }
-  throw Error(Code::invalid_argument,
-              "unknown reduce operation: expected one of " + known + "; got " + wanted);
-}
 
 bool reducible(Dtype dtype, ReduceOp op) {
   const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;

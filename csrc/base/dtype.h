@@ -106,8 +106,6 @@ constexpr size_t size_of(Dtype dtype) { return row_of(dtype).bytes; }
 constexpr DtypeClass class_of(Dtype dtype) { return row_of(dtype).kind; }
 constexpr const char* name(Dtype dtype) { return row_of(dtype).name; }
 const char* name(ReduceOp op);
-Dtype dtype_from_name(const std::string& name);         // throws Error(invalid_argument)
-ReduceOp reduce_op_from_name(const std::string& name);  // throws Error(invalid_argument)
 
 // Bitwise operations need integers or booleans. A scale needs floating point, as in torch's gloo,
 // which has no average of integers. No operation reduces a moved dtype.

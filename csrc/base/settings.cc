@@ -51,18 +51,18 @@ const std::vector<Setting>& settings() {
       {"HETCOMM_HOST_ID", "identity of the host; ranks with equal values share memory",
        "boot id, host name, network namespace and `/dev/shm`"},
       {"HETCOMM_VENDOR",
-       "whose memory the rank's tensors are: `nvidia`, `amd` or `cpu`; another label is "
-       "a CPU rank of an island of its own",
+       "whose memory the rank's tensors are: `nvidia`, `amd` or `cpu`; CPU ranks with "
+       "another label form an island apart",
        "`cpu` for `backend=\"cpu:hetcomm\"`, else by torch: `nvidia` or `amd` where it "
        "has GPUs, `cpu` elsewhere"},
       {"HETCOMM_DEVICE", "which of the vendor's devices",
        "torch's current one; `LOCAL_RANK` without torch"},
       {"HETCOMM_DIRECT",
        "`0`: messages of device memory pass through host memory, whatever UCX could",
-       "direct where UCX says that it can"},
+       "direct inside a host and over RDMA, where UCX can"},
       {"HETCOMM_ISLAND",
-       "label of this rank, for ranks of one vendor: ranks of one label are one island "
-       "of its native library, others are not",
+       "label of this rank: ranks of one vendor and label are one island (CPU ranks: of "
+       "one host)",
        "by network"},
       {"HETCOMM_SYSFS_ROOT",
        "a tree in the layout of `/sys` to read NICs from, for recorded and emulated "

@@ -44,7 +44,7 @@ void check_libraries(const Topology& topology, const std::vector<int>& ranks) {
 }
 
 // Sets NCCL's variables for the island's network; "=" takes names literally.
-void choose_network(const IslandNetwork& network, int member, CclOptions& options) {
+void apply_network(const IslandNetwork& network, int member, CclOptions& options) {
   const IslandNetwork::Member& mine = network.members[member];
   if (!mine.interface.empty()) options.environment["NCCL_SOCKET_IFNAME"] = "=" + mine.interface;
   const bool rdma = network.fabric == Fabric::infiniband || network.fabric == Fabric::roce;
@@ -65,8 +65,8 @@ CclOptions ccl_options(const IslandSetup& setup, const std::string& unique_id) {
   options.describe_call = describe_call;
   options.failure = setup.failure;
   read_ccl_settings(options);
-  choose_network(setup.topology.island_network(setup.topology.island_of(setup.rank)),
-                 options.member, options);
+  apply_network(setup.topology.island_network(setup.topology.island_of(setup.rank)), options.member,
+                options);
   // NVLink SHARP's switches add up in no fixed order.
   if (deterministic()) options.environment["NCCL_NVLS_ENABLE"] = "0";
   return options;

@@ -44,9 +44,9 @@ class Communicator {
   // until the work is done, and may be null without elements. Throws Error(invalid_argument) on a
   // bad spec.
   Work submit(const Spec& spec, const void* input, void* output, const CallOptions& options);
-  // Like submit(), but never waits for another thread. Only takes the spec of the previous call,
-  // and a plan of one step. Otherwise, and if another thread has a lock or operations are under
-  // way, submits and returns nothing.
+  // Like submit(), but never waits for another thread. Submits only if the spec is that of the
+  // previous call, its plan has one step, no other thread has a lock and no operation is under
+  // way. Otherwise does nothing and returns nothing.
   std::optional<Work> try_submit(const Spec& spec, const void* input, void* output,
                                  const CallOptions& options);
   // Throws the error that submit() would throw for this spec.

@@ -30,11 +30,11 @@ class Completion {
   // Nothing refers to the buffers of the operation any more.
   void release() { released_ = true; }
   bool released() const { return released_; }
-  // The owner of the aftermath calls `listener`, once. If the operation is over already, this call
-  // does.
+  // `listener` is called once: by the owner of the aftermath or, if the operation is over already,
+  // within this call.
   void when_done(Listener listener, const Status& status);
-  // Keeps `memory` alive until the operation is over and released, or as long as this object if
-  // the release comes later.
+  // Keeps `memory` alive until the operation is over. If its buffers are not released by then,
+  // keeps `memory` as long as this object lives.
   void keep_alive(std::shared_ptr<void> memory);
 
  private:

@@ -23,7 +23,7 @@ struct RunQueue {
   const CommunicatorNumber number;
   std::unique_ptr<Paths> paths;
   std::deque<std::shared_ptr<Run>> pending;   // collectives that wait for an island lane
-  std::deque<std::shared_ptr<Run>> messages;  // sends and receives that wait for earlier messages
+  std::deque<std::shared_ptr<Run>> messages;  // messages that wait for earlier ones or a sender
   std::vector<std::shared_ptr<Run>> active;
   std::vector<std::shared_ptr<Run>> unreleased;  // failed: see Run::unreleased()
   std::vector<bool> lane_busy;                   // by island lane
@@ -34,8 +34,8 @@ struct RunQueue {
 };
 
 // Work of the progress thread besides runs, such as control connections. The thread calls poll()
-// without the lock: when a watched descriptor is readable, and at least once a second. An exception
-// of poll() goes to failed().
+// without the lock: when a watched descriptor is readable, and once per `interval` at least. An
+// exception of poll() goes to failed().
 class Monitor {
  public:
   static constexpr std::chrono::milliseconds interval{500};
@@ -131,7 +131,7 @@ class Executor {
   void begin_waiting();
   void end_waiting();  // another thread goes on
   // Sleeps until there is news, at most `bound`; not at all once `awaited` is done. Checks
-  // deadlines afterwards. Without the lock. See announce() for what it returns.
+  // deadlines after a real sleep. Without the lock. See announce() for what it returns.
   Completion::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
   void set_islands_sleeping(bool asleep);
   // A thread of this name; throws Error(transport).
@@ -155,7 +155,8 @@ class Executor {
   std::vector<std::shared_ptr<RunQueue>> queues_;
   // Transports use the context of this device, whose memory runs may give them.
   std::shared_ptr<Device> transport_device_;
-  // The things that runs wait for: in the round under way, and in the last whole round.
+  // What runs wait for. `round_`: of the round under way. The atomics below: of the last whole
+  // round, for threads without the lock.
   struct Awaited {
     bool network = false, device = false;
     bool same_processor = false;  // a rank on the processor of this thread

@@ -48,7 +48,7 @@ Status MessageSteps::reap(size_t i) {
   if (!step.kind->sends) paths_.consume(step.peer, request.bytes);
   if (!request.status.ok() || step.kind->sends) return request.status;
   const bool same_call = (request.tag & Paths::compared(user_)) ==
-                         (hash_ & (user_ ? Paths::kMessageHash : Paths::kCollectiveHash));
+                         (hash_ & (user_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
   const auto bytes = static_cast<size_t>(step.target.bytes());
   if (same_call && request.bytes == bytes) return Status();
   Status::Details details;

@@ -62,18 +62,19 @@ class Paths {
   bool closed() const;
   void drop_links() { links_.clear(); }  // no other call comes afterwards
 
-  // A tag has 64 bits: receiver's communicator 12, kPartTag 1, sender's rank 13, kind 1. A tag of a
-  // collective continues with sequence 12, message number 12, call hash 13; a tag of a user's
-  // message with user tag 32, dtype 5. A receive leaves the hash or dtype and kPartTag out of its
-  // mask and compares them afterwards. So ranks that disagree about a call get an error instead of
-  // a wait without end.
+  // Bits of a tag, from the highest:
+  //   63-52 receiver's communicator   51 kPartTag   50-38 sender's rank   37 kind
+  //   of a collective (kind 0): 36-25 sequence, 24-13 message number, 12-0 call hash
+  //   of a user's message (kind 1): 36-5 user tag, 4-0 dtype
+  // A receive does not match on kPartTag, call hash or dtype. MessageSteps compares these once the
+  // message is there. So ranks that disagree about a call get an error instead of an endless wait.
   static constexpr int kMaxRanks = 1 << 13;
   static constexpr uint32_t kMaxCommunicators = (1 << 12) - 1;  // see kTransportTags
-  static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageHash = 0x1f;
+  static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageDtype = 0x1f;
   static constexpr uint64_t compared(bool message) {
-    return kPartTag | (message ? kMessageHash : kCollectiveHash);
+    return kPartTag | (message ? kMessageDtype : kCollectiveHash);
   }
-  static_assert(kDtypes <= kMessageHash + 1, "a message has its dtype in place of a hash");
+  static_assert(kDtypes <= kMessageDtype + 1, "five bits hold every dtype");
   uint64_t send_tag(int to, uint64_t body) const {
     return tag(peers_[to].communicator, rank_, body);
   }
@@ -84,8 +85,8 @@ class Paths {
     return (sequence & 0xfff) << 25 | static_cast<uint64_t>(message & 0xfff) << 13 |
            (hash & kCollectiveHash);
   }
-  static uint64_t message_body(uint32_t user_tag, uint64_t hash) {
-    return uint64_t{1} << 37 | static_cast<uint64_t>(user_tag) << 5 | (hash & kMessageHash);
+  static uint64_t message_body(uint32_t user_tag, uint64_t dtype) {
+    return uint64_t{1} << 37 | static_cast<uint64_t>(user_tag) << 5 | (dtype & kMessageDtype);
   }
 
   static int sender_of(uint64_t tag) { return static_cast<int>(tag >> 38 & (kMaxRanks - 1)); }

@@ -242,7 +242,10 @@ void Run::fail(const Status& status) {
   failed_at_ = Clock::now();
   if (!started()) return finish();
   if (island_) island_->abandon();
-  if (messages_) messages_->cancel();
+  if (messages_) {
+    messages_->cancel();
+    poll_messages();  // reaps what the transport cancelled at once
+  }
   if (island_) island_->poll_release();
   if (released()) finish();
 }

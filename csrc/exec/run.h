@@ -72,9 +72,9 @@ class Run {
   bool finished() const { return finished_; }
   int lane() const { return lane_; }
   std::string where() const;  // "waiting at step 5: recv from rank 3"
-  // Every message is posted, so later messages may start.
+  // Every message of the run, if any, is posted, so later messages may start.
   bool posted() const { return !messages_ || messages_->posted(); }
-  // All island steps are in the engine's stream, so later runs may start.
+  // All island steps, if any, are in the engine's stream, so later runs may start.
   bool enqueued() const { return !island_ || island_->enqueued(); }
   bool uses_network() const { return messages_ && !messages_->idle(); }
   bool uses_device() const;
@@ -85,7 +85,7 @@ class Run {
   bool unreleased() const { return finished_ && !released(); }
   void poll_release();
 
-  // Comes after submission, for runs that are not over by then. Most runs never read the clock.
+  // Comes after submission, for runs that are not over by then. Most runs are, and read no clock.
   void begin_timeout() { deadline_.emplace(timeout_); }
   const Deadline& deadline() const { return *deadline_; }
   std::chrono::nanoseconds age() const { return timeout_ - deadline_->left(); }
@@ -123,17 +123,16 @@ class Run {
   std::optional<IslandSteps> island_;
   std::optional<DeviceRun> device_;
 
-  std::vector<int> waiting_;  // by step: the number of incomplete steps before it
-  std::vector<int> ready_;    // steps to start, the last first
-  std::vector<int>
-      unfilled_;             // messages that wait until the caller's stream has filled the buffers
-  size_t next_message_ = 0;  // of a user's message: the step to post next
-  int left_ = 0;             // incomplete steps
+  std::vector<int> waiting_;   // by step: the number of incomplete steps before it
+  std::vector<int> ready_;     // steps to start, the last first
+  std::vector<int> unfilled_;  // messages to post once the caller's stream has filled the buffers
+  size_t next_message_ = 0;    // of a user's message: the step to post next
+  int left_ = 0;               // incomplete steps
   bool same_processor_ = false;
 
   Status status_;
   Clock::time_point failed_at_;
-  Status consequence_;  // a failure whose cause has not arrived yet
+  Status consequence_;  // probably caused by another failure; status_ after 2 s without news of one
   Clock::time_point consequence_at_;
   bool finished_ = false;
   Completion completion_;

@@ -26,9 +26,8 @@ class ControlPlane {
     virtual void on_news(int origin, const std::string& news) = 0;
     // `peer` sent a malformed record; its connection ends next.
     virtual void on_malformed(int peer, const std::string& why) = 0;
-    // Polls a descriptor from now on; no longer, because the descriptor is about to close.
-    virtual void watch(int descriptor) = 0;
-    virtual void unwatch(int descriptor) = 0;
+    virtual void watch(int descriptor) = 0;    // poll() must follow what it has to read
+    virtual void unwatch(int descriptor) = 0;  // the descriptor is about to close
 
    protected:
     ~Owner() = default;

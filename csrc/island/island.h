@@ -47,16 +47,17 @@ struct IslandCall {
   bool to_all = false;   // writes the targets of all members; else the target on `to`
   Dtype dtype = Dtype::float32;
   ReduceOp op = ReduceOp::sum;      // of this step; an average is over the members
-  CallDescriptor descriptor;        // its factor is that of premul_sum, for native libraries only
+  CallDescriptor descriptor;        // only native libraries read its factor, that of premul_sum
   std::vector<IslandPiece> pieces;  // the same list on every member, except for addresses
   // The stream is being recorded into a graph: the call is over as soon as it is in the stream.
   bool recorded = false;
 };
 
 // Collectives among the ranks of one island. Owned by one communicator. All calls come under the
-// engine lock, with one exception: start() of an engine with a stream() runs without the lock, and
-// only const methods for other lanes run meanwhile. An island has `lanes()` independent lanes.
-// Calls of one lane run one at a time, and every member makes the same calls in the same order.
+// executor's lock, with one exception: start() of an engine with a stream() comes without the lock.
+// Meanwhile other threads call only const methods, for other lanes. An island has `lanes()`
+// independent lanes. Calls of one lane run one at a time, and every member makes the same calls in
+// the same order.
 class Island {
  public:
   virtual ~Island() = default;

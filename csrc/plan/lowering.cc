@@ -103,7 +103,8 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
 }
 
 bool through_staging(const Topology& topology, int rank) {
-  return topology.native(rank) && (topology.stages(rank) || !topology.rank(rank).kernels);
+  return topology.native(rank) &&
+         (topology.stages_between_islands(rank) || !topology.rank(rank).kernels);
 }
 
 int64_t staged_part(int64_t count, Dtype dtype) {

@@ -51,8 +51,8 @@ struct StepKind {
   bool to_all = false;   // island: writes every member's target, else the target on `to`
   bool sends = false;    // link: from the source to the peer, else from the peer to the target
   Memory memory = Memory::between;  // Performer::rank
-  // The term of the target from the term of the read or combined value; Terms::none for a value
-  // that the step must not have. Null: both are equal.
+  // For the checker: maps the symbolic value that the step reads to the value that it writes.
+  // Returns Terms::none if the step must not get this value. Null: the step writes what it reads.
   int (*effect)(Terms& terms, int term) = nullptr;
   // Performer::rank: performs the step.
   Status (*run)(Processor& processor, const Step& step, const Operands& operands) = nullptr;

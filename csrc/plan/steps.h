@@ -7,7 +7,8 @@
 // copy of the rows. Plans use the rows of libhetcomm, so bindings take them from step_kinds().
 namespace hetcomm::steps {
 
-// All members of an island have the same pieces. A reduction reads every member's source.
+// All members of an island list the same pieces; `from` and `to` are ranks of a Piece (plan.h). A
+// reduction reads every member's source.
 
 // Every member's target = sum of the sources.
 inline constexpr StepKind island_all_reduce{

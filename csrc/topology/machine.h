@@ -42,7 +42,7 @@ struct NicChoice {
 NicChoice choose_nics(const Machine& machine);
 
 // Reorders the RDMA ports of the first port's fabric and rate. The ports nearest to the device with
-// this PCI bus id, "0000:1b:00.0", come first: behind one PCI switch, then on one NUMA node.
+// this PCI bus id, "0000:1b:00.0", come first: on one NUMA node, of these behind one PCI switch.
 // Devices equally near to several ports begin with different ports. Without the facts in sysfs the
 // order stays.
 void prefer_near(const Machine& machine, const std::string& bus, std::vector<Nic>& nics);

@@ -126,8 +126,8 @@ class Topology {
   bool native(int rank) const { return ranks_[rank].memory != Memory::host; }
   // Whether messages with `peer` pass through host staging at the end of `rank`.
   bool staged(int rank, int peer) const;
-  // Whether messages with any other island do.
-  bool stages(int rank) const { return stages_[rank]; }
+  // Whether messages of `rank` with any other island pass through host staging.
+  bool stages_between_islands(int rank) const { return stages_[rank]; }
 
   // Ranks are sorted, hosts are sorted by first rank.
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }

@@ -26,14 +26,14 @@ struct Request {
 // arrive in sending order. Not thread-safe: every call comes under the executor's lock.
 //
 // Both ends of a link are made, opened and closed together. Before open() the owners of the two
-// ends exchange offer(). While the offers differ, both ends counter() the other end's offer.
+// ends exchange offer(). While the offers differ, each end calls counter() with the other's offer.
 class Link {
  public:
   virtual ~Link() = default;
   // Identifies this end for the other end; empty if the transport needs no agreement.
   virtual std::string offer() const { return {}; }
-  // Replaces the offer by one later than both. Each group has its own `spread`, so that links of
-  // groups that counter at the same time do not collide again.
+  // Replaces this end's offer by one greater than both offers, the same on both ends. Each group
+  // has its own `spread`, so that groups that counter at the same time make different offers.
   virtual void counter(const std::string& /*theirs*/, uint64_t /*spread*/) {}
   // Comes before the first send, and before the first receive from the peer. Does not wait for the
   // peer; a second call does nothing. Throws Error(transport) if the peer cannot be reached.
@@ -54,10 +54,12 @@ class Link {
   virtual std::string describe() const = 0;
 };
 
-// Tags with all of these bits belong to transports. Every receive compares these bits.
+// A tag with all of these bits belongs to the transport, so no communicator has the number 4095.
+// Every receive compares these bits.
 constexpr uint64_t kTransportTags = uint64_t{0xfff} << 52;
 // This bit marks a part of a message that a transport has divided. Senders leave the bit clear, and
-// receives leave it out of their mask. A received tag with this bit is not of the expected message.
+// receives leave it out of their mask. If a received tag has this bit, the receive matched a part
+// of a divided message instead of a whole one: the ranks disagree.
 constexpr uint64_t kPartTag = uint64_t{1} << 51;
 
 // Memory of a kind, for why_not_direct().

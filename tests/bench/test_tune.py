@@ -108,6 +108,7 @@ def test_ranks_with_unlike_profiles_are_named(tuned: Path, tmp_path: Path) -> No
     for text in said:
         assert "HETCOMM_PROFILE differs: rank 0 has" in text
         assert f"rank 0 has {mine}, rank 1 has {theirs}, rank 2 has none" in text
+        assert "give every rank the same file" in text
 
 
 @pytest.mark.parametrize(

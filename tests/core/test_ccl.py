@@ -124,6 +124,13 @@ def test_former_variables_name_their_replacement(part: str) -> None:
 
 
 @emulated
+def test_a_former_variable_without_a_replacement_is_rejected() -> None:
+    for end in run("opening", "nvidia", 20, HETCOMM_CCL_SPLIT_SHARE="1"):
+        assert end["error"] == "InvalidArgumentError"
+        assert "HETCOMM_CCL_SPLIT_SHARE: expected no such variable" in end["text"]
+
+
+@emulated
 def test_ctas_reach_the_library(tmp_path: Path) -> None:
     told = tmp_path / "log"
     run(

@@ -240,6 +240,7 @@ def test_paths_of_one_kind_share_a_row() -> None:
     text = output.getvalue()
     assert re.search("rc over a +│ 0 - 1, 1 - 0", text)
     assert re.search("tcp over b +│ 0 - 2, 1 - 2", text)
+    assert "Paths taken" in text
     assert "Paths taken" not in page(Topology(ranks), [[]] * 3)
 
 

@@ -248,7 +248,8 @@ def test_device_messages_are_staged_without_direct_fabric(
     topology = Topology([on_device("a", "nvidia", direct, *both), *peers])
     assert topology.native(0)
     assert [topology.staged(0, peer) for peer in range(1, 7)] == expected
-    assert topology.stages(0) and topology.stages(5) and not topology.stages(6)
+    stages = topology.stages_between_islands
+    assert stages(0) and stages(5) and not stages(6)
     assert not topology.staged(1, 0) and not topology.staged(6, 0), "host memory is where it is"
     assert topology.staged(5, 0), "each end decides for itself between hosts"
 
@@ -256,7 +257,7 @@ def test_device_messages_are_staged_without_direct_fabric(
 def test_direct_ends_stage_nothing() -> None:
     nics = [nic("mlx5_0", Fabric.infiniband)]
     ranks = [on_device(host, "nvidia", "infiniband", *nics, island=host) for host in "ab"]
-    assert not any(map(Topology(ranks).stages, (0, 1)))
+    assert not any(map(Topology(ranks).stages_between_islands, (0, 1)))
 
 
 @pytest.mark.parametrize("fabric", ["ethernet", "pcie"])

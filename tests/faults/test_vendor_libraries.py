@@ -303,7 +303,7 @@ def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
         assert_first_cause_stays(job.ranks, errors)
         for rank in job.ranks:
             rank.do("leave")
-            assert "are kept" not in rank.log.read_text()
+            assert "kept until the process ends" not in rank.log.read_text()
             rank.exits_cleanly()
 
 

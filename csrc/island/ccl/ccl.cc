@@ -287,7 +287,7 @@ void validate(const CclOptions& options) {
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
   set_ccl_environment(options.environment, options.device->vendor());
-  // Connections are made now: the first collective would wait for them under the engine's lock.
+  // Connections are made now: the first collective would wait for them under the executor's lock.
   if (options.blocking && !environment_variable("NCCL_RUNTIME_CONNECT")) {
     set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
   }

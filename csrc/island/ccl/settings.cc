@@ -31,6 +31,12 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
 
 // Each part of HETCOMM_CCL was once a variable.
 void refuse_former_variables() {
+  if (setting("HETCOMM_CCL_SPLIT_SHARE")) {
+    throw Error(
+        Code::invalid_argument,
+        "HETCOMM_CCL_SPLIT_SHARE: expected no such variable, since engines are not split any "
+        "more; unset it");
+  }
   for (const char* part : {"MIN_CTAS", "MAX_CTAS", "BLOCKING"}) {
     const std::string former = std::string(kVariable) + "_" + part;
     const auto value = setting(former.c_str());

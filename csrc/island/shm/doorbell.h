@@ -9,7 +9,7 @@ namespace hetcomm::shm {
 // Wakes sleeping members. A sleeper stores the members that it awaits, passes a sequentially
 // consistent fence, and looks for work again. An active member stores its work, passes such a
 // fence, and looks for sleepers. One of the two fences comes first, so at least one side sees the
-// other. Owned by an island; used under the engine lock.
+// other. Owned by an island; used under the executor's lock.
 class Doorbell {
  public:
   Doorbell(Segment& segment, int member, std::function<void(int)> wake)

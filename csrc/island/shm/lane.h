@@ -16,7 +16,7 @@ namespace hetcomm::shm {
 // lane. Round r uses slot r % depth. So a member publishes round r once every other member has
 // finished reading round r - depth, and reads round r once every other member has published it.
 // Every member publishes every round, so members that make different calls find out. Owned by an
-// island; used under the engine lock.
+// island; used under the executor's lock.
 class Lane {
  public:
   Lane(Segment& segment, Doorbell& doorbell, PeerMemory& peers, const ShmOptions& options,

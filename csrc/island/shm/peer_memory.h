@@ -17,7 +17,7 @@ struct MappedArena;
 // The other members' arenas, as this process reads them. In set-up members agree whether all can
 // read all: each member introduces itself, tries to open every arena, and looks at all answers.
 // Arenas are mapped before the first call that could read them, once in a process. Owned by an
-// island; used under the engine lock.
+// island; used under the executor's lock.
 class PeerMemory {
  public:
   PeerMemory(Segment& segment, const ShmOptions& options);

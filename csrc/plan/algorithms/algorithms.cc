@@ -9,12 +9,12 @@ std::string one_island(const Topology& topology, const Spec&) {
   return "needs one island; there are " + std::to_string(topology.islands().size());
 }
 
-std::string two_islands(const Topology& topology, const Spec&) {
+std::string at_least_two_islands(const Topology& topology, const Spec&) {
   if (topology.islands().size() >= 2) return "";
   return "needs two islands or more; the one that there is serves itself in one step";
 }
 
-std::string three_islands(const Topology& topology, const Spec&) {
+std::string at_least_three_islands(const Topology& topology, const Spec&) {
   if (topology.islands().size() >= 3) return "";
   return "needs three islands or more; there are " + std::to_string(topology.islands().size());
 }

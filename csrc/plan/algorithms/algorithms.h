@@ -19,8 +19,8 @@ std::vector<Algorithm> barrier_algorithms();
 // Reasons why an algorithm does not apply; empty if it does.
 std::string any(const Topology& topology, const Spec& spec);
 std::string one_island(const Topology& topology, const Spec& spec);
-std::string two_islands(const Topology& topology, const Spec& spec);    // or more
-std::string three_islands(const Topology& topology, const Spec& spec);  // or more
+std::string at_least_two_islands(const Topology& topology, const Spec& spec);
+std::string at_least_three_islands(const Topology& topology, const Spec& spec);
 
 // The all_reduce of `source` into `target`, the same ranges on every rank, by direct exchange.
 void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& target);

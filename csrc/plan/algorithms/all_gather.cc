@@ -52,7 +52,8 @@ std::vector<Algorithm> all_gather_algorithms() {
   return {
       {Collective::all_gather, "flat", "one step of the native engine", one_island, flat},
       {Collective::all_gather, "hierarchical",
-       "each island imports foreign blocks once and shares them", two_islands, hierarchical},
+       "each island imports foreign blocks once and shares them", at_least_two_islands,
+       hierarchical},
   };
 }
 

@@ -197,13 +197,14 @@ std::vector<Algorithm> all_reduce_algorithms() {
   return {
       {Collective::all_reduce, "flat", "one step of the native engine", one_island, flat},
       {Collective::all_reduce, "hierarchical_direct",
-       "owners of a segment exchange island sums directly", two_islands, hierarchical_direct},
+       "owners of a segment exchange island sums directly", at_least_two_islands,
+       hierarchical_direct},
       {Collective::all_reduce, "hierarchical_scatter",
-       "owners of a segment each total a part of it, then exchange totals", three_islands,
+       "owners of a segment each total a part of it, then exchange totals", at_least_three_islands,
        hierarchical_scatter},
       {Collective::all_reduce, "hierarchical_ring",
-       "island sums travel a ring of the owners of each segment, then the totals do", three_islands,
-       hierarchical_ring},
+       "island sums travel a ring of the owners of each segment, then the totals do",
+       at_least_three_islands, hierarchical_ring},
   };
 }
 

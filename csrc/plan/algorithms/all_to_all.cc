@@ -47,7 +47,7 @@ std::string short_blocks(const Topology& topology, const Spec& spec) {
   if (largest_buffer(spec, topology.size()) >= kLongBlocks) {
     return "is for buffers below 1 MiB; longer blocks are worth a message each";
   }
-  return two_islands(topology, spec);
+  return at_least_two_islands(topology, spec);
 }
 
 // Pricing the messages of all pairs of more ranks would take seconds.

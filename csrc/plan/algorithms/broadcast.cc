@@ -67,9 +67,10 @@ std::vector<Algorithm> broadcast_algorithms() {
   return {
       {Collective::broadcast, "flat", "one step of the native engine", one_island, flat},
       {Collective::broadcast, "hierarchical_direct",
-       "the root's island sends each segment to every island", two_islands, hierarchical_direct},
+       "the root's island sends each segment to every island", at_least_two_islands,
+       hierarchical_direct},
       {Collective::broadcast, "hierarchical_chain", "each island passes segments on to the next",
-       three_islands, hierarchical_chain},
+       at_least_three_islands, hierarchical_chain},
   };
 }
 

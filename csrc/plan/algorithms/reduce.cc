@@ -147,7 +147,7 @@ std::vector<Algorithm> reduce_algorithms() {
       {Collective::reduce, "hierarchical_direct",
        "every island sends its sums to the root's island", any, hierarchical_direct},
       {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",
-       three_islands, hierarchical_chain},
+       at_least_three_islands, hierarchical_chain},
   };
 }
 

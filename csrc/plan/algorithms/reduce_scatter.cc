@@ -75,7 +75,7 @@ std::vector<Algorithm> reduce_scatter_algorithms() {
   return {
       {Collective::reduce_scatter, "flat", "one step of the native engine", one_island, flat},
       {Collective::reduce_scatter, "hierarchical",
-       "each island sums foreign blocks and exports them once", two_islands, hierarchical},
+       "each island sums foreign blocks and exports them once", at_least_two_islands, hierarchical},
   };
 }
 

@@ -136,7 +136,7 @@ int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
   if (staged <= chunks) return static_cast<int>(chunks);
   for (int rank = 0; rank < topology.size(); ++rank) {
-    if (topology.stages(rank)) return static_cast<int>(staged);
+    if (topology.stages_between_islands(rank)) return static_cast<int>(staged);
   }
   return static_cast<int>(chunks);
 }

@@ -25,7 +25,8 @@ constexpr uint32_t kPollEvery = 64, kPollsAfterTraffic = 1024;
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
 // The links of all stripes to one peer.
-struct Links : std::vector<std::unique_ptr<Link>> {
+struct StripeLinks {
+  std::vector<std::unique_ptr<Link>> links;
   Status failure;  // of the first broken stripe; later messages fail with it
 };
 
@@ -33,9 +34,9 @@ struct Links : std::vector<std::unique_ptr<Link>> {
 struct Divided {
   Request* whole = nullptr;
   std::vector<Request> parts;
-  std::vector<size_t> sizes;     // of the parts
-  std::shared_ptr<Links> links;  // a send's; null for a receive
-  uint64_t tag = 0;              // of the parts of a receive
+  std::vector<size_t> sizes;           // of the parts
+  std::shared_ptr<StripeLinks> links;  // a send's; null for a receive
+  uint64_t tag = 0;                    // of the parts of a receive
   bool cancelled = false;
 
   bool done() const {
@@ -46,7 +47,7 @@ struct Divided {
 // Shared by a transport and its links.
 struct Shared {
   std::list<Divided> divided;  // at fixed addresses, which the parts' requests need
-  std::vector<std::weak_ptr<Links>> closing;
+  std::vector<std::weak_ptr<StripeLinks>> closing;
   uint32_t polls_due = kPollsAfterTraffic;  // of all stripes
 
   Divided& begin(Request& whole, const std::vector<size_t>& sizes) {
@@ -63,9 +64,9 @@ struct Shared {
 
 class StripedLink : public Link {
  public:
-  StripedLink(std::shared_ptr<Shared> shared, Links links, std::vector<int64_t> bandwidths)
+  StripedLink(std::shared_ptr<Shared> shared, StripeLinks links, std::vector<int64_t> bandwidths)
       : shared_(std::move(shared)),
-        links_(std::make_shared<Links>(std::move(links))),
+        links_(std::make_shared<StripeLinks>(std::move(links))),
         bandwidths_(std::move(bandwidths)) {}
   ~StripedLink() override { close(false); }
 
@@ -77,48 +78,50 @@ class StripedLink : public Link {
       return;
     }
     std::vector<size_t> sizes = divide(bytes, bandwidths_);
-    if (sizes.size() == 1) return links_->front()->send(tag, data, bytes, memory, request);
+    if (sizes.size() == 1) return links_->links.front()->send(tag, data, bytes, memory, request);
     Divided& divided = shared_->begin(request, sizes);
     divided.links = links_;
     const auto* from = static_cast<const std::byte*>(data);
     for (size_t stripe = 0; stripe < sizes.size(); from += sizes[stripe], ++stripe) {
-      (*links_)[stripe]->send(tag | kPartTag, from, sizes[stripe], memory, divided.parts[stripe]);
+      links_->links[stripe]->send(tag | kPartTag, from, sizes[stripe], memory,
+                                  divided.parts[stripe]);
     }
   }
 
   void consume(size_t bytes) override {
     const std::vector<size_t> sizes = divide(bytes, bandwidths_);
     for (size_t stripe = 0; stripe < sizes.size(); ++stripe)
-      (*links_)[stripe]->consume(sizes[stripe]);
+      links_->links[stripe]->consume(sizes[stripe]);
   }
   std::string offer() const override {
     Packer packer;
-    for (auto& link : *links_) packer.put(link->offer());
+    for (auto& link : links_->links) packer.put(link->offer());
     return packer.take();
   }
   void counter(const std::string& theirs, uint64_t spread) override {
     Unpacker from(theirs);
-    for (auto& link : *links_) link->counter(from.text(), spread);
+    for (auto& link : links_->links) link->counter(from.text(), spread);
   }
   void open() override {
-    for (auto& link : *links_) link->open();
+    for (auto& link : links_->links) link->open();
   }
   void close(bool flush) override {
-    for (auto& link : *links_) link->close(flush);
+    for (auto& link : links_->links) link->close(flush);
     shared_->closing.push_back(links_);
   }
   bool closed() const override {
-    return std::all_of(links_->begin(), links_->end(), [](auto& link) { return link->closed(); });
+    return std::all_of(links_->links.begin(), links_->links.end(),
+                       [](auto& link) { return link->closed(); });
   }
   std::string describe() const override {
     std::string text;
-    for (auto& link : *links_) text += (text.empty() ? "" : " + ") + link->describe();
-    return links_->front()->describe().empty() ? "" : text;
+    for (auto& link : links_->links) text += (text.empty() ? "" : " + ") + link->describe();
+    return links_->links.front()->describe().empty() ? "" : text;
   }
 
  private:
   std::shared_ptr<Shared> shared_;
-  std::shared_ptr<Links> links_;
+  std::shared_ptr<StripeLinks> links_;
   std::vector<int64_t> bandwidths_;
 };
 
@@ -177,20 +180,20 @@ class Striped : public Transport {
 };
 
 std::unique_ptr<Link> Striped::connect(const std::string& address, int peer_rank) {
-  Links links;
+  StripeLinks made;
   try {
     Unpacker from(address);
     for (Transport* transport : transports_) {
-      links.push_back(transport->connect(from.text(), peer_rank));
+      made.links.push_back(transport->connect(from.text(), peer_rank));
     }
     from.end();
   } catch (const Error& error) {
-    for (auto& link : links) link->close(false);
+    for (auto& link : made.links) link->close(false);
     if (error.status().code() != Code::invalid_argument) throw;
     throw Error(
         Status(Code::transport, "link address: " + std::string(error.what()), -1, peer_rank));
   }
-  return std::make_unique<StripedLink>(shared_, std::move(links), bandwidths_);
+  return std::make_unique<StripedLink>(shared_, std::move(made), bandwidths_);
 }
 
 void Striped::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
@@ -223,7 +226,7 @@ void Striped::cancel_parts(Divided& divided) {
   if (std::exchange(divided.cancelled, true)) return;
   for (size_t part = 0; part < divided.parts.size(); ++part) {
     if (divided.links) {
-      (*divided.links)[part]->close(false);
+      divided.links->links[part]->close(false);
     } else {
       transports_[part]->cancel(divided.parts[part]);
     }
@@ -282,10 +285,10 @@ bool Striped::collect() {
     divided = all.erase(divided);
     moved = true;
   }
-  std::erase_if(shared_->closing, [](const std::weak_ptr<Links>& closing) {
+  std::erase_if(shared_->closing, [](const std::weak_ptr<StripeLinks>& closing) {
     const auto links = closing.lock();
-    return !links ||
-           std::all_of(links->begin(), links->end(), [](auto& link) { return link->closed(); });
+    return !links || std::all_of(links->links.begin(), links->links.end(),
+                                 [](auto& link) { return link->closed(); });
   });
   return moved;
 }
