@@ -8,15 +8,16 @@ MessageSteps::MessageSteps(const Plan& plan, const RunMemory& memory, Paths& pat
       memory_(memory),
       paths_(paths),
       operation_(operation),
-      user_(is_message(plan.spec.collective)),
-      hash_(user_ ? static_cast<uint64_t>(plan.spec.dtype) : hash(operation.call)),
+      is_user_message_(is_message(plan.spec.collective)),
+      hash_(is_user_message_ ? static_cast<uint64_t>(plan.spec.dtype) : hash(operation.call)),
       requests_(std::make_unique<Request[]>(plan.steps.size())),
       unposted_(plan.schedule.messages) {}
 
 Status MessageSteps::post(int index) {
   const Step& step = plan_.steps[index];
-  const uint64_t body = user_ ? Paths::message_body(operation_.user_tag, hash_)
-                              : Paths::collective_body(operation_.call.sequence, step.tag, hash_);
+  const uint64_t body = is_user_message_
+                            ? Paths::message_body(operation_.user_tag, hash_)
+                            : Paths::collective_body(operation_.call.sequence, step.tag, hash_);
   Request& request = requests_[index];
   request.done = false;
   --unposted_;
@@ -33,8 +34,9 @@ Status MessageSteps::post(int index) {
   if (step.kind->sends) {
     link->send(paths_.send_tag(step.peer, body), data, bytes, kind, request);
   } else {
-    paths_.transport(step.peer)->recv(paths_.recv_tag(step.peer, body), ~Paths::compared(user_),
-                                      data, bytes, kind, request);
+    paths_.transport(step.peer)->recv(paths_.recv_tag(step.peer, body),
+                                      ~Paths::compared(is_user_message_), data, bytes, kind,
+                                      request);
   }
   return Status();
 }
@@ -47,8 +49,9 @@ Status MessageSteps::reap(size_t i) {
   const Request& request = requests_[index];
   if (!step.kind->sends) paths_.consume(step.peer, request.bytes);
   if (!request.status.ok() || step.kind->sends) return request.status;
-  const bool same_call = (request.tag & Paths::compared(user_)) ==
-                         (hash_ & (user_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
+  const bool same_call =
+      (request.tag & Paths::compared(is_user_message_)) ==
+      (hash_ & (is_user_message_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
   const auto bytes = static_cast<size_t>(step.target.bytes());
   if (same_call && request.bytes == bytes) return Status();
   Status::Details details;

@@ -35,7 +35,7 @@ class MessageSteps {
   const RunMemory& memory_;
   Paths& paths_;
   const Operation& operation_;
-  const bool user_;                      // a user's message, not one of a collective
+  const bool is_user_message_;           // else a message of a collective
   const uint64_t hash_;                  // of the call; the dtype of a user's message
   std::unique_ptr<Request[]> requests_;  // by step
   std::vector<int> in_flight_;

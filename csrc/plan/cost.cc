@@ -103,7 +103,7 @@ class Replay {
   };
 
   void start(int step) {
-    if (const int collective = graph_.collective_of(step); collective >= 0) {
+    if (const int collective = graph_.island_collective_of(step); collective >= 0) {
       const std::vector<int>& steps = graph_.collectives()[collective].steps;
       if (++arrived_[collective] == static_cast<int>(steps.size())) run_island(steps);
     } else if (const int partner = graph_.partner(step); partner >= 0) {

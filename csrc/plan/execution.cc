@@ -200,7 +200,7 @@ std::vector<std::string> Execution::run(size_t most) {
 
 void Execution::start(int step) {
   if (waits_[step] < 0) return;  // completed together with its partner
-  if (const int collective = graph_.collective_of(step); collective >= 0) {
+  if (const int collective = graph_.island_collective_of(step); collective >= 0) {
     const std::vector<int>& steps = graph_.collectives()[collective].steps;
     if (++arrived_[collective] < static_cast<int>(steps.size())) return;
     perform_island(graph_.collectives()[collective]);
@@ -294,7 +294,7 @@ void Execution::report_deadlock() {
     text += (text.empty() ? "" : "; ") + graph_.describe(step);
     if (const int partner = graph_.partner(step); partner >= 0) {
       text += " for " + graph_.describe(partner);
-    } else if (const int collective = graph_.collective_of(step); collective >= 0) {
+    } else if (const int collective = graph_.island_collective_of(step); collective >= 0) {
       const size_t members = graph_.collectives()[collective].steps.size();
       text += " with " + std::to_string(arrived_[collective]) + " of " + std::to_string(members) +
               " members there";

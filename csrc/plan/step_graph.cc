@@ -103,7 +103,7 @@ bool StepGraph::check_plans(const Topology& topology) {
     rank_of_.insert(rank_of_.end(), plan.steps.size(), rank);
   }
   partner_.assign(steps(), -1);
-  collective_of_.assign(steps(), -1);
+  island_collective_of_.assign(steps(), -1);
   return errors_.empty();
 }
 
@@ -182,7 +182,7 @@ void StepGraph::match_island_steps(const Topology& topology) {
       IslandCollective collective{island, {}};
       for (int member : members) {
         collective.steps.push_back(island_steps[member][i]);
-        collective_of_[collective.steps.back()] = static_cast<int>(collectives_.size());
+        island_collective_of_[collective.steps.back()] = static_cast<int>(collectives_.size());
       }
       collectives_.push_back(std::move(collective));
     }

@@ -39,7 +39,7 @@ class StepGraph {
   // The recv of a send, or the send of a recv; -1 for any other step.
   int partner(int step) const { return partner_[step]; }
   // The index of its island collective; -1 unless it is an island step.
-  int collective_of(int step) const { return collective_of_[step]; }
+  int island_collective_of(int step) const { return island_collective_of_[step]; }
   const std::vector<IslandCollective>& collectives() const { return collectives_; }
 
   std::string describe(int step) const;  // "rank 3 step 12 (send to rank 5, tag 0)"
@@ -51,7 +51,8 @@ class StepGraph {
   void find_dependents();
 
   const std::vector<Plan>& plans_;
-  std::vector<int> first_{0}, rank_of_, waits_, offsets_, dependents_, partner_, collective_of_;
+  std::vector<int> first_{0}, rank_of_, waits_, offsets_, dependents_, partner_,
+      island_collective_of_;
   std::vector<IslandCollective> collectives_;
   std::vector<std::string> errors_;
 };

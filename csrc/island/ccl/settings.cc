@@ -1,5 +1,6 @@
 #include <mutex>
 #include <sstream>
+#include <string_view>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -29,18 +30,17 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
   return static_cast<int>(found);
 }
 
-// Each part of HETCOMM_CCL was once a variable.
+// Each part of HETCOMM_CCL was once a variable. SPLIT_SHARE has no part, since engines are not
+// split any more.
 void refuse_former_variables() {
-  if (setting("HETCOMM_CCL_SPLIT_SHARE")) {
-    throw Error(
-        Code::invalid_argument,
-        "HETCOMM_CCL_SPLIT_SHARE: expected no such variable, since engines are not split any "
-        "more; unset it");
-  }
-  for (const char* part : {"MIN_CTAS", "MAX_CTAS", "BLOCKING"}) {
+  for (const char* part : {"SPLIT_SHARE", "MIN_CTAS", "MAX_CTAS", "BLOCKING"}) {
     const std::string former = std::string(kVariable) + "_" + part;
     const auto value = setting(former.c_str());
     if (!value) continue;
+    if (std::string_view(part) == "SPLIT_SHARE") {
+      throw Error(Code::invalid_argument,
+                  former + ": expected no such variable, since engines are not split; unset it");
+    }
     std::string key = part;
     for (char& letter : key) letter = static_cast<char>(std::tolower(letter));
     throw Error(Code::invalid_argument, former + ": expected " + kVariable +
