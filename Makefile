@@ -71,6 +71,7 @@ lint: $(READY)
 
 # The core's tests under sanitizers. Python is not built for them, so their libraries go first.
 # Reports of processes that a test starts and ends count as well: they come as files.
+# dlopen() of a sanitizer ignores the run path of NVRTC, so the folders of its wheels are named.
 comma := ,
 SANITIZE ?= address,undefined
 SANITIZED := $(CURDIR)/build/$(subst $(comma),-,$(SANITIZE))
@@ -86,10 +87,11 @@ sanitize: $(READY)
 	for part in hetcomm/*.py hetcomm/*.pyi hetcomm/*.toml hetcomm/*/; do ln -sfn $(CURDIR)/$$part $(SANITIZED)/python/hetcomm/; done
 	rm -f $(SANITIZED)/report.*
 	PYTHONPATH=$(SANITIZED)/python \
+	  LD_LIBRARY_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/*/lib | tr ' ' :)" \
 	  LD_PRELOAD="$(foreach one,$(subst $(comma), ,$(SANITIZE)),$$($(CXX) -print-file-name=$(LIBRARY_$(one))))" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  TSAN_OPTIONS=log_path=$(SANITIZED)/report:suppressions=$(CURDIR)/tests/tsan.supp \
-	  $(BIN)/pytest tests/core $(if $(filter thread,$(SANITIZE)),,tests/plan)
+	  $(BIN)/pytest -n $(WORKERS) tests/core $(if $(filter thread,$(SANITIZE)),,tests/plan)
 	if cat $(SANITIZED)/report.* 2>/dev/null; then exit 1; fi
 
 bench: build

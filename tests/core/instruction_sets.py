@@ -27,7 +27,7 @@ def _python(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", *arguments]  # -P: the same sys.path as this process
     return subprocess.run(
         command,
-        env={**os.environ, "HETCOMM_ISA": name},
+        env={**os.environ, "HETCOMM_ISA": name, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         timeout=240,

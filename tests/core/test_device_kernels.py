@@ -351,7 +351,7 @@ def fake_gpu(shim: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     )
     return {
         **os.environ,
-        "LD_PRELOAD": str(shim),
+        "LD_PRELOAD": " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(shim)])),
         "HETCOMM_CUDA_LIBRARY": str(library),
         "LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}",
     }
