@@ -11,7 +11,7 @@ from hetcomm._vendors import library_variables
 from .cluster import GPU_VENDORS, Cluster, Host
 from .error import ClusterError
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).parents[1]  # not resolved: a sanitized build links here
 
 
 def library(vendor: str) -> Path:
