@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/instruction_set.h"
 #include "base/status.h"
 #include "core/binding.h"
 #include "core/bytes.h"
@@ -167,10 +168,11 @@ void bind(py::module_& module) {
              "Contiguous buffers of equal length in bytes, read as `dtype`, not as their own type "
              "(so bfloat16 may come as uint16). The target may be one of the sources. Raises "
              "InvalidArgumentError.");
-  module.def("instruction_set", &instruction_set,
-             "The instructions of reduce(): \"baseline\", \"avx2\" or \"avx512\". HETCOMM_ISA "
-             "lowers them; "
-             "raises InvalidArgumentError where the processor lacks that one.");
+  module.def(
+      "instruction_set", [] { return name(instruction_set()); },
+      "The instructions of reduce(): \"baseline\", \"avx2\" or \"avx512\". HETCOMM_ISA "
+      "lowers them; "
+      "raises InvalidArgumentError where the processor lacks that one.");
 }
 
 const Binding binding(10, bind);

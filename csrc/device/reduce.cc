@@ -1,9 +1,6 @@
 #include "device/reduce.h"
 
-#include <string>
-
-#include "base/config.h"
-#include "base/status.h"
+#include "base/instruction_set.h"
 #include "device/conversion_kernels.h"
 #include "device/floating_point.h"
 #include "device/reduction_kernels.h"
@@ -11,49 +8,23 @@
 namespace hetcomm {
 namespace {
 
-struct InstructionSet {
-  const char* name;
+struct HostKernels {
   const ReductionKernels* reductions;
   const ConversionKernels* conversions;
-  bool (*supported)();
 };
 
-// The best is last.
-constexpr InstructionSet kInstructionSets[] = {
-    {"baseline", &reduction_kernels_baseline, &conversion_kernels_baseline, [] { return true; }},
+// By InstructionSet.
+constexpr HostKernels kKernels[] = {
+    {&reduction_kernels_baseline, &conversion_kernels_baseline},
 #ifdef __x86_64__
-    {"avx2", &reduction_kernels_avx2, &conversion_kernels_avx2,
-     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }},
-    {"avx512", &reduction_kernels_avx512, &conversion_kernels_avx512,
-     [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-              __builtin_cpu_supports("f16c");
-     }},
+    {&reduction_kernels_avx2, &conversion_kernels_avx2},
+    {&reduction_kernels_avx512, &conversion_kernels_avx512},
 #endif
 };
 
-const InstructionSet& choose() {
-  const auto wanted = setting("HETCOMM_ISA");
-  const InstructionSet* best = nullptr;
-  std::string usable;
-  for (const InstructionSet& set : kInstructionSets) {
-    if (!set.supported()) continue;
-    if (wanted == set.name) return set;
-    usable += (usable.empty() ? "" : ", ") + std::string(set.name);
-    best = &set;
-  }
-  if (wanted) {
-    throw Error(Code::invalid_argument,
-                "HETCOMM_ISA: expected an instruction set of this processor (" + usable +
-                    "); got \"" + *wanted + "\"; unset it to use the best");
-  }
-  return *best;
-}
-
-const InstructionSet& chosen() {
-  static const InstructionSet& set = choose();
-  return set;
+const HostKernels& chosen() {
+  static const HostKernels& kernels = kKernels[static_cast<size_t>(instruction_set())];
+  return kernels;
 }
 
 }  // namespace
@@ -86,8 +57,6 @@ Scale rounded(Dtype dtype, Scale scale) {
   cast(Dtype::float64, &scale.by, dtype, stored(dtype, scale.by).data(), 1);
   return scale;
 }
-
-const char* instruction_set() { return chosen().name; }
 
 const ConversionKernels& conversion_kernels() { return *chosen().conversions; }
 

@@ -18,9 +18,9 @@ namespace hetcomm {
 // `or`, product, min and band are `and`, bxor is `exclusive or`.
 //
 // `target` may be the same pointer as one source; partial overlap is not allowed. The instruction
-// set (baseline, AVX2, AVX-512) is chosen once at run time, and all give the same bits.
-// Precondition: reducible(dtype, op), no scale, and source_count >= 1. Thread-safe. The first call
-// of reduce() or instruction_set() throws Error(invalid_argument) if HETCOMM_ISA is not usable.
+// set (base/instruction_set.h) is chosen once at run time. Precondition: reducible(dtype, op), no
+// scale, and source_count >= 1. Thread-safe. The first call throws Error(invalid_argument) if
+// HETCOMM_ISA is not usable.
 void reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources, int source_count,
             size_t count);
 
@@ -32,8 +32,5 @@ void scaled_sum(Dtype dtype, Scale scale, void* target, const void* const* sourc
 std::array<std::byte, 8> stored(Dtype dtype, double value);
 // A factor rounded to the dtype; a divisor stays.
 Scale rounded(Dtype dtype, Scale scale);
-
-// The instruction set that reduce() uses: "baseline", "avx2" or "avx512". HETCOMM_ISA lowers it.
-const char* instruction_set();
 
 }  // namespace hetcomm

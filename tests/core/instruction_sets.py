@@ -35,9 +35,14 @@ def _python(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def run_program(name: str, program: str) -> subprocess.CompletedProcess[str]:
+    """Runs the text of a program on an instruction set."""
+    return _python(name, "-c", program)
+
+
 def ask(name: str) -> subprocess.CompletedProcess[str]:
     """The instruction set that a process with that setting reports."""
-    return _python(name, "-c", "from hetcomm import _core; print(_core.instruction_set())")
+    return run_program(name, "from hetcomm import _core; print(_core.instruction_set())")
 
 
 def run_tests(name: str, path: str) -> None:

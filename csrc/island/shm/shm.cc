@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/config.h"
-#include "device/reduce.h"
+#include "base/instruction_set.h"
 #include "island/shm/arena.h"
 #include "island/shm/handover.h"
 #include "island/shm/lane.h"
@@ -61,7 +61,7 @@ class ShmIsland final : public Island {
 
   std::string describe() const override {
     return "shared memory, " + std::to_string(options_.members) +
-           (options_.members == 1 ? " rank, " : " ranks, ") + instruction_set() + ", " +
+           (options_.members == 1 ? " rank, " : " ranks, ") + name(instruction_set()) + ", " +
            peers_.describe();
   }
   int lanes() const override { return options_.lanes; }

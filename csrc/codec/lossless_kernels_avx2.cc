@@ -1,0 +1,4 @@
+#ifdef __x86_64__
+#define HETCOMM_LOSSLESS_KERNELS lossless_kernels_avx2
+#include "codec/lossless_kernels.inc"
+#endif
