@@ -115,6 +115,8 @@ def render(found: Explanation) -> RenderableType:
     for index in range(len(topology.islands)):
         islands.add(topo.island_tree(topology, index))
     chosen = f"[bold]{escape(repr(found.spec)[6:-1])}[/] by [bold green]{found.choice}[/]"
+    if found.codec != "none":
+        chosen += f", {found.codec} between hosts"
     parts: list[RenderableType] = [
         islands,
         f"\n{chosen}: {escape(found.why)}\n",

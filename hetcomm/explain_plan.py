@@ -45,6 +45,7 @@ class Explanation:
     spec: _core.Spec
     choice: str
     why: str
+    codec: str
     candidates: list[Candidate]
     legs: dict[int, list[Leg]]
     scratch: dict[int, int]
@@ -53,10 +54,11 @@ class Explanation:
 def planner_of(topology: _core.Topology, profile: _core.Profile | None = None) -> _core.Planner:
     """The planner of a communicator in this environment. profile: HETCOMM_PROFILE if None."""
     selection = _core.SelectionTable(os.environ.get("HETCOMM_SELECT", ""))
+    codec = _core.bridge_codec()
     if _core.deterministic():
-        return _core.Planner(topology.without_speeds(), selection)
+        return _core.Planner(topology.without_speeds(), selection, codec=codec)
     speeds = _core.CostParameters(profile or _core.Profile.setting())
-    return _core.Planner(topology, selection, speeds)
+    return _core.Planner(topology, selection, speeds, codec)
 
 
 def explanation(
@@ -81,7 +83,9 @@ def explanation(
     timeline = _core.timeline(topology, plans, parameters)
     legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
     scratch = {rank: plans[rank].scratch_bytes + plans[rank].staging_bytes for rank in legs}
-    return Explanation(topology, spec, choice.algorithm.name, choice.why, candidates, legs, scratch)
+    return Explanation(
+        topology, spec, choice.algorithm.name, choice.why, choice.codec, candidates, legs, scratch
+    )
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
@@ -89,8 +93,7 @@ def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
     the order of their first steps."""
     legs: dict[tuple[str, str], Leg] = {}
     for step, (start, end) in zip(plan.steps, spans, strict=True):
-        what, moves, elements = _outline(plan, step)
-        size = elements * plan.spec.dtype.size
+        what, moves, size = _outline(step)
         leg = legs.setdefault((what, moves), Leg(what, moves, 0, 0, start, end, 0))
         leg.steps += 1
         leg.bytes += size
@@ -99,26 +102,36 @@ def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
     return list(legs.values())
 
 
-def _outline(plan: _core.Plan, step: _core.Step) -> tuple[str, str, int]:
-    """Action, buffers and number of elements of a step."""
+def _outline(step: _core.Step) -> tuple[str, str, int]:
+    """Action, buffers and bytes of a step. Encoded messages have the bytes that are expected."""
 
     def spaces(ranges: Iterable[_core.Range]) -> str:
         return " + ".join(dict.fromkeys(each.space.name for each in ranges))
 
+    def encoded(data: _core.Range) -> str:
+        return "" if data.codec == "none" else f" {data.codec}"
+
     kind = step.kind.name
     if kind == "send":
-        return f"send to rank {step.peer}", spaces(step.sources), step.sources[0].count
+        sent = step.sources[0]
+        return f"send{encoded(sent)} to rank {step.peer}", sent.space.name, sent.message_bytes
     if kind == "recv":
-        return f"recv from rank {step.peer}", f"-> {step.target.space.name}", step.target.count
+        received = step.target
+        what = f"recv{encoded(received)} from rank {step.peer}"
+        return what, f"-> {received.space.name}", received.message_bytes
     if step.pieces:
         moves = (
             f"{spaces(piece.source for piece in step.pieces)} -> "
             f"{spaces(piece.target for piece in step.pieces)}"
         )
-        return kind, moves, sum(piece.source.count for piece in step.pieces)
+        return kind, moves, sum(piece.source.bytes for piece in step.pieces)
     if kind == "reduce":
         kind = f"reduce {len(step.sources)} sources"
-    return kind, f"{spaces(step.sources)} -> {step.target.space.name}", step.target.count
+    return (
+        kind,
+        f"{spaces(step.sources)} -> {step.target.space.name}",
+        step.target.count * step.target.dtype.size,
+    )
 
 
 def describe(found: Explanation) -> dict[str, Any]:
@@ -138,7 +151,7 @@ def describe(found: Explanation) -> dict[str, Any]:
             {"ranks": ranks, "bandwidth": found.topology.host_bandwidth(host)}
             for host, ranks in enumerate(found.topology.hosts)
         ],
-        "choice": {"algorithm": found.choice, "why": found.why},
+        "choice": {"algorithm": found.choice, "why": found.why, "codec": found.codec},
         "candidates": [asdict(candidate) for candidate in found.candidates],
         "plans": [
             {"rank": rank, "scratch": found.scratch[rank], "legs": [asdict(leg) for leg in legs]}

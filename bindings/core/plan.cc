@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "codec/codec.h"
 #include "core/binding.h"
 #include "plan/builder.h"
 #include "plan/message.h"
@@ -76,8 +77,14 @@ void bind_steps(py::module_& module) {
       .def_readwrite("offset", &Range::offset)
       .def_readwrite("count", &Range::count)
       .def_readwrite("dtype", &Range::dtype)
+      .def_property(
+          "codec", [](const Range& self) { return self.codec ? self.codec->name : "none"; },
+          [](Range& self, const std::string& name) { self.codec = codec_setting(name).codec; },
+          "How the elements are encoded: one of codecs().")
       .def_property_readonly("bytes", &Range::bytes)
       .def_property_readonly("end", &Range::end, "offset + bytes")
+      .def_property_readonly("message_bytes", &Range::message_bytes,
+                             "Bytes that a message with these elements is expected to have.")
       .def(py::self == py::self)
       .def("__repr__", [](const Range& self) { return "<Range " + describe(self) + ">"; });
   py::class_<Piece>(module, "Piece", "A part of an island collective. from_, to: ranks, or -1.")

@@ -26,6 +26,7 @@ void bind_cost(py::module_& module) {
       .def_readwrite("message_gap_tcp", &CostParameters::message_gap_tcp)
       .def_readwrite("message_gap_rdma", &CostParameters::message_gap_rdma)
       .def_readwrite("memory_bandwidth", &CostParameters::memory_bandwidth)
+      .def_readwrite("codec_bandwidth", &CostParameters::codec_bandwidth)
       .def_readwrite("step_overhead", &CostParameters::step_overhead)
       .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth)
       .def_readwrite("copy_bandwidth", &CostParameters::copy_bandwidth);

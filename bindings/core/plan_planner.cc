@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "codec/codec.h"
 #include "core/binding.h"
 #include "plan/planner.h"
 
@@ -15,6 +16,8 @@ const Algorithm& algorithm_named(Collective collective, const std::string& wante
   }
   throw py::key_error(std::string(name(collective)) + " has no algorithm " + wanted);
 }
+
+const char* name_of(const Codec* codec) { return codec ? codec->name : "none"; }
 
 void bind_table(py::module_& module) {
   py::class_<SelectionTable> table(
@@ -54,6 +57,16 @@ void bind(py::module_& module) {
   module.def("algorithms", &algorithms, py::return_value_policy::reference,
              "All algorithms; of equally fast ones the earlier is chosen.");
 
+  module.def(
+      "codecs",
+      [] {
+        std::vector<std::string> names = {"none", "auto"};
+        for (const Codec* codec : codecs()) names.push_back(codec->name);
+        return names;
+      },
+      "The names that HETCOMM_BRIDGE_CODEC takes.");
+  module.def("bridge_codec", &bridge_codec,
+             "The value of HETCOMM_BRIDGE_CODEC. Raises InvalidArgumentError.");
   py::class_<Planner, std::shared_ptr<Planner>> planner(
       module, "Planner",
       "Pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe. "
@@ -64,20 +77,28 @@ void bind(py::module_& module) {
           "algorithm", [](const Planner::Candidate& self) { return self.algorithm; },
           py::return_value_policy::reference)
       .def_readonly("rejected", &Planner::Candidate::rejected)
-      .def_readonly("cost", &Planner::Candidate::cost);
+      .def_readonly("cost", &Planner::Candidate::cost)
+      .def_property_readonly("codec",
+                             [](const Planner::Candidate& self) { return name_of(self.codec); });
   py::class_<Planner::Choice>(planner, "Choice")
       .def_property_readonly(
           "algorithm", [](const Planner::Choice& self) { return self.algorithm; },
           py::return_value_policy::reference)
+      .def_property_readonly(
+          "codec", [](const Planner::Choice& self) { return name_of(self.codec); },
+          "How long messages between hosts are encoded.")
       .def_readonly("why", &Planner::Choice::why)
       .def_readonly("candidates", &Planner::Choice::candidates);
   planner
-      .def(py::init([](const Topology& topology, SelectionTable table, CostParameters parameters) {
+      .def(py::init([](const Topology& topology, SelectionTable table, CostParameters parameters,
+                       const std::string& codec) {
              return std::make_shared<Planner>(std::make_shared<const Topology>(topology),
-                                              std::move(table), std::move(parameters));
+                                              std::move(table), std::move(parameters),
+                                              codec_setting(codec));
            }),
            py::arg("topology"), py::arg("table") = SelectionTable(),
-           py::arg("parameters") = CostParameters())
+           py::arg("parameters") = CostParameters(), py::arg("codec") = "none",
+           "codec: of long messages between hosts, one of codecs(). auto: where it is faster.")
       .def(
           "plan", [](Planner& self, const Spec& spec, int rank) { return *self.plan(spec, rank); },
           py::arg("spec"), py::arg("rank"), "One rank's plan.")

@@ -19,6 +19,11 @@ const std::vector<Setting>& settings() {
        "`1`: no speed that a run finds of links or processors decides how it adds up, "
        "and NCCL leaves NVLink SHARP out; equal on every rank",
        "`0`"},
+      {"HETCOMM_BRIDGE_CODEC",
+       "how messages of 16 KiB and more between hosts are encoded: `none`, `lossless`, or `auto` "
+       "(where the cost model says that it is faster), see "
+       "[docs/codecs.md](docs/codecs.md); equal on every rank",
+       "`none`"},
       {"HETCOMM_UCX_LIBRARY", "path of `libucp.so.0` (UCX 1.12 or newer)",
        "one already loaded, then the `libucx` wheel's, then the system's; the system's "
        "first where only it drives the RDMA devices"},

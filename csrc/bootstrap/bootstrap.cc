@@ -7,6 +7,7 @@
 #include "bootstrap/agreement.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
+#include "codec/codec.h"
 
 namespace hetcomm {
 namespace {
@@ -40,7 +41,8 @@ void make_planner(Group& group, const Exchange& exchanged) {
   group.planner = std::make_unique<Planner>(
       mine.deterministic ? std::make_shared<const Topology>(group.topology->without_speeds())
                          : group.topology,
-      SelectionTable(mine.table), CostParameters(mine.deterministic ? nullptr : exchanged.profile));
+      SelectionTable(mine.table), CostParameters(mine.deterministic ? nullptr : exchanged.profile),
+      codec_setting(mine.codec));
 }
 
 // The record of a connected rank: the fingerprint of its topology, and the offers of its links.

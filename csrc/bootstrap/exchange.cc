@@ -4,11 +4,12 @@
 #include <random>
 
 #include "base/config.h"
+#include "base/instruction_set.h"
 #include "bootstrap/device_facts.h"
 #include "bootstrap/engines.h"
 #include "bootstrap/process_executor.h"
 #include "bootstrap/warnings.h"
-#include "device/reduce.h"
+#include "codec/codec.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
 
@@ -55,6 +56,8 @@ void check_settings(const std::vector<Member>& members) {
               [](const Member& member) { return '"' + member.table + '"'; });
   check_alike(members, "HETCOMM_DETERMINISTIC", same,
               [](const Member& member) { return std::string(member.deterministic ? "1" : "0"); });
+  check_alike(members, "HETCOMM_BRIDGE_CODEC", same,
+              [](const Member& member) { return member.codec; });
   check_alike(members, "HETCOMM_PROFILE", "give every rank the same file of hetcomm tune",
               [](const Member& member) {
                 return member.profile.empty() ? std::string("none") : member.profile;
@@ -118,6 +121,7 @@ Member MemberExchange::probe() {
   instruction_set();  // throws on an unusable HETCOMM_ISA, before the first reduction would
   mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
   mine.deterministic = deterministic();
+  mine.codec = bridge_codec();
   profile_ = profile_setting();
   if (profile_) mine.profile = profile_->digest();
   mine.number = group_.queue->number.value();

@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Raise it when ranks of different builds can no longer work together.
-constexpr uint64_t kProtocol = 8;
+constexpr uint64_t kProtocol = 9;
 
 }  // namespace
 
@@ -16,6 +16,7 @@ std::string Member::pack() const {
       .put(serialize(info))
       .put(table)
       .put(uint64_t{deterministic})
+      .put(codec)
       .put(profile)
       .put(uint64_t{number})
       .put(local_address)
@@ -40,6 +41,7 @@ Member Member::unpack(const std::string& bytes) {
   member.info = parse_rank_info(from.text());
   member.table = from.text();
   member.deterministic = from.number() != 0;
+  member.codec = from.text();
   member.profile = from.text();
   member.number = static_cast<uint32_t>(from.number());
   member.local_address = from.text();

@@ -13,6 +13,7 @@ struct Member {
   RankInfo info;
   std::string table;
   bool deterministic = false;
+  std::string codec;    // of links between hosts
   std::string profile;  // digest of its profile; empty without one
   uint32_t number = 0;
   std::string local_address, network_address;  // of transports, for its own and for other hosts

@@ -1,5 +1,7 @@
 #include "exec/message_steps.h"
 
+#include "codec/codec.h"
+
 namespace hetcomm {
 
 MessageSteps::MessageSteps(const Plan& plan, const RunMemory& memory, Paths& paths,
@@ -29,7 +31,11 @@ Status MessageSteps::post(int index) {
   in_flight_.push_back(index);
   const Range& range = step.message();
   std::byte* data = memory_.at(range);
-  const auto bytes = static_cast<size_t>(range.bytes());
+  auto bytes = static_cast<size_t>(range.bytes());
+  if (range.codec) {
+    bytes = step.kind->sends ? encoded_length(data) : bytes - kEncodedHeader;
+    data += kEncodedHeader;
+  }
   const MemoryKind kind = memory_.kind_of(range);
   if (step.kind->sends) {
     link->send(paths_.send_tag(step.peer, body), data, bytes, kind, request);
@@ -53,6 +59,10 @@ Status MessageSteps::reap(size_t i) {
       (request.tag & Paths::compared(is_user_message_)) ==
       (hash_ & (is_user_message_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
   const auto bytes = static_cast<size_t>(step.target.bytes());
+  if (same_call && step.target.codec && request.bytes <= bytes - kEncodedHeader) {
+    set_encoded_length(memory_.at(step.target), request.bytes);
+    return Status();
+  }
   if (same_call && request.bytes == bytes) return Status();
   Status::Details details;
   details.code = Code::invalid_argument;

@@ -37,6 +37,14 @@ void AccessMap::write(const Range& range, int step, std::vector<int>& waits_for)
   accesses_.assign(range, Access{step, {}});
 }
 
+int AccessMap::last_write(const Range& range) {
+  int last = -1;
+  accesses_.each(range, [&last](const Access& access, int64_t, int64_t) {
+    last = std::max(last, access.written);
+  });
+  return last;
+}
+
 std::vector<Range> reads(const Step& step, int rank) {
   if (!step.in_island()) return step.sources;
   std::vector<Range> ranges;
@@ -57,10 +65,12 @@ std::vector<Range> writes(const Step& step, int rank) {
   return ranges;
 }
 
-PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_rank)
+PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_rank,
+                         const Codec* codec)
     : topology_(topology),
       spec_(spec),
       only_rank_(only_rank),
+      codec_(codec),
       contributions_(spec.in_place ? Space::output : Space::input),
       ranks_(only_rank < 0 ? topology.size() : 1),
       scratch_bytes_(topology.size(), 0) {
@@ -122,6 +132,7 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
   if (from == to) return copy(from, source, target);
   require_equal_counts(source, target);
   if (source.count == 0 && !even_if_empty) return;
+  if (encodes(from, to, source)) return encoded_transfer(from, source, to, target);
   if (!recorded(from) && !recorded(to)) return;
   if (!topology_.staged(from, to) && !topology_.staged(to, from)) {
     return message(from, source, to, target);
@@ -204,11 +215,16 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
 }
 
 Range PlanBuilder::scratch(int first, int end, int64_t count) {
+  const int64_t bytes = count * static_cast<int64_t>(size_of(spec_.dtype));
+  return {Space::scratch, reserve(first, end, bytes), count, spec_.dtype};
+}
+
+int64_t PlanBuilder::reserve(int first, int end, int64_t bytes) {
   const auto begins = scratch_bytes_.begin() + first, ends = scratch_bytes_.begin() + end;
-  const Range range{Space::scratch, *std::max_element(begins, ends), count, spec_.dtype};
+  const int64_t offset = *std::max_element(begins, ends);
   // Whole cache lines, so that neighbouring ranges never share one.
-  std::fill(begins, ends, (range.end() + kCacheLine - 1) / kCacheLine * kCacheLine);
-  return range;
+  std::fill(begins, ends, (offset + bytes + kCacheLine - 1) / kCacheLine * kCacheLine);
+  return offset;
 }
 
 Plan PlanBuilder::take(int rank, std::string algorithm) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/byte_map.h"
@@ -17,6 +18,8 @@ class AccessMap {
   // Records that a step reads or writes the range; appends the steps that it has to wait for.
   void read(const Range& range, int step, std::vector<int>& waits_for);
   void write(const Range& range, int step, std::vector<int>& waits_for);
+  // The last step that wrote one of the bytes; -1 for none.
+  int last_write(const Range& range);
 
  private:
   struct Access {
@@ -33,8 +36,10 @@ class AccessMap {
 // of the operation (scaling.cc). Use once, on one thread.
 class PlanBuilder {
  public:
-  // Records the steps of `only_rank`, or of all ranks when it is -1.
-  PlanBuilder(const Topology& topology, const Spec& spec, int only_rank = -1);
+  // Records the steps of `only_rank`, or of all ranks when it is -1. `codec` encodes long transfers
+  // between hosts; null for none.
+  PlanBuilder(const Topology& topology, const Spec& spec, int only_rank = -1,
+              const Codec* codec = nullptr);
 
   const Topology& topology() const { return topology_; }
   const Spec& spec() const { return spec_; }
@@ -51,7 +56,7 @@ class PlanBuilder {
   void island_all_to_all(int island, const std::vector<Piece>& pieces);
 
   // An empty range or a copy onto itself makes no step. A transfer is a send and a recv, or several
-  // of both where an end is staged.
+  // of both where an end is staged. A codec adds steps that encode and decode.
   void transfer(int from, const Range& source, int to, const Range& target,
                 bool even_if_empty = false);
   void copy(int rank, const Range& source, const Range& target);
@@ -68,11 +73,17 @@ class PlanBuilder {
   Plan take(int rank, std::string algorithm);
 
  private:
+  // Encoded elements that may be sent to further ranks.
+  struct Encoded {
+    Range range;
+    int step;  // that encoded them
+  };
   struct RankState {
     Plan plan;
-    AccessMap accesses[4];              // by Space
-    std::vector<Step> unlowered;        // of a rank with device memory
-    std::map<int, int> sent, received;  // messages so far, by peer
+    AccessMap accesses[4];                                           // by Space
+    std::vector<Step> unlowered;                                     // of a rank with device memory
+    std::map<int, int> sent, received;                               // messages so far, by peer
+    std::map<std::tuple<Space, int64_t, int64_t>, Encoded> encoded;  // by the elements' range
   };
 
   Range elements(Space space, int64_t first, int64_t count) const {
@@ -83,23 +94,34 @@ class PlanBuilder {
   bool recorded_island(int island) const;
   // The range in memory of a range that an algorithm names: the input may be in place or scaled.
   Range placed(Range range) const;
-  Range scratch(int first, int end, int64_t count);  // on ranks [first, end)
+  Range scratch(int first, int end, int64_t count);    // on ranks [first, end)
+  int64_t reserve(int first, int end, int64_t bytes);  // likewise; returns the offset
   void place_scale();
   void scale(int rank, const Range& source, const Range& target);
   void scale_outputs(int rank);
   void island_step(const StepKind& kind, int island, const std::vector<Piece>& pieces);
   void message(int from, const Range& source, int to, const Range& target);
+  bool encodes(int from, int to, const Range& source) const;
+  void encoded_transfer(int from, const Range& source, int to, const Range& target);
+  Range encoded_slot(int rank, int peer, bool sends, int64_t count);
+  Range encode(int rank, const Range& source, const Range& slot);
   void record(int rank, Step step);
   void add(RankState& state, int rank, Step step);
 
   const Topology& topology_;
   Spec spec_;
   int only_rank_;
+  const Codec* codec_;
   Space contributions_;                 // holds the input in the words of algorithms
   bool island_scales_ = false;          // island reductions apply the scale
   bool output_scales_ = false;          // the last steps scale the output
   std::vector<RankState> ranks_;        // one, or all
   std::vector<int64_t> scratch_bytes_;  // by rank
+  struct EncodedSlots {
+    std::vector<Range> slots;
+    int next = 0;
+  };
+  std::map<std::tuple<int, int, bool>, EncodedSlots> slots_;  // by rank, peer, whether it sends
 };
 
 // The ranges that a step of `rank` reads and writes.

@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "base/status.h"
+#include "codec/codec.h"
 #include "plan/island_cost.h"
 #include "plan/step_graph.h"
 
@@ -24,6 +25,10 @@ CostParameters::CostParameters(std::shared_ptr<const Profile> measured)
 }
 
 namespace {
+
+int64_t scaled(int64_t value, int64_t by, int64_t of) {
+  return static_cast<int64_t>(static_cast<__int128>(value) * by / of);
+}
 
 // Bytes that one member sends or receives in an island step of a native library. Algorithms are
 // taken as optimal: rings for reductions and for copies to all.
@@ -129,7 +134,12 @@ class Replay {
       return complete(step, occupy(engine, ready_[step], parameters_.copy_latency,
                                    duration(bytes, parameters_.copy_bandwidth)));
     }
-    const int64_t bytes = streams * at.target.bytes();
+    int64_t bytes = streams * at.target.bytes();
+    if (at.target.codec || at.sources[0].codec) {
+      // In bytes of a copy.
+      bytes = scaled(at.target.plain_bytes(), parameters_.memory_bandwidth,
+                     parameters_.codec_bandwidth);
+    }
     const Interval span = topology_.native(rank) && !reads_staging
                               ? occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,
                                        duration(bytes, parameters_.device_bandwidth))
@@ -184,7 +194,7 @@ class Replay {
 
   void run_message(int send, int recv) {
     const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
-    const int64_t bytes = graph_.step(recv).target.bytes();
+    const int64_t bytes = graph_.step(recv).target.message_bytes();
     const int64_t posted = std::max(ready_[send], ready_[recv]);
     // Flows share a NIC fairly, so no end waits for the order of flows at the other end. The
     // message is complete when the queues of both ends are done with it.
@@ -303,9 +313,10 @@ class Replay {
 
 Cost predict(const Topology& topology, const std::vector<Plan>& plans,
              const CostParameters& parameters, Timeline* timeline) {
-  const int64_t slowest = std::min({parameters.memory_bandwidth, parameters.cache_bandwidth,
-                                    parameters.assumed_bandwidth, parameters.copy_bandwidth,
-                                    parameters.device_bandwidth, parameters.ccl_bandwidth});
+  const int64_t slowest =
+      std::min({parameters.memory_bandwidth, parameters.cache_bandwidth,
+                parameters.assumed_bandwidth, parameters.copy_bandwidth,
+                parameters.device_bandwidth, parameters.ccl_bandwidth, parameters.codec_bandwidth});
   if (slowest <= 0) {
     throw Error(Code::invalid_argument,
                 "cost parameters: expected bandwidths above 0; got " + std::to_string(slowest));

@@ -15,6 +15,7 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
       element_(static_cast<int64_t>(size_of(spec_.dtype))),
       terms_(topology.size()),
       memory_(kSpaces * plans.size()),
+      encoded_(kSpaces * plans.size()),
       accesses_(plans.size()),
       waits_(graph.waits()),
       arrived_(graph.collectives().size(), 0) {
@@ -56,7 +57,7 @@ bool Execution::same_place(const Range& a, const Range& b) const {
 }
 
 void Execution::read(int rank, const Range& range, Extents& value) const {
-  memory_[kSpaces * rank + buffer(range.space)].read(range.offset, range.bytes(), value);
+  memory_[kSpaces * rank + buffer(range.space)].read(range.offset, range.plain_bytes(), value);
 }
 
 Range Execution::range_of(const Range& range, const Extent& extent) {
@@ -71,6 +72,19 @@ bool Execution::reachable(int step, const Range& range, const char* verb) {
   return false;
 }
 
+// Whether the value is encoded as the range says.
+bool Execution::has_codec(int step, const char* verb, const Range& range, const Extents& value) {
+  for (const Extent& extent : value) {
+    if (extent.term < 0 || terms_.codec(extent.term) == range.codec) continue;
+    report(step, verb + hetcomm::describe(range) + "; expected " +
+                     (range.codec ? "elements of its codec" : "plain elements") + ", got " +
+                     describe(extent));
+    return false;
+  }
+  return true;
+}
+
+// The symbols of encoded elements lie at the begin of their memory, as long as the elements are.
 void Execution::load(int step, int part, const Range& range, Extents& value) {
   value.clear();
   if (!reachable(step, range, "reads ") || range.count == 0) return;
@@ -85,13 +99,21 @@ void Execution::load(int step, int part, const Range& range, Extents& value) {
                      describe(extent));
     return;
   }
+  const auto& encoded = encoded_[kSpaces * rank + buffer(range.space)];
+  const auto whole = encoded.find(range.offset);
+  if (range.codec && (whole == encoded.end() || !same_place(whole->second, range))) {
+    report(step, "reads " + hetcomm::describe(range) + "; expected all that one step encoded");
+  } else if (has_codec(step, "reads ", range, value)) {
+    return;
+  }
+  for (Extent& extent : value) extent.term = Terms::none;
 }
 
 void Execution::store(int step, int part, const Range& range, const Extents& value) {
   if (!reachable(step, range, "writes ")) return;
   const int rank = graph_.rank_of(step);
   const int64_t bytes = value.empty() ? 0 : value.back().end;
-  if (bytes != range.bytes()) {
+  if (bytes != range.plain_bytes()) {
     report(step, "writes " + hetcomm::describe(range) + "; expected a source of " +
                      std::to_string(range.count) + " elements, got " +
                      std::to_string(bytes / element_));
@@ -103,7 +125,20 @@ void Execution::store(int step, int part, const Range& range, const Extents& val
     report(step, "writes " + hetcomm::describe(range) + "; expected the input to be kept");
     return;
   }
+  if (!has_codec(step, "writes ", range, value)) return;
   memory(rank, range.space).write(range.offset, value);
+  auto& encoded = encoded_[kSpaces * rank + buffer(range.space)];
+  auto overlapped = encoded.lower_bound(range.offset);
+  if (overlapped != encoded.begin() && std::prev(overlapped)->second.end() > range.offset) {
+    --overlapped;
+  }
+  encoded.erase(overlapped, encoded.lower_bound(range.end()));
+  if (range.codec) {
+    encoded[range.offset] = range;
+    const int64_t rest = range.bytes() - range.plain_bytes();
+    memory(rank, range.space)
+        .write(range.offset + range.plain_bytes(), {{0, rest, 0, Terms::none}});
+  }
   accesses_[rank].push_back(
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, true});
 }
@@ -176,7 +211,7 @@ void Execution::scale(int step, const Range& range, Extents& value, Terms::Kind 
 void Execution::apply(int step, Extents& value) {
   for (Extent& extent : value) {
     if (extent.term == Terms::none) continue;
-    const int term = graph_.step(step).kind->effect(terms_, extent.term);
+    const int term = graph_.step(step).kind->effect(terms_, graph_.step(step), extent.term);
     if (term == Terms::none) {
       return report(step, "cannot be applied to " + describe(extent));
     }

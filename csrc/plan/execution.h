@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ class Execution {
   int64_t capacity(int rank, Space space) const;  // bytes
   bool same_place(const Range& a, const Range& b) const;
   bool reachable(int step, const Range& range, const char* verb);
+  bool has_codec(int step, const char* verb, const Range& range, const Extents& value);
   void load(int step, int part, const Range& range, Extents& value);
   void store(int step, int part, const Range& range, const Extents& value);
   void add(int step, const Range& range, Extents& sum, const Extents& more, Terms::Kind kind);
@@ -57,7 +59,8 @@ class Execution {
   const Spec& spec_;
   const int64_t element_;  // bytes
   Terms terms_;
-  std::vector<SymbolicMemory> memory_;  // kSpaces for each rank
+  std::vector<SymbolicMemory> memory_;             // kSpaces for each rank
+  std::vector<std::map<int64_t, Range>> encoded_;  // likewise; ranges by offset
   std::vector<std::vector<Access>> accesses_;
   std::vector<int> waits_;    // for each step; -1 once it is complete
   std::vector<int> arrived_;  // members, for each island collective

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/status.h"
+#include "codec/codec.h"
 #include "plan/steps.h"
 
 namespace hetcomm {
@@ -33,10 +34,20 @@ const std::vector<const StepKind*>& step_kinds() {
   return kinds;
 }
 
+int64_t Range::encoded_bytes() const {
+  return static_cast<int64_t>(kEncodedHeader + codec->capacity(dtype, static_cast<size_t>(count)));
+}
+
+int64_t Range::message_bytes() const {
+  if (!codec) return plain_bytes();
+  return static_cast<int64_t>(static_cast<__int128>(plain_bytes()) * codec->expected(dtype) / 1000);
+}
+
 std::string describe(const Range& range) {
   const int64_t first = range.offset / static_cast<int64_t>(size_of(range.dtype));
   return std::string(name(range.space)) + "[" + std::to_string(first) + ", " +
-         std::to_string(first + range.count) + ")";
+         std::to_string(first + range.count) + ")" +
+         (range.codec ? std::string(" ") + range.codec->name : "");
 }
 
 bool Step::in_staging() const {

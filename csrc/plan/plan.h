@@ -10,6 +10,8 @@
 
 namespace hetcomm {
 
+struct Codec;
+
 enum class Collective : uint8_t {
   all_reduce,
   broadcast,
@@ -69,11 +71,16 @@ struct Range {
   int64_t offset = 0;  // bytes
   int64_t count = 0;   // elements
   Dtype dtype = Dtype::float32;
+  const Codec* codec = nullptr;  // of encoded elements
 
   bool operator==(const Range&) const = default;
-  int64_t bytes() const { return count * static_cast<int64_t>(size_of(dtype)); }
+  // Of a message with these elements; of encoded ones what the codec expects.
+  int64_t message_bytes() const;
+  int64_t plain_bytes() const { return count * static_cast<int64_t>(size_of(dtype)); }
+  // Of encoded elements the memory that they may take.
+  int64_t bytes() const { return codec ? encoded_bytes() : plain_bytes(); }
   int64_t end() const { return offset + bytes(); }
-  // Elements first, first + 1, ... of the range, `number` in all.
+  // Elements first, first + 1, ... of the range, `number` in all. Encoded elements have no parts.
   Range part(int64_t first, int64_t number) const {
     return {space, offset + first * static_cast<int64_t>(size_of(dtype)), number, dtype};
   }
@@ -81,6 +88,9 @@ struct Range {
   Range within(int64_t begin, int64_t end) const {
     return {space, begin, (end - begin) / static_cast<int64_t>(size_of(dtype)), dtype};
   }
+
+ private:
+  int64_t encoded_bytes() const;
 };
 
 // A part of an island collective. The kind of step says on which members `source` is read and
@@ -113,9 +123,10 @@ struct Step {
   bool in_staging() const;  // all ranges lie in staging; for steps without pieces
 };
 
-std::string describe(const Range& range);  // "scratch[0, 128)", in elements
-std::string describe(const Step& step);    // "send output[0, 64) to rank 3, message 0, after 2"
-std::string to_peer(const Step& step);     // " to rank 3" or " from rank 3", of a message
+// "scratch[0, 128)", in elements; " lossless" follows if they are encoded.
+std::string describe(const Range& range);
+std::string describe(const Step& step);  // "send output[0, 64) to rank 3, message 0, after 2"
+std::string to_peer(const Step& step);   // " to rank 3" or " from rank 3", of a message
 
 // An island step. `members`: `from` and `to` of its pieces as indices in the island, -1 for none.
 struct IslandStep {

@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "plan/codec_choice.h"
 
 namespace hetcomm {
 namespace {
@@ -50,9 +51,9 @@ int size_class(const Spec& spec, int size) {
 
 // The spec that is priced for all specs of its size class. So the choice does not depend on the
 // order of calls.
-Spec representative(const Spec& spec, int size) {
+Spec representative(const Spec& spec, Dtype dtype, int size) {
   const int bits = size_class(spec, size);
-  Spec canonical{.collective = spec.collective};
+  Spec canonical{.collective = spec.collective, .dtype = dtype};
   if (bits == 0) return canonical;
   canonical.count = 1;
   const int64_t unit = largest_buffer(canonical, size);
@@ -67,8 +68,11 @@ std::string in_seconds(const Cost& cost) {
 }  // namespace
 
 Planner::Planner(std::shared_ptr<const Topology> topology, SelectionTable table,
-                 CostParameters parameters)
-    : topology_(std::move(topology)), table_(std::move(table)), parameters_(std::move(parameters)) {
+                 CostParameters parameters, CodecSetting codec)
+    : topology_(std::move(topology)),
+      table_(std::move(table)),
+      parameters_(std::move(parameters)),
+      codec_(codec) {
   for (const SelectionTable::Row& row : table_.rows()) {
     if (row.algorithm == "auto" || find(row.collective, row.algorithm)) continue;
     throw Error(Code::invalid_argument, std::string("selection table, ") + name(row.collective) +
@@ -159,22 +163,22 @@ std::shared_ptr<const Plan> Planner::plan(const Spec& spec, int rank) {
                      std::to_string(rank));
   }
   validate(spec);
-  const Algorithm& algorithm = select(spec);
-  PlanBuilder builder(*topology_, spec, rank);
-  algorithm.build(builder);
-  auto plan = std::make_shared<const Plan>(builder.take(rank, algorithm.name));
+  const auto [algorithm, codec] = select(spec);
+  PlanBuilder builder(*topology_, spec, rank, codec);
+  algorithm->build(builder);
+  auto plan = std::make_shared<const Plan>(builder.take(rank, algorithm->name));
   if (!spec.splits.empty()) return plan;  // the same splits hardly ever come again, and are large
   std::lock_guard lock(mutex_);
   if (cache_.size() >= kMostPlans) cache_.clear();
   return cache_.emplace(key, plan).first->second;
 }
 
-std::vector<Plan> Planner::build_all(const Spec& spec, const Algorithm& algorithm) const {
-  PlanBuilder builder(*topology_, spec);
-  algorithm.build(builder);
+std::vector<Plan> Planner::build_all(const Spec& spec, const Selection& selection) const {
+  PlanBuilder builder(*topology_, spec, -1, selection.codec);
+  selection.algorithm->build(builder);
   std::vector<Plan> plans;
   for (int rank = 0; rank < topology_->size(); ++rank) {
-    plans.push_back(builder.take(rank, algorithm.name));
+    plans.push_back(builder.take(rank, selection.algorithm->name));
   }
   return plans;
 }
@@ -192,28 +196,53 @@ std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm
   }
   const std::string why_not = algorithm.why_not(*topology_, spec);
   if (!why_not.empty()) refuse(spec, std::string(algorithm.name) + " " + why_not);
-  return build_all(spec, algorithm);
+  const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
+  const Codec* codec = codecs.size() == 1 ? codecs[0] : price(algorithm, spec).codec;
+  return build_all(spec, {&algorithm, codec});
+}
+
+// The algorithm with each codec, for the size class of the spec.
+Planner::Candidate Planner::price(const Algorithm& algorithm, const Spec& spec) const {
+  const Spec priced = representative(spec, priced_dtype(spec), topology_->size());
+  Candidate best{&algorithm, "", {}, nullptr};
+  bool first = true;
+  for (const Codec* codec : codec_candidates(codec_, *topology_, parameters_, spec)) {
+    const Cost cost = predict(*topology_, build_all(priced, {&algorithm, codec}), parameters_);
+    if (!first && !codec_is_faster(cost, best.cost)) continue;
+    first = false;
+    best.cost = cost;
+    best.codec = codec;
+  }
+  return best;
+}
+
+// A codec makes the price depend on the dtype.
+Dtype Planner::priced_dtype(const Spec& spec) const {
+  const bool encoded = codec_candidates(codec_, *topology_, parameters_, spec).back() != nullptr;
+  return encoded ? spec.dtype : Dtype::float32;
 }
 
 Planner::Choice Planner::choose(const Spec& spec) const {
   validate(spec);
-  const Spec priced = representative(spec, topology_->size());
-  Choice choice{nullptr, "", {}};
+  Choice choice{nullptr, nullptr, "", {}};
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != spec.collective) continue;
-    Candidate candidate{&algorithm, algorithm.why_not(*topology_, spec), {}};
-    if (candidate.rejected.empty()) {
-      candidate.cost = predict(*topology_, build_all(priced, algorithm), parameters_);
-    }
-    choice.candidates.push_back(std::move(candidate));
+    const std::string why_not = algorithm.why_not(*topology_, spec);
+    choice.candidates.push_back(why_not.empty() ? price(algorithm, spec)
+                                                : Candidate{&algorithm, why_not, {}, nullptr});
   }
   if (!spec.splits.empty()) {
-    choice.algorithm = applicable(spec, *topology_)[0];
+    const Selection selection = unpriced(spec);
+    choice.algorithm = selection.algorithm;
+    choice.codec = selection.codec;
     choice.why = "blocks are unequal, and a rank knows only its own";
     return choice;
   }
   if (const Algorithm* wanted = named(spec)) {
     choice.algorithm = wanted;
+    for (const Candidate& candidate : choice.candidates) {
+      if (candidate.algorithm == wanted) choice.codec = candidate.codec;
+    }
     choice.why = "the selection table says so";
     return choice;
   }
@@ -225,6 +254,7 @@ Planner::Choice Planner::choose(const Spec& spec) const {
     return a->cost.total < b->cost.total;
   });
   choice.algorithm = ranked[0]->algorithm;
+  choice.codec = ranked[0]->codec;
   choice.why = "predicted " + in_seconds(ranked[0]->cost) + " for the size class; ";
   choice.why += ranked.size() == 1 ? "no other applies"
                                    : "next is " + std::string(ranked[1]->algorithm->name) +
@@ -242,20 +272,32 @@ const Algorithm* Planner::named(const Spec& spec) const {
   refuse(spec, "the selection table names " + wanted + ", which " + why_not + "; correct it");
 }
 
-const Algorithm& Planner::select(const Spec& spec) const {
-  // A rank knows only its own splits, so the choice must not depend on them.
-  if (!spec.splits.empty()) return *applicable(spec, *topology_)[0];
-  if (const Algorithm* wanted = named(spec)) return *wanted;
-  const std::pair key(spec.collective, size_class(spec, topology_->size()));
+// A rank knows only its own splits, so the choice must not depend on them.
+Planner::Selection Planner::unpriced(const Spec& spec) const {
+  const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
+  return {applicable(spec, *topology_)[0], codecs.size() == 1 ? codecs[0] : nullptr};
+}
+
+Planner::Selection Planner::select(const Spec& spec) const {
+  if (!spec.splits.empty()) return unpriced(spec);
+  const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
+  if (const Algorithm* wanted = named(spec)) {
+    return {wanted, codecs.size() == 1 ? codecs[0] : price(*wanted, spec).codec};
+  }
+  const SizeClass key(spec.collective, size_class(spec, topology_->size()), priced_dtype(spec));
   {
     std::lock_guard lock(mutex_);
     auto found = selected_.find(key);
-    if (found != selected_.end()) return *found->second;
+    if (found != selected_.end()) return found->second;
   }
   const std::vector<const Algorithm*> all = applicable(spec, *topology_);
-  const Algorithm* chosen = all.size() == 1 ? all[0] : choose(spec).algorithm;
+  Selection chosen{all[0], codecs[0]};
+  if (all.size() > 1 || codecs.size() > 1) {
+    const Choice choice = choose(spec);
+    chosen = {choice.algorithm, choice.codec};
+  }
   std::lock_guard lock(mutex_);
-  return *selected_.emplace(key, chosen).first->second;
+  return selected_.emplace(key, chosen).first->second;
 }
 
 }  // namespace hetcomm

@@ -4,9 +4,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
+#include "codec/codec.h"
 #include "plan/builder.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
@@ -29,8 +31,9 @@ const std::vector<Algorithm>& algorithms();
 class Planner {
  public:
   // Throws Error(invalid_argument) if the table names an algorithm that does not exist.
+  // `codec` encodes long messages between hosts.
   Planner(std::shared_ptr<const Topology> topology, SelectionTable table,
-          CostParameters parameters = {});
+          CostParameters parameters = {}, CodecSetting codec = {});
 
   // This rank's plan, nearly always from the cache. Throws Error(invalid_argument) for an
   // impossible spec: a root out of range, an operation without this dtype, a negative count, or an
@@ -46,9 +49,11 @@ class Planner {
     const Algorithm* algorithm;
     std::string rejected;  // empty if it was priced
     Cost cost;
+    const Codec* codec;  // the faster choice for this algorithm; null for none
   };
   struct Choice {
     const Algorithm* algorithm;
+    const Codec* codec;
     std::string why;
     std::vector<Candidate> candidates;
   };
@@ -67,18 +72,27 @@ class Planner {
     size_t operator()(const Key& key) const { return hash(key.spec) ^ key.rank; }
   };
 
+  struct Selection {
+    const Algorithm* algorithm;
+    const Codec* codec;
+  };
   void validate(const Spec& spec) const;           // throws Error(invalid_argument)
   void expect_float8(const Spec& spec) const;      // in the native libraries
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
-  const Algorithm& select(const Spec& spec) const;
-  std::vector<Plan> build_all(const Spec& spec, const Algorithm& algorithm) const;
+  Selection select(const Spec& spec) const;
+  Selection unpriced(const Spec& spec) const;
+  Dtype priced_dtype(const Spec& spec) const;
+  Candidate price(const Algorithm& algorithm, const Spec& spec) const;
+  std::vector<Plan> build_all(const Spec& spec, const Selection& selection) const;
 
   std::shared_ptr<const Topology> topology_;
   SelectionTable table_;
   CostParameters parameters_;
+  CodecSetting codec_;
   mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
-  mutable std::map<std::pair<Collective, int>, const Algorithm*> selected_;  // by log2 of the bytes
+  using SizeClass = std::tuple<Collective, int, Dtype>;  // the number is log2 of the bytes
+  mutable std::map<SizeClass, Selection> selected_;
 };
 
 }  // namespace hetcomm

@@ -90,6 +90,12 @@ bool StepGraph::check_plans(const Topology& topology) {
         errors_.push_back(hetcomm::describe(plan, index) + ": expected " + sources + "; got " +
                           std::to_string(step.sources.size()));
       }
+      for (const Piece& piece : step.pieces) {
+        if (!piece.source.codec && !piece.target.codec) continue;
+        errors_.push_back(hetcomm::describe(plan, index) + ": expected plain elements; got " +
+                          hetcomm::describe(piece.source) + " to " +
+                          hetcomm::describe(piece.target));
+      }
       if (const std::string wanted = expected_scale(topology, plan.spec, rank, step);
           step.scaled && !wanted.empty()) {
         errors_.push_back(hetcomm::describe(plan, index) + " is scaled: expected " + wanted);

@@ -53,7 +53,7 @@ struct StepKind {
   Memory memory = Memory::between;  // Performer::rank
   // For the checker: maps the symbolic value that the step reads to the value that it writes.
   // Returns Terms::none if the step must not get this value. Null: the step writes what it reads.
-  int (*effect)(Terms& terms, int term) = nullptr;
+  int (*effect)(Terms& terms, const Step& step, int term) = nullptr;
   // Performer::rank: performs the step.
   Status (*run)(Processor& processor, const Step& step, const Operands& operands) = nullptr;
 };

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "codec/codec.h"
 #include "plan/plan.h"
 #include "plan/step_kind.h"
+#include "plan/symbolic.h"
 
 // The kinds of steps. A new kind is one more row here and in `all`. Each shared library has its own
 // copy of the rows. Plans use the rows of libhetcomm, so bindings take them from step_kinds().
@@ -47,6 +49,32 @@ inline constexpr StepKind reduce{
       return processor.reduce(step, operands);
     }};
 
+// The target has a codec, the source has none; of decode the reverse.
+inline constexpr StepKind encode{
+    .name = "encode",
+    .performer = Performer::rank,
+    .sources = StepKind::Sources::one,
+    .memory = StepKind::Memory::staging,
+    .effect = [](Terms& terms, const Step& step,
+                 int term) { return terms.encode(term, step.target.codec); },
+    .run =
+        [](Processor&, const Step& step, const Operands& operands) {
+          return encode_elements(*step.target.codec, step.target.dtype, operands.target,
+                                 operands.sources[0], operands.count);
+        }};
+inline constexpr StepKind decode{
+    .name = "decode",
+    .performer = Performer::rank,
+    .sources = StepKind::Sources::one,
+    .memory = StepKind::Memory::staging,
+    .effect = [](Terms& terms, const Step& step,
+                 int term) { return terms.decode(term, step.sources[0].codec); },
+    .run =
+        [](Processor&, const Step& step, const Operands& operands) {
+          return decode_elements(*step.sources[0].codec, step.target.dtype, operands.target,
+                                 operands.sources[0], operands.count);
+        }};
+
 inline constexpr const StepKind* all[] = {&island_all_reduce,
                                           &island_reduce_scatter,
                                           &island_all_gather,
@@ -54,6 +82,8 @@ inline constexpr const StepKind* all[] = {&island_all_reduce,
                                           &send,
                                           &recv,
                                           &copy,
-                                          &reduce};
+                                          &reduce,
+                                          &encode,
+                                          &decode};
 
 }  // namespace hetcomm::steps

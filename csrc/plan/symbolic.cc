@@ -43,7 +43,7 @@ int Terms::scale(int term, Kind kind) {
 }
 
 int Terms::encode(int term, const void* codec) {
-  if (encoded(term)) return none;
+  if (encoded(term) || codec == nullptr) return none;
   const auto [place, is_new] =
       encoded_.emplace(std::pair(term, codec), static_cast<int>(terms_.size()));
   if (is_new) add_like(term, {.scaled = scaled(term), .decoded = term, .codec = codec});

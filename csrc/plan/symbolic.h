@@ -30,7 +30,8 @@ class Terms {
   int encode(int term, const void* codec);
   int decode(int term, const void* codec) const;
   bool scaled(int term) const { return terms_[term].scaled; }
-  bool encoded(int term) const { return terms_[term].codec != nullptr; }
+  bool encoded(int term) const { return codec(term) != nullptr; }
+  const void* codec(int term) const { return terms_[term].codec; }
   bool all_ranks(int term) const;          // and not encoded
   std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
   std::string ranks(int term) const;       // "{0-3, 7}"

@@ -1,0 +1,94 @@
+"""Time of an all_reduce with a codec beside the same call without, alternating in one job.
+
+    python -m hetcomm.demo.gradients --output gradients.npz
+    hetcomm emulate examples/clusters/two-islands.toml -- \\
+      python bench/codec_links.py --data gradients.npz
+
+Each rank reduces the gradients of a step, repeated up to --bytes and scaled by its rank, and random
+bits. A group of each codec reduces them in turns. Figures are medians of rank 0, and the time
+without a codec over each time.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import hetcomm  # noqa: F401  registers the backend
+
+CODECS = ("none", "lossless", "auto")
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def groups() -> dict[str, dist.ProcessGroup]:
+    """A group of all ranks for each codec."""
+    made = {}
+    for codec in CODECS:
+        os.environ["HETCOMM_BRIDGE_CODEC"] = codec
+        made[codec] = dist.new_group(backend="hetcomm")
+    return made
+
+
+def gradients(data: Path, dtype: torch.dtype, size: int) -> torch.Tensor:
+    with np.load(data) as file:
+        last = torch.from_numpy(file[file.files[-1]])
+    count = size // dtype.itemsize
+    repeated = last.repeat(count // last.numel() + 1)[:count]
+    return (repeated * (1 + 0.01 * dist.get_rank())).to(dtype)
+
+
+def random_bits(dtype: torch.dtype, size: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator).view(dtype)
+
+
+def seconds(
+    made: dict[str, dist.ProcessGroup], data: torch.Tensor, rounds: int
+) -> dict[str, float]:
+    """The median of each codec. The first round warms up."""
+    taken: dict[str, list[float]] = {codec: [] for codec in made}
+    for _ in range(rounds + 1):
+        for codec, group in made.items():
+            x = data.clone()
+            dist.barrier(group)
+            start = time.perf_counter()
+            dist.all_reduce(x, group=group)
+            taken[codec].append(time.perf_counter() - start)
+    return {codec: statistics.median(times[1:]) for codec, times in taken.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="of hetcomm.demo.gradients")
+    parser.add_argument("--bytes", type=int, default=64_000_000, help="of one all_reduce")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("hetcomm")
+    made = groups()
+    for dtype in DTYPES:
+        size = arguments.bytes // 4 * 4
+        named = {
+            "gradients": gradients(arguments.data, dtype, size),
+            "random bits": random_bits(dtype, size),
+        }
+        for name, data in named.items():
+            found = seconds(made, data, arguments.rounds)
+            if dist.get_rank() == 0:
+                times = ", ".join(
+                    f"{codec} {1e3 * each:.1f} ms ({found['none'] / each:.3f}x)"
+                    for codec, each in found.items()
+                )
+                print(f"{str(dtype).removeprefix('torch.')} {name}: {times}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
