@@ -1,7 +1,7 @@
 """Rates and ratios of the lossless codec on one core, beside a copy of the same bytes.
 
     python -m hetcomm.demo.gradients --output gradients.npz
-    python bench/codecs.py --data gradients.npz --output bench/results/codecs.json
+    python bench/codecs.py --data gradients.npz --output codecs.json
 
 Rates are bytes of elements over the best time of many calls. The copy runs right before each codec,
 so that shares hold on a busy machine. `ratio` is bytes of elements over bytes of the result.

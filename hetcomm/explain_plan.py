@@ -83,8 +83,16 @@ def explanation(
     timeline = _core.timeline(topology, plans, parameters)
     legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
     scratch = {rank: plans[rank].scratch_bytes + plans[rank].staging_bytes for rank in legs}
+    encodes = any(step.kind.name == "encode" for plan in plans for step in plan.steps)
     return Explanation(
-        topology, spec, choice.algorithm.name, choice.why, choice.codec, candidates, legs, scratch
+        topology,
+        spec,
+        choice.algorithm.name,
+        choice.why,
+        choice.codec if encodes else "none",
+        candidates,
+        legs,
+        scratch,
     )
 
 

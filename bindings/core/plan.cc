@@ -79,8 +79,14 @@ void bind_steps(py::module_& module) {
       .def_readwrite("dtype", &Range::dtype)
       .def_property(
           "codec", [](const Range& self) { return self.codec ? self.codec->name : "none"; },
-          [](Range& self, const std::string& name) { self.codec = codec_setting(name).codec; },
-          "How the elements are encoded: one of codecs().")
+          [](Range& self, const std::string& name) {
+            const CodecSetting setting = codec_setting(name);
+            if (setting.automatic) {
+              throw Error(Code::invalid_argument, "codec: expected a codec; got \"auto\"");
+            }
+            self.codec = setting.codec;
+          },
+          "How the elements are encoded: none, or the name of a codec.")
       .def_property_readonly("bytes", &Range::bytes)
       .def_property_readonly("end", &Range::end, "offset + bytes")
       .def_property_readonly("message_bytes", &Range::message_bytes,

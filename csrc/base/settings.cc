@@ -21,7 +21,7 @@ const std::vector<Setting>& settings() {
        "`0`"},
       {"HETCOMM_BRIDGE_CODEC",
        "how messages of 16 KiB and more between hosts are encoded: `none`, `lossless`, or `auto` "
-       "(where the cost model says that it is faster), see "
+       "(`lossless` where the cost model predicts a gain), see "
        "[docs/codecs.md](docs/codecs.md); equal on every rank",
        "`none`"},
       {"HETCOMM_UCX_LIBRARY", "path of `libucp.so.0` (UCX 1.12 or newer)",

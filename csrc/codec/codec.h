@@ -10,7 +10,8 @@
 
 namespace hetcomm {
 
-// How elements are encoded on links between hosts. codec.cc has a row for each codec.
+// How elements are encoded on links between hosts. codec.cc has a row for each codec. All codecs
+// are lossless: the checker takes decoded elements for the original ones.
 struct Codec {
   const char* name;  // in HETCOMM_BRIDGE_CODEC
   bool (*encodes)(Dtype dtype);
@@ -37,7 +38,7 @@ CodecSetting codec_setting(const std::string& name);
 std::string bridge_codec();
 
 // Memory of encoded elements: the length of the encoded data, then from kEncodedHeader on the data.
-// The header stays at home; a message has the data alone.
+// The header is not sent.
 inline constexpr size_t kEncodedHeader = 64;
 size_t encoded_length(const void* memory);
 void set_encoded_length(void* memory, size_t bytes);

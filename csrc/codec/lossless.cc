@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,7 @@ constexpr size_t kSamples = 256;     // symbols of a block that decide on its ta
 struct MessageHeader {
   uint32_t mark;
   uint32_t bytes;
+  uint64_t count;
 };
 struct BlockHeader {
   uint8_t width;
@@ -166,6 +168,7 @@ Status decode_block(LosslessFormat format, void* target, LosslessStreams& stream
   if (bytes < sizeof(header)) return refuse("4 bytes or more", bytes);
   std::memcpy(&header, encoded, sizeof(header));
   if (header.width > kMostWidth) return refuse("codes of 4 bits or less", header.width);
+  if (header.stored > (kNear | kFar)) return refuse("two streams at most", header.stored);
   const BlockLayout layout(format, count, header.width, header.stored);
   if (bytes != layout.bytes() + header.escapes) {
     return refuse(std::to_string(layout.bytes() + header.escapes) + " bytes", bytes);
@@ -235,7 +238,8 @@ size_t lossless_encode(Dtype dtype, void* encoded, const void* source, size_t co
     std::memcpy(encoded, source, whole);
     return whole;
   }
-  const MessageHeader header{kMark + static_cast<uint32_t>(format), static_cast<uint32_t>(bytes)};
+  const MessageHeader header{kMark + static_cast<uint32_t>(format), static_cast<uint32_t>(bytes),
+                             count};
   std::memcpy(encoded, &header, sizeof(header));
   return bytes;
 }
@@ -260,6 +264,9 @@ Status lossless_decode(Dtype dtype, void* target, const void* encoded, size_t by
   std::memcpy(&header, begin, sizeof(header));
   if (header.mark != kMark + static_cast<uint32_t>(format)) {
     return refuse("data of " + std::string(name(dtype)), "other data");
+  }
+  if (header.count != count) {
+    return refuse(std::to_string(count) + " elements", std::to_string(header.count));
   }
   if (header.bytes != bytes) {
     return refuse(std::to_string(header.bytes) + " bytes", std::to_string(bytes));

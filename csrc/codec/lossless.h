@@ -19,11 +19,11 @@ namespace hetcomm {
 //
 // Layout of `count` encoded elements, in the byte order of the machine. Fields have any alignment.
 //   Data that does not shrink are sent as they are. So the length tells whether data are encoded.
-//   uint32  kMark + the format; uint32 length of the whole
+//   uint32  kMark + the format; uint32 length of the whole; uint64 count
 //   uint16  the length of each block of 4096 elements; a block of its full length is not encoded
 //   blocks, one after the other:
 //     uint8   width of a code: 0 to 4 bits
-//     uint8   streams that are stored: 1 near, 2 far; the bits of others are zero
+//     uint8   streams that are stored: 1 near, 2 far; all bits of a missing stream are zero
 //     uint16  number of escapes
 //     uint8   symbols with a code: 2^width - 1 of them; of width 0, the one symbol of the block
 //     near    a byte each, if stored
@@ -41,12 +41,12 @@ bool lossless_encodes(Dtype dtype);
 size_t lossless_capacity(Dtype dtype, size_t count);
 
 // Encodes host memory at any alignment. Returns the length of the result, at most the bytes of the
-// source. No overlap is allowed. Thread-safe, as lossless_decode() is. All instruction sets give
-// the same bits.
+// source. No overlap is allowed. All instruction sets give the same bits. Both functions are
+// thread-safe.
 size_t lossless_encode(Dtype dtype, void* encoded, const void* source, size_t count);
 
-// Writes `count` elements. Returns an error of Code::transport for data that no encoder has made;
-// then the target has any values. Reads at most `bytes` bytes.
+// Writes `count` elements. Returns an error of Code::transport where lengths do not fit; the target
+// then has any values. Reads at most `bytes` bytes. Changed values are not noticed.
 Status lossless_decode(Dtype dtype, void* target, const void* encoded, size_t bytes, size_t count);
 
 }  // namespace hetcomm

@@ -58,8 +58,8 @@ Status MessageSteps::reap(size_t i) {
   const bool same_call =
       (request.tag & Paths::compared(is_user_message_)) ==
       (hash_ & (is_user_message_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
-  const auto bytes = static_cast<size_t>(step.target.bytes());
-  if (same_call && step.target.codec && request.bytes <= bytes - kEncodedHeader) {
+  const auto bytes = static_cast<size_t>(step.target.plain_bytes());
+  if (same_call && step.target.codec && request.bytes <= bytes) {
     set_encoded_length(memory_.at(step.target), request.bytes);
     return Status();
   }
@@ -69,8 +69,9 @@ Status MessageSteps::reap(size_t i) {
   details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
                     std::to_string(request.bytes) + " bytes" +
                     (same_call ? "" : " for another call, or after other calls") + ", rank " +
-                    std::to_string(plan_.rank) + " expected " + std::to_string(bytes) +
-                    " bytes for " + describe(plan_.spec, operation_) +
+                    std::to_string(plan_.rank) + " expected " +
+                    (step.target.codec ? "at most " : "") + std::to_string(bytes) + " bytes for " +
+                    describe(plan_.spec, operation_) +
                     "; make the same call with equal sizes and dtypes on every rank";
   return Status(details);
 }

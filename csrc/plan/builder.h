@@ -101,7 +101,7 @@ class PlanBuilder {
   void scale_outputs(int rank);
   void island_step(const StepKind& kind, int island, const std::vector<Piece>& pieces);
   void message(int from, const Range& source, int to, const Range& target);
-  bool encodes(int from, int to, const Range& source) const;
+  bool encodes(int from, int to, const Range& source);
   void encoded_transfer(int from, const Range& source, int to, const Range& target);
   Range encoded_slot(int rank, int peer, bool sends, int64_t count);
   Range encode(int rank, const Range& source, const Range& slot);
@@ -121,6 +121,7 @@ class PlanBuilder {
     std::vector<Range> slots;
     int next = 0;
   };
+  std::map<std::pair<int, int>, bool> striped_;               // links so far, by their ranks
   std::map<std::tuple<int, int, bool>, EncodedSlots> slots_;  // by rank, peer, whether it sends
 };
 

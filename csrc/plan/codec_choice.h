@@ -14,7 +14,7 @@ namespace hetcomm {
 std::vector<const Codec*> codec_candidates(const CodecSetting& setting, const Topology& topology,
                                            const CostParameters& parameters, const Spec& spec);
 
-// Whether plans with a codec are faster by more than the error of the prediction.
+// Whether plans with a codec are predicted to be faster by at least 5 %.
 bool codec_is_faster(const Cost& with, const Cost& without);
 
 }  // namespace hetcomm

@@ -5,7 +5,6 @@
 #include <queue>
 
 #include "base/status.h"
-#include "codec/codec.h"
 #include "plan/island_cost.h"
 #include "plan/step_graph.h"
 
@@ -25,10 +24,6 @@ CostParameters::CostParameters(std::shared_ptr<const Profile> measured)
 }
 
 namespace {
-
-int64_t scaled(int64_t value, int64_t by, int64_t of) {
-  return static_cast<int64_t>(static_cast<__int128>(value) * by / of);
-}
 
 // Bytes that one member sends or receives in an island step of a native library. Algorithms are
 // taken as optimal: rings for reductions and for copies to all.
@@ -136,9 +131,8 @@ class Replay {
     }
     int64_t bytes = streams * at.target.bytes();
     if (at.target.codec || at.sources[0].codec) {
-      // In bytes of a copy.
-      bytes = scaled(at.target.plain_bytes(), parameters_.memory_bandwidth,
-                     parameters_.codec_bandwidth);
+      bytes = static_cast<int64_t>(static_cast<__int128>(at.target.plain_bytes()) *
+                                   parameters_.memory_bandwidth / parameters_.codec_bandwidth);
     }
     const Interval span = topology_.native(rank) && !reads_staging
                               ? occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,

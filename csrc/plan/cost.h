@@ -33,7 +33,7 @@ struct CostParameters {
   int64_t cache_bandwidth = 90'000'000'000;   // B/s that one core reads or writes in its caches
   int64_t cache_size = 8 << 20;               // bytes of caches, for each core
   // B/s of elements that one core encodes or decodes beside TCP and the program's own work: a fifth
-  // of what a core without other work does.
+  // of the rate at which a core without other work encodes bfloat16.
   int64_t codec_bandwidth = 600'000'000;
   int64_t step_overhead = 200;              // ns to issue any step
   int64_t assumed_bandwidth = 125'000'000;  // B/s and direction of a host that reports no NIC

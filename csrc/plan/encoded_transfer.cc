@@ -1,4 +1,4 @@
-// Transfers that a codec encodes. They belong to PlanBuilder.
+// The part of PlanBuilder that encodes transfers.
 #include <algorithm>
 
 #include "codec/codec.h"
@@ -9,19 +9,27 @@ namespace hetcomm {
 namespace {
 
 constexpr int64_t kLeastBytes = 16 << 10;  // below, a message takes longer than its bytes
-constexpr int64_t kPartBytes = 1 << 20;    // one part is encoded while the last one is sent
+constexpr int64_t kPartBytes = 1 << 20;    // the wire carries one part during the work on others
+constexpr int64_t kMostParts = 256;        // issuing the steps then stays cheap
 constexpr int kSlots = 4;                  // parts under way between two ranks, in each direction
 
 }  // namespace
 
-// Elements in device memory would pass through the host, so only host memory is encoded.
-bool PlanBuilder::encodes(int from, int to, const Range& source) const {
-  return codec_ && codec_->encodes(source.dtype) && source.bytes() >= kLeastBytes &&
-         !topology_.same_host(from, to) && !topology_.native(from) && !topology_.native(to);
+// Elements in device memory would pass through the host, so only host memory is encoded. A striped
+// link needs the length of a message at both ends. Ranks notice disagreeing splits of an all_to_all
+// by the lengths of messages alone.
+bool PlanBuilder::encodes(int from, int to, const Range& source) {
+  if (!codec_ || !codec_->encodes(source.dtype) || source.bytes() < kLeastBytes) return false;
+  if (!spec_.splits.empty() || topology_.same_host(from, to)) return false;
+  if (topology_.native(from) || topology_.native(to)) return false;
+  const auto [known, is_new] = striped_.try_emplace({from, to}, false);
+  if (is_new) known->second = !topology_.rails(from, to).empty();
+  return !known->second;
 }
 
 void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const Range& target) {
-  const int64_t most = kPartBytes / static_cast<int64_t>(size_of(source.dtype));
+  const int64_t parts = std::clamp(source.bytes() / kPartBytes, int64_t{1}, kMostParts);
+  const int64_t most = (source.count + parts - 1) / parts;
   for (int64_t first = 0; first < source.count; first += most) {
     const int64_t count = std::min(most, source.count - first);
     // The scratch of every rank is reserved in every build, since scratch_on_all() depends on it.

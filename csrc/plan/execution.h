@@ -60,7 +60,7 @@ class Execution {
   const int64_t element_;  // bytes
   Terms terms_;
   std::vector<SymbolicMemory> memory_;             // kSpaces for each rank
-  std::vector<std::map<int64_t, Range>> encoded_;  // likewise; ranges by offset
+  std::vector<std::map<int64_t, Range>> encoded_;  // by rank and space: ranges, by offset
   std::vector<std::vector<Access>> accesses_;
   std::vector<int> waits_;    // for each step; -1 once it is complete
   std::vector<int> arrived_;  // members, for each island collective

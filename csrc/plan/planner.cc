@@ -197,7 +197,8 @@ std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm
   const std::string why_not = algorithm.why_not(*topology_, spec);
   if (!why_not.empty()) refuse(spec, std::string(algorithm.name) + " " + why_not);
   const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
-  const Codec* codec = codecs.size() == 1 ? codecs[0] : price(algorithm, spec).codec;
+  const Codec* codec = codecs[0];
+  if (codecs.size() > 1 && spec.splits.empty()) codec = price(algorithm, spec).codec;
   return build_all(spec, {&algorithm, codec});
 }
 
@@ -281,10 +282,10 @@ Planner::Selection Planner::unpriced(const Spec& spec) const {
 Planner::Selection Planner::select(const Spec& spec) const {
   if (!spec.splits.empty()) return unpriced(spec);
   const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
-  if (const Algorithm* wanted = named(spec)) {
-    return {wanted, codecs.size() == 1 ? codecs[0] : price(*wanted, spec).codec};
-  }
-  const SizeClass key(spec.collective, size_class(spec, topology_->size()), priced_dtype(spec));
+  const Algorithm* const wanted = named(spec);
+  if (wanted && codecs.size() == 1) return {wanted, codecs[0]};
+  const SizeClass key(spec.collective, size_class(spec, topology_->size()), priced_dtype(spec),
+                      wanted);
   {
     std::lock_guard lock(mutex_);
     auto found = selected_.find(key);
@@ -292,7 +293,9 @@ Planner::Selection Planner::select(const Spec& spec) const {
   }
   const std::vector<const Algorithm*> all = applicable(spec, *topology_);
   Selection chosen{all[0], codecs[0]};
-  if (all.size() > 1 || codecs.size() > 1) {
+  if (wanted) {
+    chosen = {wanted, price(*wanted, spec).codec};
+  } else if (all.size() > 1 || codecs.size() > 1) {
     const Choice choice = choose(spec);
     chosen = {choice.algorithm, choice.codec};
   }

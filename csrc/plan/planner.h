@@ -91,7 +91,8 @@ class Planner {
   CodecSetting codec_;
   mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
-  using SizeClass = std::tuple<Collective, int, Dtype>;  // the number is log2 of the bytes
+  // The number is log2 of the bytes; the algorithm is the one that the table names, or null.
+  using SizeClass = std::tuple<Collective, int, Dtype, const Algorithm*>;
   mutable std::map<SizeClass, Selection> selected_;
 };
 

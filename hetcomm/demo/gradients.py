@@ -15,15 +15,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from hetcomm.demo.trainer import build_model, cross_entropy, sample, standard_library
-
-WIDTH, DEPTH, HEADS, CONTEXT, BATCH = 288, 4, 6, 64, 16  # of `hetcomm demo`
+from hetcomm.demo.trainer import (
+    BATCH,
+    CONTEXT,
+    DEPTH,
+    HEADS,
+    LEARNING_RATE,
+    WIDTH,
+    build_model,
+    cross_entropy,
+    sample,
+    standard_library,
+)
 
 
 def gradients(steps: list[int], seed: int = 0) -> dict[str, np.ndarray]:
     """The gradients of the steps by their names, each of shape (parameters,), in float32."""
     model = build_model(WIDTH, DEPTH, HEADS, CONTEXT, seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     text = standard_library()
     found = {}
     for step in range(max(steps) + 1):

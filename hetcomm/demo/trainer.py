@@ -32,6 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 VOCABULARY = 256  # one token per byte
+WIDTH, DEPTH, HEADS, CONTEXT, BATCH, LEARNING_RATE = 288, 4, 6, 64, 16, 1e-3  # of the demo
 
 
 def standard_library() -> Tensor:
@@ -253,15 +254,17 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=16, help="sequences per step over all ranks")
+    parser.add_argument(
+        "--batch", type=int, default=BATCH, help="sequences per step over all ranks"
+    )
     parser.add_argument(
         "--microbatches", type=int, default=4, help="per replica and step (pipeline)"
     )
-    parser.add_argument("--context", type=int, default=64, help="bytes per sequence")
-    parser.add_argument("--width", type=int, default=288)
-    parser.add_argument("--depth", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=6)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--context", type=int, default=CONTEXT, help="bytes per sequence")
+    parser.add_argument("--width", type=int, default=WIDTH)
+    parser.add_argument("--depth", type=int, default=DEPTH)
+    parser.add_argument("--heads", type=int, default=HEADS)
+    parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     return parser.parse_args()
 
 

@@ -193,6 +193,13 @@ def test_data_of_another_dtype_or_count_are_refused() -> None:
             decode("bfloat16", encoded, size)
 
 
+def test_another_count_of_equal_elements_is_refused() -> None:
+    """Such elements take the same bytes in any count."""
+    for count in (9_000, 12_000):
+        with pytest.raises(_core.TransportError, match=f"expected {count} elements; got 10000"):
+            decode("float32", encode("float32", np.zeros(40_000, np.uint8)), 4 * count)
+
+
 def test_impossible_calls_are_rejected() -> None:
     four, room = np.zeros(4, np.float32), np.zeros(64, np.uint8)
     float32 = DTYPE["float32"]

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from ranks import Job, launch, values
 
+import hetcomm
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Below, at and above the least size of an encoded message and the size of its parts.
 COUNTS = (1_000, 9_001, 300_007)
@@ -42,9 +44,10 @@ def results(rank: int, size: int, seed: int) -> list[str]:
                 name = f"{dtype} {count} {kind}"
                 mine = inputs(seed, rank, count, dtype, kind)
                 if kind == "numbers":
-                    total = mine.clone()
-                    dist.all_reduce(total)
-                    note(f"all_reduce {name}", total)
+                    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):
+                        total = mine.clone()
+                        dist.all_reduce(total, op)
+                        note(f"all_reduce {op} {name}", total)
                     at_root = mine.clone()
                     dist.reduce(at_root, size - 1)
                     note(f"reduce {name}", *[at_root] * (rank == size - 1))
@@ -57,6 +60,12 @@ def results(rank: int, size: int, seed: int) -> list[str]:
                 sent = mine.clone()
                 dist.broadcast(sent, 1)
                 note(f"broadcast {name}", sent)
+                parts = [torch.empty_like(mine) for _ in range(size)]
+                dist.gather(mine, parts if rank == 0 else None)
+                note(f"gather {name}", *parts if rank == 0 else [])
+                part = torch.empty_like(mine)
+                dist.scatter(part, [mine + 0] * size if rank == 0 else None)
+                note(f"scatter {name}", part)
                 exchanged = torch.empty(count // size * size, dtype=dtype)
                 dist.all_to_all_single(exchanged, mine[: count // size * size])
                 note(f"all_to_all {name}", exchanged)
@@ -74,6 +83,22 @@ def test_results_have_the_same_bits(job: Callable[..., Job], seed: int, layout: 
         found.append(values(job(layout, environments=environments), results, seed))
     for rank, (plain, encoded) in enumerate(zip(*found, strict=True)):
         assert plain == encoded, f"seed {seed}, rank {rank}"
+
+
+def steps_between_hosts(rank: int, size: int) -> set[str]:
+    with hetcomm.trace() as traces:
+        dist.all_reduce(torch.randn(100_000))
+    return {span.kind for trace in traces for span in trace.spans} & {"encode", "decode", "send"}
+
+
+@pytest.mark.parametrize(
+    ("codec", "steps"), [("none", {"send"}), ("lossless", {"encode", "decode", "send"})]
+)
+def test_the_setting_decides_on_encoding(
+    job: Callable[..., Job], codec: str, steps: set[str]
+) -> None:
+    environments = [{"HETCOMM_BRIDGE_CODEC": codec}] * 2
+    assert values(job("ab", environments=environments), steps_between_hosts) == [steps, steps]
 
 
 def nothing(rank: int, size: int) -> None:
