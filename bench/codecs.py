@@ -57,12 +57,12 @@ def measure(name: str, values: np.ndarray, dtype: str, seconds: float) -> dict[s
     kind = _core.Dtype.__members__[dtype]
     random = name == "random bits"
     data = values.view(np.uint8)[: values.size * kind.size] if random else as_dtype(values, dtype)
-    room: np.ndarray = np.empty(_core.lossless_capacity(kind, data.size // kind.size), np.uint8)
+    room: np.ndarray = np.empty(_core.codec_capacity("lossless", kind, data.size // kind.size), np.uint8)
     back = np.empty_like(data)
-    length = _core.lossless_encode(kind, room, data)
+    length = _core.codec_encode("lossless", kind, room, data)
     copy = best(seconds, partial(np.copyto, back, data))
-    encode = best(seconds, partial(_core.lossless_encode, kind, room, data))
-    decode = best(seconds, partial(_core.lossless_decode, kind, back, room[:length]))
+    encode = best(seconds, partial(_core.codec_encode, "lossless", kind, room, data))
+    decode = best(seconds, partial(_core.codec_decode, "lossless", kind, back, room[:length]))
     if not np.array_equal(back, data):
         raise RuntimeError(f"{name} {dtype}: other bits came back")
     return {

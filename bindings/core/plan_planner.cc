@@ -17,7 +17,7 @@ const Algorithm& algorithm_named(Collective collective, const std::string& wante
   throw py::key_error(std::string(name(collective)) + " has no algorithm " + wanted);
 }
 
-const char* name_of(const Codec* codec) { return codec ? codec->name : "none"; }
+std::string name_of(const Codec* codec) { return codec ? codec->name() : "none"; }
 
 void bind_table(py::module_& module) {
   py::class_<SelectionTable> table(
@@ -57,16 +57,6 @@ void bind(py::module_& module) {
   module.def("algorithms", &algorithms, py::return_value_policy::reference,
              "All algorithms; of equally fast ones the earlier is chosen.");
 
-  module.def(
-      "codecs",
-      [] {
-        std::vector<std::string> names = {"none", "auto"};
-        for (const Codec* codec : codecs()) names.push_back(codec->name);
-        return names;
-      },
-      "The names that HETCOMM_BRIDGE_CODEC takes.");
-  module.def("bridge_codec", &bridge_codec,
-             "The value of HETCOMM_BRIDGE_CODEC. Raises InvalidArgumentError.");
   py::class_<Planner, std::shared_ptr<Planner>> planner(
       module, "Planner",
       "Pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe. "

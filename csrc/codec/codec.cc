@@ -1,49 +1,68 @@
 #include "codec/codec.h"
 
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
 
 #include "base/config.h"
-#include "codec/lossless.h"
+#include "codec/rows.h"
 
 namespace hetcomm {
 namespace {
 
-// Of the gradients in docs/codecs.md.
-int64_t expected_of_lossless(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::bfloat16:
-      return 710;
-    case Dtype::float16:
-      return 835;
-    default:
-      return 850;
-  }
-}
+const CodecRow* const kRows[] = {&kLosslessRow, &kInt8Row, &kInt4Row};
 
-constexpr Codec kLossless{.name = "lossless",
-                          .encodes = lossless_encodes,
-                          .capacity = lossless_capacity,
-                          .encode = lossless_encode,
-                          .decode = lossless_decode,
-                          .expected = expected_of_lossless};
+// The one codec of the row and parameter; null if the parameter cannot be.
+const Codec* find(const CodecRow& row, const std::string& parameter) {
+  static std::mutex mutex;
+  static auto* const made = new std::map<std::string, std::unique_ptr<Codec>>;
+  const bool usual = parameter == row.usual;
+  const std::string name = row.name + (usual ? "" : ":" + parameter);
+  const std::lock_guard lock(mutex);
+  const auto known = made->find(name);
+  if (known != made->end()) return known->second.get();
+  std::unique_ptr<Codec> codec = row.make(name, parameter);
+  return codec ? made->emplace(name, std::move(codec)).first->second.get() : nullptr;
+}
 
 }  // namespace
 
 const std::vector<const Codec*>& codecs() {
-  static const auto* const rows = new std::vector<const Codec*>{&kLossless};
-  return *rows;
+  static const auto* const all = [] {
+    auto* const list = new std::vector<const Codec*>;
+    for (const CodecRow* row : kRows) list->push_back(find(*row, row->usual));
+    return list;
+  }();
+  return *all;
 }
 
 CodecSetting codec_setting(const std::string& name) {
   if (name == "none") return {};
-  if (name == "auto") return {&kLossless, true};
+  if (name == "auto") return {.codec = find(kLosslessRow, kLosslessRow.usual), .automatic = true};
   std::string known = "none, auto";
-  for (const Codec* codec : codecs()) {
-    if (name == codec->name) return {codec, false};
-    known += std::string(", ") + codec->name;
+  const size_t colon = name.find(':');
+  for (const CodecRow* row : kRows) {
+    known += std::string(", ") + row->name;
+    if (name.substr(0, colon) != row->name) continue;
+    const bool usual = colon == std::string::npos;
+    if (usual) return {find(*row, row->usual)};
+    const Codec* const codec = *row->usual ? find(*row, name.substr(colon + 1)) : nullptr;
+    if (codec) return {codec};
+    throw Error(Code::invalid_argument,
+                "codec \"" + name + "\": expected " +
+                    (*row->usual ? std::string(row->parameters) + ", such as \"" + row->name + ":" +
+                                       row->usual + "\""
+                                 : "no parameter, \"" + std::string(row->name) + "\""));
   }
   throw Error(Code::invalid_argument,
               "unknown codec: expected one of " + known + "; got \"" + name + "\"");
+}
+
+std::string name_of(const CodecSetting& setting) {
+  if (!setting.given) return "group";
+  if (setting.automatic) return "auto";
+  return setting.codec ? setting.codec->name() : "none";
 }
 
 std::string bridge_codec() {
@@ -55,6 +74,10 @@ std::string bridge_codec() {
                 "HETCOMM_BRIDGE_CODEC: " + error.status().details().message);
   }
   return name;
+}
+
+Status Codec::sum(Dtype, void*, const void*, const void* const*, int, size_t) const {
+  throw std::logic_error(name() + " adds no encoded elements; decode them first");
 }
 
 size_t encoded_length(const void* memory) {
@@ -69,9 +92,9 @@ void set_encoded_length(void* memory, size_t length) {
 }
 
 Status encode_elements(const Codec& codec, Dtype dtype, void* encoded, const void* source,
-                       size_t count) {
+                       float* residual, size_t count) {
   void* const data = static_cast<std::byte*>(encoded) + kEncodedHeader;
-  set_encoded_length(encoded, codec.encode(dtype, data, source, count));
+  set_encoded_length(encoded, codec.encode(dtype, data, source, residual, count));
   return Status();
 }
 
@@ -79,6 +102,21 @@ Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void
                        size_t count) {
   const void* const data = static_cast<const std::byte*>(encoded) + kEncodedHeader;
   return codec.decode(dtype, target, data, encoded_length(encoded), count);
+}
+
+Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* plain,
+                    const std::vector<const void*>& encoded, size_t count) {
+  const size_t wanted = codec.capacity(dtype, count);
+  std::vector<const void*> data;
+  for (const void* memory : encoded) {
+    if (encoded_length(memory) != wanted) {
+      return Status(Code::transport, codec.name() + ": expected " + std::to_string(wanted) +
+                                         " encoded bytes; got " +
+                                         std::to_string(encoded_length(memory)));
+    }
+    data.push_back(static_cast<const std::byte*>(memory) + kEncodedHeader);
+  }
+  return codec.sum(dtype, target, plain, data.data(), static_cast<int>(data.size()), count);
 }
 
 }  // namespace hetcomm

@@ -10,29 +10,61 @@
 
 namespace hetcomm {
 
-// How elements are encoded on links between hosts. codec.cc has a row for each codec. All codecs
-// are lossless: the checker takes decoded elements for the original ones.
-struct Codec {
-  const char* name;  // in HETCOMM_BRIDGE_CODEC
-  bool (*encodes)(Dtype dtype);
-  // Bytes of memory for `count` elements. No message is longer than this.
-  size_t (*capacity)(Dtype dtype, size_t count);
-  // Returns the bytes of the result.
-  size_t (*encode)(Dtype dtype, void* encoded, const void* source, size_t count);
+// How elements are encoded on links between hosts. codec.cc has a row for each codec. Immutable,
+// with static storage; two codecs with equal names are one object. All functions take host memory
+// at any alignment and allow no overlap, unless stated. All instruction sets give the same bits.
+class Codec {
+ public:
+  explicit Codec(std::string name) : name_(std::move(name)) {}
+  virtual ~Codec() = default;
+  Codec(const Codec&) = delete;
+
+  const std::string& name() const { return name_; }  // in HETCOMM_BRIDGE_CODEC
+  // Every bit comes back. The results of other codecs have a length that the count gives.
+  virtual bool lossless() const { return false; }
+  virtual bool encodes(Dtype dtype) const = 0;
+  // Bytes of memory for `count` elements; of a lossy codec the bytes of the result.
+  virtual size_t capacity(Dtype dtype, size_t count) const = 0;
+  // Returns the bytes of the result. With a residual, encodes source + residual; the residual then
+  // has what the encoding lost. A lossless codec ignores the residual.
+  virtual size_t encode(Dtype dtype, void* encoded, const void* source, float* residual,
+                        size_t count) const = 0;
   // Checks all lengths before use.
-  Status (*decode)(Dtype dtype, void* target, const void* encoded, size_t bytes, size_t count);
-  // For the cost model: bytes of the result for each 1,000 bytes of elements.
-  int64_t (*expected)(Dtype dtype);
+  virtual Status decode(Dtype dtype, void* target, const void* encoded, size_t bytes,
+                        size_t count) const = 0;
+  // target = plain + encoded[0] + encoded[1] + ..., in float32 and rounded once; lossy codecs
+  // alone. `plain` may be null or the target. `encoded` has `sources` results of this codec.
+  virtual Status sum(Dtype dtype, void* target, const void* plain, const void* const* encoded,
+                     int sources, size_t count) const;
+  // For the cost model: bytes of the result for each 1,000 bytes of elements, and the time of
+  // encoding or decoding where lossless on bfloat16 takes 1,000.
+  virtual int64_t expected(Dtype dtype) const = 0;
+  virtual int64_t effort(Dtype dtype) const = 0;
+  // The most that a finite element changes, for people.
+  virtual std::string error_bound() const = 0;
+
+ private:
+  const std::string name_;
 };
 
+// Every codec, with its usual parameter.
 const std::vector<const Codec*>& codecs();
-// The codec of a group: none, one, or ("auto") one where the cost model says that it is faster.
+
+// The codec of a group or a call.
 struct CodecSetting {
-  const Codec* codec = nullptr;
-  bool automatic = false;
+  const Codec* codec = nullptr;  // null: none
+  bool automatic = false;        // the codec only where the cost model says that it is faster
+  bool given = true;             // false: a call with the setting of its group
+
+  bool operator==(const CodecSetting&) const = default;
 };
-// "none", "auto" or the name of a codec. Throws Error(invalid_argument).
+inline constexpr CodecSetting kCodecOfGroup{.given = false};
+
+// "none", "auto" or the name of a codec, with a parameter if need be: "int8", "int8:128". Throws
+// Error(invalid_argument).
 CodecSetting codec_setting(const std::string& name);
+// The name; "group" for kCodecOfGroup.
+std::string name_of(const CodecSetting& setting);
 
 // The value of HETCOMM_BRIDGE_CODEC. Throws Error(invalid_argument).
 std::string bridge_codec();
@@ -43,10 +75,13 @@ inline constexpr size_t kEncodedHeader = 64;
 size_t encoded_length(const void* memory);
 void set_encoded_length(void* memory, size_t bytes);
 
-// The steps of plans. `encoded` is such memory.
+// The steps of plans. `encoded` is such memory. The residual may be null.
 Status encode_elements(const Codec& codec, Dtype dtype, void* encoded, const void* source,
-                       size_t count);
+                       float* residual, size_t count);
 Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void* encoded,
                        size_t count);
+// See Codec::sum().
+Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* plain,
+                    const std::vector<const void*>& encoded, size_t count);
 
 }  // namespace hetcomm

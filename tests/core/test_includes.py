@@ -15,7 +15,7 @@ UP_TO_EXEC = {"base", "device", "codec", "topology", "transport", "plan", "islan
 ALLOWED = {
     "csrc/base": set[str](),
     "csrc/device": {"base"},
-    "csrc/codec": {"base"},
+    "csrc/codec": {"base", "device"},
     "csrc/topology": {"base"},
     "csrc/transport": {"base"},
     "csrc/plan": {"base", "codec", "topology"},

@@ -33,16 +33,16 @@ each_format = pytest.mark.parametrize("dtype", FORMATS)
 def encode(dtype: str, data: Bytes, offset: int = 0) -> Bytes:
     """The encoded bytes; fails if the encoder wrote beyond its memory."""
     count = data.size // DTYPE[dtype].size
-    room = _core.lossless_capacity(DTYPE[dtype], count)
+    room = _core.codec_capacity("lossless", DTYPE[dtype], count)
     whole = at_offset(np.full(room + 64, 0xA5, np.uint8), offset)
-    length = _core.lossless_encode(DTYPE[dtype], whole[:room], at_offset(data, 3 * offset))
+    length = _core.codec_encode("lossless", DTYPE[dtype], whole[:room], at_offset(data, 3 * offset))
     assert (whole[room:] == 0xA5).all()
     return whole[:length]
 
 
 def decode(dtype: str, encoded: Bytes, size: int, offset: int = 0) -> Bytes:
     whole = at_offset(np.full(size + 64, 0x5A, np.uint8), offset)
-    _core.lossless_decode(DTYPE[dtype], whole[:size], encoded)
+    _core.codec_decode("lossless", DTYPE[dtype], whole[:size], encoded)
     assert (whole[size:] == 0x5A).all()
     return whole[:size]
 
@@ -203,7 +203,7 @@ def test_another_count_of_equal_elements_is_refused() -> None:
 def test_impossible_calls_are_rejected() -> None:
     four, room = np.zeros(4, np.float32), np.zeros(64, np.uint8)
     float32 = DTYPE["float32"]
-    needed = _core.lossless_capacity(float32, 4)
+    needed = _core.codec_capacity("lossless", float32, 4)
     cases: list[tuple[str, tuple[object, ...]]] = [
         ("got float64; send", (DTYPE["float64"], room[:needed], four)),
         ("got int32; send", (DTYPE["int32"], room[:needed], four)),
@@ -213,9 +213,9 @@ def test_impossible_calls_are_rejected() -> None:
     ]
     for message, arguments in cases:
         with pytest.raises(_core.InvalidArgumentError, match=re.escape(message)):
-            _core.lossless_encode(*arguments)
+            _core.codec_encode("lossless", *arguments)
     with pytest.raises(_core.InvalidArgumentError, match="got uint8"):
-        _core.lossless_decode(DTYPE["uint8"], four, room)
+        _core.codec_decode("lossless", DTYPE["uint8"], four, room)
 
 
 @pytest.mark.slow
@@ -238,8 +238,8 @@ from hetcomm import _core
 for name in {FORMATS}:
     dtype = _core.Dtype.__members__[name]
     data = np.fromfile("{tmp_path}/" + name + ".data", np.uint8)
-    room = np.zeros(_core.lossless_capacity(dtype, data.size // dtype.size), np.uint8)
-    length = _core.lossless_encode(dtype, room, data)
+    room = np.zeros(_core.codec_capacity("lossless", dtype, data.size // dtype.size), np.uint8)
+    length = _core.codec_encode("lossless", dtype, room, data)
     assert room[:length].tobytes() == open("{tmp_path}/" + name + ".here", "rb").read(), name
 print("equal")
 """

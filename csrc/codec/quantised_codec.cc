@@ -1,0 +1,52 @@
+#include <bit>
+#include <charconv>
+
+#include "codec/block_codec.h"
+#include "codec/rows.h"
+#include "device/quantise.h"
+
+namespace hetcomm {
+namespace {
+
+// Block-quantised integers (device/quantise.h).
+class QuantisedCodec final : public BlockCodec {
+ public:
+  QuantisedCodec(const std::string& name, Quantisation quantisation)
+      : BlockCodec(name), quantisation_(quantisation) {}
+  std::string error_bound() const override {
+    return "largest element of each " + std::to_string(quantisation_.group) + " / " +
+           (quantisation_.bits == 8 ? "254" : "14");
+  }
+
+ protected:
+  size_t block_bytes(size_t count) const override { return encoded_bytes(quantisation_, count); }
+  void encode_block(void* encoded, const float* values, size_t count) const override {
+    quantise(Dtype::float32, quantisation_, encoded, values, count);
+  }
+  bool decode_block(float* values, const void* encoded, size_t count, bool add) const override {
+    dequantise(Dtype::float32, quantisation_, values, add ? values : nullptr, &encoded, 1, count);
+    return true;
+  }
+
+ private:
+  const Quantisation quantisation_;
+};
+
+template <int bits>
+std::unique_ptr<Codec> make(const std::string& name, const std::string& parameter) {
+  int group = 0;
+  const char* const end = parameter.data() + parameter.size();
+  const auto [stop, error] = std::from_chars(parameter.data(), end, group);
+  if (error != std::errc() || stop != end || group < 32 || group > 2048) return nullptr;
+  if (!std::has_single_bit(static_cast<unsigned>(group))) return nullptr;
+  return std::make_unique<QuantisedCodec>(name, Quantisation{bits, group});
+}
+
+constexpr char kGroups[] = "elements with one scale, a power of two from 32 to 2048";
+
+}  // namespace
+
+const CodecRow kInt8Row{"int8", "256", kGroups, make<8>};
+const CodecRow kInt4Row{"int4", "256", kGroups, make<4>};
+
+}  // namespace hetcomm
