@@ -38,11 +38,15 @@ _HOMES = {
     "register_buffer": "hetcomm.backend",
     "deregister_buffer": "hetcomm.backend",
     "trace": "hetcomm.backend",
+    "codec": "hetcomm.codecs",
+    "Feedback": "hetcomm.codecs",
+    "Options": "hetcomm.backend",
     "ProcessGroupHetcomm": "hetcomm.backend",
 }
 
 # Without names that need torch, so `from hetcomm import *` works without torch.
-__all__ = ["__version__", *(name for name in _HOMES if name != "ProcessGroupHetcomm")]
+_OF_TORCH = ("ProcessGroupHetcomm", "Options")
+__all__ = ["__version__", *(name for name in _HOMES if name not in _OF_TORCH)]
 
 if "torch" in sys.modules or not _autoload.installed():
     _autoload.register()

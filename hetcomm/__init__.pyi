@@ -8,10 +8,13 @@ from hetcomm._core import Store as Store
 from hetcomm._core import TimeoutError as TimeoutError
 from hetcomm._core import TransportError as TransportError
 from hetcomm._core import VendorError as VendorError
+from hetcomm._torch import GroupOptions as Options
 from hetcomm._torch import ProcessGroupHetcomm as ProcessGroupHetcomm
 from hetcomm.backend import deregister_buffer as deregister_buffer
 from hetcomm.backend import register_buffer as register_buffer
 from hetcomm.backend import trace as trace
+from hetcomm.codecs import Feedback as Feedback
+from hetcomm.codecs import codec as codec
 from hetcomm.communicator import Communicator as Communicator
 from hetcomm.launch import torch_env as torch_env
 from hetcomm.rendezvous import PrefixStore as PrefixStore

@@ -15,14 +15,16 @@ import hetcomm._core as _core
 from hetcomm import _attempts, _autoload
 from hetcomm._vendors import of_torch, torch_devices, vendors
 
+_UNSET_TIMEOUT = timedelta(milliseconds=-1)  # torch's
+
 
 def create(options: Any, backend_options: Any) -> Any:
     """Makes the c10d Backend of one process group.
 
     Args:
         options: torch's DistributedBackendOptions (store, rank, size, timeout, name of the group).
-        backend_options: pg_options of the caller: None, or those of another hetcomm group. The
-            caller's timeout replaces theirs.
+        backend_options: pg_options of the caller: None, hetcomm.Options, or the options of
+            another hetcomm group. The caller's timeout replaces theirs.
 
     Raises:
         hetcomm.InvalidArgumentError: the options are another backend's, or HETCOMM_DEFAULT is
@@ -44,7 +46,12 @@ def create(options: Any, backend_options: Any) -> Any:
         options.group_id,
     )
     return native.ProcessGroupHetcomm(
-        store, options.group_rank, options.group_size, timeout, name=options.group_id
+        store,
+        options.group_rank,
+        options.group_size,
+        timeout,
+        name=options.group_id,
+        bridge_codec=getattr(backend_options, "bridge_codec", ""),
     )
 
 
@@ -139,7 +146,7 @@ def _check_options(given: Any, timeout: Any) -> None:
         return
     of = getattr(given, "backend", None)
     if of == "hetcomm":
-        if given._timeout != timeout:
+        if given._timeout not in (timeout, _UNSET_TIMEOUT):
             warnings.warn(
                 f"hetcomm: the timeout of pg_options, {given._timeout}, is not used: the group's "
                 f"is that of the call, {timeout}; pass timeout=",
@@ -147,9 +154,9 @@ def _check_options(given: Any, timeout: Any) -> None:
             )
     elif set(_backends().values()) <= {"hetcomm"}:
         raise _core.InvalidArgumentError(
-            "pg_options: expected None, or a copy of the options of another hetcomm group; got "
-            f"{type(given).__qualname__}{f' of {of}' if of else ''}; leave pg_options out: a group "
-            "of hetcomm has only timeout="
+            "pg_options: expected None, hetcomm.Options, or a copy of the options of another "
+            f"hetcomm group; got {type(given).__qualname__}{f' of {of}' if of else ''}; leave "
+            "pg_options out, or pass hetcomm.Options(bridge_codec=...)"
         )
 
 
@@ -216,6 +223,8 @@ def trace(group: Any = None, device: str = "cpu") -> Iterator[list[_core.Trace]]
 def __getattr__(name: str) -> Any:
     if name == "ProcessGroupHetcomm":  # loads torch
         return _torch_module().ProcessGroupHetcomm
+    if name == "Options":
+        return _torch_module().GroupOptions
     raise AttributeError(f"module 'hetcomm.backend' has no attribute {name!r}")
 
 

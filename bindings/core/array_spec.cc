@@ -103,6 +103,7 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
       refuse(name(collective), "an output apart from the input", "the input", "leave `out` away");
     }
   }
+  CallCodec::of_thread().apply(spec);
   const int rank = communicator.rank(), size = communicator.size();
   const BufferCounts counts = buffer_counts(spec, rank, size);
   check_count(collective, "input", input, has_input(collective, at_root), counts.input);

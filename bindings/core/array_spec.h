@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/call_codec.h"
 #include "comm/communicator.h"
 #include "core/array.h"
 
@@ -37,10 +38,12 @@ struct ArrayCollective {
   // See Communicator::try_submit().
   std::optional<Work> try_submit(Communicator& communicator,
                                  const Communicator::CallOptions& options) const {
+    if (spec.feedback) return std::nullopt;
     return communicator.try_submit(spec, input ? input->data() : nullptr,
                                    output ? output->data() : nullptr, options);
   }
-  Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
+  Work submit(Communicator& communicator, Communicator::CallOptions options) const {
+    options.residual = CallCodec::of_thread().residual(spec, communicator.size());
     return communicator.submit(spec, input ? input->data() : nullptr,
                                output ? output->data() : nullptr, options);
   }

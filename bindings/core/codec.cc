@@ -43,7 +43,7 @@ size_t encode(const std::string& name, Dtype dtype, py::handle encoded_object,
     expect_size(*residual, "residual", count * sizeof(float));
     expect_apart(encoded, *residual, "residual", false);
   }
-  float* const lost = residual ? static_cast<float*>(residual->data()) : nullptr;
+  float* const lost = residual ? reinterpret_cast<float*>(residual->data()) : nullptr;
   const py::gil_scoped_release release;
   return codec.encode(dtype, encoded.data(), source.data(), lost, count);
 }

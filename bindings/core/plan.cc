@@ -24,13 +24,18 @@ void bind_spec(py::module_& module) {
                    "for an all_to_all with unequal blocks, n x n row-major, element "
                    "from * n + to. Immutable and hashable.")
       .def(py::init([](Collective collective, Dtype dtype, ReduceOp op, int root, int64_t count,
-                       bool in_place, std::vector<int64_t> splits, double factor) {
-             return Spec{collective, dtype, op, factor, root, count, in_place, std::move(splits)};
+                       bool in_place, std::vector<int64_t> splits, double factor,
+                       const std::string& codec, bool feedback) {
+             const CodecSetting setting =
+                 codec == "group" ? kCodecOfGroup : codec_setting(codec);
+             return Spec{collective, dtype,   op,     factor, root, count, in_place,
+                         std::move(splits), setting, feedback};
            }),
            py::arg("collective"), py::arg("dtype") = usual.dtype, py::arg("op") = usual.op,
            py::kw_only(), py::arg("root") = usual.root, py::arg("count") = usual.count,
            py::arg("in_place") = usual.in_place, py::arg("splits") = usual.splits,
-           py::arg("factor") = usual.factor)
+           py::arg("factor") = usual.factor, py::arg("codec") = "group",
+           py::arg("feedback") = false)
       .def_readonly("collective", &Spec::collective)
       .def_readonly("dtype", &Spec::dtype)
       .def_readonly("op", &Spec::op)
@@ -39,6 +44,12 @@ void bind_spec(py::module_& module) {
       .def_readonly("count", &Spec::count)
       .def_readonly("in_place", &Spec::in_place)
       .def_readonly("splits", &Spec::splits)
+      .def_property_readonly(
+          "codec", [](const Spec& self) { return name_of(self.codec); },
+          "Of long messages between hosts: \"group\", or one of codecs().")
+      .def_readonly("feedback", &Spec::feedback)
+      .def("residual_count", &residual_count, py::arg("size"),
+           "float32 elements of the residual of a call with feedback among `size` ranks.")
       .def(
           "buffer_counts",
           [](const Spec& self, int rank, int size) {
@@ -78,7 +89,7 @@ void bind_steps(py::module_& module) {
       .def_readwrite("count", &Range::count)
       .def_readwrite("dtype", &Range::dtype)
       .def_property(
-          "codec", [](const Range& self) { return self.codec ? self.codec->name : "none"; },
+          "codec", [](const Range& self) { return self.codec ? self.codec->name() : std::string("none"); },
           [](Range& self, const std::string& name) {
             const CodecSetting setting = codec_setting(name);
             if (setting.automatic) {

@@ -18,11 +18,12 @@ uint64_t TorchBackend::next_id() {
 
 TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            std::chrono::nanoseconds timeout, const std::string& name,
-                           const std::string& vendor, int device)
+                           const std::string& vendor, int device, const std::string& codec)
     : c10d::Backend(rank, size),
       store_(store),
       name_(name),
       vendor_(vendor),
+      codec_(codec),
       last_child_(c10::intrusive_ptr<c10d::Backend>()) {
   TorchStore torch_store(store);
   BootstrapOptions options;
@@ -32,6 +33,7 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.timeout = timeout;
   options.vendor = vendor;
   options.device = device;
+  options.codec = codec;
   try {
     communicator_ = std::make_unique<Communicator>(bootstrap(torch_store, options));
   } catch (const Error&) {
@@ -76,6 +78,7 @@ TorchBackend::WorkPointer TorchBackend::submit(Call call, uint64_t sequence, con
     throw_invalid(call.operation, "tensors on the device while a graph is being recorded",
                   "CPU tensors, which are copied now", "move them there first");
   }
+  options.residual = CallCodec::of_thread().residual(call.spec, size_);
   if (timed_ || observer_->has_hook()) call.timing = std::make_shared<Timing>();
   hetcomm::Work work = submit(call, options);
   if (call.timing) observer_->watch(work, call.timing, call.type, sequence);

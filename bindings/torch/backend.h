@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "comm/call_codec.h"
 #include "comm/communicator.h"
 #include "torch/call.h"
 #include "torch/interrupt.h"
@@ -20,7 +21,7 @@ class TorchBackend : public c10d::Backend {
 
   TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::nanoseconds timeout, const std::string& name, const std::string& vendor,
-               int device);
+               int device, const std::string& codec = "");
   ~TorchBackend() override;
   // Called when no strong reference is left; a parent may keep a weak one.
   void release_resources() override;
@@ -116,6 +117,7 @@ class TorchBackend : public c10d::Backend {
     Call call(operation, type, collective, device_, rank_, size_);
     call.timeout = options.timeout;
     call.will_wait = caller_waits(options);
+    CallCodec::of_thread().apply(call.spec);
     return call;
   }
   // Reports an exception of `prepare` to the other ranks, which may wait for this rank's call.
@@ -173,7 +175,7 @@ class TorchBackend : public c10d::Backend {
 
   const uint64_t id_ = next_id();  // an address may be used again
   c10::intrusive_ptr<c10d::Store> store_;
-  const std::string name_, vendor_;
+  const std::string name_, vendor_, codec_;
   std::unique_ptr<Communicator> communicator_;
   std::shared_ptr<GroupReference> reference_;
   std::shared_ptr<const TorchDevice> device_;

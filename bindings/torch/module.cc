@@ -19,7 +19,8 @@ c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(const c10::intrusive_ptr<
                                                        int rank, int size,
                                                        const py::object& timeout,
                                                        const py::object& device,
-                                                       const std::string& name) {
+                                                       const std::string& name,
+                                                       const std::string& bridge_codec) {
   // Python's seconds do not overflow for the longest timedelta.
   const hetcomm::Seconds seconds(timeout.attr("total_seconds")().cast<double>());
   const auto [vendor, index] = py::module_::import("hetcomm.backend")
@@ -28,7 +29,7 @@ c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(const c10::intrusive_ptr<
   const py::gil_scoped_release release;
   return hetcomm::with_python_errors([&] {
     return c10::make_intrusive<hetcomm::TorchBackend>(
-        store, rank, size, hetcomm::timeout_of(seconds), name, vendor, index);
+        store, rank, size, hetcomm::timeout_of(seconds), name, vendor, index, bridge_codec);
   });
 }
 
@@ -40,6 +41,19 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<hetcomm::GroupOptions, c10d::Backend::Options,
              c10::intrusive_ptr<hetcomm::GroupOptions>>(
       module, "GroupOptions", "The options of a group; torch copies them to split the group.")
+      .def(py::init([](const std::string& bridge_codec) {
+             hetcomm::with_python_errors([&] { hetcomm::codec_setting(bridge_codec); });
+             return c10::make_intrusive<hetcomm::GroupOptions>(c10d::kUnsetTimeout, bridge_codec);
+           }),
+           py::kw_only(), py::arg("bridge_codec") = "none",
+           R"(For init_process_group(pg_options=...) and new_group(pg_options=...).
+
+Args:
+    bridge_codec: of long messages between hosts, equal on every rank; see docs/codecs.md.
+
+Raises:
+    hetcomm.InvalidArgumentError: there is no such codec.)")
+      .def_readonly("bridge_codec", &hetcomm::GroupOptions::bridge_codec)
       .def(
           "__deepcopy__",
           [](const hetcomm::GroupOptions& self, const py::dict&) {
@@ -51,6 +65,7 @@ PYBIND11_MODULE(_torch, module) {
       .def(py::init(&make_backend), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout") = std::chrono::seconds(std::chrono::minutes(30)), py::kw_only(),
            py::arg("device") = py::none(), py::arg("name") = "default",
+           py::arg("bridge_codec") = "",
            R"(Joins; blocks until all ranks have joined.
 
 For tools that build process groups by hand, see docs/torch.md.
@@ -61,6 +76,7 @@ Args:
     device: a torch.device, whose tensors the group takes; None: what
         init_process_group("hetcomm") would serve.
     name: for messages.
+    bridge_codec: of long messages between hosts; "" is HETCOMM_BRIDGE_CODEC.
 
 Raises:
     hetcomm.Error: a rank cannot take part; on every rank.)")

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace hetcomm {
@@ -29,8 +30,10 @@ using ErrorType = ErrorOf<c10d::Backend>::Type;
 
 // The options of a group. torch copies them in Python, and passes the copy to split().
 struct GroupOptions : c10d::Backend::Options {
-  explicit GroupOptions(std::chrono::milliseconds timeout)
-      : c10d::Backend::Options("hetcomm", timeout) {}
+  GroupOptions(std::chrono::milliseconds timeout, std::string bridge_codec)
+      : c10d::Backend::Options("hetcomm", timeout), bridge_codec(std::move(bridge_codec)) {}
+
+  std::string bridge_codec;  // of long messages between hosts; if empty, HETCOMM_BRIDGE_CODEC
 };
 
 }  // namespace hetcomm

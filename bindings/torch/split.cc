@@ -31,10 +31,13 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c
                                                       const c10::intrusive_ptr<Options>& options,
                                                       const std::string& name) {
   communicator_->check_process();
+  const bool timed = options && options->timeout != c10d::kUnsetTimeout;
+  const auto* own = dynamic_cast<const GroupOptions*>(options.get());
   const auto made = c10::make_intrusive<TorchBackend>(
       c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size,
-      options ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
-      communicator_->device() ? communicator_->device()->index() : -1);
+      timed ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
+      communicator_->device() ? communicator_->device()->index() : -1,
+      own ? own->bridge_codec : codec_);
   ++children_;
   return made;
 }
@@ -82,7 +85,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::merge(
 
 c10::intrusive_ptr<c10d::Backend::Options> TorchBackend::getBackendOptions() {
   return c10::make_intrusive<GroupOptions>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(communicator_->timeout()));
+      std::chrono::duration_cast<std::chrono::milliseconds>(communicator_->timeout()), codec_);
 }
 
 }  // namespace hetcomm

@@ -121,7 +121,8 @@ Member MemberExchange::probe() {
   instruction_set();  // throws on an unusable HETCOMM_ISA, before the first reduction would
   mine.table = SelectionTable(setting("HETCOMM_SELECT", "")).text();
   mine.deterministic = deterministic();
-  mine.codec = bridge_codec();
+  mine.codec = options_.codec.empty() ? bridge_codec() : options_.codec;
+  codec_setting(mine.codec);  // throws
   profile_ = profile_setting();
   if (profile_) mine.profile = profile_->digest();
   mine.number = group_.queue->number.value();

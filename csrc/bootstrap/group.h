@@ -21,6 +21,7 @@ struct BootstrapOptions {
   std::shared_ptr<Executor> executor;                          // of this process if null
   std::string host;    // identity of the host, probed if empty
   std::string vendor;  // of the buffers' memory; if empty, HETCOMM_VENDOR or cpu
+  std::string codec;   // of long messages between hosts; if empty, HETCOMM_BRIDGE_CODEC
   int device = -1;     // index among the vendor's; HETCOMM_DEVICE or LOCAL_RANK if negative
 };
 

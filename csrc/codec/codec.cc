@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/config.h"
+#include "base/fnv.h"
 #include "codec/rows.h"
 
 namespace hetcomm {
@@ -13,17 +14,22 @@ namespace {
 
 const CodecRow* const kRows[] = {&kLosslessRow, &kInt8Row, &kInt4Row};
 
+// By name. Guarded by made_mutex.
+std::map<std::string, std::unique_ptr<Codec>>& made() {
+  static auto* const codecs = new std::map<std::string, std::unique_ptr<Codec>>;
+  return *codecs;
+}
+std::mutex made_mutex;
+
 // The one codec of the row and parameter; null if the parameter cannot be.
 const Codec* find(const CodecRow& row, const std::string& parameter) {
-  static std::mutex mutex;
-  static auto* const made = new std::map<std::string, std::unique_ptr<Codec>>;
   const bool usual = parameter == row.usual;
   const std::string name = row.name + (usual ? "" : ":" + parameter);
-  const std::lock_guard lock(mutex);
-  const auto known = made->find(name);
-  if (known != made->end()) return known->second.get();
+  const std::lock_guard lock(made_mutex);
+  const auto known = made().find(name);
+  if (known != made().end()) return known->second.get();
   std::unique_ptr<Codec> codec = row.make(name, parameter);
-  return codec ? made->emplace(name, std::move(codec)).first->second.get() : nullptr;
+  return codec ? made().emplace(name, std::move(codec)).first->second.get() : nullptr;
 }
 
 }  // namespace
@@ -65,6 +71,21 @@ std::string name_of(const CodecSetting& setting) {
   return setting.codec ? setting.codec->name() : "none";
 }
 
+uint32_t id_of(const CodecSetting& setting) {
+  if (!setting.given) return 0;
+  if (!setting.codec) return 1;
+  return setting.automatic ? 2 : setting.codec->id();
+}
+
+std::string name_of_id(uint32_t id) {
+  if (id < 3) return id == 0 ? "group" : id == 1 ? "none" : "auto";
+  const std::lock_guard lock(made_mutex);
+  for (const auto& [name, codec] : made()) {
+    if (codec->id() == id) return name;
+  }
+  return "another codec";
+}
+
 std::string bridge_codec() {
   std::string name = setting("HETCOMM_BRIDGE_CODEC", "none");
   try {
@@ -75,6 +96,10 @@ std::string bridge_codec() {
   }
   return name;
 }
+
+// Above the numbers of id_of() for other settings. Bit 30 is free for the users of ids.
+Codec::Codec(std::string name)
+    : name_(std::move(name)), id_((static_cast<uint32_t>(fnv1a(name_)) & 0x3fffffff) | 1u << 31) {}
 
 Status Codec::sum(Dtype, void*, const void*, const void* const*, int, size_t) const {
   throw std::logic_error(name() + " adds no encoded elements; decode them first");

@@ -15,11 +15,12 @@ namespace hetcomm {
 // at any alignment and allow no overlap, unless stated. All instruction sets give the same bits.
 class Codec {
  public:
-  explicit Codec(std::string name) : name_(std::move(name)) {}
+  explicit Codec(std::string name);
   virtual ~Codec() = default;
   Codec(const Codec&) = delete;
 
   const std::string& name() const { return name_; }  // in HETCOMM_BRIDGE_CODEC
+  uint32_t id() const { return id_; }                // of the name, equal on all ranks
   // Every bit comes back. The results of other codecs have a length that the count gives.
   virtual bool lossless() const { return false; }
   virtual bool encodes(Dtype dtype) const = 0;
@@ -45,6 +46,7 @@ class Codec {
 
  private:
   const std::string name_;
+  const uint32_t id_;
 };
 
 // Every codec, with its usual parameter.
@@ -65,6 +67,10 @@ inline constexpr CodecSetting kCodecOfGroup{.given = false};
 CodecSetting codec_setting(const std::string& name);
 // The name; "group" for kCodecOfGroup.
 std::string name_of(const CodecSetting& setting);
+// A number of the name, equal on all ranks: 0 for kCodecOfGroup.
+uint32_t id_of(const CodecSetting& setting);
+// The setting of a number, for people; "another codec" if this process never used it.
+std::string name_of_id(uint32_t id);
 
 // The value of HETCOMM_BRIDGE_CODEC. Throws Error(invalid_argument).
 std::string bridge_codec();

@@ -23,6 +23,14 @@ void check_recordable(const Plan& plan) {
                   " steps, which the host moves; leave it out of the graph");
 }
 
+void check_residual(const Spec& spec, const Run::Buffers& buffers) {
+  if (spec.feedback == (buffers.residual != nullptr) || spec.count == 0) return;
+  throw Error(Code::invalid_argument,
+              describe(spec) + ": expected " +
+                  (spec.feedback ? "a residual, because the call has feedback; got none"
+                                 : "no residual without feedback; got one"));
+}
+
 }  // namespace
 
 struct Communicator::SubmitLocks {         // in the order in which they are taken
@@ -58,7 +66,8 @@ void Communicator::validate(const Spec& spec) {
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
   check_process();
-  return submit_locked(spec, {input, output}, options, {std::unique_lock(submit_mutex_), {}, {}});
+  return submit_locked(spec, {input, output, options.residual}, options,
+                       {std::unique_lock(submit_mutex_), {}, {}});
 }
 
 std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input, void* output,
@@ -74,7 +83,7 @@ std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input
   if (group_->health && !locks.recording) return std::nullopt;
   locks.engine = group_->executor->try_lock();
   if (!locks.engine || group_->queue->busy()) return std::nullopt;
-  return submit_locked(spec, {input, output}, options, std::move(locks));
+  return submit_locked(spec, {input, output, options.residual}, options, std::move(locks));
 }
 
 Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
@@ -83,6 +92,7 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
   std::shared_ptr<Run> run;
   try {
     if (!last_plan_ || last_plan_->spec != spec) last_plan_ = group_->planner->plan(spec, rank());
+    check_residual(spec, buffers);
     run = make_run(last_plan_, buffers, {.call = call}, options);
   } catch (const Error& error) {  // the call has no number yet
     report_refusal(error.status());

@@ -26,6 +26,7 @@ class Communicator {
     std::optional<std::chrono::nanoseconds> timeout;  // the communicator's if absent
     // The work of this stream so far fills the buffers. Without a stream the buffers are ready.
     std::optional<Stream> stream;
+    std::shared_ptr<Residual> residual;  // see Spec::feedback
   };
 
   explicit Communicator(std::unique_ptr<Group> group);  // from bootstrap()

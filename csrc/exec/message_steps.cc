@@ -3,6 +3,21 @@
 #include "codec/codec.h"
 
 namespace hetcomm {
+namespace {
+
+// Whether the length of a message depends on the elements.
+bool shrinks(const Range& range) { return range.codec && range.codec->lossless(); }
+
+// The bytes of the longest message.
+size_t longest(const Range& range) {
+  return static_cast<size_t>(shrinks(range) ? range.plain_bytes() : range.message_bytes());
+}
+
+bool fits(const Range& range, size_t bytes) {
+  return shrinks(range) ? bytes <= longest(range) : bytes == longest(range);
+}
+
+}  // namespace
 
 MessageSteps::MessageSteps(const Plan& plan, const RunMemory& memory, Paths& paths,
                            const Operation& operation)
@@ -58,19 +73,18 @@ Status MessageSteps::reap(size_t i) {
   const bool same_call =
       (request.tag & Paths::compared(is_user_message_)) ==
       (hash_ & (is_user_message_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
-  const auto bytes = static_cast<size_t>(step.target.plain_bytes());
-  if (same_call && step.target.codec && request.bytes <= bytes) {
-    set_encoded_length(memory_.at(step.target), request.bytes);
+  if (same_call && fits(step.target, request.bytes)) {
+    if (step.target.codec) set_encoded_length(memory_.at(step.target), request.bytes);
     return Status();
   }
-  if (same_call && request.bytes == bytes) return Status();
   Status::Details details;
   details.code = Code::invalid_argument;
   details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
                     std::to_string(request.bytes) + " bytes" +
                     (same_call ? "" : " for another call, or after other calls") + ", rank " +
                     std::to_string(plan_.rank) + " expected " +
-                    (step.target.codec ? "at most " : "") + std::to_string(bytes) + " bytes for " +
+                    (shrinks(step.target) ? "at most " : "") +
+                    std::to_string(longest(step.target)) + " bytes for " +
                     describe(plan_.spec, operation_) +
                     "; make the same call with equal sizes and dtypes on every rank";
   return Status(details);

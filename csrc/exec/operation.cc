@@ -6,6 +6,11 @@
 #include "base/fnv.h"
 
 namespace hetcomm {
+namespace {
+
+constexpr uint32_t kFeedback = 1u << 30;  // in CallDescriptor::codec
+
+}  // namespace
 
 CallDescriptor make_descriptor(const Spec& spec, uint64_t sequence, uint64_t history) {
   return {.sequence = sequence,
@@ -15,13 +20,14 @@ CallDescriptor make_descriptor(const Spec& spec, uint64_t sequence, uint64_t his
           .dtype = static_cast<uint8_t>(spec.dtype),
           .op = static_cast<uint8_t>(spec.op),
           .factor = spec.factor,
-          .history = history};
+          .history = history,
+          .codec = id_of(spec.codec) ^ (spec.feedback ? kFeedback : 0)};
 }
 
 uint64_t hash(const CallDescriptor& call) {
   uint64_t value = kFnvBasis;
   for (uint64_t word : {call.sequence, call.count, uint64_t{call.collective} << 32 | call.root,
-                        uint64_t{call.dtype} << 32 | call.op,
+                        uint64_t{call.dtype} << 32 | call.op, uint64_t{call.codec},
                         std::bit_cast<uint64_t>(call.factor + 0.0), call.history}) {
     value = (value ^ word) * 0x9e3779b97f4a7c15;
     value ^= value >> 29;
@@ -47,10 +53,13 @@ std::string describe_call(const CallDescriptor& call) {
                   .factor = call.factor,
                   .root = static_cast<int>(call.root),
                   .count = static_cast<int64_t>(call.count)};
+  const bool feedback = call.codec & kFeedback;
+  const uint32_t codec = call.codec & ~kFeedback;
   char history[32];
   std::snprintf(history, sizeof history, " (history %04llx)",
                 static_cast<unsigned long long>(call.history & 0xffff));
-  return describe(spec) + history;
+  return describe(spec) + (codec ? ", codec " + name_of_id(codec) : "") +
+         (feedback ? " with feedback" : "") + history;
 }
 
 }  // namespace hetcomm

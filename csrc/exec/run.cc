@@ -22,9 +22,13 @@ constexpr auto kReleaseBound = std::chrono::milliseconds(500);
 
 Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
          std::chrono::nanoseconds timeout, std::shared_ptr<Device> device)
-    : plan_(std::move(plan)), operation_(operation), timeout_(timeout) {
+    : plan_(std::move(plan)),
+      operation_(operation),
+      timeout_(timeout),
+      residual_(std::move(buffers.residual)) {
   memory_.set(Space::input, const_cast<void*>(buffers.input));
   memory_.set(Space::output, buffers.output);
+  if (residual_) memory_.set(Space::residual, residual_->data());
   if (device) device_.emplace(std::move(device));
 }
 

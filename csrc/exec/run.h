@@ -10,6 +10,7 @@
 #include "base/fork.h"
 #include "exec/completion.h"
 #include "exec/device_run.h"
+#include "exec/feedback.h"
 #include "exec/island_steps.h"
 #include "exec/message_steps.h"
 #include "exec/trace.h"
@@ -25,6 +26,7 @@ class Run {
   struct Buffers {
     const void* input = nullptr;
     void* output = nullptr;
+    std::shared_ptr<Residual> residual;  // see Spec::feedback
   };
 
   // The buffers stay alive until the run is over. They are memory of `device`, or host memory if
@@ -114,6 +116,7 @@ class Run {
   std::optional<Deadline> deadline_;
   std::shared_ptr<Trace> trace_;  // mostly null
   RunMemory memory_;
+  const std::shared_ptr<Residual> residual_;
   std::unique_ptr<std::byte[]> scratch_;
   Paths* paths_ = nullptr;
   int lane_ = 0;

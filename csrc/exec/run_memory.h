@@ -10,7 +10,7 @@ namespace hetcomm {
 
 // The addresses of the buffers that the plan of one run names.
 struct RunMemory {
-  std::array<std::byte*, 4> spaces{};  // by Space
+  std::array<std::byte*, kSpaces> spaces{};  // by Space
   MemoryKind kind = MemoryKind::host;  // of all spaces but staging, which is host memory
 
   void set(Space space, void* memory) {

@@ -22,7 +22,8 @@ struct CallDescriptor {
   uint8_t op = 0;
   double factor = 1;
   uint64_t history = 0;  // hash of all earlier calls, so that a mistake shows at the next call
-  uint64_t step = 0;     // the island step within the plan
+  uint32_t step = 0;     // the island step within the plan
+  uint32_t codec = 0;    // id_of() the codec setting, and feedback
 
   bool operator==(const CallDescriptor&) const = default;
 };

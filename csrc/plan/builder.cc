@@ -56,6 +56,7 @@ std::vector<Range> reads(const Step& step, int rank) {
 
 std::vector<Range> writes(const Step& step, int rank) {
   if (step.kind->sends) return {};
+  if (step.kind->encodes && step.sources.size() > 1) return {step.target, step.sources[1]};
   if (!step.in_island()) return {step.target};
   std::vector<Range> ranges;
   for (const Piece& piece : step.pieces) {
@@ -132,6 +133,7 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
   if (from == to) return copy(from, source, target);
   require_equal_counts(source, target);
   if (source.count == 0 && !even_if_empty) return;
+  if (source.codec) return message(from, source, to, target);
   if (encodes(from, to, source)) return encoded_transfer(from, source, to, target);
   if (!recorded(from) && !recorded(to)) return;
   if (!topology_.staged(from, to) && !topology_.staged(to, from)) {
@@ -169,6 +171,12 @@ void PlanBuilder::own_step(const StepKind& kind, int rank, const std::vector<Ran
 }
 
 void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Range& target) {
+  const auto plain = [](const Range& source) { return !source.codec; };
+  if (!std::all_of(sources.begin(), sources.end(), plain)) {
+    std::vector<Range> plain_first = sources;
+    std::stable_partition(plain_first.begin(), plain_first.end(), plain);
+    return own_step(steps::decode_reduce, rank, plain_first, target);
+  }
   if (sources.size() == 1) return copy(rank, sources[0], target);
   const auto reduce_part = [&](int64_t offset, int64_t count) {
     std::vector<Range> parts;

@@ -61,6 +61,17 @@ class PlanBuilder {
                 bool even_if_empty = false);
   void copy(int rank, const Range& source, const Range& target);
   void reduce(int rank, const std::vector<Range>& sources, const Range& target);
+  // A lossy codec changes values, so algorithms say where. Whether `piece`, which passes between
+  // `ranks`, is then rounded by the codec: equal in the builds of all ranks.
+  bool rounds(const std::vector<int>& ranks, const Range& piece) const;
+  bool lossy() const;  // whether any piece may be rounded
+  // The memory of plain elements, for encoded ones.
+  Range encoded(const Range& slot) const;
+  // Encodes once for all receivers, in memory of encoded(). transfer() moves the result, reduce()
+  // and decode() read it. `position`: of the first element in the residual.
+  void encode(int rank, const Range& source, const Range& target, int64_t position);
+  void decode(int rank, const Range& source, const Range& target);
+
   // A step of any kind of Performer::rank.
   void own_step(const StepKind& kind, int rank, const std::vector<Range>& sources,
                 const Range& target);
@@ -80,7 +91,7 @@ class PlanBuilder {
   };
   struct RankState {
     Plan plan;
-    AccessMap accesses[4];                                           // by Space
+    AccessMap accesses[kSpaces];                                           // by Space
     std::vector<Step> unlowered;                                     // of a rank with device memory
     std::map<int, int> sent, received;                               // messages so far, by peer
     std::map<std::tuple<Space, int64_t, int64_t>, Encoded> encoded;  // by the elements' range
@@ -104,7 +115,7 @@ class PlanBuilder {
   bool encodes(int from, int to, const Range& source);
   void encoded_transfer(int from, const Range& source, int to, const Range& target);
   Range encoded_slot(int rank, int peer, bool sends, int64_t count);
-  Range encode(int rank, const Range& source, const Range& slot);
+  Range encode_once(int rank, const Range& source, const Range& slot);
   void record(int rank, Step step);
   void add(RankState& state, int rank, Step step);
 

@@ -24,7 +24,8 @@ void check_output(const Execution& execution, const Range& output, const Extents
       const int64_t index = want.index + got.begin;
       const bool summed = want.term == Contributions::every
                               ? got.term != Terms::none && execution.terms().all_ranks(got.term)
-                              : got.term == want.term;
+                              : got.term != Terms::none &&
+                                    execution.terms().exact(got.term) == want.term;
       const bool reduced = want.term == Contributions::every && summed;
       if (reduced && execution.terms().scaled(got.term) != scaled) {
         errors.push_back("rank " + std::to_string(rank) + " " +

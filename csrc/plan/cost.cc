@@ -116,6 +116,16 @@ class Replay {
     }
   }
 
+  // Codec::effort() of what the step encodes or decodes; 0 of other steps.
+  static int64_t codec_effort(const Step& step) {
+    if (step.target.codec) return step.target.codec->effort(step.target.dtype);
+    int64_t effort = 0;
+    for (const Range& source : step.sources) {
+      if (source.codec) effort += source.codec->effort(source.dtype);
+    }
+    return effort;
+  }
+
   void run_local(int step) {
     // Copies read and write each element, reductions read every source and write the target.
     const Step& at = graph_.step(step);
@@ -130,8 +140,8 @@ class Replay {
                                    duration(bytes, parameters_.copy_bandwidth)));
     }
     int64_t bytes = streams * at.target.bytes();
-    if (at.target.codec || at.sources[0].codec) {
-      bytes = static_cast<int64_t>(static_cast<__int128>(at.target.plain_bytes()) *
+    if (const int64_t effort = codec_effort(at); effort > 0) {
+      bytes = static_cast<int64_t>(static_cast<__int128>(at.target.plain_bytes()) * effort / 1000 *
                                    parameters_.memory_bandwidth / parameters_.codec_bandwidth);
     }
     const Interval span = topology_.native(rank) && !reads_staging

@@ -15,11 +15,41 @@ constexpr int kSlots = 4;                  // parts under way between two ranks,
 
 }  // namespace
 
+bool PlanBuilder::lossy() const { return codec_ && !codec_->lossless(); }
+
+bool PlanBuilder::rounds(const std::vector<int>& ranks, const Range& piece) const {
+  if (!lossy() || piece.bytes() < kLeastBytes) return false;
+  if (!codec_->encodes(piece.dtype) || encoded(piece).bytes() > piece.bytes()) return false;
+  const auto apart = [&](int rank) { return !topology_.same_host(rank, ranks[0]); };
+  const auto native = [&](int rank) { return topology_.native(rank); };
+  return std::any_of(ranks.begin(), ranks.end(), apart) &&
+         std::none_of(ranks.begin(), ranks.end(), native);
+}
+
+Range PlanBuilder::encoded(const Range& slot) const {
+  return {slot.space, slot.offset, slot.count, slot.dtype, codec_};
+}
+
+void PlanBuilder::encode(int rank, const Range& source, const Range& target, int64_t position) {
+  if (!recorded(rank)) return;
+  Step step{.kind = &steps::encode, .sources = {placed(source)}, .target = target};
+  if (spec_.feedback) {
+    step.sources.push_back(
+        Range{Space::residual, 0, 0, Dtype::float32}.part(position, source.count));
+  }
+  record(rank, std::move(step));
+}
+
+void PlanBuilder::decode(int rank, const Range& source, const Range& target) {
+  own_step(steps::decode, rank, {source}, target);
+}
+
 // Elements in device memory would pass through the host, so only host memory is encoded. A striped
 // link needs the length of a message at both ends. Ranks notice disagreeing splits of an all_to_all
 // by the lengths of messages alone.
 bool PlanBuilder::encodes(int from, int to, const Range& source) {
-  if (!codec_ || !codec_->encodes(source.dtype) || source.bytes() < kLeastBytes) return false;
+  if (!codec_ || !codec_->lossless() || !codec_->encodes(source.dtype)) return false;
+  if (source.bytes() < kLeastBytes) return false;
   if (!spec_.splits.empty() || topology_.same_host(from, to)) return false;
   if (topology_.native(from) || topology_.native(to)) return false;
   const auto [known, is_new] = striped_.try_emplace({from, to}, false);
@@ -36,14 +66,14 @@ void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const 
     const Range out = encoded_slot(from, to, true, count);
     const Range in = encoded_slot(to, from, false, count);
     if (!recorded(from) && !recorded(to)) continue;
-    const Range sent = recorded(from) ? encode(from, placed(source.part(first, count)), out) : out;
+    const Range sent = recorded(from) ? encode_once(from, placed(source.part(first, count)), out) : out;
     message(from, sent, to, in);
-    own_step(steps::decode, to, {in}, target.part(first, count));
+    decode(to, in, target.part(first, count));
   }
 }
 
 // The elements of `source`, encoded in `slot`, or where a step has encoded them before.
-Range PlanBuilder::encode(int rank, const Range& source, const Range& slot) {
+Range PlanBuilder::encode_once(int rank, const Range& source, const Range& slot) {
   RankState& state = this->state(rank);
   const auto last_write = [&state](const Range& range) {
     return state.accesses[static_cast<int>(range.space)].last_write(range);

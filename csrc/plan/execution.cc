@@ -17,6 +17,7 @@ Execution::Execution(const Topology& topology, const std::vector<Plan>& plans,
       memory_(kSpaces * plans.size()),
       encoded_(kSpaces * plans.size()),
       accesses_(plans.size()),
+      updated_(plans.size()),
       waits_(graph.waits()),
       arrived_(graph.collectives().size(), 0) {
   for (int rank = 0; rank < topology.size(); ++rank) {
@@ -48,6 +49,8 @@ int64_t Execution::capacity(int rank, Space space) const {
       return plans_[rank].scratch_bytes;
     case Space::staging:
       return plans_[rank].staging_bytes;
+    case Space::residual:
+      return spec_.feedback ? residual_count(spec_, topology_.size()) * kResidualBytes : 0;
   }
   return 0;
 }
@@ -84,29 +87,53 @@ bool Execution::has_codec(int step, const char* verb, const Range& range, const 
   return true;
 }
 
-// The symbols of encoded elements lie at the begin of their memory, as long as the elements are.
 void Execution::load(int step, int part, const Range& range, Extents& value) {
   value.clear();
   if (!reachable(step, range, "reads ") || range.count == 0) return;
   const int rank = graph_.rank_of(step);
-  read(rank, range, value);
   accesses_[rank].push_back(
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, false});
+  if (range.codec) {
+    load_encoded(step, range, value);
+  } else {
+    read(rank, range, value);
+  }
   for (const Extent& extent : value) {
     if (extent.term != Terms::none) continue;
-    const Range gap = range_of(range, extent);
-    report(step, "reads " + hetcomm::describe(gap) + "; expected written elements, got " +
-                     describe(extent));
+    const Extents* const encoded = range.codec ? nullptr : encoded_in(rank, range);
+    report(step, "reads " + hetcomm::describe(range_of(range, extent)) + "; expected " +
+                     (encoded ? "plain" : "written") + " elements, got " +
+                     describe(encoded ? encoded->front() : extent));
     return;
   }
+}
+
+// Encoded elements are known as a whole. Their memory has no symbols.
+void Execution::load_encoded(int step, const Range& range, Extents& value) {
+  const int rank = graph_.rank_of(step);
   const auto& encoded = encoded_[kSpaces * rank + buffer(range.space)];
   const auto whole = encoded.find(range.offset);
-  if (range.codec && (whole == encoded.end() || !same_place(whole->second, range))) {
-    report(step, "reads " + hetcomm::describe(range) + "; expected all that one step encoded");
-  } else if (has_codec(step, "reads ", range, value)) {
-    return;
+  if (whole != encoded.end() && same_place(whole->second.range, range)) {
+    value = whole->second.value;
+    if (has_codec(step, "reads ", range, value)) return;
+  } else {
+    read(rank, range, value);
+    const bool plain = std::any_of(value.begin(), value.end(), [](const Extent& extent) {
+      return extent.term != Terms::none;
+    });
+    report(step, "reads " + hetcomm::describe(range) + "; expected " +
+                     (plain ? "elements of its codec, got " + describe(value[0])
+                            : "all that one step encoded"));
   }
-  for (Extent& extent : value) extent.term = Terms::none;
+  value = {{0, range.plain_bytes(), 0, Terms::none}};
+}
+
+// The encoded elements in a part of the range; null if there are none.
+const Extents* Execution::encoded_in(int rank, const Range& range) const {
+  for (const auto& [offset, encoded] : encoded_[kSpaces * rank + buffer(range.space)]) {
+    if (offset < range.end() && encoded.range.end() > range.offset) return &encoded.value;
+  }
+  return nullptr;
 }
 
 void Execution::store(int step, int part, const Range& range, const Extents& value) {
@@ -126,18 +153,17 @@ void Execution::store(int step, int part, const Range& range, const Extents& val
     return;
   }
   if (!has_codec(step, "writes ", range, value)) return;
-  memory(rank, range.space).write(range.offset, value);
   auto& encoded = encoded_[kSpaces * rank + buffer(range.space)];
   auto overlapped = encoded.lower_bound(range.offset);
-  if (overlapped != encoded.begin() && std::prev(overlapped)->second.end() > range.offset) {
+  if (overlapped != encoded.begin() && std::prev(overlapped)->second.range.end() > range.offset) {
     --overlapped;
   }
   encoded.erase(overlapped, encoded.lower_bound(range.end()));
   if (range.codec) {
-    encoded[range.offset] = range;
-    const int64_t rest = range.bytes() - range.plain_bytes();
-    memory(rank, range.space)
-        .write(range.offset + range.plain_bytes(), {{0, rest, 0, Terms::none}});
+    encoded[range.offset] = {range, value};
+    memory(rank, range.space).write(range.offset, {{0, range.bytes(), 0, Terms::none}});
+  } else {
+    memory(rank, range.space).write(range.offset, value);
   }
   accesses_[rank].push_back(
       {buffer(range.space), range.offset, range.end(), graph_.index_of(step), part, true});
@@ -219,6 +245,31 @@ void Execution::apply(int step, Extents& value) {
   }
 }
 
+void Execution::decode(int step, const Range& range, Extents& value) {
+  for (Extent& extent : value) {
+    if (extent.term == Terms::none) continue;
+    const int term = terms_.decode(extent.term, range.codec);
+    if (term == Terms::none) {
+      return report(step, "decodes " + hetcomm::describe(range) + "; got " + describe(extent));
+    }
+    extent.term = term;
+  }
+}
+
+// Each element of the residual belongs to one step, or a loss would be sent twice.
+void Execution::update_residual(int step) {
+  const Range& residual = graph_.step(step).sources.at(1);
+  const int rank = graph_.rank_of(step);
+  if (residual.space != Space::residual || residual.dtype != Dtype::float32) {
+    return report(step, "expected a residual as second source; got " + hetcomm::describe(residual));
+  }
+  if (!reachable(step, residual, "updates ")) return;
+  bool again = false;
+  updated_[rank].each(residual, [&](bool updated, int64_t, int64_t) { again |= updated; });
+  if (again) report(step, "updates " + hetcomm::describe(residual) + " again; expected once");
+  updated_[rank].assign(residual, true);
+}
+
 std::vector<std::string> Execution::run(size_t most) {
   most_errors_ = most;
   for (int step = graph_.steps() - 1; step >= 0; --step) {
@@ -266,16 +317,24 @@ void Execution::perform_local(int step) {
   const Step& at = graph_.step(step);
   Extents sum, more;
   int target_part = 0;
-  for (int part = 0; part < static_cast<int>(at.sources.size()); ++part) {
+  const size_t sources = at.kind->encodes ? 1 : at.sources.size();
+  if (at.sources.size() > sources) update_residual(step);
+  // A decoding step has at most one plain source, the first.
+  for (size_t i = 1; at.kind->decodes && i < sources; ++i) {
+    if (!at.sources[i].codec) report(step, "cannot be applied to plain elements beyond the first");
+  }
+  for (int part = 0; part < static_cast<int>(sources); ++part) {
     const Range& source = at.sources[part];
-    load(step, part, source, part == 0 ? sum : more);
+    Extents& value = part == 0 ? sum : more;
+    load(step, part, source, value);
+    if (at.kind->decodes && source.codec) decode(step, source, value);
     const Terms::Kind kind = part == 1 ? Terms::Kind::pair : Terms::Kind::same_step;
     if (part > 0) add(step, source, sum, more, kind);
     if (same_place(source, at.target)) target_part = part;
   }
   if (at.scaled) scale(step, at.sources.at(0), sum, Terms::Kind::pair);
   if (at.kind->effect) apply(step, sum);
-  const bool moves = !at.kind->reduces && !at.kind->effect;
+  const bool moves = !at.kind->reduces && !at.kind->effect && !at.kind->decodes;
   if (!moves || !same_place(at.sources.at(0), at.target)) store(step, target_part, at.target, sum);
 }
 

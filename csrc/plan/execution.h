@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/byte_map.h"
 #include "plan/plan.h"
 #include "plan/races.h"
 #include "plan/step_graph.h"
@@ -32,7 +33,10 @@ class Execution {
   std::string describe(const Access& access) const;
 
  private:
-  static constexpr int kSpaces = 4;
+  struct Encoded {
+    Range range;
+    Extents value;
+  };
 
   int buffer(Space space) const;
   SymbolicMemory& memory(int rank, Space space) { return memory_[kSpaces * rank + buffer(space)]; }
@@ -41,10 +45,14 @@ class Execution {
   bool reachable(int step, const Range& range, const char* verb);
   bool has_codec(int step, const char* verb, const Range& range, const Extents& value);
   void load(int step, int part, const Range& range, Extents& value);
+  void load_encoded(int step, const Range& range, Extents& value);
+  const Extents* encoded_in(int rank, const Range& range) const;
   void store(int step, int part, const Range& range, const Extents& value);
   void add(int step, const Range& range, Extents& sum, const Extents& more, Terms::Kind kind);
   void scale(int step, const Range& range, Extents& value, Terms::Kind kind);
   void apply(int step, Extents& value);
+  void decode(int step, const Range& range, Extents& value);
+  void update_residual(int step);
   void start(int step);
   void complete(int step);
   void perform_local(int step);
@@ -60,8 +68,9 @@ class Execution {
   const int64_t element_;  // bytes
   Terms terms_;
   std::vector<SymbolicMemory> memory_;             // kSpaces for each rank
-  std::vector<std::map<int64_t, Range>> encoded_;  // by rank and space: ranges, by offset
+  std::vector<std::map<int64_t, Encoded>> encoded_;  // by rank and space; by offset
   std::vector<std::vector<Access>> accesses_;
+  std::vector<ByteMap<bool>> updated_;  // by rank: bytes of the residual
   std::vector<int> waits_;    // for each step; -1 once it is complete
   std::vector<int> arrived_;  // members, for each island collective
   std::vector<int> ready_;

@@ -27,7 +27,7 @@ constexpr int64_t kDeviceReduceBytes = 64 << 10;
 // always stay.
 std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int rank,
                                           const Range& output) {
-  ByteMap<bool> live[4];  // by Space: whether a later step reads the bytes
+  ByteMap<bool> live[kSpaces];  // by Space: whether a later step reads the bytes
   const auto of = [&live](const Range& range) -> ByteMap<bool>& {
     return live[static_cast<int>(range.space)];
   };

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kCollectives[] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
                                         "reduce_scatter", "all_to_all", "gather", "scatter",
                                         "barrier",        "send",       "recv"};
-constexpr const char* kSpaces[] = {"input", "output", "scratch", "staging"};
+constexpr const char* kSpaceNames[] = {"input", "output", "scratch", "staging", "residual"};
 
 std::string list(const std::vector<int>& values) {
   std::string text;
@@ -40,6 +40,7 @@ int64_t Range::encoded_bytes() const {
 
 int64_t Range::message_bytes() const {
   if (!codec) return plain_bytes();
+  if (!codec->lossless()) return encoded_bytes() - static_cast<int64_t>(kEncodedHeader);
   return static_cast<int64_t>(static_cast<__int128>(plain_bytes()) * codec->expected(dtype) / 1000);
 }
 
@@ -47,7 +48,7 @@ std::string describe(const Range& range) {
   const int64_t first = range.offset / static_cast<int64_t>(size_of(range.dtype));
   return std::string(name(range.space)) + "[" + std::to_string(first) + ", " +
          std::to_string(first + range.count) + ")" +
-         (range.codec ? std::string(" ") + range.codec->name : "");
+         (range.codec ? std::string(" ") + range.codec->name() : "");
 }
 
 bool Step::in_staging() const {
@@ -60,7 +61,7 @@ std::string to_peer(const Step& step) {
 }
 
 const char* name(Collective collective) { return kCollectives[static_cast<size_t>(collective)]; }
-const char* name(Space space) { return kSpaces[static_cast<size_t>(space)]; }
+const char* name(Space space) { return kSpaceNames[static_cast<size_t>(space)]; }
 
 Collective collective_from_name(const std::string& wanted) {
   std::string known;
@@ -94,6 +95,7 @@ size_t hash(const Spec& spec) {
   mix(static_cast<uint64_t>(spec.count));
   mix(std::bit_cast<uint64_t>(spec.factor + 0.0));
   for (int64_t split : spec.splits) mix(static_cast<uint64_t>(split));
+  mix(uint64_t{id_of(spec.codec)} << 1 | uint64_t{spec.feedback});
   return value;
 }
 
@@ -111,6 +113,8 @@ std::string describe(const Spec& spec) {
   text += spec.splits.empty() ? " x " + std::to_string(spec.count) : " with unequal blocks";
   if (has_root(spec.collective)) text += ", root " + std::to_string(spec.root);
   if (spec.in_place) text += ", in place";
+  if (spec.codec.given) text += ", codec " + name_of(spec.codec);
+  if (spec.feedback) text += " with feedback";
   return text;
 }
 
@@ -180,6 +184,10 @@ int64_t largest_buffer(const Spec& spec, int size) {
     count = std::max(count, larger(rank));
   }
   return count * static_cast<int64_t>(size_of(spec.dtype));
+}
+
+int64_t residual_count(const Spec& spec, int size) {
+  return largest_buffer(spec, size) / static_cast<int64_t>(size_of(spec.dtype));
 }
 
 }  // namespace hetcomm

@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "codec/codec.h"
 #include "plan/step_kind.h"
 
 namespace hetcomm {
-
-struct Codec;
 
 enum class Collective : uint8_t {
   all_reduce,
@@ -50,6 +49,10 @@ struct Spec {
   bool in_place = false;
   // Unequal blocks of an all_to_all: splits[from * n + to] elements, n x n. Else empty.
   std::vector<int64_t> splits;
+  CodecSetting codec = kCodecOfGroup;  // of long messages between hosts
+  // A lossy codec adds what earlier calls lost. The residual is float32 memory of the caller, with
+  // an element for each element of the largest buffer. All ranks of the call have one.
+  bool feedback = false;
 
   bool operator==(const Spec&) const = default;
 };
@@ -59,8 +62,9 @@ Scale scale_of(const Spec& spec, int size);
 std::string describe(const Spec& spec);  // "all_reduce sum float32 x 1024"
 
 // Staging is pinned host memory of a rank whose input, output and scratch are device memory. A rank
-// on host memory has no staging.
-enum class Space : uint8_t { input, output, scratch, staging };
+// on host memory has no staging. The residual is that of Spec::feedback.
+enum class Space : uint8_t { input, output, scratch, staging, residual };
+inline constexpr int kSpaces = 5;
 const char* name(Space space);
 
 inline constexpr int64_t kCacheLine = 64;  // bytes
@@ -163,5 +167,8 @@ struct BufferCounts {
 BufferCounts buffer_counts(const Spec& spec, int rank, int size);
 // Bytes of the largest buffer that any rank supplies.
 int64_t largest_buffer(const Spec& spec, int size);
+// Elements of the residual, if the spec has feedback; each has kResidualBytes.
+int64_t residual_count(const Spec& spec, int size);
+inline constexpr int64_t kResidualBytes = 4;
 
 }  // namespace hetcomm

@@ -33,15 +33,6 @@ const Algorithm* find(Collective collective, const std::string& name) {
   return nullptr;
 }
 
-std::vector<const Algorithm*> applicable(const Spec& spec, const Topology& topology) {
-  std::vector<const Algorithm*> found;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.collective != spec.collective) continue;
-    if (algorithm.why_not(topology, spec).empty()) found.push_back(&algorithm);
-  }
-  return found;
-}
-
 // All sizes beyond 256 MiB are one class: bandwidth alone decides, and plans take long to price.
 int size_class(const Spec& spec, int size) {
   constexpr int kLastClass = 29;
@@ -53,12 +44,26 @@ int size_class(const Spec& spec, int size) {
 // order of calls.
 Spec representative(const Spec& spec, Dtype dtype, int size) {
   const int bits = size_class(spec, size);
-  Spec canonical{.collective = spec.collective, .dtype = dtype};
+  Spec canonical{.collective = spec.collective, .dtype = dtype, .codec = spec.codec};
   if (bits == 0) return canonical;
   canonical.count = 1;
   const int64_t unit = largest_buffer(canonical, size);
   canonical.count = std::max<int64_t>(1, (int64_t{1} << (bits - 1)) / unit);
   return canonical;
+}
+
+// Whether a lossy codec may change the values: those of sums and gathered tensors.
+bool can_round(const Spec& spec) {
+  switch (spec.collective) {
+    case Collective::all_gather:
+      return true;
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::reduce_scatter:
+      return combining(spec.op) == ReduceOp::sum;
+    default:
+      return false;
+  }
 }
 
 std::string in_seconds(const Cost& cost) {
@@ -118,6 +123,7 @@ void Planner::validate(const Spec& spec) const {
     }
   }
   if (has_reduction(spec.collective) && is_float8(spec.dtype)) expect_float8(spec);
+  validate_codec(spec);
   if (spec.in_place && spec.collective != Collective::all_reduce &&
       spec.collective != Collective::reduce && spec.collective != Collective::broadcast) {
     refuse(spec, "in place is for all_reduce, reduce and broadcast; expected separate buffers");
@@ -136,6 +142,48 @@ void Planner::validate(const Spec& spec) const {
                        " to " + std::to_string(i % size));
     }
   }
+}
+
+void Planner::validate_codec(const Spec& spec) const {
+  const Codec* const codec = codec_for(spec).codec;
+  const bool lossy = codec && !codec->lossless();
+  if (spec.feedback && !(lossy && has_reduction(spec.collective))) {
+    refuse(spec, "feedback is for sums with a lossy codec; got codec " + name_of(codec_for(spec)));
+  }
+  if (!spec.codec.given || !codec || spec.codec.automatic) return;
+  if (!codec->encodes(spec.dtype)) {
+    refuse(spec, "codec " + codec->name() + " does not encode " + name(spec.dtype) +
+                     "; leave the codec out, or cast to float32 first");
+  }
+  if (lossy && !can_round(spec)) {
+    refuse(spec, "codec " + codec->name() +
+                     " is lossy: expected an all_gather, or a sum, average or premul_sum by "
+                     "all_reduce, reduce or reduce_scatter; use lossless elsewhere");
+  }
+}
+
+std::string Planner::why_not(const Algorithm& algorithm, const Spec& spec) const {
+  const std::string reason = algorithm.why_not(*topology_, spec);
+  const Codec* const codec = codec_for(spec).codec;
+  if (!reason.empty() || algorithm.rounds || !codec || codec->lossless()) return reason;
+  return "would round every sum again at each hop with codec " + codec->name();
+}
+
+std::vector<const Algorithm*> Planner::applicable(const Spec& spec) const {
+  std::vector<const Algorithm*> found;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective != spec.collective) continue;
+    if (why_not(algorithm, spec).empty()) found.push_back(&algorithm);
+  }
+  return found;
+}
+
+// The lossy codec of a group is for sums: other data have no error that later sums make up for.
+CodecSetting Planner::codec_for(const Spec& spec) const {
+  if (spec.codec.given) return spec.codec;
+  if (!codec_.codec || codec_.codec->lossless()) return codec_;
+  const bool sums = has_reduction(spec.collective) && can_round(spec);
+  return sums && codec_.codec->encodes(spec.dtype) ? codec_ : CodecSetting();
 }
 
 void Planner::expect_float8(const Spec& spec) const {
@@ -194,9 +242,9 @@ std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm
     refuse(spec, std::string("expected one of ") + names_for(spec.collective) + "; got one for " +
                      name(algorithm.collective));
   }
-  const std::string why_not = algorithm.why_not(*topology_, spec);
-  if (!why_not.empty()) refuse(spec, std::string(algorithm.name) + " " + why_not);
-  const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
+  const std::string reason = why_not(algorithm, spec);
+  if (!reason.empty()) refuse(spec, std::string(algorithm.name) + " " + reason);
+  const auto codecs = codec_candidates(codec_for(spec), *topology_, parameters_, spec);
   const Codec* codec = codecs[0];
   if (codecs.size() > 1 && spec.splits.empty()) codec = price(algorithm, spec).codec;
   return build_all(spec, {&algorithm, codec});
@@ -207,7 +255,7 @@ Planner::Candidate Planner::price(const Algorithm& algorithm, const Spec& spec) 
   const Spec priced = representative(spec, priced_dtype(spec), topology_->size());
   Candidate best{&algorithm, "", {}, nullptr};
   bool first = true;
-  for (const Codec* codec : codec_candidates(codec_, *topology_, parameters_, spec)) {
+  for (const Codec* codec : codec_candidates(codec_for(spec), *topology_, parameters_, spec)) {
     const Cost cost = predict(*topology_, build_all(priced, {&algorithm, codec}), parameters_);
     if (!first && !codec_is_faster(cost, best.cost)) continue;
     first = false;
@@ -219,7 +267,7 @@ Planner::Candidate Planner::price(const Algorithm& algorithm, const Spec& spec) 
 
 // A codec makes the price depend on the dtype.
 Dtype Planner::priced_dtype(const Spec& spec) const {
-  const bool encoded = codec_candidates(codec_, *topology_, parameters_, spec).back() != nullptr;
+  const bool encoded = codec_candidates(codec_for(spec), *topology_, parameters_, spec).back() != nullptr;
   return encoded ? spec.dtype : Dtype::float32;
 }
 
@@ -228,9 +276,9 @@ Planner::Choice Planner::choose(const Spec& spec) const {
   Choice choice{nullptr, nullptr, "", {}};
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != spec.collective) continue;
-    const std::string why_not = algorithm.why_not(*topology_, spec);
-    choice.candidates.push_back(why_not.empty() ? price(algorithm, spec)
-                                                : Candidate{&algorithm, why_not, {}, nullptr});
+    const std::string reason = why_not(algorithm, spec);
+    choice.candidates.push_back(reason.empty() ? price(algorithm, spec)
+                                               : Candidate{&algorithm, reason, {}, nullptr});
   }
   if (!spec.splits.empty()) {
     const Selection selection = unpriced(spec);
@@ -268,30 +316,30 @@ const Algorithm* Planner::named(const Spec& spec) const {
       table_.algorithm(spec.collective, largest_buffer(spec, topology_->size()));
   if (wanted == "auto") return nullptr;
   const Algorithm* algorithm = find(spec.collective, wanted);
-  const std::string why_not = algorithm->why_not(*topology_, spec);
-  if (why_not.empty()) return algorithm;
-  refuse(spec, "the selection table names " + wanted + ", which " + why_not + "; correct it");
+  const std::string reason = why_not(*algorithm, spec);
+  if (reason.empty()) return algorithm;
+  refuse(spec, "the selection table names " + wanted + ", which " + reason + "; correct it");
 }
 
 // A rank knows only its own splits, so the choice must not depend on them.
 Planner::Selection Planner::unpriced(const Spec& spec) const {
-  const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
-  return {applicable(spec, *topology_)[0], codecs.size() == 1 ? codecs[0] : nullptr};
+  const auto codecs = codec_candidates(codec_for(spec), *topology_, parameters_, spec);
+  return {applicable(spec)[0], codecs.size() == 1 ? codecs[0] : nullptr};
 }
 
 Planner::Selection Planner::select(const Spec& spec) const {
   if (!spec.splits.empty()) return unpriced(spec);
-  const auto codecs = codec_candidates(codec_, *topology_, parameters_, spec);
+  const auto codecs = codec_candidates(codec_for(spec), *topology_, parameters_, spec);
   const Algorithm* const wanted = named(spec);
   if (wanted && codecs.size() == 1) return {wanted, codecs[0]};
   const SizeClass key(spec.collective, size_class(spec, topology_->size()), priced_dtype(spec),
-                      wanted);
+                      wanted, id_of(codec_for(spec)));
   {
     std::lock_guard lock(mutex_);
     auto found = selected_.find(key);
     if (found != selected_.end()) return found->second;
   }
-  const std::vector<const Algorithm*> all = applicable(spec, *topology_);
+  const std::vector<const Algorithm*> all = applicable(spec);
   Selection chosen{all[0], codecs[0]};
   if (wanted) {
     chosen = {wanted, price(*wanted, spec).codec};

@@ -22,8 +22,9 @@ struct Algorithm {
   Collective collective;
   const char* name;
   const char* summary;                                   // one line for `hetcomm explain`
-  std::string (*why_not)(const Topology&, const Spec&);  // empty if applicable
+  std::string (*why_not)(const Topology&, const Spec&);  // empty if applicable, but for a codec
   void (*build)(PlanBuilder&);
+  bool rounds = false;  // can have a lossy codec; sums are rounded once on each way
 };
 const std::vector<Algorithm>& algorithms();
 
@@ -59,6 +60,9 @@ class Planner {
   };
   Choice choose(const Spec& spec) const;
 
+  // Why the algorithm does not apply to the spec with its codec; empty if it does.
+  std::string why_not(const Algorithm& algorithm, const Spec& spec) const;
+
   const Topology& topology() const { return *topology_; }
   const SelectionTable& table() const { return table_; }
 
@@ -77,7 +81,10 @@ class Planner {
     const Codec* codec;
   };
   void validate(const Spec& spec) const;           // throws Error(invalid_argument)
+  void validate_codec(const Spec& spec) const;     // throws Error(invalid_argument)
   void expect_float8(const Spec& spec) const;      // in the native libraries
+  std::vector<const Algorithm*> applicable(const Spec& spec) const;
+  CodecSetting codec_for(const Spec& spec) const;  // of the call, or of the group
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   Selection select(const Spec& spec) const;
   Selection unpriced(const Spec& spec) const;
@@ -91,8 +98,9 @@ class Planner {
   CodecSetting codec_;
   mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
-  // The number is log2 of the bytes; the algorithm is the one that the table names, or null.
-  using SizeClass = std::tuple<Collective, int, Dtype, const Algorithm*>;
+  // The numbers are log2 of the bytes, and that of the codec setting. The algorithm is the one
+  // that the table names, or null.
+  using SizeClass = std::tuple<Collective, int, Dtype, const Algorithm*, uint32_t>;
   mutable std::map<SizeClass, Selection> selected_;
 };
 

@@ -96,6 +96,11 @@ bool StepGraph::check_plans(const Topology& topology) {
                           hetcomm::describe(piece.source) + " to " +
                           hetcomm::describe(piece.target));
       }
+      const bool decodes = step.kind->decodes && !step.sources.empty();
+      if (decodes && !step.sources.back().codec) {
+        errors_.push_back(hetcomm::describe(plan, index) +
+                          " cannot be applied to plain elements; expected encoded ones");
+      }
       if (const std::string wanted = expected_scale(topology, plan.spec, rank, step);
           step.scaled && !wanted.empty()) {
         errors_.push_back(hetcomm::describe(plan, index) + " is scaled: expected " + wanted);

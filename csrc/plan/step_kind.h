@@ -51,8 +51,11 @@ struct StepKind {
   bool to_all = false;   // island: writes every member's target, else the target on `to`
   bool sends = false;    // link: from the source to the peer, else from the peer to the target
   Memory memory = Memory::between;  // Performer::rank
+  bool decodes = false;  // encoded sources are decoded first
+  bool encodes = false;  // may write its second source, too: the residual
   // For the checker: maps the symbolic value that the step reads to the value that it writes.
-  // Returns Terms::none if the step must not get this value. Null: the step writes what it reads.
+  // Returns Terms::none if the step must not get this value. Null: the step writes what it reads,
+  // decoded if it decodes.
   int (*effect)(Terms& terms, const Step& step, int term) = nullptr;
   // Performer::rank: performs the step.
   Status (*run)(Processor& processor, const Step& step, const Operands& operands) = nullptr;

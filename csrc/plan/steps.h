@@ -49,31 +49,51 @@ inline constexpr StepKind reduce{
       return processor.reduce(step, operands);
     }};
 
-// The target has a codec, the source has none; of decode the reverse.
+// The target has a codec, the source has none. A second source is the residual.
 inline constexpr StepKind encode{
     .name = "encode",
     .performer = Performer::rank,
-    .sources = StepKind::Sources::one,
+    .sources = StepKind::Sources::some,
     .memory = StepKind::Memory::staging,
+    .encodes = true,
     .effect = [](Terms& terms, const Step& step,
-                 int term) { return terms.encode(term, step.target.codec); },
+                 int term) { return terms.encode(term, step.target.codec, &step); },
     .run =
         [](Processor&, const Step& step, const Operands& operands) {
+          float* const residual =
+              step.sources.size() > 1
+                  ? static_cast<float*>(const_cast<void*>(operands.sources[1]))
+                  : nullptr;
           return encode_elements(*step.target.codec, step.target.dtype, operands.target,
-                                 operands.sources[0], operands.count);
+                                 operands.sources[0], residual, operands.count);
         }};
+// The source has a codec, the target has none.
 inline constexpr StepKind decode{
     .name = "decode",
     .performer = Performer::rank,
     .sources = StepKind::Sources::one,
     .memory = StepKind::Memory::staging,
-    .effect = [](Terms& terms, const Step& step,
-                 int term) { return terms.decode(term, step.sources[0].codec); },
+    .decodes = true,
     .run =
         [](Processor&, const Step& step, const Operands& operands) {
           return decode_elements(*step.sources[0].codec, step.target.dtype, operands.target,
                                  operands.sources[0], operands.count);
         }};
+// target = sum of the sources, of which the first alone may be plain. For a sum and a lossy codec.
+inline constexpr StepKind decode_reduce{
+    .name = "decode_reduce",
+    .performer = Performer::rank,
+    .sources = StepKind::Sources::some,
+    .reduces = true,
+    .memory = StepKind::Memory::staging,
+    .decodes = true,
+    .run = [](Processor&, const Step& step, const Operands& operands) {
+      const bool plain = !step.sources[0].codec;
+      const std::vector<const void*> encoded(operands.sources.begin() + plain,
+                                             operands.sources.end());
+      return sum_elements(*step.sources.back().codec, step.target.dtype, operands.target,
+                          plain ? operands.sources[0] : nullptr, encoded, operands.count);
+    }};
 
 inline constexpr const StepKind* all[] = {&island_all_reduce,
                                           &island_reduce_scatter,
@@ -84,6 +104,7 @@ inline constexpr const StepKind* all[] = {&island_all_reduce,
                                           &copy,
                                           &reduce,
                                           &encode,
-                                          &decode};
+                                          &decode,
+                                          &decode_reduce};
 
 }  // namespace hetcomm::steps

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "codec/codec.h"
+
 namespace hetcomm {
 namespace {
 
@@ -42,15 +44,27 @@ int Terms::scale(int term, Kind kind) {
   return place->second;
 }
 
-int Terms::encode(int term, const void* codec) {
+int Terms::encode(int term, const Codec* codec, const void* step) {
   if (encoded(term) || codec == nullptr) return none;
-  const auto [place, is_new] =
-      encoded_.emplace(std::pair(term, codec), static_cast<int>(terms_.size()));
-  if (is_new) add_like(term, {.scaled = scaled(term), .decoded = term, .codec = codec});
-  return place->second;
+  const bool lossless = codec->lossless();
+  const auto known = encoded_.find({term, codec, lossless ? nullptr : step});
+  if (known != encoded_.end()) return known->second;
+  int decoded = term;
+  if (!lossless) {
+    decoded = static_cast<int>(terms_.size());
+    add_like(term, {.scaled = scaled(term), .original = exact(term)});
+  }
+  const int encoded = static_cast<int>(terms_.size());
+  add_like(term, {.scaled = scaled(term), .decoded = decoded, .codec = codec});
+  encoded_[{term, codec, lossless ? nullptr : step}] = encoded;
+  return encoded;
 }
 
-int Terms::decode(int term, const void* codec) const {
+int Terms::exact(int term) const {
+  return terms_[term].original == none ? term : terms_[term].original;
+}
+
+int Terms::decode(int term, const Codec* codec) const {
   return terms_[term].codec == codec ? terms_[term].decoded : none;
 }
 

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace hetcomm {
+
+class Codec;
 
 // Sums of contributions as symbols. A term is the contribution of one rank (the rank is the number
 // of the term), a sum of two terms, a scaled term or an encoded term. Equal terms mean equal bits
@@ -25,13 +28,15 @@ class Terms {
 
   int sum(int a, int b, Kind kind);  // none if they share a rank, or if only one is scaled
   int scale(int term, Kind kind);    // none if it is scaled
-  // Changes the representation by a codec, named by an address, and back. None if the term is
-  // encoded already, or by another codec. Encoded terms have no sums and no scale.
-  int encode(int term, const void* codec);
-  int decode(int term, const void* codec) const;
+  // Changes the representation by a codec, and back. None if the term is encoded already, or by
+  // another codec. Encoded terms have no sums and no scale. What each `step` encodes with loss
+  // decodes to a term of its own.
+  int encode(int term, const Codec* codec, const void* step);
+  int decode(int term, const Codec* codec) const;
+  int exact(int term) const;  // the term that was encoded with loss, or the term itself
   bool scaled(int term) const { return terms_[term].scaled; }
   bool encoded(int term) const { return codec(term) != nullptr; }
-  const void* codec(int term) const { return terms_[term].codec; }
+  const Codec* codec(int term) const { return terms_[term].codec; }
   bool all_ranks(int term) const;          // and not encoded
   std::string shared(int a, int b) const;  // the ranks in both, "{0-3, 7}"
   std::string ranks(int term) const;       // "{0-3, 7}"
@@ -39,8 +44,9 @@ class Terms {
  private:
   struct Term {
     bool scaled = false;
-    int decoded = none;
-    const void* codec = nullptr;
+    int decoded = none;   // of an encoded term
+    int original = none;  // of a term that was encoded with loss
+    const Codec* codec = nullptr;
   };
 
   std::string list(const std::vector<uint64_t>& set) const;
@@ -51,7 +57,7 @@ class Terms {
   size_t words_;
   std::vector<uint64_t> sets_;                          // words_ for each term
   std::vector<Term> terms_;                             // by number
-  std::map<std::pair<int, const void*>, int> encoded_;  // by term and codec
+  std::map<std::tuple<int, const Codec*, const void*>, int> encoded_;  // by the arguments
   // By kind and the numbers of both terms. Of a scaled term the other number is none.
   std::unordered_map<uint64_t, int> known_[3];
 };

@@ -18,7 +18,8 @@ void share_own_blocks(PlanBuilder& builder, int island) {
 void flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
 
 // Every block crosses once to each other island, spread over the uplinks of that island's members.
-// The members then share the imported parts.
+// The members then share the imported parts. With a lossy codec the own island gets the same
+// rounded values.
 void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
@@ -26,22 +27,44 @@ void hierarchical(PlanBuilder& builder) {
   const int chunks = chunk_count(topology, spec, spec.count * topology.size());
   const int64_t block_bytes = builder.input(0, spec.count).bytes();
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
-  for (int island = 0; island < islands; ++island) share_own_blocks(builder, island);
+  std::vector<std::vector<Slots>> encoded(cut.size());  // by segment and island, at its owner
+  for (size_t s = 0; builder.lossy() && s < cut.size(); ++s) {
+    const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
+    for (int owner : cut[s].owners) encoded[s].emplace_back(builder, owner, room, chunks);
+  }
+  for (int island = 0; !builder.lossy() && island < islands; ++island) {
+    share_own_blocks(builder, island);
+  }
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    std::vector<std::vector<Piece>> imported(islands);
-    for (const Segment& segment : cut) {
-      const Range piece = part_of(segment, chunk, chunks, spec.dtype);
-      const Range block = in(Space::input, piece, -segment.block_of * block_bytes);
-      const int own_island = topology.island_of(segment.block_of);
+    std::vector<std::vector<Piece>> shared(islands);
+    for (size_t s = 0; s < cut.size(); ++s) {
+      const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
+      const int own = cut[s].block_of, own_island = topology.island_of(own);
+      const bool rounded = builder.rounds(cut[s].owners, piece);
+      const auto at = [&](int island) {
+        return rounded ? builder.encoded(encoded[s][island].at(chunk, piece.count)) : piece;
+      };
+      Range block = in(Space::input, piece, -own * block_bytes);
+      if (rounded) {
+        builder.encode(own, block, at(own_island), 0);
+        block = at(own_island);
+        builder.decode(own, block, piece);
+      } else if (builder.lossy()) {
+        builder.copy(own, block, piece);
+      }
+      if (builder.lossy()) {
+        shared[own_island].push_back({.from = own, .source = piece, .target = piece});
+      }
       for (int shift = 1; shift < islands; ++shift) {
         const int island = (own_island + shift) % islands;
-        const int importer = segment.owners[island];
-        builder.transfer(segment.block_of, block, importer, piece);
-        imported[island].push_back({.from = importer, .source = piece, .target = piece});
+        const int importer = cut[s].owners[island];
+        builder.transfer(own, block, importer, at(island));
+        if (rounded) builder.decode(importer, at(island), piece);
+        shared[island].push_back({.from = importer, .source = piece, .target = piece});
       }
     }
     for (int island = 0; island < islands; ++island) {
-      builder.island_all_gather(island, imported[island]);
+      builder.island_all_gather(island, shared[island]);
     }
   }
 }
@@ -50,10 +73,11 @@ void hierarchical(PlanBuilder& builder) {
 
 std::vector<Algorithm> all_gather_algorithms() {
   return {
-      {Collective::all_gather, "flat", "one step of the native engine", one_island, flat},
+      {Collective::all_gather, "flat", "one step of the native engine", one_island, flat,
+       true},
       {Collective::all_gather, "hierarchical",
        "each island imports foreign blocks once and shares them", at_least_two_islands,
-       hierarchical},
+       hierarchical, true},
   };
 }
 

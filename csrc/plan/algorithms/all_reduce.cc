@@ -17,16 +17,32 @@ struct Exchange {
   Range target;                        // the total, at every owner
   // Scratch of an owner for the messages of this chunk. Concurrent messages have different lanes.
   std::function<Range(int island, int lane, int64_t count)> scratch;
+  // With a codec: scratch of an owner of the size of the target, in two lanes.
+  std::function<Range(int island, int lane)> whole;
 
   int islands() const { return static_cast<int>(partial.size()); }
   int owner(int island) const { return segment.owners[island]; }
   Range part(const Range& range, int index) const {
     return shares_of(range, shares[index], shares[index + 1], shares.back());
   }
+  // A part of `memory` of the size of the target.
+  Range place(const Range& memory, int index) const {
+    const Range wanted = part(target, index);
+    return in(memory.space, wanted, memory.offset - target.offset);
+  }
   // A part of an island's sum, cut like the target.
   Range partial_part(int island, int index) const {
-    const Range wanted = part(target, index);
-    return in(partial[island].space, wanted, partial[island].offset - target.offset);
+    return place(partial[island], index);
+  }
+
+  bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
+  // Encodes an island's sum or total of these elements of the target, once for all receivers.
+  void encode(int island, const Range& sum, const Range& encoded, const Range& elements) const {
+    const int64_t position = elements.offset / static_cast<int64_t>(size_of(elements.dtype));
+    builder.encode(owner(island), sum, encoded, position);
+  }
+  Range encoded_part(int island, int lane, int index) const {
+    return builder.encoded(place(whole(island, lane), index));
   }
 };
 
@@ -41,7 +57,9 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
   const int chunks = chunk_count(topology, builder.spec(), source.count);
   const std::vector<Segment> cut = segments(topology, source.count, dtype);
   std::vector<std::vector<Slots>> slots(cut.size());  // by segment; island * lanes + lane
+  std::vector<std::vector<Slots>> wholes(cut.size());  // by segment; island * 2 + lane
   const int lanes = islands - 1;
+  const bool lossy = builder.lossy();
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t whole = largest_part(cut[s].count, chunks, dtype);
     for (int island = 0; island < islands; ++island) {
@@ -51,6 +69,9 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
               : largest_share(whole, shares[island + 1] - shares[island], shares.back(), dtype);
       for (int lane = 0; lane < lanes; ++lane) {
         slots[s].emplace_back(builder, cut[s].owners[island], room, chunks);
+      }
+      for (int lane = 0; lossy && lane < 2; ++lane) {
+        wholes[s].emplace_back(builder, cut[s].owners[island], whole, chunks);
       }
     }
   }
@@ -71,14 +92,24 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
           builder.island_reduce_scatter(island, pieces);
         }
         for (size_t s = 0; s < cut.size(); ++s) {
-          Exchange exchange{builder, cut[s], chunk, shares, {}, piece_of(cut[s], chunk, target),
-                            {}};
+          const Range total = piece_of(cut[s], chunk, target);
+          Exchange exchange{.builder = builder,
+                            .segment = cut[s],
+                            .chunk = chunk,
+                            .shares = shares,
+                            .partial = {},
+                            .target = total,
+                            .scratch = {},
+                            .whole = {}};
           for (int island = 0; island < islands; ++island) {
             const bool alone = topology.island(island).size() == 1;
             exchange.partial.push_back(piece_of(cut[s], chunk, alone ? source : target));
           }
           exchange.scratch = [&, s](int island, int lane, int64_t count) {
             return slots[s][island * lanes + lane].at(chunk, count);
+          };
+          exchange.whole = [&, s](int island, int lane) {
+            return wholes[s][island * 2 + lane].at(chunk, total.count);
           };
           combine(exchange);
         }
@@ -96,15 +127,22 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
 }
 
 // Every owner sends its island's sum to all other owners. All of them add up in island order, so
-// they get the same bits.
+// they get the same bits. With a lossy codec an owner adds what it sends.
 void direct(const Exchange& e) {
   const int k = e.islands();
-  std::vector<std::vector<Range>> sources(k, e.partial);
+  const bool rounded = e.rounds(e.target);
+  std::vector<Range> sums = e.partial;
+  for (int island = 0; rounded && island < k; ++island) {
+    sums[island] = e.builder.encoded(e.whole(island, 0));
+    e.encode(island, e.partial[island], sums[island], e.target);
+  }
+  std::vector<std::vector<Range>> sources(k, sums);
   for (int shift = 1; shift < k; ++shift) {
     for (int from = 0; from < k; ++from) {
       const int to = (from + shift) % k;
-      sources[to][from] = e.scratch(to, shift - 1, e.target.count);
-      e.builder.transfer(e.owner(from), e.partial[from], e.owner(to), sources[to][from]);
+      const Range received = e.scratch(to, shift - 1, e.target.count);
+      sources[to][from] = rounded ? e.builder.encoded(received) : received;
+      e.builder.transfer(e.owner(from), sums[from], e.owner(to), sources[to][from]);
     }
   }
   for (int island = 0; island < k; ++island) {
@@ -113,28 +151,46 @@ void direct(const Exchange& e) {
 }
 
 // Owner i adds up part i, in island order, and sends the total to the other owners. The sizes of
-// parts follow from the uplinks.
+// parts follow from the uplinks. A lossy codec rounds each sum on its way to the reducer, and the
+// total on its way back. The reducer uses the total that it sends.
 void scatter(const Exchange& e) {
   const int k = e.islands();
   std::vector<std::vector<Range>> sources(k);
+  std::vector<bool> rounded;  // by reducer
   for (int reducer = 0; reducer < k; ++reducer) {
     for (int from = 0; from < k; ++from) sources[reducer].push_back(e.partial_part(from, reducer));
+    rounded.push_back(e.rounds(e.part(e.target, reducer)));
   }
   for (int shift = 1; shift < k; ++shift) {
     for (int from = 0; from < k; ++from) {
       const int reducer = (from + shift) % k;
-      const Range sent = sources[reducer][from];
-      sources[reducer][from] = e.scratch(reducer, shift - 1, sent.count);
-      e.builder.transfer(e.owner(from), sent, e.owner(reducer), sources[reducer][from]);
+      Range sent = sources[reducer][from];
+      Range received = e.scratch(reducer, shift - 1, sent.count);
+      if (rounded[reducer]) {
+        const Range sum = sent;
+        sent = e.encoded_part(from, 0, reducer);
+        received = e.builder.encoded(received);
+        e.encode(from, sum, sent, e.part(e.target, reducer));
+      }
+      e.builder.transfer(e.owner(from), sent, e.owner(reducer), received);
+      sources[reducer][from] = received;
     }
   }
   for (int reducer = 0; reducer < k; ++reducer) {
-    e.builder.reduce(e.owner(reducer), sources[reducer], e.part(e.target, reducer));
+    const Range total = e.part(e.target, reducer);
+    e.builder.reduce(e.owner(reducer), sources[reducer], total);
+    if (!rounded[reducer]) continue;
+    e.encode(reducer, total, e.encoded_part(reducer, 0, reducer), total);
+    e.builder.decode(e.owner(reducer), e.encoded_part(reducer, 0, reducer), total);
   }
   for (int shift = 1; shift < k; ++shift) {
     for (int reducer = 0; reducer < k; ++reducer) {
+      const int to = (reducer + shift) % k;
       const Range total = e.part(e.target, reducer);
-      e.builder.transfer(e.owner(reducer), total, e.owner((reducer + shift) % k), total);
+      const Range sent = rounded[reducer] ? e.encoded_part(reducer, 0, reducer) : total;
+      const Range received = rounded[reducer] ? e.encoded_part(to, 1, reducer) : total;
+      e.builder.transfer(e.owner(reducer), sent, e.owner(to), received);
+      if (rounded[reducer]) e.builder.decode(e.owner(to), received, total);
     }
   }
 }
@@ -195,13 +251,14 @@ void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& t
 
 std::vector<Algorithm> all_reduce_algorithms() {
   return {
-      {Collective::all_reduce, "flat", "one step of the native engine", one_island, flat},
+      {Collective::all_reduce, "flat", "one step of the native engine", one_island, flat,
+       true},
       {Collective::all_reduce, "hierarchical_direct",
        "owners of a segment exchange island sums directly", at_least_two_islands,
-       hierarchical_direct},
+       hierarchical_direct, true},
       {Collective::all_reduce, "hierarchical_scatter",
        "owners of a segment each total a part of it, then exchange totals", at_least_three_islands,
-       hierarchical_scatter},
+       hierarchical_scatter, true},
       {Collective::all_reduce, "hierarchical_ring",
        "island sums travel a ring of the owners of each segment, then the totals do",
        at_least_three_islands, hierarchical_ring},

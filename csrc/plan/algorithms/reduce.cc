@@ -23,6 +23,9 @@ class Reduction {
         if (successor_[island] < 0) continue;
         const int to = successor_[island];
         scratch.received[to].emplace_back(builder_, segment.owners[to], room, chunks_);
+        if (builder_.lossy()) {
+          scratch.encoded.emplace_back(builder_, segment.owners[island], room, chunks_);
+        }
       }
       scratch_.push_back(std::move(scratch));
     }
@@ -43,6 +46,7 @@ class Reduction {
   struct Scratch {
     std::vector<Slots> sums;                   // the island's own sum
     std::vector<std::vector<Slots>> received;  // sums from other islands
+    std::vector<Slots> encoded;                // with a codec, by islands that send
   };
 
   Range piece(size_t s, int chunk) const { return part_of(cut_[s], chunk, chunks_, spec_.dtype); }
@@ -58,7 +62,8 @@ class Reduction {
   Range total(size_t s, int island, int chunk) const {
     if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
     const std::vector<Slots>& received = scratch_[s].received[island];
-    if (received.empty()) return own(s, island, chunk);
+    // Encoded elements are not replaced by their sum.
+    if (received.empty() || builder_.lossy()) return own(s, island, chunk);
     return received[0].at(chunk, piece(s, chunk).count);
   }
 
@@ -73,6 +78,24 @@ class Reduction {
     builder_.island_reduce_scatter(island, pieces);
   }
 
+  // Sends the island's total to `target` of the next owner; returns what arrives there.
+  Range send(size_t s, int island, int chunk, const Range& target) {
+    const int owner = cut_[s].owners[island], to = cut_[s].owners[successor_[island]];
+    const Range sum = total(s, island, chunk);
+    if (!builder_.rounds(cut_[s].owners, target)) {
+      builder_.transfer(owner, sum, to, target);
+      return target;
+    }
+    const auto rank = std::count_if(successor_.begin(), successor_.begin() + island,
+                                    [](int next) { return next >= 0; });
+    const Range out = builder_.encoded(scratch_[s].encoded[rank].at(chunk, sum.count));
+    const Range in = builder_.encoded(target);
+    builder_.encode(owner, sum, out,
+                    piece(s, chunk).offset / static_cast<int64_t>(size_of(spec_.dtype)));
+    builder_.transfer(owner, out, to, in);
+    return in;
+  }
+
   void combine(size_t s, int chunk) {
     std::vector<std::vector<Range>> sources(order_.size());
     for (int island : order_) {
@@ -83,8 +106,7 @@ class Reduction {
       if (to < 0) continue;
       const Range received =
           scratch_[s].received[to][sources[to].size()].at(chunk, piece(s, chunk).count);
-      builder_.transfer(owner, total(s, island, chunk), cut_[s].owners[to], received);
-      sources[to].push_back(received);
+      sources[to].push_back(send(s, island, chunk, received));
     }
   }
 
@@ -143,9 +165,10 @@ void hierarchical_chain(PlanBuilder& builder) {
 
 std::vector<Algorithm> reduce_algorithms() {
   return {
-      {Collective::reduce, "flat", "one step of the native engine", one_island, flat},
+      {Collective::reduce, "flat", "one step of the native engine", one_island, flat,
+       true},
       {Collective::reduce, "hierarchical_direct",
-       "every island sends its sums to the root's island", any, hierarchical_direct},
+       "every island sends its sums to the root's island", any, hierarchical_direct, true},
       {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",
        at_least_three_islands, hierarchical_chain},
   };

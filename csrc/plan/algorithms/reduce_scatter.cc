@@ -23,9 +23,11 @@ void hierarchical(PlanBuilder& builder) {
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
   const int chunks = chunk_count(topology, spec, spec.count * topology.size());
+  const auto element = static_cast<int64_t>(size_of(spec.dtype));
   const int64_t block_bytes = builder.output(0, spec.count).bytes();
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
-  std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size());  // by segment, island
+  // By segment and island.
+  std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size()), encoded(cut.size());
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
     for (int island = 0; island < islands; ++island) {
@@ -33,6 +35,8 @@ void hierarchical(PlanBuilder& builder) {
       const bool alone = topology.island(island).size() == 1;
       sums[s].emplace_back(builder, cut[s].owners[island], foreign && !alone ? room : 0, chunks);
       received[s].emplace_back(builder, cut[s].block_of, foreign ? room : 0, chunks);
+      const bool encodes = foreign && builder.lossy();
+      encoded[s].emplace_back(builder, cut[s].owners[island], encodes ? room : 0, chunks);
     }
   }
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -56,13 +60,21 @@ void hierarchical(PlanBuilder& builder) {
     }
     for (size_t s = 0; s < cut.size(); ++s) {
       const int own_island = topology.island_of(cut[s].block_of);
+      const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
+      const bool rounded = builder.rounds(cut[s].owners, piece);
       for (int shift = 1; shift < islands; ++shift) {
         const int island = (own_island + shift) % islands;
-        const Range target = received[s][island].at(chunk, sources[s][island].count);
-        builder.transfer(cut[s].owners[island], sources[s][island], cut[s].block_of, target);
+        const int owner = cut[s].owners[island];
+        Range target = received[s][island].at(chunk, piece.count);
+        if (rounded) {
+          const Range sum = sources[s][island];
+          sources[s][island] = builder.encoded(encoded[s][island].at(chunk, piece.count));
+          builder.encode(owner, sum, sources[s][island], piece.offset / element);
+          target = builder.encoded(target);
+        }
+        builder.transfer(owner, sources[s][island], cut[s].block_of, target);
         sources[s][island] = target;
       }
-      const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
       builder.reduce(cut[s].block_of, sources[s],
                      in(Space::output, piece, -cut[s].block_of * block_bytes));
     }
@@ -73,9 +85,11 @@ void hierarchical(PlanBuilder& builder) {
 
 std::vector<Algorithm> reduce_scatter_algorithms() {
   return {
-      {Collective::reduce_scatter, "flat", "one step of the native engine", one_island, flat},
+      {Collective::reduce_scatter, "flat", "one step of the native engine", one_island, flat,
+       true},
       {Collective::reduce_scatter, "hierarchical",
-       "each island sums foreign blocks and exports them once", at_least_two_islands, hierarchical},
+       "each island sums foreign blocks and exports them once", at_least_two_islands, hierarchical,
+       true},
   };
 }
 

@@ -1,0 +1,57 @@
+#include "comm/call_codec.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+
+#include "core/binding.h"
+#include "core/bytes.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+void set(Feedback& feedback, const std::string& key, py::handle values_object) {
+  const Bytes values(values_object, "values", false);
+  const size_t count = count_of(values, "values", sizeof(float));
+  std::memcpy(feedback.at(key, count)->data(), values.data(), values.size());
+}
+
+void bind(py::module_& module) {
+  py::class_<Residual, std::shared_ptr<Residual>>(
+      module, "Residual", py::buffer_protocol(),
+      "A buffer of float32: what lossy codecs have lost of one tensor so far.")
+      .def_buffer([](Residual& self) {
+        return py::buffer_info(self.data(), static_cast<py::ssize_t>(self.count()));
+      });
+  py::class_<Feedback, std::shared_ptr<Feedback>>(module, "Feedback",
+                                                  "The residuals of tensors by key. Thread-safe.")
+      .def(py::init<>())
+      .def("keys", &Feedback::keys)
+      .def("find", &Feedback::find, py::arg("key"), "The residual of the key, or None.")
+      .def("set", &set, py::arg("key"), py::arg("values"),
+           "Replaces a residual by float32 values. Raises InvalidArgumentError for another size.")
+      .def("clear", &Feedback::clear);
+  py::class_<CallCodec>(module, "CallCodec",
+                        "The codec of the collectives that a thread starts next.")
+      .def(py::init([](const std::string& codec, std::shared_ptr<Feedback> feedback,
+                       std::string key) {
+             return CallCodec{codec == "group" ? kCodecOfGroup : codec_setting(codec),
+                              std::move(feedback), std::move(key)};
+           }),
+           py::arg("codec") = "group", py::arg("feedback") = nullptr, py::arg("key") = "")
+      .def_static(
+          "swap",
+          [](CallCodec next) {
+            std::swap(CallCodec::of_thread(), next);
+            return next;
+          },
+          py::arg("next"), "Makes `next` the codec of this thread. Returns the one before.");
+}
+
+const Binding binding(11, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,79 @@
+"""The codec of collectives, and error feedback. docs/codecs.md has the codecs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hetcomm import _core
+
+
+class Feedback:
+    """Error feedback: a lossy codec adds to each tensor what it lost of the tensor before.
+
+    A rank keeps float32 residuals of the segments that it encodes. Two calls with one key belong to
+    one tensor. Source: Karimireddy and others, arXiv 1901.09847.
+    """
+
+    def __init__(self) -> None:
+        self._core = _core.Feedback()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The residuals of this rank by key: float32 arrays (elements of the largest buffer,)."""
+        return {key: np.array(self._core.find(key)) for key in self._core.keys()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replaces all residuals by those of state_dict() of the same rank.
+
+        Raises:
+            hetcomm.InvalidArgumentError: a value is no float32 array.
+        """
+        for key, values in state.items():
+            if np.asarray(values).dtype != np.float32:
+                raise _core.InvalidArgumentError(
+                    f'feedback "{key}": expected float32, got {np.asarray(values).dtype}; pass '
+                    "what state_dict() returned"
+                )
+        self._core.clear()
+        for key, values in state.items():
+            self._core.set(key, np.ascontiguousarray(values))
+
+    def clear(self) -> None:
+        """Forgets all residuals."""
+        self._core.clear()
+
+    def bytes(self) -> int:
+        """Bytes that the residuals of this rank may take: 4 for each element of each tensor."""
+        return sum(np.asarray(self._core.find(key)).nbytes for key in self._core.keys())
+
+
+@contextmanager
+def codec(name: str, *, feedback: Feedback | None = None, key: str = "") -> Iterator[None]:
+    """Collectives that this thread starts inside have this codec instead of their group's.
+
+        with hetcomm.codec("int8", feedback=feedback, key="layer 3"):
+            torch.distributed.all_reduce(gradients)
+
+    All ranks name the same codec. Barriers and messages between two ranks have none.
+
+    Args:
+        name: "none", "auto", "lossless", or a lossy codec, such as "int8" or "int4:128". A lossy
+            codec is for sums, averages and all_gather of floating-point elements.
+        feedback: keeps what the codec loses of sums, for the next call with the same key. Without
+            it the loss is gone.
+        key: names the tensor. Calls inside are numbered, so a block with several calls needs one
+            key.
+
+    Raises:
+        hetcomm.InvalidArgumentError: there is no such codec. A call raises the same error for
+            other dtypes and operations, and for a key whose tensor had another size.
+    """
+    inside = _core.CallCodec(name, None if feedback is None else feedback._core, key)
+    before = _core.CallCodec.swap(inside)
+    try:
+        yield
+    finally:
+        _core.CallCodec.swap(before)
