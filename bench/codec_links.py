@@ -10,7 +10,6 @@ without a codec over each time.
 """
 
 import argparse
-import os
 import statistics
 import time
 from pathlib import Path
@@ -19,19 +18,19 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-import hetcomm  # noqa: F401  registers the backend
+import hetcomm
+from hetcomm import _core
 
-CODECS = ("none", "lossless", "auto")
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+CODECS = ["none", *(name for name in _core.codecs() if name != "none")]
+DTYPES = ("float32", "bfloat16", "float16")
 
 
-def groups() -> dict[str, dist.ProcessGroup]:
+def groups(codecs: list[str]) -> dict[str, dist.ProcessGroup]:
     """A group of all ranks for each codec."""
-    made = {}
-    for codec in CODECS:
-        os.environ["HETCOMM_BRIDGE_CODEC"] = codec
-        made[codec] = dist.new_group(backend="hetcomm")
-    return made
+    return {
+        codec: dist.new_group(backend="hetcomm", pg_options=hetcomm.Options(bridge_codec=codec))
+        for codec in codecs
+    }
 
 
 def gradients(data: Path, dtype: torch.dtype, size: int) -> torch.Tensor:
@@ -69,11 +68,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="of hetcomm.demo.gradients")
     parser.add_argument("--bytes", type=int, default=64_000_000, help="of one all_reduce")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--codecs", nargs="+", default=CODECS, help="all of them")
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("hetcomm")
-    made = groups()
-    for dtype in DTYPES:
+    made = groups(["none", *(name for name in arguments.codecs if name != "none")])
+    for dtype in (getattr(torch, name) for name in arguments.dtypes):
         size = arguments.bytes // 4 * 4
         named = {
             "gradients": gradients(arguments.data, dtype, size),

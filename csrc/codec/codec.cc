@@ -79,6 +79,7 @@ uint32_t id_of(const CodecSetting& setting) {
 
 std::string name_of_id(uint32_t id) {
   if (id < 3) return id == 0 ? "group" : id == 1 ? "none" : "auto";
+  codecs();  // makes them
   const std::lock_guard lock(made_mutex);
   for (const auto& [name, codec] : made()) {
     if (codec->id() == id) return name;

@@ -86,7 +86,7 @@ Status MessageSteps::reap(size_t i) {
                     (shrinks(step.target) ? "at most " : "") +
                     std::to_string(longest(step.target)) + " bytes for " +
                     describe(plan_.spec, operation_) +
-                    "; make the same call with equal sizes and dtypes on every rank";
+                    "; make the same call with equal sizes, dtypes and codecs on every rank";
   return Status(details);
 }
 

@@ -115,5 +115,5 @@ def test_different_codecs_are_an_error(job: Callable[..., Job]) -> None:
 def test_an_unknown_codec_is_an_error(job: Callable[..., Job]) -> None:
     environments = [{"HETCOMM_BRIDGE_CODEC": "zip"}] * 2
     for outcome in launch(job("ab", environments=environments), nothing):
-        expected = "HETCOMM_BRIDGE_CODEC: unknown codec: expected one of none, auto, lossless; got"
+        expected = "HETCOMM_BRIDGE_CODEC: unknown codec: expected one of none, auto, lossless, "
         assert expected in outcome.text, outcome.describe()

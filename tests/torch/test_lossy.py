@@ -1,0 +1,228 @@
+"""Lossy codecs between hosts: errors within bounds, the same bits on all ranks, error feedback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Job, launch, values
+
+import hetcomm
+
+COUNT = 300_007
+STEPS = {"int8": 254, "int4": 14}  # the error is at most the largest element of a group over this
+
+
+def inputs(seed: int, ranks: int, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """What each rank gives: normal numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(count, generator=generator).to(dtype) for _ in range(ranks)]
+
+
+def islands(hosts: str) -> list[list[int]]:
+    return [[rank for rank, host in enumerate(hosts) if host == name] for name in sorted(set(hosts))]
+
+
+def bound(parts: list[torch.Tensor], hosts: str, codec: str, scale: float = 1) -> float:
+    """The most that an element of a sum may be off: each island's sum and the total are rounded."""
+    sums = [sum(parts[rank].double() for rank in members) for members in islands(hosts)]
+    largest = sum(each.abs().max().item() for each in sums)
+    rounded = 2**-8 if parts[0].dtype == torch.bfloat16 else 2**-10
+    return scale * largest * (2.02 / STEPS[codec] + 4 * rounded)
+
+
+def digest(tensor: torch.Tensor) -> int:
+    return hash(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+
+
+def lossy_results(
+    rank: int, size: int, seed: int, hosts: str, codec: str, dtype: torch.dtype
+) -> dict[str, Any]:
+    """The largest errors over their bounds, and digests of results that all ranks have."""
+    parts = inputs(seed, size, COUNT, dtype)
+    exact = sum(part.double() for part in parts)
+    limit = bound(parts, hosts, codec)
+    found: dict[str, Any] = {}
+
+    def note(name: str, result: torch.Tensor, wanted: torch.Tensor, limit: float) -> None:
+        found[name] = ((result.double() - wanted).abs().max().item() / limit, digest(result))
+
+    with hetcomm.codec(codec):
+        total = parts[rank].clone()
+        dist.all_reduce(total)
+        note("all_reduce", total, exact, limit)
+        average = parts[rank].clone()
+        dist.all_reduce(average, dist.ReduceOp.AVG)
+        note("average", average, exact / size, limit / size)
+        again = parts[rank].clone()
+        dist.all_reduce(again)
+        assert torch.equal(again, total), "the same call gave other bits"
+        at_root = parts[rank].clone()
+        dist.reduce(at_root, 1)
+        block = COUNT // size
+        mine = torch.empty(block, dtype=dtype)
+        dist.reduce_scatter_tensor(mine, parts[rank][: block * size])
+        everything = torch.empty(size * COUNT, dtype=dtype)
+        dist.all_gather_into_tensor(everything, parts[rank])
+    # These differ between ranks.
+    reduced = (at_root.double() - exact).abs().max().item() / limit if rank == 1 else 0
+    here = slice(rank * block, (rank + 1) * block)
+    scattered = (mine.double() - exact[here]).abs().max().item() / limit
+    gathered = torch.cat(parts).double()
+    largest = gathered.abs().max().item() * (1.02 / STEPS[codec] + 2**-8)
+    note("all_gather", everything, gathered, largest)
+    found["lossy"] = bool((total.double() - exact).abs().max() > 1e-4)
+    found["alone"] = max(reduced, scattered)
+    return found
+
+
+@pytest.mark.parametrize("codec", STEPS)
+@pytest.mark.parametrize("hosts", ["ab", "abab", "aabb", "abbca", "abcd"])
+def test_results_are_within_the_bound_and_equal_on_all_ranks(
+    job: Callable[..., Job], seed: int, hosts: str, codec: str
+) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        found = values(job(hosts), lossy_results, seed, hosts, codec, dtype)
+        for name in ("all_reduce", "average", "all_gather"):
+            errors, digests = zip(*(each[name] for each in found), strict=True)
+            assert max(errors) <= 1, f"seed {seed}, {name}: {errors}"
+            assert len(set(digests)) == 1, f"seed {seed}, {name}: ranks have different bits"
+        assert max(each["alone"] for each in found) <= 1, f"seed {seed}"
+        assert all(each["lossy"] for each in found), "the codec did nothing"
+
+
+def not_finite(rank: int, size: int) -> list[bool]:
+    given = torch.ones(100_000)
+    if rank == 0:
+        given[10_000], given[60_000] = float("nan"), float("inf")
+    with hetcomm.codec("int8"):
+        dist.all_reduce(given)
+    wanted = torch.full_like(given, size)
+    changed = (given - wanted).abs().nan_to_num(1, 1) > 0.1
+    return [
+        not given[10_000].isfinite().item(),
+        not given[60_000].isfinite().item(),
+        int(changed.sum()) <= 512,
+    ]
+
+
+def test_nan_and_infinity_stay_visible(job: Callable[..., Job]) -> None:
+    assert values(job("aabb"), not_finite) == [[True] * 3] * 4
+
+
+def mean_errors(rank: int, size: int, seed: int) -> tuple[float, float, int, list[str]]:
+    """The error of the mean of 40 sums of the same gradients, without and with feedback."""
+    parts = inputs(seed, size, 100_000, torch.float32)
+    exact = sum(parts)
+    found = []
+    feedback = hetcomm.Feedback()
+    for kept in (None, feedback):
+        mean = torch.zeros_like(exact)
+        for _ in range(40):
+            total = parts[rank].clone()
+            with hetcomm.codec("int4", feedback=kept, key="weights"):
+                dist.all_reduce(total)
+            mean += total / 40
+        found.append(((mean - exact).norm() / exact.norm()).item())
+    return found[0], found[1], feedback.bytes(), list(feedback.state_dict())
+
+
+@pytest.mark.parametrize("hosts", ["ab", "abab", "abc"])
+def test_feedback_makes_up_for_losses(job: Callable[..., Job], seed: int, hosts: str) -> None:
+    for without, with_feedback, held, keys in values(job(hosts), mean_errors, seed):
+        assert without > 0.05
+        assert with_feedback < without / 15, f"seed {seed}"
+        assert (held, keys) == (400_000, ["weights/0"])
+
+
+def resumed(rank: int, size: int, seed: int) -> bool:
+    """Whether training goes on with the same bits from a saved state."""
+    parts = inputs(seed, size, 50_000, torch.float32)
+
+    def steps(feedback: hetcomm.Feedback, number: int) -> torch.Tensor:
+        for _ in range(number):
+            total = parts[rank].clone()
+            with hetcomm.codec("int8", feedback=feedback, key="w"):
+                dist.all_reduce(total)
+        return total
+
+    first = hetcomm.Feedback()
+    steps(first, 3)
+    state = first.state_dict()
+    wanted = steps(first, 2)
+    second = hetcomm.Feedback()
+    second.load_state_dict(state)
+    fresh = steps(hetcomm.Feedback(), 2)
+    return torch.equal(steps(second, 2), wanted) and not torch.equal(fresh, wanted)
+
+
+def test_feedback_resumes_from_a_saved_state(job: Callable[..., Job], seed: int) -> None:
+    assert values(job("abab"), resumed, seed) == [True] * 4
+
+
+def group_with_options(rank: int, size: int) -> list[bool]:
+    """Whether sums are rounded in a group with a codec, and in the default group."""
+    options = hetcomm.Options(bridge_codec="int8")
+    group = dist.new_group(pg_options=options)
+    found = []
+    for each in (group, None):
+        given = torch.linspace(0, 1, 100_000)
+        dist.all_reduce(given, group=each)
+        found.append(not torch.equal(given, size * torch.linspace(0, 1, 100_000)))
+    return found
+
+
+def test_a_group_has_its_own_codec(job: Callable[..., Job]) -> None:
+    assert values(job("abab"), group_with_options) == [[True, False]] * 4
+
+
+def unlike_codecs(rank: int, size: int) -> None:
+    with hetcomm.codec("int8" if rank == 0 else "int4"):
+        dist.all_reduce(torch.ones(100_000))
+
+
+@pytest.mark.parametrize("hosts", ["ab", "aab"])
+def test_unlike_codecs_are_an_error_on_every_rank(job: Callable[..., Job], hosts: str) -> None:
+    for outcome in launch(job(hosts, group_timeout=20), unlike_codecs):
+        assert "InvalidArgumentError" in outcome.error, outcome.describe()
+        assert "ranks disagree" in outcome.text, outcome.describe()
+        assert re.search("codec int[48]", outcome.text), outcome.describe()
+
+
+def refused(rank: int, size: int) -> list[str]:
+    found = []
+
+    def note(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except hetcomm.InvalidArgumentError as error:
+            found.append(str(error))
+        else:
+            found.append("no error")
+
+    feedback = hetcomm.Feedback()
+    with hetcomm.codec("int8", feedback=feedback, key="a"):
+        dist.all_reduce(torch.ones(10))
+    note(lambda: hetcomm.codec("int8:100").__enter__())
+    note(lambda: hetcomm.codec("zip").__enter__())
+    note(lambda: hetcomm.Options(bridge_codec="zip"))
+    note(lambda: feedback.load_state_dict({"a/0": torch.ones(10, dtype=torch.float64).numpy()}))
+    dist.all_reduce(torch.ones(10))
+    return found
+
+
+def test_bad_input_is_refused_and_the_group_goes_on(job: Callable[..., Job]) -> None:
+    texts = [
+        'codec "int8:100": expected elements with one scale, a power of two from 32 to 2048',
+        'unknown codec: expected one of none, auto, lossless, int8.*; got "zip"',
+        'unknown codec: expected one of none, auto, lossless, int8.*; got "zip"',
+        'feedback "a/0": expected float32, got float64',
+    ]
+    for found in values(job("ab"), refused):
+        assert len(found) == len(texts)
+        for text, expected in zip(found, texts, strict=True):
+            assert re.search(expected, text), text
