@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-
-import numpy as np
 
 from hetcomm import _core
 
@@ -23,6 +21,8 @@ class Feedback:
 
     def state_dict(self) -> dict[str, Any]:
         """The residuals of this rank by key: float32 arrays (elements of the largest buffer,)."""
+        import numpy as np
+
         return {key: np.array(self._core.find(key)) for key in self._core.keys()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -31,6 +31,8 @@ class Feedback:
         Raises:
             hetcomm.InvalidArgumentError: a value is no float32 array.
         """
+        import numpy as np
+
         for key, values in state.items():
             if np.asarray(values).dtype != np.float32:
                 raise _core.InvalidArgumentError(
@@ -47,11 +49,12 @@ class Feedback:
 
     def bytes(self) -> int:
         """Bytes that the residuals of this rank may take: 4 for each element of each tensor."""
-        return sum(np.asarray(self._core.find(key)).nbytes for key in self._core.keys())
+        return sum(memoryview(self._core.find(key)).nbytes for key in self._core.keys())
 
 
-@contextmanager
-def codec(name: str, *, feedback: Feedback | None = None, key: str = "") -> Iterator[None]:
+def codec(
+    name: str, *, feedback: Feedback | None = None, key: str = ""
+) -> AbstractContextManager[None]:
     """Collectives that this thread starts inside have this codec instead of their group's.
 
         with hetcomm.codec("int8", feedback=feedback, key="layer 3"):
@@ -71,8 +74,12 @@ def codec(name: str, *, feedback: Feedback | None = None, key: str = "") -> Iter
         hetcomm.InvalidArgumentError: there is no such codec. A call raises the same error for
             other dtypes and operations, and for a key whose tensor had another size.
     """
-    inside = _core.CallCodec(name, None if feedback is None else feedback._core, key)
-    before = _core.CallCodec.swap(inside)
+    return _inside(_core.CallCodec(name, None if feedback is None else feedback._core, key))
+
+
+@contextmanager
+def _inside(codec: _core.CallCodec) -> Iterator[None]:
+    before = _core.CallCodec.swap(codec)
     try:
         yield
     finally:

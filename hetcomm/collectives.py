@@ -11,6 +11,7 @@ from hetcomm import _core, arrays, strided
 from hetcomm._vendors import vendors
 from hetcomm.arguments import check_tag, out_and_root, split_rows
 from hetcomm.arrays import Array
+from hetcomm.codecs import codec as codec_of_calls
 from hetcomm.operations import OPERATIONS, name_of
 from hetcomm.work import Work
 
@@ -33,7 +34,7 @@ def _result(work: Work, async_op: bool) -> Any:
 
 class Collectives:
     """Collectives and messages of a communicator; see Communicator. Parameters may be given by
-    position."""
+    position. `codec` is that of hetcomm.codec(); None is the group's."""
 
     _core: _core.Communicator
     _collective: Any
@@ -53,11 +54,13 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """Every rank gets the reduction of all arrays. Shapes are equal; `out` may be `array`."""
         if out is None:
             out = self._new_output(array, arrays.shape)
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout
         )
 
@@ -71,11 +74,13 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """The root, 0 if None, gets the reduction of all arrays, of one shape. Other ranks get
         None. A whole number in place of `out` is the root: reduce(x, 2)."""
         out, root = self._root_output(array, out, root, arrays.shape)
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout
         )
 
@@ -86,9 +91,11 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """Copies the root's array to every rank's array, of the same shape."""
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout
         )
 
@@ -99,11 +106,13 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """Every rank gets all arrays, of one shape, in the order of ranks: (n, *array.shape)."""
         if out is None:
             out = self._new_output(array, self._stacked_shape)
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout
         )
 
@@ -116,12 +125,14 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """Rank r gets the r-th of n equal parts, along the first axis, of the reduction of all
         arrays: (array.shape[0] / n, *array.shape[1:])."""
         if out is None:
             out = self._new_output(array, self._block_shape)
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout
         )
 
@@ -134,6 +145,7 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """The r-th of n equal parts of each array, along the first axis, goes to rank r. Rank r
         gets its parts in the order of ranks: array.shape.
@@ -150,12 +162,13 @@ class Collectives:
                     shape = arrays.shape(array)
                     rows = sum(splits[1]) if splits[1] else shape[0] if shape else 0
                     out = arrays.empty(array, (max(rows, 0), *shape[1:]))
-            return self._start(
+            return self._by(codec, self._start)(
                 _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout, splits
             )
         if out is None:
             out = self._new_output(array, self._even_shape)
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout
         )
 
@@ -167,11 +180,13 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """The root, 0 if None, gets all arrays, of one shape: (n, *array.shape). Other ranks get
         None. A whole number in place of `out` is the root: gather(x, 2)."""
         out, root = self._root_output(array, out, root, self._stacked_shape)
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout
         )
 
@@ -183,6 +198,7 @@ class Collectives:
         stream: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        codec: str | None = None,
     ) -> Any:
         """Every rank gets its part of the array of the root, 0 if None: (n, *out.shape). Other
         ranks give None. Only the root may leave out `out`, because it knows the shape. A whole
@@ -197,7 +213,8 @@ class Collectives:
                     "scatter: expected `out`, an array for this rank's part; got None; only the "
                     "root knows its shape without it"
                 )
-        return self._collective(
+        call = self._collective if codec is None else self._by(codec)
+        return call(
             self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout
         )
 
@@ -313,6 +330,20 @@ class Collectives:
     def _block_shape(self, array: Array) -> tuple[int, ...]:
         first, *rest = self._even_shape(array)
         return (first // self.size, *rest)
+
+    def _by(self, codec: str | None, call: Any = None) -> Any:
+        """`call`, or the collective call if None, with a codec of its own."""
+        call = call or self._collective
+        if codec is None:
+            return call
+        with self._reporting_refusal():
+            inside = codec_of_calls(codec)
+
+        def encoded(*arguments: Any) -> Any:
+            with inside:
+                return call(*arguments)
+
+        return encoded
 
     def _start(
         self,

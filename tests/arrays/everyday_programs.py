@@ -73,6 +73,41 @@ def roots(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.reduce(x, size), "root from 0", str(size))
 
 
+def codecs(comm: Communicator, seed: int) -> None:
+    """A codec of one call, of a block, and error feedback."""
+    size, rank = comm.size, comm.rank
+    every = [values("float32", (200, 500), seed, r) for r in range(size)]
+    x, total = every[rank], np.sum(every, 0)
+    limit = 1.1 * sum(np.abs(each).max() for each in every) / 254
+    for found in (
+        comm.all_reduce(x, codec="int8"),
+        comm.all_reduce(x, codec="int8", async_op=True).wait(),
+        comm.all_reduce(x, x.copy(), codec="int8:64"),
+    ):
+        assert np.abs(found - total).max() <= limit
+    same(comm.all_reduce(x, codec="lossless"), comm.all_reduce(x, codec="none"), "lossless")
+    rows = np.concatenate([x] * size)
+    assert np.abs(comm.reduce_scatter(rows, codec="int8") - total).max() <= limit
+    assert np.abs(comm.all_gather(x, codec="int8") - np.stack(every)).max() <= limit
+    found = comm.reduce(x, root=size - 1, op="avg", codec="int8")
+    if rank == size - 1:
+        assert np.abs(found - total / size).max() <= limit
+    same(comm.broadcast(x.copy(), 0, codec="lossless"), every[0], "broadcast")
+    feedback = hetcomm.Feedback()
+    with hetcomm.codec("int4", feedback=feedback, key="x"):
+        found = comm.all_reduce(x)
+    with hetcomm.codec("int4", feedback=feedback, key="x"):
+        comm.all_reduce(x)
+    assert np.abs(found - total).max() <= 20 * limit
+    assert list(feedback.state_dict()) == ["x/0"]
+    assert feedback.bytes() == 4 * x.size
+    refused(lambda: comm.all_reduce(x.astype("int32"), codec="int8"), "does not encode int32")
+    refused(lambda: comm.all_reduce(x, op="max", codec="int8"), "int8 is lossy", "expected")
+    refused(lambda: comm.all_reduce(x, codec="zip"), "unknown codec", "zip")
+    with hetcomm.codec("int4", feedback=feedback, key="x"):
+        refused(lambda: comm.all_reduce(x[:3]), 'feedback "x/0"', "100000", "1500")
+
+
 def strides(comm: Communicator, seed: int) -> None:
     """Arrays that are not C-contiguous on some ranks are copied in, and results copied out."""
     size, rank = comm.size, comm.rank

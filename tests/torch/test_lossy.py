@@ -189,7 +189,7 @@ def unlike_codecs(rank: int, size: int) -> None:
 def test_unlike_codecs_are_an_error_on_every_rank(job: Callable[..., Job], hosts: str) -> None:
     for outcome in launch(job(hosts, group_timeout=20), unlike_codecs):
         assert "InvalidArgumentError" in outcome.error, outcome.describe()
-        assert "ranks disagree" in outcome.text, outcome.describe()
+        assert re.search("ranks disagree|both ranks must agree", outcome.text), outcome.text
         assert re.search("codec int[48]", outcome.text), outcome.describe()
 
 
@@ -207,8 +207,8 @@ def refused(rank: int, size: int) -> list[str]:
     feedback = hetcomm.Feedback()
     with hetcomm.codec("int8", feedback=feedback, key="a"):
         dist.all_reduce(torch.ones(10))
-    note(lambda: hetcomm.codec("int8:100").__enter__())
-    note(lambda: hetcomm.codec("zip").__enter__())
+    note(lambda: hetcomm.codec("int8:100"))
+    note(lambda: hetcomm.codec("zip"))
     note(lambda: hetcomm.Options(bridge_codec="zip"))
     note(lambda: feedback.load_state_dict({"a/0": torch.ones(10, dtype=torch.float64).numpy()}))
     dist.all_reduce(torch.ones(10))
