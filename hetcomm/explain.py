@@ -19,7 +19,7 @@ from hetcomm import _core, topo, topo_page
 from hetcomm.bench.case import KINDS, unknown
 from hetcomm.bench.table import number_table
 from hetcomm.emulate import ClusterError, cluster
-from hetcomm.explain_plan import Explanation, Leg, describe, explanation
+from hetcomm.explain_plan import Explanation, Leg, Saving, describe, explanation
 
 # The assumed rate of an unshaped port.
 UNSHAPED_BYTES_PER_SECOND = 1_250_000_000
@@ -120,12 +120,24 @@ def render(found: Explanation) -> RenderableType:
     parts: list[RenderableType] = [
         islands,
         f"\n{chosen}: {escape(found.why)}\n",
+        *([f"{_saving(found.codec, found.saving)}\n"] if found.saving else []),
         _candidate_table(found),
         _reasons(found),
         "",
     ]
     parts += [_leg_table(rank, legs, found.scratch[rank]) for rank, legs in found.legs.items()]
     return Group(*parts)
+
+
+def _saving(codec: str, saving: Saving) -> str:
+    sizes = [_core.format_bytes(size) for size in (saving.plain_bytes, saving.bytes)]
+    taken = "" if codec == saving.codec else "not taken: "
+    return (
+        f"codec {saving.codec}, {taken}{sizes[0]} -> {sizes[1]} from the busiest host, predicted "
+        f"{_time(saving.plain_total)} -> {_time(saving.total)} "
+        f"({saving.plain_total / saving.total:.2f}x), error of an element at most: "
+        f"{saving.error_bound}"
+    )
 
 
 def _candidate_table(found: Explanation) -> Table:
@@ -218,6 +230,9 @@ def explain(
     collective: Annotated[str, typer.Argument(help="all_reduce, broadcast, all_gather, ...")],
     bytes: Annotated[str, typer.Option(help="Largest buffer: 4096, 256k, 16M, 1G.")] = "16M",
     dtype: Annotated[str, typer.Option(help="Dtype of the elements.")] = "float32",
+    codec: Annotated[
+        str | None, typer.Option(help="Of messages between hosts, not HETCOMM_BRIDGE_CODEC.")
+    ] = None,
     op: Annotated[str, typer.Option(help="sum, product, average, premul_sum, min ...")] = "sum",
     root: Annotated[int, typer.Option(help="Root rank.")] = 0,
     rank: Annotated[list[int] | None, typer.Option(help="Rank to show; repeatable.")] = None,
@@ -252,6 +267,8 @@ def explain(
             raise _core.InvalidArgumentError(f"--rank: expected 0 to {len(chosen) - 1}, got {each}")
     size = _core.parse_bytes(bytes)
     spec = spec_of(collective, size, len(chosen), dtype, op, root)
+    if codec is not None:
+        spec = spec.with_codec(codec)
     found = explanation(chosen, spec, shown, speeds)
     if json:
         typer.echo(dumps(describe(found), indent=2))

@@ -37,15 +37,29 @@ class Leg:
 
 
 @dataclass(frozen=True)
+class Saving:
+    """What a codec changes, for the choice with it and the choice without. bytes: sent by the
+    busiest host. total: predicted ns. error_bound: for people."""
+
+    codec: str
+    plain_bytes: int
+    bytes: int
+    plain_total: int
+    total: int
+    error_bound: str
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the
-    plan."""
+    """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the plan.
+    saving: of the codec, or of the codec that `auto` did not take; else None."""
 
     topology: _core.Topology
     spec: _core.Spec
     choice: str
     why: str
     codec: str
+    saving: Saving | None
     candidates: list[Candidate]
     legs: dict[int, list[Leg]]
     scratch: dict[int, int]
@@ -90,9 +104,37 @@ def explanation(
         choice.algorithm.name,
         choice.why,
         choice.codec if encodes else "none",
+        _saving(planner, spec, parameters),
         candidates,
         legs,
         scratch,
+    )
+
+
+def _saving(
+    planner: _core.Planner, spec: _core.Spec, parameters: _core.CostParameters
+) -> Saving | None:
+    tried = planner.codec_of(spec)
+    tried = "lossless" if tried == "auto" else tried
+    if tried == "none":
+        return None
+    try:
+        costs = [
+            _core.predict(planner.topology, planner.plan_all(spec.with_codec(codec)), parameters)
+            for codec in ("none", tried)
+        ]
+    except _core.InvalidArgumentError:  # a codec that the dtype does not have
+        return None
+    plain, encoded = costs
+    if plain.bridge_bytes == encoded.bridge_bytes:
+        return None
+    return Saving(
+        tried,
+        plain.bridge_bytes,
+        encoded.bridge_bytes,
+        plain.total,
+        encoded.total,
+        _core.codec_error_bound(tried),
     )
 
 
@@ -160,6 +202,7 @@ def describe(found: Explanation) -> dict[str, Any]:
             for host, ranks in enumerate(found.topology.hosts)
         ],
         "choice": {"algorithm": found.choice, "why": found.why, "codec": found.codec},
+        "saving": asdict(found.saving) if found.saving else None,
         "candidates": [asdict(candidate) for candidate in found.candidates],
         "plans": [
             {"rank": rank, "scratch": found.scratch[rank], "legs": [asdict(leg) for leg in legs]}

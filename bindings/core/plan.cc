@@ -48,6 +48,13 @@ void bind_spec(py::module_& module) {
           "codec", [](const Spec& self) { return name_of(self.codec); },
           "Of long messages between hosts: \"group\", or one of codecs().")
       .def_readonly("feedback", &Spec::feedback)
+      .def(
+          "with_codec",
+          [](Spec self, const std::string& codec) {
+            self.codec = codec == "group" ? kCodecOfGroup : codec_setting(codec);
+            return self;
+          },
+          py::arg("codec"), "The same with another codec.")
       .def("residual_count", &residual_count, py::arg("size"),
            "float32 elements of the residual of a call with feedback among `size` ranks.")
       .def(

@@ -102,6 +102,10 @@ void bind(py::module_& module) {
           "Every rank's plan, in rank order; by a named algorithm or by the one chosen.")
       .def("choose", &Planner::choose, py::arg("spec"),
            "The candidates with their predicted cost or why they were rejected, and the choice.")
+      .def(
+          "codec_of",
+          [](const Planner& self, const Spec& spec) { return name_of(self.codec_for(spec)); },
+          py::arg("spec"), "The codec setting of the spec, or else of the planner.")
       .def("why_not", &Planner::why_not, py::arg("algorithm"), py::arg("spec"),
            "Why the algorithm does not apply to the spec with its codec; empty if it does.")
       .def_property_readonly("topology", &Planner::topology)

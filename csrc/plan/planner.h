@@ -62,6 +62,7 @@ class Planner {
 
   // Why the algorithm does not apply to the spec with its codec; empty if it does.
   std::string why_not(const Algorithm& algorithm, const Spec& spec) const;
+  CodecSetting codec_for(const Spec& spec) const;  // of the call, or of the group
 
   const Topology& topology() const { return *topology_; }
   const SelectionTable& table() const { return table_; }
@@ -84,7 +85,6 @@ class Planner {
   void validate_codec(const Spec& spec) const;     // throws Error(invalid_argument)
   void expect_float8(const Spec& spec) const;      // in the native libraries
   std::vector<const Algorithm*> applicable(const Spec& spec) const;
-  CodecSetting codec_for(const Spec& spec) const;  // of the call, or of the group
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   Selection select(const Spec& spec) const;
   Selection unpriced(const Spec& spec) const;
