@@ -48,7 +48,9 @@ Status MessageSteps::post(int index) {
   std::byte* data = memory_.at(range);
   auto bytes = static_cast<size_t>(range.bytes());
   if (range.codec) {
-    bytes = step.kind->sends ? encoded_length(data) : bytes - kEncodedHeader;
+    bytes = step.kind->sends ? encoded_length(data)
+            : shrinks(range) ? bytes - kEncodedHeader
+                             : longest(range);
     data += kEncodedHeader;
   }
   const MemoryKind kind = memory_.kind_of(range);

@@ -21,9 +21,7 @@ bool PlanBuilder::rounds(const std::vector<int>& ranks, const Range& piece) cons
   if (!lossy() || piece.bytes() < kLeastBytes) return false;
   if (!codec_->encodes(piece.dtype) || encoded(piece).bytes() > piece.bytes()) return false;
   const auto apart = [&](int rank) { return !topology_.same_host(rank, ranks[0]); };
-  const auto native = [&](int rank) { return topology_.native(rank); };
-  return std::any_of(ranks.begin(), ranks.end(), apart) &&
-         std::none_of(ranks.begin(), ranks.end(), native);
+  return std::any_of(ranks.begin(), ranks.end(), apart);
 }
 
 Range PlanBuilder::encoded(const Range& slot) const {
@@ -44,14 +42,15 @@ void PlanBuilder::decode(int rank, const Range& source, const Range& target) {
   own_step(steps::decode, rank, {source}, target);
 }
 
-// Elements in device memory would pass through the host, so only host memory is encoded. A striped
-// link needs the length of a message at both ends. Ranks notice disagreeing splits of an all_to_all
+// The host encodes. Without loss, elements in device memory are encoded only where they pass through
+// the host anyway. A striped link needs the length of a message at both ends. Ranks notice disagreeing splits of an all_to_all
 // by the lengths of messages alone.
 bool PlanBuilder::encodes(int from, int to, const Range& source) {
   if (!codec_ || !codec_->lossless() || !codec_->encodes(source.dtype)) return false;
   if (source.bytes() < kLeastBytes) return false;
   if (!spec_.splits.empty() || topology_.same_host(from, to)) return false;
-  if (topology_.native(from) || topology_.native(to)) return false;
+  if (topology_.native(from) && !topology_.staged(from, to)) return false;
+  if (topology_.native(to) && !topology_.staged(to, from)) return false;
   const auto [known, is_new] = striped_.try_emplace({from, to}, false);
   if (is_new) known->second = !topology_.rails(from, to).empty();
   return !known->second;
@@ -74,6 +73,10 @@ void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const 
 
 // The elements of `source`, encoded in `slot`, or where a step has encoded them before.
 Range PlanBuilder::encode_once(int rank, const Range& source, const Range& slot) {
+  if (topology_.native(rank)) {  // whose steps have no accesses yet
+    own_step(steps::encode, rank, {source}, slot);
+    return slot;
+  }
   RankState& state = this->state(rank);
   const auto last_write = [&state](const Range& range) {
     return state.accesses[static_cast<int>(range.space)].last_write(range);

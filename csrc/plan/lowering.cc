@@ -24,7 +24,7 @@ constexpr int64_t kStagedParts = 8;
 constexpr int64_t kDeviceReduceBytes = 64 << 10;
 
 // For each step the touched ranges that no later step reads. The input is left out: its values
-// always stay.
+// always stay. Encoded elements are one range.
 std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int rank,
                                           const Range& output) {
   ByteMap<bool> live[kSpaces];  // by Space: whether a later step reads the bytes
@@ -58,7 +58,7 @@ bool on_device(const RankInfo& info, const Step& step, StagingCache& cache) {
 
 bool in_staging(const Topology& topology, int rank, const Step& step, StagingCache& cache) {
   if (step.in_island()) return false;
-  if (step.is_message()) return topology.staged(rank, step.peer);
+  if (step.is_message()) return topology.staged(rank, step.peer) || step.message().codec;
   switch (step.kind->memory) {
     case StepKind::Memory::either:
       return !on_device(topology.rank(rank), step, cache);
@@ -88,14 +88,18 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
   for (size_t i = 0; i < steps.size(); ++i) {
     Step step = steps[i];
     if (in_staging(topology, rank, step, cache)) {
-      for (Range& source : step.sources) source = cache.read(source);
+      for (Range& source : step.sources) {
+        if (source.space != Space::residual) source = cache.read(source);
+      }
       if (!step.kind->sends) step.target = cache.write(step.target);
     } else {
       for (const Range& range : reads(step, rank)) cache.read_device(range);
       for (const Range& range : writes(step, rank)) cache.write_device(range);
     }
     emit(std::move(step));
-    for (const Range& range : last[i]) cache.discard(range);
+    for (const Range& range : last[i]) {
+      if (range.space != Space::residual) cache.discard(range);
+    }
     cache.next_step();
   }
   cache.read_device(output);

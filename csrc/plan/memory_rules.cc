@@ -10,9 +10,15 @@ namespace {
 
 bool staged(const Range& range) { return range.space == Space::staging; }
 
+// The ranges in memory of the device, or in staging.
+std::vector<Range> placed(std::vector<Range> ranges) {
+  std::erase_if(ranges, [](const Range& range) { return range.space == Space::residual; });
+  return ranges;
+}
+
 // What was expected of the step; empty if the step is right.
 std::string expected(const Topology& topology, int rank, const Step& step) {
-  const std::vector<Range> read = reads(step, rank), written = writes(step, rank);
+  const std::vector<Range> read = placed(reads(step, rank)), written = placed(writes(step, rank));
   const auto sources = std::count_if(read.begin(), read.end(), staged);
   const auto targets = std::count_if(written.begin(), written.end(), staged);
   const auto all = static_cast<std::ptrdiff_t>(read.size() + written.size());
@@ -24,6 +30,9 @@ std::string expected(const Topology& topology, int rank, const Step& step) {
     return in_staging == 0 ? "" : "expected the device's own memory in island steps";
   }
   if (step.is_message()) {
+    if (step.message().codec) {
+      return in_staging == all ? "" : "expected staging, for the host encodes and decodes";
+    }
     if (topology.staged(rank, step.peer)) {
       return in_staging == all ? "" : "expected staging, for its link cannot reach the device";
     }

@@ -11,6 +11,8 @@
 namespace hetcomm {
 namespace {
 
+constexpr size_t kEncodedGrain = 16;  // so that encoded ranges have whole elements of any dtype
+
 constexpr const char* kCollectives[] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
                                         "reduce_scatter", "all_to_all", "gather", "scatter",
                                         "barrier",        "send",       "recv"};
@@ -35,12 +37,15 @@ const std::vector<const StepKind*>& step_kinds() {
 }
 
 int64_t Range::encoded_bytes() const {
-  return static_cast<int64_t>(kEncodedHeader + codec->capacity(dtype, static_cast<size_t>(count)));
+  const size_t most = kEncodedHeader + codec->capacity(dtype, static_cast<size_t>(count));
+  return static_cast<int64_t>((most + kEncodedGrain - 1) / kEncodedGrain * kEncodedGrain);
 }
 
 int64_t Range::message_bytes() const {
   if (!codec) return plain_bytes();
-  if (!codec->lossless()) return encoded_bytes() - static_cast<int64_t>(kEncodedHeader);
+  if (!codec->lossless()) {
+    return static_cast<int64_t>(codec->capacity(dtype, static_cast<size_t>(count)));
+  }
   return static_cast<int64_t>(static_cast<__int128>(plain_bytes()) * codec->expected(dtype) / 1000);
 }
 
@@ -52,7 +57,9 @@ std::string describe(const Range& range) {
 }
 
 bool Step::in_staging() const {
-  const auto staged = [](const Range& range) { return range.space == Space::staging; };
+  const auto staged = [](const Range& range) {
+    return range.space == Space::staging || range.space == Space::residual;
+  };
   return (kind->sends || staged(target)) && std::all_of(sources.begin(), sources.end(), staged);
 }
 

@@ -124,7 +124,7 @@ struct Step {
   bool in_island() const { return kind->performer == Performer::island; }
   bool is_message() const { return kind->performer == Performer::link; }
   const Range& message() const { return kind->sends ? sources[0] : target; }  // of send and recv
-  bool in_staging() const;  // all ranges lie in staging; for steps without pieces
+  bool in_staging() const;  // all ranges lie in host memory; for steps without pieces
 };
 
 // "scratch[0, 128)", in elements; " lossless" follows if they are encoded.

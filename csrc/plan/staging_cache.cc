@@ -173,7 +173,7 @@ void StagingCache::count_scratch(const Range& range) {
 
 Range StagingCache::in_staging(const Block& block, const Range& range) const {
   return {Space::staging, block.offset + range.offset - block.cached.offset, range.count,
-          range.dtype};
+          range.dtype, range.codec};
 }
 
 }  // namespace hetcomm

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Job, launch, values
+from vendors import environments
 
 import hetcomm
 
@@ -112,6 +113,23 @@ def not_finite(rank: int, size: int) -> list[bool]:
 
 def test_nan_and_infinity_stay_visible(job: Callable[..., Job]) -> None:
     assert values(job("aabb"), not_finite) == [[True] * 3] * 4
+
+
+@pytest.mark.needs("emulated vendors")
+@pytest.mark.parametrize(("hosts", "vendors"), [("aabb", "nnaa"), ("abab", "nana"), ("abc", "nac")])
+def test_values_in_device_memory_are_rounded_alike(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
+    mixed = job(hosts, environments=environments(vendors))
+    found = values(mixed, lossy_results, seed, hosts, "int8", torch.float32)
+    for name in ("all_reduce", "average", "all_gather"):
+        errors, digests = zip(*(each[name] for each in found), strict=True)
+        assert max(errors) <= 1, f"seed {seed}, {name}: {errors}"
+        assert len(set(digests)) == 1, f"seed {seed}, {name}: ranks have different bits"
+    assert max(each["alone"] for each in found) <= 1, f"seed {seed}"
+    assert all(each["lossy"] for each in found), "the codec did nothing"
+    for without, with_feedback, _, _ in values(mixed, mean_errors, seed):
+        assert with_feedback < without / 15, f"seed {seed}"
 
 
 def mean_errors(rank: int, size: int, seed: int) -> tuple[float, float, int, list[str]]:

@@ -57,9 +57,10 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
   const int chunks = chunk_count(topology, builder.spec(), source.count);
   const std::vector<Segment> cut = segments(topology, source.count, dtype);
   std::vector<std::vector<Slots>> slots(cut.size());  // by segment; island * lanes + lane
-  std::vector<std::vector<Slots>> wholes(cut.size());  // by segment; island * 2 + lane
+  std::vector<std::vector<Slots>> wholes(cut.size());  // by segment; island * lanes + lane
   const int lanes = islands - 1;
-  const bool lossy = builder.lossy();
+  // With a lossy codec what an owner sends, and the totals that it receives for parts.
+  const int whole_lanes = !builder.lossy() ? 0 : shares.empty() ? 1 : 2;
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t whole = largest_part(cut[s].count, chunks, dtype);
     for (int island = 0; island < islands; ++island) {
@@ -70,7 +71,7 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
       for (int lane = 0; lane < lanes; ++lane) {
         slots[s].emplace_back(builder, cut[s].owners[island], room, chunks);
       }
-      for (int lane = 0; lossy && lane < 2; ++lane) {
+      for (int lane = 0; lane < whole_lanes; ++lane) {
         wholes[s].emplace_back(builder, cut[s].owners[island], whole, chunks);
       }
     }
@@ -109,7 +110,7 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
             return slots[s][island * lanes + lane].at(chunk, count);
           };
           exchange.whole = [&, s](int island, int lane) {
-            return wholes[s][island * 2 + lane].at(chunk, total.count);
+            return wholes[s][island * whole_lanes + lane].at(chunk, total.count);
           };
           combine(exchange);
         }
