@@ -11,7 +11,8 @@
 namespace hetcomm {
 namespace {
 
-const CodecRow* const kRows[] = {&kLosslessRow, &kInt8Row, &kInt4Row};
+const CodecRow* const kRows[] = {&kLosslessRow, &kBf16Row, &kFp16Row, &kFp8E4m3Row,
+                                 &kFp8E5m2Row,  &kInt8Row, &kInt4Row, &kTopkRow};
 
 // The one codec of the row and parameter; null if the parameter cannot be.
 const Codec* find(const CodecRow& row, const std::string& parameter) {
