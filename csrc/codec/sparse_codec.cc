@@ -22,6 +22,7 @@ class SparseCodec final : public BlockCodec {
  public:
   SparseCodec(const std::string& name, double share, const std::string& percent)
       : BlockCodec(name), share_(share), percent_(percent) {}
+  int64_t effort(Dtype dtype) const override { return dtype == Dtype::float32 ? 600 : 1250; }
   std::string error_bound() const override {
     return "elements that are not among the largest " + percent_ + " % of each 2048 become 0";
   }
