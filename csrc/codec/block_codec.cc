@@ -118,7 +118,7 @@ int64_t BlockCodec::expected(Dtype dtype) const {
   return static_cast<int64_t>(1000 * block_bytes(kBlock) / (kBlock * size_of(dtype)));
 }
 
-// Of int8, by bench/codecs.py.
+// Of 8-bit elements, by bench/codecs.py.
 int64_t BlockCodec::effort(Dtype dtype) const { return dtype == Dtype::float32 ? 300 : 600; }
 
 }  // namespace hetcomm

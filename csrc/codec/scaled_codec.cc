@@ -18,7 +18,6 @@ class ScaledCodec final : public BlockCodec {
   ScaledCodec(const std::string& name, int group, const BlockKernels::Scaled& kernels,
               const std::string& error_bound)
       : BlockCodec(name), layout_{8, group}, kernels_(kernels), error_bound_(error_bound) {}
-  int64_t effort(Dtype dtype) const override { return dtype == Dtype::float32 ? 400 : 850; }
   std::string error_bound() const override { return error_bound_; }
 
  protected:
