@@ -1,18 +1,35 @@
 #include "codec/block_codec.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
+#include "base/instruction_set.h"
+#include "codec/block_kernels.h"
 #include "device/cast.h"
+#include "device/floating_point.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr size_t kBlock = BlockCodec::kBlock;
 
+// By InstructionSet.
+constexpr const BlockKernels* kKernels[] = {
+    &block_kernels_baseline,
+#ifdef __x86_64__
+    &block_kernels_avx2,
+    &block_kernels_avx512,
+#endif
+};
+
 bool is_float(Dtype dtype, const void* memory) {
   return dtype == Dtype::float32 && reinterpret_cast<uintptr_t>(memory) % alignof(float) == 0;
+}
+
+// The elements as float32: where they are, or in `room`.
+const float* widened(Dtype dtype, const void* elements, float* room, size_t count) {
+  if (is_float(dtype, elements)) return static_cast<const float*>(elements);
+  cast(Dtype::float32, room, dtype, elements, count);
+  return room;
 }
 
 // Calls block(first, count) for each block until a call returns false.
@@ -26,6 +43,11 @@ bool for_blocks(size_t count, const Block& block) {
 
 }  // namespace
 
+const BlockKernels& block_kernels() {
+  static const BlockKernels& chosen = *kKernels[static_cast<size_t>(instruction_set())];
+  return chosen;
+}
+
 bool BlockCodec::encodes(Dtype dtype) const {
   return dtype == Dtype::float32 || dtype == Dtype::float16 || dtype == Dtype::bfloat16;
 }
@@ -37,28 +59,21 @@ size_t BlockCodec::capacity(Dtype, size_t count) const {
 
 size_t BlockCodec::encode(Dtype dtype, void* encoded, const void* source, float* residual,
                           size_t count) const {
+  const FloatingPointDefaults defaults;
+  const BlockKernels& kernels = block_kernels();
   auto* out = static_cast<std::byte*>(encoded);
   const auto* in = static_cast<const std::byte*>(source);
-  alignas(64) float values[kBlock], decoded[kBlock];
+  alignas(64) float room[kBlock], decoded[kBlock];
   for_blocks(count, [&](size_t first, size_t number) {
-    const std::byte* const elements = in + first * size_of(dtype);
-    const float* wanted = values;
-    if (is_float(dtype, elements) && !residual) {
-      wanted = reinterpret_cast<const float*>(elements);
-    } else {
-      cast(Dtype::float32, values, dtype, elements, number);
+    const float* values = widened(dtype, in + first * size_of(dtype), room, number);
+    if (residual) {
+      kernels.add(room, values, residual + first, number);
+      values = room;
     }
-    float* const lost = residual ? residual + first : nullptr;
-    if (lost) {
-      for (size_t i = 0; i < number; ++i) values[i] += lost[i];
-    }
-    encode_block(out, wanted, number);
-    if (lost) {
-      decode_block(decoded, out, number, false);
-      for (size_t i = 0; i < number; ++i) {
-        const float difference = values[i] - decoded[i];
-        lost[i] = std::isfinite(difference) ? difference : 0;
-      }
+    encode_block(out, values, number);
+    if (residual) {
+      decode_block(decoded, nullptr, out, number);
+      kernels.lose(residual + first, values, decoded, number);
     }
     out += block_bytes(number);
     return true;
@@ -78,20 +93,21 @@ Status BlockCodec::decode(Dtype dtype, void* target, const void* encoded, size_t
 
 Status BlockCodec::sum(Dtype dtype, void* target, const void* plain, const void* const* encoded,
                        int sources, size_t count) const {
-  alignas(64) float values[kBlock];
-  size_t block = 0;
+  const FloatingPointDefaults defaults;
+  alignas(64) float room[kBlock];
   const size_t stride = block_bytes(kBlock);
   const bool all = for_blocks(count, [&](size_t first, size_t number) {
     const size_t at = first * size_of(dtype);
     std::byte* const out = static_cast<std::byte*>(target) + at;
-    float* const sums = is_float(dtype, out) ? reinterpret_cast<float*>(out) : values;
-    if (plain) cast(Dtype::float32, sums, dtype, static_cast<const std::byte*>(plain) + at, number);
+    float* const values = is_float(dtype, out) ? reinterpret_cast<float*>(out) : room;
+    const float* added = nullptr;
+    if (plain) added = widened(dtype, static_cast<const std::byte*>(plain) + at, room, number);
     for (int i = 0; i < sources; ++i) {
-      const auto* const data = static_cast<const std::byte*>(encoded[i]) + block * stride;
-      if (!decode_block(sums, data, number, plain || i > 0)) return false;
+      const auto* const data = static_cast<const std::byte*>(encoded[i]) + first / kBlock * stride;
+      if (!decode_block(values, added, data, number)) return false;
+      added = values;
     }
-    if (sums == values) cast(dtype, out, Dtype::float32, values, number);
-    ++block;
+    if (values == room) cast(dtype, out, Dtype::float32, room, number);
     return true;
   });
   if (all) return Status();
@@ -102,7 +118,7 @@ int64_t BlockCodec::expected(Dtype dtype) const {
   return static_cast<int64_t>(1000 * block_bytes(kBlock) / (kBlock * size_of(dtype)));
 }
 
-// Of elements in float32, at four times the rate of lossless on bfloat16.
-int64_t BlockCodec::effort(Dtype dtype) const { return dtype == Dtype::float32 ? 250 : 500; }
+// Of 8-bit elements, by bench/codecs.py.
+int64_t BlockCodec::effort(Dtype dtype) const { return dtype == Dtype::float32 ? 300 : 600; }
 
 }  // namespace hetcomm

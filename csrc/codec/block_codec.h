@@ -25,8 +25,10 @@ class BlockCodec : public Codec {
  protected:
   virtual size_t block_bytes(size_t count) const = 0;
   virtual void encode_block(void* encoded, const float* values, size_t count) const = 0;
-  // values[i] = decoded value, or values[i] + decoded value. False for bytes that no encoder made.
-  virtual bool decode_block(float* values, const void* encoded, size_t count, bool add) const = 0;
+  // values[i] = (first[i] +) decoded value. `first` may be null or `values`. False for bytes that
+  // no encoder made; the values are any then.
+  virtual bool decode_block(float* values, const float* first, const void* encoded,
+                            size_t count) const = 0;
 };
 
 }  // namespace hetcomm

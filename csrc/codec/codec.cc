@@ -12,7 +12,8 @@
 namespace hetcomm {
 namespace {
 
-const CodecRow* const kRows[] = {&kLosslessRow, &kInt8Row, &kInt4Row};
+const CodecRow* const kRows[] = {&kLosslessRow, &kBf16Row, &kFp16Row, &kFp8E4m3Row,
+                                 &kFp8E5m2Row,  &kInt8Row, &kInt4Row, &kTopkRow};
 
 // By name. Guarded by made_mutex.
 std::map<std::string, std::unique_ptr<Codec>>& made() {

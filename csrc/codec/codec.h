@@ -34,7 +34,8 @@ class Codec {
   virtual Status decode(Dtype dtype, void* target, const void* encoded, size_t bytes,
                         size_t count) const = 0;
   // target = plain + encoded[0] + encoded[1] + ..., in float32 and rounded once; lossy codecs
-  // alone. `plain` may be null or the target. `encoded` has `sources` results of this codec.
+  // alone. `plain` may be null or the target. `encoded` has `sources` results of this codec, one at
+  // least.
   virtual Status sum(Dtype dtype, void* target, const void* plain, const void* const* encoded,
                      int sources, size_t count) const;
   // For the cost model: bytes of the result for each 1,000 bytes of elements, and the time of

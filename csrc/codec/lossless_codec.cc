@@ -41,8 +41,7 @@ int64_t LosslessCodec::effort(Dtype dtype) const { return dtype == Dtype::float3
 
 }  // namespace
 
-const CodecRow kLosslessRow{"lossless", "", "",
-                            [](const std::string& name, const std::string&) {
+const CodecRow kLosslessRow{"lossless", "", "", [](const std::string& name, const std::string&) {
                               return std::unique_ptr<Codec>(new LosslessCodec(name));
                             }};
 

@@ -23,8 +23,9 @@ class QuantisedCodec final : public BlockCodec {
   void encode_block(void* encoded, const float* values, size_t count) const override {
     quantise(Dtype::float32, quantisation_, encoded, values, count);
   }
-  bool decode_block(float* values, const void* encoded, size_t count, bool add) const override {
-    dequantise(Dtype::float32, quantisation_, values, add ? values : nullptr, &encoded, 1, count);
+  bool decode_block(float* values, const float* first, const void* encoded,
+                    size_t count) const override {
+    dequantise(Dtype::float32, quantisation_, values, first, &encoded, 1, count);
     return true;
   }
 
@@ -34,17 +35,20 @@ class QuantisedCodec final : public BlockCodec {
 
 template <int bits>
 std::unique_ptr<Codec> make(const std::string& name, const std::string& parameter) {
-  int group = 0;
-  const char* const end = parameter.data() + parameter.size();
-  const auto [stop, error] = std::from_chars(parameter.data(), end, group);
-  if (error != std::errc() || stop != end || group < 32 || group > 2048) return nullptr;
-  if (!std::has_single_bit(static_cast<unsigned>(group))) return nullptr;
+  const int group = group_of(parameter);
+  if (group == 0) return nullptr;
   return std::make_unique<QuantisedCodec>(name, Quantisation{bits, group});
 }
 
-constexpr char kGroups[] = "elements with one scale, a power of two from 32 to 2048";
-
 }  // namespace
+
+int group_of(const std::string& parameter) {
+  int group = 0;
+  const char* const end = parameter.data() + parameter.size();
+  const auto [stop, error] = std::from_chars(parameter.data(), end, group);
+  if (error != std::errc() || stop != end || group < 32 || group > 2048) return 0;
+  return std::has_single_bit(static_cast<unsigned>(group)) ? group : 0;
+}
 
 const CodecRow kInt8Row{"int8", "256", kGroups, make<8>};
 const CodecRow kInt4Row{"int4", "256", kGroups, make<4>};

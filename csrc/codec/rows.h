@@ -16,7 +16,14 @@ struct CodecRow {
   std::unique_ptr<Codec> (*make)(const std::string& name, const std::string& parameter);
 };
 
-extern const CodecRow kLosslessRow;                // lossless_codec.cc
-extern const CodecRow kInt8Row, kInt4Row;          // quantised_codec.cc
+// Of codecs with a scale for each group: its elements; 0 for a parameter that cannot be.
+inline constexpr char kGroups[] = "elements with one scale, a power of two from 32 to 2048";
+int group_of(const std::string& parameter);  // quantised_codec.cc
+
+extern const CodecRow kLosslessRow;              // lossless_codec.cc
+extern const CodecRow kBf16Row, kFp16Row;        // cast_codec.cc
+extern const CodecRow kFp8E4m3Row, kFp8E5m2Row;  // scaled_codec.cc
+extern const CodecRow kInt8Row, kInt4Row;        // quantised_codec.cc
+extern const CodecRow kTopkRow;                  // sparse_codec.cc
 
 }  // namespace hetcomm

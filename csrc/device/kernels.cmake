@@ -3,7 +3,7 @@
 function(compile_kernels instruction_set)
   set_source_files_properties(
     device/reduction_kernels_${instruction_set}.cc device/conversion_kernels_${instruction_set}.cc
-    codec/lossless_kernels_${instruction_set}.cc
+    codec/lossless_kernels_${instruction_set}.cc codec/block_kernels_${instruction_set}.cc
     PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math;${ARGN}")
 endfunction()
 compile_kernels(baseline)

@@ -60,15 +60,20 @@ struct Narrow {
     return bit_cast<float>(wide | (bits & kSign) << (31 - exponent - fraction));
   }
 
-  HETCOMM_FUNCTION int round(float value) {
-    const int bits = bit_cast<int>(value);
-    const int magnitude = bits & 0x7fffffff;
+  // Without the sign, of a magnitude that does not round to more than the greatest number.
+  HETCOMM_FUNCTION int round_magnitude(int magnitude) {
     const int odd = magnitude >> kShift & 1;
     const int normal = (magnitude - kRebias + (1 << (kShift - 1)) - 1 + odd) >> kShift;
     // Next to this number the spacing of float32 is that of the subnormals, so the addition rounds.
     constexpr int kBeside = kLeastNormal + (kShift << 23);
     const float shifted = bit_cast<float>(magnitude) + bit_cast<float>(kBeside);
-    int rounded = select(magnitude < kLeastNormal, bit_cast<int>(shifted) - kBeside, normal);
+    return select(magnitude < kLeastNormal, bit_cast<int>(shifted) - kBeside, normal);
+  }
+
+  HETCOMM_FUNCTION int round(float value) {
+    const int bits = bit_cast<int>(value);
+    const int magnitude = bits & 0x7fffffff;
+    int rounded = round_magnitude(magnitude);
     constexpr int kTooLarge = infinities ? kInfinity : kNan - 1;
     rounded = select(magnitude >= 0x7f800000 || rounded > kTooLarge, kTooLarge, rounded);
     rounded = select(magnitude > 0x7f800000, kNan, rounded);

@@ -1,0 +1,4 @@
+#ifdef __x86_64__
+#define HETCOMM_BLOCK_KERNELS block_kernels_avx2
+#include "codec/block_kernels.inc"
+#endif

@@ -1,0 +1,399 @@
+"""The lossy codecs against float64 NumPy, on every instruction set."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import codec_oracle
+import float_oracle
+import instruction_sets
+import numpy as np
+import pytest
+from codec_oracle import BLOCK, Bytes, Values
+from float_oracle import at_offset, single
+
+from hetcomm import _core
+
+SEED = int(os.environ.get("HETCOMM_TEST_SEED", "72"))
+DTYPE = _core.Dtype.__members__
+FLOATS = ("float32", "float16", "bfloat16")
+LOSSY = [name for name in _core.codecs() if not _core.is_lossless(name)]
+OTHER_PARAMETERS = ["int8:32", "int4:2048", "fp8_e4m3:32", "fp8_e5m2:1024", "topk:0.3", "topk:1"]
+FUZZED = int(os.environ.get("HETCOMM_TEST_FUZZED", "2000"))  # changed inputs of each codec
+LONG = (127, 1000, 2047, 2048, 2049, 4096, 10_000)
+
+
+def dtypes_of(codec: str) -> list[str]:
+    return [dtype for dtype in DTYPE if encodes(codec, dtype)]
+
+
+def encodes(codec: str, dtype: str) -> bool:
+    try:
+        return _core.codec_capacity(codec, DTYPE[dtype], 1) > 0
+    except _core.InvalidArgumentError:
+        return False
+
+
+CASES = [(codec, dtype) for codec in [*LOSSY, *OTHER_PARAMETERS] for dtype in dtypes_of(codec)]
+each_case = pytest.mark.parametrize(("codec", "dtype"), CASES)
+each_codec = pytest.mark.parametrize("codec", [*LOSSY, *OTHER_PARAMETERS])
+
+
+def encode(
+    codec: str, dtype: str, raw: Bytes, offset: int = 0, residual: np.ndarray | None = None
+) -> Bytes:
+    """The encoded bytes; fails if the encoder wrote beyond its memory."""
+    length = _core.codec_capacity(codec, DTYPE[dtype], raw.size // DTYPE[dtype].size)
+    whole = at_offset(np.full(length + 64, 0xA5, np.uint8), offset)
+    source = at_offset(raw, 3 * offset)
+    made = _core.codec_encode(codec, DTYPE[dtype], whole[:length], source, residual)
+    assert made == length
+    assert (whole[length:] == 0xA5).all()
+    return whole[:length]
+
+
+def decode(codec: str, dtype: str, encoded: Bytes, size: int, offset: int = 0) -> Bytes:
+    whole = at_offset(np.full(size + 64, 0x5A, np.uint8), offset)
+    _core.codec_decode(codec, DTYPE[dtype], whole[:size], at_offset(encoded, offset))
+    assert (whole[size:] == 0x5A).all()
+    return whole[:size]
+
+
+def with_exponent(dtype: str, generator: np.random.Generator, count: int, ones: bool) -> Bytes:
+    """Random bits with an exponent of only zeros, or only ones."""
+    form = float_oracle.NARROW.get(dtype)
+    exponent, fraction = (form.exponent, form.fraction) if form else (8, 23)
+    word = np.dtype(f"u{DTYPE[dtype].size}")
+    bits = generator.integers(0, np.iinfo(word).max, count, word, endpoint=True)
+    mask = word.type(((1 << exponent) - 1) << fraction)
+    return ((bits | mask) if ones else (bits & ~mask)).view(np.uint8)
+
+
+def kinds(dtype: str, generator: np.random.Generator, count: int) -> dict[str, Bytes]:
+    """Data of every class of bits."""
+    normal = generator.normal(0, 1e-3, count)
+    mixed = normal * np.exp2(generator.integers(-30, 30, count))
+    steps = generator.integers(-3, 4, count) / 2  # ties
+    rare = np.where(generator.random(count) < 0.002, np.inf, normal)
+    values = {"normal": normal, "mixed": mixed, "steps": steps, "rare": rare}
+    values |= {"zeros": np.zeros(count), "negative zeros": np.full(count, -0.0)}
+    return {name: float_oracle.encode(dtype, these) for name, these in values.items()} | {
+        "gradients": float_oracle.ordinary_raw(dtype, count, generator),
+        "random bits": generator.integers(0, 256, count * DTYPE[dtype].size, np.uint8),
+        "subnormals": with_exponent(dtype, generator, count, ones=False),
+        "infinities and NaNs": with_exponent(dtype, generator, count, ones=True),
+    }
+
+
+def inputs(dtype: str, generator: np.random.Generator) -> list[tuple[str, Bytes]]:
+    """A few kinds of every short length, and every kind of long ones."""
+    chosen = []
+    for count in (*range(68), *LONG):
+        made = kinds(dtype, generator, count)
+        names = list(made) if count in LONG else list(generator.choice(list(made), 3))
+        chosen += [(f"seed {SEED}: {count} {name}", made[name]) for name in names]
+    return chosen
+
+
+def wide(dtype: str, raw: Bytes) -> Values:
+    """The elements as float32 numbers."""
+    return float_oracle.decode(dtype, raw)
+
+
+def test_every_lossy_codec_has_an_oracle() -> None:
+    assert set(LOSSY) == set(codec_oracle.CODECS)
+
+
+def test_casts_encode_float32_and_the_others_every_float() -> None:
+    for codec in LOSSY:
+        assert dtypes_of(codec) == (["float32"] if codec in ("bf16", "fp16") else list(FLOATS))
+
+
+@each_case
+def test_encoded_and_decoded_bits_are_those_of_the_oracle(codec: str, dtype: str) -> None:
+    generator = np.random.default_rng(SEED)
+    for message, raw in inputs(dtype, generator):
+        offset = int(generator.integers(0, 6))
+        want = codec_oracle.encode(codec, wide(dtype, raw))
+        encoded = encode(codec, dtype, raw, offset)
+        np.testing.assert_array_equal(encoded, want.data, message)
+        back = decode(codec, dtype, encoded, raw.size, offset)
+        expected = float_oracle.encode(dtype, want.decoded)
+        np.testing.assert_array_equal(back, expected, message)
+
+
+@each_case
+def test_no_finite_element_changes_by_more_than_its_bound(codec: str, dtype: str) -> None:
+    """In a group without NaN and infinities. The bounds are those of docs/codecs.md."""
+    generator = np.random.default_rng(SEED)
+    tested = 0
+    for message, raw in inputs(dtype, generator):
+        values = wide(dtype, raw)
+        bound = codec_oracle.encode(codec, values).bound
+        back = wide(dtype, decode(codec, dtype, encode(codec, dtype, raw), raw.size))
+        # The decoded element is rounded to the dtype.
+        relative, absolute = {"float32": (0.0, 0.0), "float16": (2.0**-11, 2.0**-25)}.get(
+            dtype, (2.0**-8, 2.0**-134)
+        )
+        bounded = np.isfinite(values) & np.isfinite(bound)
+        values, back, bound = values[bounded], back[bounded], bound[bounded]
+        bound = bound + (np.abs(values) + bound) * relative + absolute
+        assert (np.abs(values - back) <= bound).all(), message
+        tested += values.size
+    assert tested > 30_000
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@each_case
+def test_nan_and_infinity_stay_visible(codec: str, dtype: str, bad: float) -> None:
+    values = np.ones(2 * BLOCK)
+    values[BLOCK + 300] = bad
+    raw = float_oracle.encode(dtype, values)
+    back = wide(dtype, decode(codec, dtype, encode(codec, dtype, raw), raw.size))
+    assert not np.isfinite(back[BLOCK + 300])
+    assert np.isfinite(back[:BLOCK]).all()
+
+
+def test_fp16_overflows_to_infinity_where_bf16_does_not() -> None:
+    raw = np.array([65504, 65520, -1e30, 3.4e38], np.float32).view(np.uint8)
+    fp16 = decode("fp16", "float32", encode("fp16", "float32", raw), 16).view(np.float32)
+    assert fp16.tolist() == [65504, np.inf, -np.inf, np.inf]
+    bf16 = decode("bf16", "float32", encode("bf16", "float32", raw), 16).view(np.float32)
+    assert np.isfinite(bf16[:3]).all() and bf16[3] == np.inf
+
+
+def test_topk_keeps_the_earlier_of_equal_magnitudes() -> None:
+    values = np.array([1, 2, -2, 2, 0, -3, 2, 2, 1, 1], np.float32)
+    for share, kept in [(0.1, [5]), (0.2, [1, 5]), (0.25, [1, 2, 5]), (0.5, [1, 2, 3, 5, 6])]:
+        codec = f"topk:{share}"
+        encoded = encode(codec, "float32", values.view(np.uint8))
+        assert encoded.size == 8 + 4 * len(kept)
+        assert (
+            np.flatnonzero(decode(codec, "float32", encoded, 40).view(np.float32)).tolist() == kept
+        )
+
+
+@each_case
+def test_sums_are_in_float32_in_order_and_rounded_once(codec: str, dtype: str) -> None:
+    generator = np.random.default_rng(SEED)
+    for count in (1, 67, 2047, 5000):
+        made = kinds(dtype, generator, count)
+        for _ in range(8):
+            names = generator.choice(list(made), 4)
+            raws = [made[str(name)] for name in names]
+            encoded = [encode(codec, dtype, raw) for raw in raws[1:]]
+            decoded = [codec_oracle.encode(codec, wide(dtype, raw)).decoded for raw in raws[1:]]
+            for used, start in [(1, raws[0]), (3, raws[0]), (2, None)]:
+                plain = None if start is None else wide(dtype, start)
+                want = float_oracle.encode(dtype, codec_oracle.add(plain, decoded[:used]))
+                for offset in (0, 1):
+                    target = at_offset(raws[0], offset)
+                    parts = [at_offset(part, offset) for part in encoded[:used]]
+                    apart = None if start is None else at_offset(start, 2 * offset)
+                    message = f"seed {SEED}: {count} {names} {used} at {offset}"
+                    _core.codec_sum(codec, DTYPE[dtype], target, apart, parts)
+                    np.testing.assert_array_equal(target, want, message)
+                    if start is not None:
+                        target[:] = start
+                        _core.codec_sum(codec, DTYPE[dtype], target, target, parts)
+                        np.testing.assert_array_equal(target, want, message)
+
+
+@each_case
+def test_the_residual_has_what_was_lost(codec: str, dtype: str) -> None:
+    generator = np.random.default_rng(SEED)
+    for count in (0, 1, 67, 2047, 2049, 5000):
+        for name, raw in kinds(dtype, generator, count).items():
+            room = np.zeros(count + 8, np.float32)
+            residual = room[4 : count + 4]
+            residual[:] = generator.normal(0, 1e-3, count)
+            room[:4] = room[count + 4 :] = 7
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = single(wide(dtype, raw) + residual.astype(np.float64))
+            want = codec_oracle.encode(codec, values)
+            encoded = encode(codec, dtype, raw, int(generator.integers(0, 6)), residual)
+            message = f"seed {SEED}: {count} {name}"
+            np.testing.assert_array_equal(encoded, want.data, message)
+            lost = codec_oracle.lost(values, want.decoded).astype(np.float32)
+            np.testing.assert_array_equal(residual.view(np.uint32), lost.view(np.uint32), message)
+            assert (room[:4] == 7).all() and (room[count + 4 :] == 7).all(), message
+
+
+@each_case
+def test_what_a_residual_holds_back_comes_later(codec: str, dtype: str) -> None:
+    """The mean of many decoded steps approaches the elements."""
+    steps, count = 1000, 300
+    raw = float_oracle.encode(dtype, np.random.default_rng(SEED).normal(0, 1e-3, count))
+    values = wide(dtype, raw)
+    residual = np.zeros(count, np.float32)
+    total = np.zeros(count)
+    for _ in range(steps):
+        encoded = encode(codec, dtype, raw, residual=residual)
+        # Before the rounding to the dtype, which the residual does not know.
+        total += decode(codec, "float32", encoded, 4 * count).view(np.float32)
+    once = np.linalg.norm(codec_oracle.encode(codec, values).decoded - values)
+    assert np.linalg.norm(total / steps - values) <= once / 5
+    np.testing.assert_allclose(total + residual, steps * values, rtol=0, atol=1e-5)
+
+
+@contextmanager
+def flushed_subnormals() -> Iterator[None]:
+    """This thread takes subnormal numbers for zeros, as after torch.set_flush_denormal()."""
+    library = ctypes.CDLL("libm.so.6")
+    before, flushed = (ctypes.c_uint32 * 8)(), (ctypes.c_uint32 * 8)()
+    library.fegetenv(before)
+    library.fegetenv(flushed)
+    flushed[7] |= 0x8040  # MXCSR: denormals are zero, flush to zero
+    library.fesetenv(flushed)
+    try:
+        yield
+    finally:
+        library.fesetenv(before)
+
+
+@each_case
+def test_settings_of_the_thread_change_no_bit(codec: str, dtype: str) -> None:
+    """Ranks decode alike, whatever the program has set on the thread that decodes."""
+    generator = np.random.default_rng(SEED)
+    raw = with_exponent(dtype, generator, 3000, ones=False)
+    plain = raw[::-1].copy()
+    before = np.full(3000, 2.0**-140, np.float32)
+
+    def results() -> list[Bytes]:
+        residual = before.copy()
+        total = np.zeros_like(raw)
+        encoded = encode(codec, dtype, raw, 0, residual)
+        _core.codec_sum(codec, DTYPE[dtype], total, plain, [encoded])
+        return [encoded, residual.view(np.uint8), total]
+
+    with flushed_subnormals():
+        flushed = results()
+    for one, other in zip(results(), flushed, strict=True):
+        np.testing.assert_array_equal(one, other, f"seed {SEED}")
+
+
+@each_codec
+def test_other_lengths_are_refused(codec: str) -> None:
+    raw = np.random.default_rng(SEED).normal(0, 1, 3000).astype(np.float32).view(np.uint8)
+    encoded = encode(codec, "float32", raw)
+    for length in (0, 1, encoded.size // 2, encoded.size - 1):
+        expected = f"{codec}: expected {encoded.size} bytes of 3000 elements; got {length}"
+        with pytest.raises(_core.TransportError, match=re.escape(expected)):
+            decode(codec, "float32", encoded[:length], raw.size)
+    with pytest.raises(_core.TransportError, match="expected"):
+        decode(codec, "float32", np.append(encoded, np.uint8(0)), raw.size)
+    with pytest.raises(_core.InvalidArgumentError, match=f"expected {encoded.size} bytes; got"):
+        _core.codec_sum(codec, DTYPE["float32"], raw.copy(), None, [encoded[:-1].copy()])
+
+
+@each_case
+def test_changed_data_are_refused_or_decode_to_something(codec: str, dtype: str) -> None:
+    """The address sanitizer runs this test as well."""
+    generator = np.random.default_rng(SEED)
+    refused = 0
+    for _ in range(FUZZED // 50):
+        count = int(generator.choice([1, 50, 700, BLOCK, 2 * BLOCK + 65]))
+        made = kinds(dtype, generator, count)
+        raw = made[str(generator.choice(list(made)))]
+        original = encode(codec, dtype, raw)
+        for _ in range(50):
+            encoded = original.copy()
+            for _ in range(int(generator.integers(1, 4))):
+                encoded[generator.integers(0, encoded.size)] = generator.integers(0, 256)
+            if generator.random() < 0.1:
+                encoded = generator.integers(0, 256, encoded.size, np.uint8)
+            if generator.random() < 0.3:
+                encoded = encoded[: generator.integers(0, encoded.size + 1)].copy()
+            try:
+                decode(codec, dtype, encoded, raw.size)
+            except _core.TransportError:
+                refused += 1
+    assert refused > FUZZED / 10
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_topk_refuses_another_number_of_elements(dtype: str) -> None:
+    raw = np.zeros(100 * DTYPE[dtype].size, np.uint8)
+    encoded = encode("topk", dtype, raw)
+    assert np.flatnonzero(encoded).tolist() == [0]
+    for place, value in [(0, 0), (0, 3), (12, 1)]:
+        changed = encoded.copy()
+        changed[place] = value
+        with pytest.raises(_core.TransportError, match="topk: expected what this codec encodes"):
+            decode("topk", dtype, changed, raw.size)
+    beyond = encoded.copy()
+    beyond[0], beyond[12] = 0, 1 << 4  # element 100
+    with pytest.raises(_core.TransportError, match="topk: expected what this codec encodes"):
+        decode("topk", dtype, beyond, raw.size)
+
+
+def test_the_usual_parameter_may_be_given() -> None:
+    raw = np.random.default_rng(SEED).normal(0, 1, 3000).astype(np.float32).view(np.uint8)
+    for codec in ("int8:256", "int4:256", "fp8_e4m3:256", "fp8_e5m2:256", "topk:0.01"):
+        short = codec.partition(":")[0]
+        encoded = encode(codec, "float32", raw)
+        np.testing.assert_array_equal(encoded, encode(short, "float32", raw))
+        assert _core.codec_error_bound(codec) == _core.codec_error_bound(short)
+
+
+@pytest.mark.parametrize(
+    ("codec", "expected"),
+    [
+        *[
+            (f"{name}:{group}", f'32 to 2048, such as "{name}:256"')
+            for name in ("int8", "int4", "fp8_e4m3", "fp8_e5m2")
+            for group in ("100", "", "16", "4096", "-32", "32x", " 32", "1e2", "99999999999")
+        ],
+        ("bf16:3", 'expected no parameter, "bf16"'),
+        ("fp16:", 'expected no parameter, "fp16"'),
+        *[
+            (f"topk:{share}", 'above 0 and up to 1, such as "topk:0.01"')
+            for share in ("2", "0", "", "-0.5", "nan", "inf", "0.5x", " 0.5", "1e-999", "1.01")
+        ],
+        ("fp8", "expected one of none, auto, lossless, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4"),
+    ],
+)
+def test_impossible_parameters_are_rejected(codec: str, expected: str) -> None:
+    with pytest.raises(_core.InvalidArgumentError, match=re.escape(expected)) as caught:
+        _core.codec_error_bound(codec)
+    assert f'"{codec}"' in str(caught.value)
+
+
+@each_codec
+def test_impossible_calls_are_rejected(codec: str) -> None:
+    four, room = np.zeros(4, np.float32), np.zeros(64, np.uint8)
+    float32 = DTYPE["float32"]
+    needed = _core.codec_capacity(codec, float32, 4)
+    cases: list[tuple[str, tuple[object, ...]]] = [
+        ("got float64; send", (DTYPE["float64"], room[:needed], four)),
+        (f"encoded: expected {needed} bytes; got 64", (float32, room, four)),
+        ("an overlap", (float32, room[:needed], room[4:20])),
+        ("residual: expected 16 bytes; got 12", (float32, room[:needed], four, four[:3].copy())),
+        ("an overlap", (float32, room[:needed], four, room[4:20])),
+    ]
+    for message, arguments in cases:
+        with pytest.raises(_core.InvalidArgumentError, match=re.escape(message)):
+            _core.codec_encode(codec, *arguments)
+
+
+@pytest.mark.slow
+@instruction_sets.others
+def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
+    """All tests above are exact. Passing them on each instruction set proves equal bits."""
+    instruction_sets.run_tests(name, __file__)
+
+
+def test_block_kernels_share_no_inline_function() -> None:
+    """They are compiled for several processors: see the first lines of reduction_kernels.inc."""
+    codec = Path(__file__).parents[2] / "csrc" / "codec"
+    includes: set[str] = set()
+    for path in codec.glob("block_kernels*"):
+        includes |= set(re.findall(r"#include [<\"](.*)[>\"]", path.read_text()))
+    own = {"codec/block_kernels.h", "codec/block_kernels.inc"}
+    shared = {"base/elements.inc", "device/kernels/numbers.cuh"}
+    assert includes == {"cstddef", "cstdint"} | own | shared
