@@ -45,7 +45,7 @@ PYBIND11_MODULE(_torch, module) {
              hetcomm::with_python_errors([&] { hetcomm::codec_setting(bridge_codec); });
              return c10::make_intrusive<hetcomm::GroupOptions>(c10d::kUnsetTimeout, bridge_codec);
            }),
-           py::kw_only(), py::arg("bridge_codec") = "none",
+           py::kw_only(), py::arg("bridge_codec") = "auto",
            R"(For init_process_group(pg_options=...) and new_group(pg_options=...).
 
 Args:

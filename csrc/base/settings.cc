@@ -20,10 +20,10 @@ const std::vector<Setting>& settings() {
        "and NCCL leaves NVLink SHARP out; equal on every rank",
        "`0`"},
       {"HETCOMM_BRIDGE_CODEC",
-       "how messages of 16 KiB and more between hosts are encoded: `none`, `lossless`, or `auto` "
-       "(`lossless` where the cost model predicts a gain), see "
-       "[docs/codecs.md](docs/codecs.md); equal on every rank",
-       "`none`"},
+       "how messages of 16 KiB and more between hosts are encoded: `none`, `lossless`, `auto` "
+       "(`lossless` where the cost model predicts a gain), or a lossy codec such as `int8` for "
+       "sums, see [docs/codecs.md](docs/codecs.md); equal on every rank",
+       "`auto`"},
       {"HETCOMM_UCX_LIBRARY", "path of `libucp.so.0` (UCX 1.12 or newer)",
        "one already loaded, then the `libucx` wheel's, then the system's; the system's "
        "first where only it drives the RDMA devices"},

@@ -89,7 +89,7 @@ std::string name_of_id(uint32_t id) {
 }
 
 std::string bridge_codec() {
-  std::string name = setting("HETCOMM_BRIDGE_CODEC", "none");
+  std::string name = setting("HETCOMM_BRIDGE_CODEC", "auto");
   try {
     codec_setting(name);
   } catch (const Error& error) {

@@ -108,7 +108,7 @@ def nothing(rank: int, size: int) -> None:
 def test_different_codecs_are_an_error(job: Callable[..., Job]) -> None:
     environments = [{}, {"HETCOMM_BRIDGE_CODEC": "lossless"}, {}]
     for outcome in launch(job("aab", environments=environments), nothing):
-        assert "HETCOMM_BRIDGE_CODEC differs: rank 0 has none" in outcome.text, outcome.describe()
+        assert "HETCOMM_BRIDGE_CODEC differs: rank 0 has auto" in outcome.text, outcome.describe()
         assert "set the same on every rank" in outcome.text
 
 
