@@ -34,6 +34,7 @@ _HOMES = {
     "torch_env": "hetcomm.launch",
     "TcpStore": "hetcomm.tcp_store",
     "TcpStoreServer": "hetcomm.tcp_store",
+    "partition": "hetcomm.partitioning",
     "shared_empty": "hetcomm.shared",
     "register_buffer": "hetcomm.backend",
     "deregister_buffer": "hetcomm.backend",

@@ -14,6 +14,7 @@ from hetcomm.backend import register_buffer as register_buffer
 from hetcomm.backend import trace as trace
 from hetcomm.communicator import Communicator as Communicator
 from hetcomm.launch import torch_env as torch_env
+from hetcomm.partitioning import partition as partition
 from hetcomm.rendezvous import PrefixStore as PrefixStore
 from hetcomm.shared import shared_empty as shared_empty
 from hetcomm.tcp_store import TcpStore as TcpStore
