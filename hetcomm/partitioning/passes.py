@@ -127,8 +127,10 @@ class Passes:
             self._note("backward", unit)
             unit.seen += 1
         for other in list(self._active):
-            done = other is not unit and other.seen >= other.calls
-            if done and unit.index not in other.inside:
+            # Autograd runs later calls first. So only units around this one are not done. An inner
+            # unit with the same output has just begun.
+            apart = unit.index not in other.inside and other.index not in unit.inside
+            if apart and other is not unit and other.seen >= other.calls:
                 self._retire(other)
         if unit not in self._active:
             self._active.append(unit)
