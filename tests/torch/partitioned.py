@@ -49,11 +49,12 @@ def train_by_hand(
         if (index + 1) % micro:
             continue
         trained = [p for p in model.parameters() if p.requires_grad]
-        for parameter in trained:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad, group=group)
-            parameter.grad /= dist.get_world_size()
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        mean = nn.utils.parameters_to_vector(gradients)
+        dist.all_reduce(mean, group=group)
+        nn.utils.vector_to_parameters(mean / dist.get_world_size(), gradients)
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.grad = gradient
         if max_norm is not None:
             norms.append(nn.utils.clip_grad_norm_(trained, max_norm, norm_type).item())
         optimizer.step()
@@ -90,7 +91,7 @@ def both(
     settings: dict[str, Any] | None = None,
     **training: Any,
 ) -> dict[str, Any]:
-    """Trains a module both ways. Returns the largest differences of losses, norms and weights."""
+    """Trains a module both ways. Returns the largest differences of losses (relative), norms and weights."""
     plain, ours, start = build(), build(), build().state_dict()
     steps = make(plain.parameters())
     losses, norms = train_by_hand(plain, steps, group, **training)
@@ -101,7 +102,7 @@ def both(
         weights = ours.state_dict()
         apart = {k: (weights[k] - v).abs().max().item() for k, v in plain.state_dict().items()}
     return {
-        "losses": max(abs(a - b) for a, b in zip(losses, our_losses, strict=True)),
+        "losses": max(abs(a - b) / a for a, b in zip(losses, our_losses, strict=True)),
         "norms": max((abs(a - b) for a, b in zip(norms, our_norms, strict=True)), default=0.0),
         "weights": max(apart.values()),
         "moved": max((v - start[k]).abs().max().item() for k, v in plain.state_dict().items()),
