@@ -91,7 +91,11 @@ def both(
     settings: dict[str, Any] | None = None,
     **training: Any,
 ) -> dict[str, Any]:
-    """Trains a module both ways. Returns the largest differences of losses (relative), norms and weights."""
+    """Trains a module both ways, and returns the largest differences.
+
+    losses: relative; norms, weights: absolute. moved: how far training moved a weight. norm: the
+    largest gradient norm. whole: flat buffers that are still gathered.
+    """
     plain, ours, start = build(), build(), build().state_dict()
     steps = make(plain.parameters())
     losses, norms = train_by_hand(plain, steps, group, **training)
