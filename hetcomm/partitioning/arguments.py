@@ -30,14 +30,12 @@ def agree(given: dict[str, Any], look: Callable[[], Any], equal: Any) -> list[le
         raise _core.InvalidArgumentError(
             "expected a process group, got none; call torch.distributed.init_process_group() first"
         )
-    every = agreement.gather(
-        lambda: (
-            {what: levels.describe(what, level) for what, level in given.items()},
-            levels.facts(),
-            look(),
-            equal,
-        )
-    )
+
+    def describe() -> tuple[Any, ...]:
+        described = {what: levels.describe(what, level) for what, level in given.items()}
+        return described, levels.facts(described.values()), look(), equal
+
+    every = agreement.gather(describe)
     described, facts, modules, settings = zip(*every, strict=True)
     agreement.require_equal("dtype, codecs and sync", list(settings), "pass equal arguments")
     for rank, (module, first) in enumerate(zip(modules, [modules[0]] * len(modules), strict=True)):

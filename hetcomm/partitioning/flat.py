@@ -27,8 +27,12 @@ class Entry:
         return self.parameter.shape
 
     @property
+    def elements(self) -> int:
+        return self.parameter.numel()
+
+    @property
     def end(self) -> int:
-        return self.start + self.parameter.numel()
+        return self.start + self.elements
 
 
 class Flat:
@@ -62,7 +66,7 @@ class Flat:
             end += -(-parameter.numel() // align) * align
         multiple = align * grid.parts(3)
         self.length = -(-end // multiple) * multiple
-        self.used = sum(entry.end - entry.start for entry in self.entries)
+        self.used = sum(entry.elements for entry in self.entries)
         self.gradient: torch.Tensor | None = None
         self._nan = torch.full((), float("nan"), dtype=self.dtype, device=first.device)
         self._work: Any = None

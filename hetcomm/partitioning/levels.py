@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -42,8 +42,10 @@ def describe(what: str, level: Any) -> str | tuple[int, ...]:
     )
 
 
-def facts() -> str:
-    """This rank's facts, as hetcomm exchanges them at set-up."""
+def facts(described: Collection[Any]) -> str:
+    """This rank's facts, as hetcomm exchanges them at set-up; empty if no level needs them."""
+    if not {"island", "host"} & set(described):
+        return ""
     return _core.serialize(_core.probe_device(_core.probe_rank()))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from hetcomm.partitioning.trial import fresh_state
 
 if TYPE_CHECKING:
     from hetcomm.partitioning.partition import Partition
@@ -51,18 +53,41 @@ def predict(
     )
 
 
+def predicted(partition: Partition) -> Memory:
+    """The formula for this partition, its dtypes and its optimizer, without padding."""
+    grid = partition.grid
+    weights = gradients = optimizer = 0.0
+    for flat in (flat for unit in partition.units for flat in unit.flats):
+        size = flat.used * flat.dtype.itemsize
+        weights += size / grid.parts(1)
+        if flat.trainable:
+            gradients += size / grid.parts(2)
+            own = 0 if flat.aliased else flat.master.element_size()
+            optimizer += flat.used * own / grid.parts(3)
+    for group, trained in zip(partition.optimizer.param_groups, partition.trained, strict=True):
+        of_dtype: dict[torch.dtype, int] = {}
+        for flat, entry in trained:
+            dtype = flat.master.dtype
+            of_dtype[dtype] = of_dtype.get(dtype, 0) + entry.elements
+        for dtype, elements in of_dtype.items():
+            device = trained[0][0].master.device
+            state = fresh_state(partition.optimizer, group, 1, dtype, device)
+            optimizer += elements * _bytes(_moments(state)) / grid.parts(3)
+    return Memory(weights, gradients, optimizer)
+
+
+def _moments(state: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """The tensors with an element for each of the parameter's."""
+    return (v for v in state.values() if isinstance(v, torch.Tensor) and v.ndim)
+
+
 def held(partition: Partition) -> Memory:
     """The bytes that this rank's shards hold, with padding. Gathered weights do not count."""
     flats = [flat for unit in partition.units for flat in unit.flats]
     weights = _bytes(flat.weights for flat in flats)
     gradients = _bytes(flat.gradient for flat in flats if flat.gradient is not None)
     master = _bytes(flat.master for flat in flats if not flat.aliased)
-    states = _bytes(
-        value
-        for state in partition.optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, torch.Tensor) and value.ndim
-    )
+    states = sum(_bytes(_moments(state)) for state in partition.optimizer.state.values())
     return Memory(weights, gradients, master + states)
 
 

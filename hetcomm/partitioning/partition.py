@@ -13,11 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hetcomm.partitioning import grid as grids
-from hetcomm.partitioning import memory, states
+from hetcomm.partitioning import states
 from hetcomm.partitioning.arguments import agree, check_module
 from hetcomm.partitioning.collectives import gather, wait
 from hetcomm.partitioning.guards import guard
 from hetcomm.partitioning.levels import Level
+from hetcomm.partitioning.memory import Memory, held, predicted
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
 from hetcomm.partitioning.steps import Steps
@@ -28,7 +29,8 @@ class Partition:
     """A partitioned module. hetcomm.partition() makes it.
 
     The module, its optimizer and schedulers of the optimizer are used as before. All ranks run the
-    same units in the same order. All methods but memory() are collectives of all ranks.
+    same units in the same order. The methods are collectives of all ranks, except state_dict(),
+    memory() and predicted_memory().
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Partition:
         self._whole = False
         self._passes = Passes(self.units, dtype, codecs, prefetch)
         self._shards = Shards(optimizer, flats, grid)
+        self.trained = self._shards.trained
         self._steps = Steps(self._shards, self._passes, grid, codecs)
         guard(module, optimizer, self._steps.zero_grad, lambda: self._whole)
 
@@ -125,9 +128,16 @@ class Partition:
             self._whole = False
             self._passes.free()
 
-    def memory(self) -> memory.Memory:
-        """The bytes that this rank's shards hold now, with padding."""
-        return memory.held(self)
+    def memory(self) -> Memory:
+        """The bytes that this rank's shards hold now, with padding.
+
+        Gathered units and the buffers of collectives are not among them.
+        """
+        return held(self)
+
+    def predicted_memory(self) -> Memory:
+        """What memory() has after the first step, by the formula, without padding."""
+        return predicted(self)
 
 
 def partition(

@@ -76,6 +76,7 @@ class Passes:
         if self._backward >= 0 and torch._C._current_graph_task_id() < 0:
             self._after_failure()
         self._note("forward", unit)
+        unit.ran = True
         if self._backward < 0:
             if unit.index == 0:
                 self._latest = None
@@ -96,8 +97,9 @@ class Passes:
             if self._backward < 0 and tensors:
                 unit.calls += 1
             self._watch(unit, tensors)
-            # The backward pass begins with these. Without tensors nothing would tell of it.
-            keep = keep or unit.index == 0 or unit is self._last or not tensors
+            # The backward pass begins with these. Nothing would tell of it for hidden outputs.
+            hidden = not tensors and any(unit.trainable)
+            keep = keep or unit.index == 0 or unit is self._last or hidden
         if not keep:
             unit.free()
 
@@ -153,11 +155,20 @@ class Passes:
     def _after_backward(self) -> None:
         for unit in list(self._active):
             self._retire(unit)
+        self._backward = -1
         for unit in self.units:
             if any(e.parameter.grad is not None for f in unit.trainable for e in f.entries):
+                self._check_ran(unit)
                 self._reduce(unit)
-        self._backward = -1
         self.free()
+
+    def _check_ran(self, unit: Unit) -> None:
+        """Weights that were used outside of their unit were not gathered: they were NaN."""
+        if not unit.ran and any(flat.full is not flat.weights for flat in unit.trainable):
+            raise _core.InvalidArgumentError(
+                f"{unit.name}: expected calls of this unit, but only its parameters were used; "
+                "give partition() units whose forward() is called"
+            )
 
     def _after_failure(self) -> None:
         """An error ended the last backward pass early. Its gradients are incomplete."""

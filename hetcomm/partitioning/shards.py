@@ -45,7 +45,7 @@ class Shard:
 class Shards:
     """Replaces the parameters in an optimizer, in place. Schedulers keep working.
 
-    groups: the shards of each group. names: the parameters of each group, in their order.
+    groups: the shards of each group, on this rank. trained: all parameters of each group.
     """
 
     def __init__(self, optimizer: Optimizer, flats: list[Flat], grid: Grid) -> None:
@@ -54,7 +54,7 @@ class Shards:
         self.flats = flats
         found = {id(e.parameter): (flat, e) for flat in flats for e in flat.entries}
         self.groups: list[list[Shard]] = []
-        self.names: list[list[str]] = []
+        self.trained: list[list[tuple[Flat, Entry]]] = []
         states = dict(optimizer.state)
         optimizer.state.clear()
         for group in optimizer.param_groups:
@@ -67,7 +67,7 @@ class Shards:
             if "param_names" in group:
                 group["param_names"] = [shard.name for shard in shards]
             self.groups.append(shards)
-            self.names.append([entry.names[0] for _, entry in known])
+            self.trained.append(known)
         self._known = {id(shard.tensor) for shard in self}
 
     def __iter__(self) -> Iterator[Shard]:

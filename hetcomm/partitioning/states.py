@@ -65,8 +65,11 @@ def optimizer_state(optimizer: Optimizer, shards: Shards) -> dict[str, Any]:
                 state = fresh_state(optimizer, settings, like.numel(), like.dtype, like.device)
             states[shard.name] = {key: _wrap(value, shard) for key, value in state.items()}
     groups = [
-        {**{k: v for k, v in group.items() if k not in ("params", "param_names")}, "params": names}
-        for group, names in zip(optimizer.param_groups, shards.names, strict=True)
+        {
+            **{k: v for k, v in group.items() if k not in ("params", "param_names")},
+            "params": [entry.names[0] for _, entry in trained],
+        }
+        for group, trained in zip(optimizer.param_groups, shards.trained, strict=True)
     ]
     return {"state": states, "param_groups": groups}
 

@@ -22,7 +22,7 @@ class Unit:
     """A module with its parameters, without those of units inside.
 
     calls: forward passes with a gradient since the gradients were last reduced; seen: the part of
-    these that the backward pass has reached.
+    these that the backward pass has reached; ran: forward() was called at least once.
     """
 
     index: int
@@ -33,6 +33,7 @@ class Unit:
     flats: list[Flat] = field(default_factory=list)
     calls: int = 0
     seen: int = 0
+    ran: bool = False
 
     def make_flats(self, grid: Grid, dtype: torch.dtype | None, sync: bool) -> None:
         """Moves the parameters into flat buffers, one for each dtype, trainable and frozen apart.
@@ -86,10 +87,11 @@ def _containers(root: nn.Module, prefix: str = "") -> Iterator[str]:
     is_container = isinstance(root, nn.ModuleList | nn.Sequential)
     seen = set()
     for name, child in root.named_children():
-        if is_container and id(child) not in seen:
-            yield prefix + name
-        elif not is_container:
+        callable_child = not isinstance(child, nn.ModuleList | nn.ModuleDict)
+        if not is_container or not callable_child:
             yield from _containers(child, f"{prefix}{name}.")
+        elif id(child) not in seen:
+            yield prefix + name
         seen.add(id(child))
 
 

@@ -221,6 +221,24 @@ def reentrant(rank: int) -> None:
     y.sum().backward()
 
 
+class Inlined(nn.Module):
+    """Uses the parameters of a layer without calling the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 4), nn.Linear(4, 2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.linear(x, self.layers[0].weight, self.layers[0].bias)
+        return self.layers[1](x)
+
+
+def inlined(rank: int) -> None:
+    model = Inlined()
+    _call(model, None, "host", "host")
+    model(torch.ones(2, 3)).sum().backward()
+
+
 USES: dict[str, tuple[Case, str]] = {
     "module.state_dict()": (lambda r: _steps(r)[0].state_dict(), "Partition.gathered"),
     "state_dict() of a part": (lambda r: _steps(r)[0].head.state_dict(), "Partition.gathered"),
@@ -239,6 +257,7 @@ USES: dict[str, tuple[Case, str]] = {
     "a later group": (added_group, r"call add_param_group\(\) before"),
     "frozen later": (frozen_later, r"freeze parameters before partition"),
     "other units on one rank": (other_control_flow, "expected all ranks to run the same units"),
+    "a unit without calls": (inlined, "layers.0: expected calls of this unit"),
     "reentrant checkpoint": (reentrant, "use_reentrant=False"),
 }
 

@@ -44,9 +44,10 @@ def held(rank: int, size: int, dtype: torch.dtype | None) -> list[Any]:
             for flat in unit.flats
             if flat.full is not flat.weights
         )
-        held = partition.memory()
+        held, predicted = partition.memory(), partition.predicted_memory()
         optimizer.zero_grad()
-        found.append((levels, parameters, padding, held, gathered, partition.memory().gradients))
+        cleared = partition.memory().gradients
+        found.append((levels, parameters, padding, held, predicted, gathered, cleared))
     return found
 
 
@@ -56,8 +57,9 @@ def test_memory_is_that_of_the_formula(job: Callable[..., Job], dtype: Any) -> N
     if dtype is None:  # the optimizer changes float32 weights themselves
         bytes_of = {"weight_bytes": 4, "gradient_bytes": 4, "optimizer_bytes": 8}
     for result in values(job("abab"), held, dtype):
-        for levels, parameters, padding, actual, gathered, cleared in result:
+        for levels, parameters, padding, actual, predicted, gathered, cleared in result:
             ranks = [RANKS[level] for level in levels]
+            assert predicted == predict(parameters, *ranks, **bytes_of), levels
             padded = predict(parameters + padding, *ranks, **bytes_of)
             assert actual.weights == padded.weights, levels
             assert actual.gradients == padded.gradients, levels

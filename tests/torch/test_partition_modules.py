@@ -102,6 +102,24 @@ class Objects(gpt.Gpt):
         return self.head(x) + sum(block.penalty for block in self.blocks)
 
 
+class Lists(nn.Module):
+    """Its layers are lists of layers. Two of them are frozen, and the input needs no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(gpt.VOCABULARY, gpt.WIDTH).requires_grad_(False)
+        layers = [[nn.LayerNorm(gpt.WIDTH), nn.Linear(gpt.WIDTH, gpt.WIDTH)] for _ in range(4)]
+        self.layers = nn.ModuleList(nn.ModuleList(pair) for pair in layers)
+        self.layers[:2].requires_grad_(False)
+        self.head = nn.Linear(gpt.WIDTH, gpt.VOCABULARY)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        for norm, layer in self.layers:
+            x = x + layer(norm(x)).tanh()
+        return self.head(x)
+
+
 def build(kind: str) -> nn.Module:
     torch.manual_seed(7)
     if kind == "frozen":
@@ -110,7 +128,7 @@ def build(kind: str) -> nn.Module:
             if "wide" in name or "embedding" in name or name.startswith("blocks.1"):
                 parameter.requires_grad_(False)
         return model
-    kinds = {"tied": Tied, "unused": Unused, "objects": Objects}
+    kinds = {"tied": Tied, "unused": Unused, "objects": Objects, "lists": Lists}
     others = {"plain": gpt.Gpt, "checkpointed": Checkpointed, "repeated": Repeated}
     model = kinds[kind]() if kind in kinds else others[kind](gpt.LAYERS)
     if kind == "unused":
@@ -137,6 +155,11 @@ def is_linear(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear | gpt.Block)
 
 
+def adagrad(parameters: Any) -> torch.optim.Optimizer:
+    """Has a state before its first step."""
+    return torch.optim.Adagrad(parameters, lr=0.02, initial_accumulator_value=0.1)
+
+
 CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "tied parameters": ("tied", sgd, {}, {}),
     "unused parameters": ("unused", adam, {}, {}),
@@ -144,6 +167,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "checkpoints": ("checkpointed", sgd, {}, {}),
     "a unit called twice": ("repeated", sgd, {}, {}),
     "outputs in objects": ("objects", sgd, {}, {}),
+    "lists of lists": ("lists", sgd, {}, {}),
+    "a state before the first step": ("plain", adagrad, {}, {}),
     "micro-batches": ("plain", sgd, {}, {"micro": 2}),
     "clipping": ("plain", sgd, {}, {"max_norm": 0.5}),
     "clipping by the largest": ("plain", sgd, {}, {"max_norm": 0.01, "norm_type": float("inf")}),
