@@ -94,8 +94,6 @@ class Passes:
         keep = unit in self._active
         if torch.is_grad_enabled():
             tensors = [t for t in _tensors(output) if t.requires_grad]
-            if self._backward < 0 and tensors:
-                unit.calls += 1
             self._watch(unit, tensors)
             # The backward pass begins with these. Nothing would tell of it for hidden outputs.
             hidden = not tensors and any(unit.trainable)
@@ -127,12 +125,11 @@ class Passes:
             )
         if first:
             self._note("backward", unit)
-            unit.seen += 1
         for other in list(self._active):
             # Autograd runs later calls first. So only units around this one are not done. An inner
-            # unit with the same output has just begun.
+            # unit with the same output has just begun. A unit with earlier calls begins again.
             apart = unit.index not in other.inside and other.index not in unit.inside
-            if apart and other is not unit and other.seen >= other.calls:
+            if apart and other is not unit:
                 self._retire(other)
         if unit not in self._active:
             self._active.append(unit)
@@ -147,8 +144,6 @@ class Passes:
     def _reduce(self, unit: Unit) -> None:
         self._note("reduce", unit)
         self.reduced = self.changed = True
-        unit.calls = max(unit.calls - max(unit.seen, 1), 0)
-        unit.seen = 0
         for flat in unit.trainable:
             self.reductions.add(flat)
 
@@ -191,7 +186,6 @@ class Passes:
         self.finish()
         self.reduced = self.changed = False
         for unit in self.units:
-            unit.calls = unit.seen = 0
             for flat in unit.trainable:
                 flat.gradient = None
                 for entry in flat.entries:

@@ -21,18 +21,15 @@ Named = tuple[nn.Parameter, tuple[str, ...]]
 class Unit:
     """A module with its parameters, without those of units inside.
 
-    calls: forward passes with a gradient since the gradients were last reduced; seen: the part of
-    these that the backward pass has reached; ran: forward() was called at least once.
+    inside: indices of the units inside; ran: forward() was called at least once.
     """
 
     index: int
     name: str
     module: nn.Module
     parameters: list[Named] = field(default_factory=list)
-    inside: set[int] = field(default_factory=set)  # indices of the units in this one
+    inside: set[int] = field(default_factory=set)
     flats: list[Flat] = field(default_factory=list)
-    calls: int = 0
-    seen: int = 0
     ran: bool = False
 
     def make_flats(self, grid: Grid, dtype: torch.dtype | None, sync: bool) -> None:

@@ -89,17 +89,21 @@ def both(
     levels: tuple[str, str, str],
     group: dist.ProcessGroup,
     settings: dict[str, Any] | None = None,
+    warm: bool = False,
     **training: Any,
 ) -> dict[str, Any]:
     """Trains a module both ways, and returns the largest differences.
 
+    warm: both are trained by hand before the partition, so that the optimizer has states.
     losses: relative; norms, weights: absolute. moved: how far training moved a weight. norm: the
     largest gradient norm. whole: flat buffers that are still gathered.
     """
     plain, ours, start = build(), build(), build().state_dict()
-    steps = make(plain.parameters())
+    steps, optimizer = make(plain.parameters()), make(ours.parameters())
+    if warm:
+        train_by_hand(plain, steps, group)
+        train_by_hand(ours, optimizer, group)
     losses, norms = train_by_hand(plain, steps, group, **training)
-    optimizer = make(ours.parameters())
     partition = hetcomm.partition(ours, optimizer, *levels, **(settings or {}))
     our_losses, our_norms = train_partitioned(ours, optimizer, partition, **training)
     with partition.gathered():

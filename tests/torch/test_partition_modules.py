@@ -156,7 +156,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def adagrad(parameters: Any) -> torch.optim.Optimizer:
-    """Has a state before its first step."""
+    """Makes states in its constructor."""
     return torch.optim.Adagrad(parameters, lr=0.02, initial_accumulator_value=0.1)
 
 
@@ -168,7 +168,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "a unit called twice": ("repeated", sgd, {}, {}),
     "outputs in objects": ("objects", sgd, {}, {}),
     "lists of lists": ("lists", sgd, {}, {}),
-    "a state before the first step": ("plain", adagrad, {}, {}),
+    "states of the constructor": ("plain", adagrad, {}, {}),
+    "states of earlier steps": ("plain", sgd, {}, {"warm": True}),
     "micro-batches": ("plain", sgd, {}, {"micro": 2}),
     "clipping": ("plain", sgd, {}, {"max_norm": 0.5}),
     "clipping by the largest": ("plain", sgd, {}, {"max_norm": 0.01, "norm_type": float("inf")}),
