@@ -16,12 +16,13 @@ from torch.autograd import Variable
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hetcomm import _core
+from hetcomm.partitioning.order import Order
 from hetcomm.partitioning.reductions import Reductions
 from hetcomm.partitioning.units import Unit
 
 
 class Passes:
-    """The hooks on a module's units. The last forward pass tells which unit to gather ahead."""
+    """The hooks on a module's units."""
 
     def __init__(
         self,
@@ -38,10 +39,7 @@ class Passes:
         self._codec = codecs.get("weights")
         self._dtype = dtype
         self._prefetch = prefetch
-        self._next: dict[Unit, Unit] = {}
-        self._before: dict[Unit, Unit] = {}
-        self._latest: Unit | None = None
-        self._last: Unit | None = None  # of a forward pass: the first one of the backward pass
+        self._order = Order()
         self._backward = -1  # number of autograd's current graph, -1 outside of backward passes
         self._active: list[Unit] = []
         for unit in units:
@@ -77,27 +75,22 @@ class Passes:
             self._after_failure()
         self._note("forward", unit)
         unit.ran = True
-        if self._backward < 0:
-            if unit.index == 0:
-                self._latest = None
-            elif self._latest is not None:
-                self._next[self._latest] = unit
-                self._before[unit] = self._latest
-            if unit.index:
-                self._latest = unit
-        # A forward pass inside the backward pass repeats a checkpointed one.
-        self._acquire(unit, self._next.get(unit) if self._backward < 0 else None)
+        ahead = None
+        if self._backward < 0:  # else the backward pass repeats a checkpointed forward pass
+            self._order.note(unit)
+            ahead = self._order.after(unit)
+        self._acquire(unit, ahead)
 
     def _after_forward(self, unit: Unit, output: Any) -> None:
         if unit.index == 0 and self._backward < 0:
-            self._last = self._latest
+            self._order.end()
         keep = unit in self._active
         if torch.is_grad_enabled():
             tensors = [t for t in _tensors(output) if t.requires_grad]
             self._watch(unit, tensors)
             # The backward pass begins with these. Nothing would tell of it for hidden outputs.
             hidden = not tensors and any(unit.trainable)
-            keep = keep or unit.index == 0 or unit is self._last or hidden
+            keep = keep or unit.index == 0 or self._order.is_last(unit) or hidden
         if not keep:
             unit.free()
 
@@ -133,7 +126,7 @@ class Passes:
                 self._retire(other)
         if unit not in self._active:
             self._active.append(unit)
-        self._acquire(unit, self._before.get(unit))
+        self._acquire(unit, self._order.before(unit))
 
     def _retire(self, unit: Unit) -> None:
         """Frees a unit after its backward pass, and starts to reduce its gradients."""

@@ -74,9 +74,14 @@ class Piece(torch.Tensor):
     ) -> Any:
         aten = torch.ops.aten
         kept = (aten.detach.default, aten.clone.default, aten._to_copy.default)
-        if function in kept and isinstance(args[0], Piece):
-            values = function(args[0].own, *args[1:], **(kwargs or {}))
-            return Piece(values, args[0].start, args[0].shape)
+        if isinstance(args[0], Piece):
+            piece, rest = args[0], args[1:]
+            alike = function is aten.new_empty.default and tuple(rest[0]) == tuple(piece.shape)
+            if alike:  # of dcp.async_save()
+                rest = (piece.own.shape, *rest[1:])
+            if alike or function in kept:
+                own = function(piece.own, *rest, **(kwargs or {}))
+                return Piece(own, piece.start, piece.shape)
         raise _core.InvalidArgumentError(
             f"{function}: expected a whole tensor, got a rank's piece of one; use "
             "Partition.full_state_dict(), or torch.distributed.checkpoint"

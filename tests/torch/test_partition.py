@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gpt
@@ -76,3 +78,39 @@ def test_losses_equal_ddp(job: Callable[..., Job], layout: str) -> None:
         for levels, kind, ours, theirs, apart in result:
             assert ours == pytest.approx(theirs, rel=1e-6), (levels, kind)
             assert apart < 2e-6, (levels, kind)
+
+
+def frontier(rank: int, size: int) -> list[Any]:
+    """Pairs of ranks inside hosts of four inside the cluster of eight."""
+    group = dist.new_group(backend="gloo")
+    pairs = [dist.new_group(ranks) for ranks in ([0, 2], [4, 6], [1, 7], [3, 5])]
+    mine = next(pair for pair in pairs if pair is not dist.GroupMember.NON_GROUP_MEMBER)
+    plain, model = gpt.model(), gpt.model()
+    theirs = train(
+        DistributedDataParallel(plain, process_group=group), OPTIMIZERS["sgd"](plain.parameters())
+    )
+    steps = OPTIMIZERS["sgd"](model.parameters())
+    partition = hetcomm.partition(model, steps, mine, "host", "cluster")
+    ours = train(model, steps)
+    return [ours, theirs, [dimension.size for dimension in partition.grid.dimensions]]
+
+
+def test_three_levels_of_eight_ranks_equal_ddp(job: Callable[..., Job]) -> None:
+    for ours, theirs, sizes in values(job("abababab"), frontier):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+        assert sizes == [2, 2, 2, 1]
+
+
+def documented(rank: int, size: int, programs: list[str]) -> str:
+    names: dict[str, Any] = {}
+    for program in programs:
+        exec(program, names)
+    return str(names["partition"].memory())
+
+
+def test_programs_of_the_page_work(job: Callable[..., Job], tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "partition.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(programs) == 2
+    programs = [program.replace("step-100", str(tmp_path / "saved")) for program in programs]
+    assert values(job("aabb"), documented, programs)[0].startswith("Memory(weights=")

@@ -136,6 +136,34 @@ def whole(rank: int, size: int) -> list[Any]:
     return [equal, sorted(weights) == sorted(every[0]), len(full), _losses(model), _losses(other)]
 
 
+def save_in_other_ways(rank: int, size: int, path: Path) -> list[bool]:
+    """Saves by a thread, and by torch's protocol of objects with a state, and loads again."""
+    model, optimizer, partition = _partition(("cluster", "cluster", "cluster"))
+    train_partitioned(model, optimizer, partition)
+    saved = partition.full_state_dict()
+    dcp.async_save(partition.state_dict(), checkpoint_id=path / "thread").result(60)
+    dcp.save({"training": partition}, checkpoint_id=path / "object")
+    equal = []
+    for kind in ("thread", "object"):
+        train_partitioned(model, optimizer, partition)
+        changed = partition.full_state_dict()
+        if kind == "thread":
+            state = partition.state_dict()
+            dcp.load(state, checkpoint_id=path / kind)
+            partition.load_state_dict(state)
+        else:
+            dcp.load({"training": partition}, checkpoint_id=path / kind)
+        loaded = partition.full_state_dict()
+        equal.append(all(torch.equal(loaded[name], saved[name]) for name in saved))
+        equal.append(all(torch.equal(loaded[name], changed[name]) for name in saved))
+    return equal
+
+
+def test_checkpoints_of_threads_and_objects_load(job: Callable[..., Job], tmp_path: Path) -> None:
+    first, *_ = values(job("ab", backend="cpu:hetcomm"), save_in_other_ways, tmp_path)
+    assert first == [True, False, True, False]
+
+
 def test_full_state_dict_loads_into_any_partition(job: Callable[..., Job]) -> None:
     for rank, result in enumerate(values(job("abab"), whole)):
         equal, same_names, names, losses, others = result
