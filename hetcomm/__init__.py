@@ -43,7 +43,8 @@ _HOMES = {
 }
 
 # Without names that need torch, so `from hetcomm import *` works without torch.
-__all__ = ["__version__", *(name for name in _HOMES if name != "ProcessGroupHetcomm")]
+_TORCH = ("ProcessGroupHetcomm", "partition")
+__all__ = ["__version__", *(name for name in _HOMES if name not in _TORCH)]
 
 if "torch" in sys.modules or not _autoload.installed():
     _autoload.register()

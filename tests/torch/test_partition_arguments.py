@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gpt
@@ -268,6 +269,35 @@ def misuse(rank: int, size: int) -> dict[str, tuple[str, str]]:
 
 def test_wrong_uses_are_refused(job: Callable[..., Job]) -> None:
     _check(values(job("aabb"), misuse), USES)
+
+
+def record_codecs(rank: int, size: int) -> list[str]:
+    """The codecs that the collectives of a step are started in, in order."""
+    found: list[str] = []
+
+    @contextmanager
+    def codec(name: str) -> Iterator[None]:
+        found.append(name)
+        yield
+
+    hetcomm.codec = codec
+    model = gpt.Gpt(2)
+    optimizer = sgd(model.parameters())
+    codecs = {"weights": "int8", "gradients": "int4", "updates": None}
+    partition = hetcomm.partition(model, optimizer, "host", "host", codecs=codecs)
+    found.clear()
+    _loss(model).backward()
+    optimizer.step()
+    with partition.gathered():
+        return found
+
+
+def test_codecs_are_those_of_the_traffic(job: Callable[..., Job]) -> None:
+    # The root and two blocks. The root is gathered once, because it is kept.
+    for found in values(job("aabb"), record_codecs):
+        assert found[:3] == ["int8"] * 3, "forward pass"
+        assert sorted(found[3:8]) == ["int4"] * 3 + ["int8"] * 2, "backward pass"
+        assert found[8:] == ["int4"] * 3, "step"
 
 
 def meshes(rank: int, size: int) -> list[Any]:

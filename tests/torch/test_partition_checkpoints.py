@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -170,6 +171,38 @@ def test_full_state_dict_loads_into_any_partition(job: Callable[..., Job]) -> No
         assert equal and same_names
         assert (names > 0) == (rank == 0)
         assert losses == others
+
+
+def load_wrong(rank: int, size: int) -> list[str]:
+    _, _, partition = _partition(("host", "host", "cluster"))
+    _, _, other = _partition(("rank", "rank", "rank"))
+    names, shapes, groups = (partition.state_dict() for _ in range(3))
+    names["model"]["other"] = names["model"].pop("positions")
+    shapes["model"]["positions"] = torch.ones(3)
+    groups["optimizer"]["param_groups"] = []
+    states = partition.state_dict()
+    states["optimizer"] = other.state_dict()["optimizer"]
+    texts = []
+    for state in (names, shapes, groups, states, other.state_dict()):
+        try:
+            partition.load_state_dict(state)
+            texts.append("no error")
+        except hetcomm.InvalidArgumentError as error:
+            texts.append(str(error))
+    return texts
+
+
+def test_states_of_other_modules_and_partitions_are_refused(job: Callable[..., Job]) -> None:
+    expected = [
+        r"missing are \['positions'\], unknown are \['other'\]",
+        r"positions: expected shape \(12, 32\), got \(3,\)",
+        "expected 1 parameter groups, got 0",
+        "expected a state of this partition",
+        "got another partition's piece",
+    ]
+    for texts in values(job("abab"), load_wrong):
+        for text, message in zip(expected, texts, strict=True):
+            assert re.search(text, message), message
 
 
 @st.composite
