@@ -62,6 +62,9 @@ class Partition:
         Call it between backward() and step(), in place of torch.nn.utils.clip_grad_norm_. Returns
         the norm before, a float32 scalar, equal on all ranks. norm_type: p of the norm; infinity
         for the largest absolute value.
+
+        Raises:
+            hetcomm.InvalidArgumentError: a negative norm, or ranks ran different units.
         """
         return self._steps.clip(float(max_norm), float(norm_type))
 

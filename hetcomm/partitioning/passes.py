@@ -73,7 +73,8 @@ class Passes:
     def _before_forward(self, unit: Unit) -> None:
         if self._backward >= 0 and torch._C._current_graph_task_id() < 0:
             self._after_failure()
-        self._note("forward", unit)
+        if unit.gathers:  # else ranks may run the unit apart, to evaluate on one rank
+            self._note("forward", unit)
         unit.ran = True
         ahead = None
         if self._backward < 0:  # else the backward pass repeats a checkpointed forward pass
@@ -152,7 +153,7 @@ class Passes:
 
     def _check_ran(self, unit: Unit) -> None:
         """Weights that were used outside of their unit were not gathered: they were NaN."""
-        if not unit.ran and any(flat.full is not flat.weights for flat in unit.trainable):
+        if unit.gathers and not unit.ran:
             raise _core.InvalidArgumentError(
                 f"{unit.name}: expected calls of this unit, but only its parameters were used; "
                 "give partition() units whose forward() is called"

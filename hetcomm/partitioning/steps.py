@@ -118,6 +118,11 @@ class Steps:
 
     def clip(self, max_norm: float, norm_type: float) -> torch.Tensor:
         """Scales the gradients to a global norm of at most `max_norm`. See Partition."""
+        if not (max_norm >= 0 and norm_type > 0):
+            raise _core.InvalidArgumentError(
+                "clip_grad_norm_: expected max_norm of at least 0 and norm_type above 0, got "
+                f"{max_norm} and {norm_type}"
+            )
         means = self.finish_gradients()
         device = self._shards.flats[0].weights.device
         norms = [torch.linalg.vector_norm(m, norm_type, dtype=torch.float64) for m in means]

@@ -46,6 +46,11 @@ class Unit:
     def trainable(self) -> Iterator[Flat]:
         return (flat for flat in self.flats if flat.trainable)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether the unit's weights are divided among ranks."""
+        return any(flat.full is not flat.weights for flat in self.flats)
+
     def gather(self, codec: str | None) -> None:
         for flat in self.flats:
             flat.gather(codec)

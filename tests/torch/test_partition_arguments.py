@@ -254,6 +254,10 @@ USES: dict[str, tuple[Case, str]] = {
     ),
     "deepcopy": (lambda r: copy.deepcopy(_steps(r)[0]), r"copy before partition\(\)"),
     "module.to()": (lambda r: _steps(r)[0].to(torch.float64), "move the module before"),
+    "a negative norm": (
+        lambda r: _steps(r)[2].clip_grad_norm_(-1.0),
+        "max_norm of at least 0 and norm_type above 0, got -1.0 and 2.0",
+    ),
     "closure": (closure, r"call loss.backward\(\) before step"),
     "a later group": (added_group, r"call add_param_group\(\) before"),
     "frozen later": (frozen_later, r"freeze parameters before partition"),

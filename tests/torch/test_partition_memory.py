@@ -198,3 +198,22 @@ def test_other_uses_follow_torch(job: Callable[..., Job]) -> None:
         assert found["after zero_grad()"] == 0
         assert found["rates"] == pytest.approx(0.5, rel=1e-4)
         assert all(found["placeholder"])
+
+
+def evaluate_on_one_rank(rank: int, size: int) -> float:
+    model = gpt.model()
+    optimizer = adam(model.parameters())
+    hetcomm.partition(model, optimizer, "rank", "host", "cluster")
+    loss = torch.zeros(())
+    for step, loss in losses_of(model, 1):
+        if rank == step:
+            with torch.no_grad():
+                model(next(gpt.batches())[0])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item()
+
+
+def test_one_rank_may_evaluate_with_whole_weights(job: Callable[..., Job]) -> None:
+    assert all(loss > 0 for loss in values(job("aabb"), evaluate_on_one_rank))
