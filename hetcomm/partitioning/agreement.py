@@ -16,19 +16,21 @@ def gather(look: Callable[[], Facts]) -> list[Facts]:
     """What `look` returns on each rank of the job, by rank. A collective of all ranks.
 
     Raises:
-        hetcomm.InvalidArgumentError: `look` raised this error on a rank. All ranks raise it.
+        hetcomm.InvalidArgumentError: `look` raised an error on a rank. All ranks raise it.
     """
     facts: Facts | None = None
-    problem = ""
+    problem, cause = "", None
     try:
         facts = look()
     except _core.InvalidArgumentError as error:
         problem = str(error)
+    except Exception as error:  # the other ranks must not wait for this one
+        problem, cause = f"{type(error).__name__}: {error}", error
     every: list[tuple[str, Facts]] = [None] * dist.get_world_size()  # type: ignore[list-item]
     dist.all_gather_object(every, (problem, facts))
     for rank, (text, _) in enumerate(every):
         if text:
-            raise _core.InvalidArgumentError(f"rank {rank}: {text}")
+            raise _core.InvalidArgumentError(f"rank {rank}: {text}") from cause
     return [each for _, each in every]
 
 

@@ -135,6 +135,10 @@ CASES: dict[str, tuple[Case, str]] = {
     "unlike modules": (_unlike_modules, "expected equal parameters, units and groups"),
     "units of no class": (lambda r: _call(units="Linear"), "units: expected a list of module"),
     "units without a match": (lambda r: _call(units=[nn.LSTM]), "found none; leave units out"),
+    "a predicate that fails on one rank": (
+        lambda r: _call(units=lambda module: 1 // (r - 1)),
+        "rank 1: ZeroDivisionError",
+    ),
     "traffic": (lambda r: _call(codecs={"weight": None}), "codecs: expected keys of weights"),
     "meta": (lambda r: _call(nn.Linear(2, 2, device="meta")), "on one device with memory"),
 }
