@@ -34,6 +34,7 @@ _HOMES = {
     "torch_env": "hetcomm.launch",
     "TcpStore": "hetcomm.tcp_store",
     "TcpStoreServer": "hetcomm.tcp_store",
+    "partition": "hetcomm.partitioning",
     "shared_empty": "hetcomm.shared",
     "register_buffer": "hetcomm.backend",
     "deregister_buffer": "hetcomm.backend",
@@ -45,7 +46,7 @@ _HOMES = {
 }
 
 # Without names that need torch, so `from hetcomm import *` works without torch.
-_OF_TORCH = ("ProcessGroupHetcomm", "Options")
+_OF_TORCH = ("ProcessGroupHetcomm", "Options", "partition")
 __all__ = ["__version__", *(name for name in _HOMES if name not in _OF_TORCH)]
 
 if "torch" in sys.modules or not _autoload.installed():

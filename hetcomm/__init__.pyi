@@ -17,6 +17,7 @@ from hetcomm.codecs import Feedback as Feedback
 from hetcomm.codecs import codec as codec
 from hetcomm.communicator import Communicator as Communicator
 from hetcomm.launch import torch_env as torch_env
+from hetcomm.partitioning import partition as partition
 from hetcomm.rendezvous import PrefixStore as PrefixStore
 from hetcomm.shared import shared_empty as shared_empty
 from hetcomm.tcp_store import TcpStore as TcpStore

@@ -1,0 +1,123 @@
+"""Checks of partition()'s arguments. All ranks raise the same error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from hetcomm import _core
+from hetcomm.partitioning import agreement, levels, trial
+from hetcomm.partitioning.collectives import check_codecs
+from hetcomm.partitioning.guards import is_guarded
+from hetcomm.partitioning.shards import check_membership
+from hetcomm.partitioning.units import Choice, cut
+
+
+def agree(given: dict[str, Any], look: Callable[[], Any], equal: Any) -> list[levels.Groups]:
+    """The groups of each level. A collective of all ranks.
+
+    given: levels by name. look: checks this rank's arguments, and describes the module. equal: what
+    must be the same on all ranks.
+    """
+    if not dist.is_initialized():
+        raise _core.InvalidArgumentError(
+            "expected a process group, got none; call torch.distributed.init_process_group() first"
+        )
+
+    def describe() -> tuple[Any, ...]:
+        described = {what: levels.describe(what, level) for what, level in given.items()}
+        return described, levels.facts(described.values()), look(), equal
+
+    every = agreement.gather(describe)
+    described, facts, modules, settings = zip(*every, strict=True)
+    agreement.require_equal("dtype, codecs and sync", list(settings), "pass equal arguments")
+    for rank, (module, first) in enumerate(zip(modules, [modules[0]] * len(modules), strict=True)):
+        if module != first:
+            differing = next((a, b) for a, b in _pairs(first, module) if a != b)
+            raise _core.InvalidArgumentError(
+                "module: expected equal parameters, units and groups on all ranks; got "
+                f"{differing[0]} on rank 0 and {differing[1]} on rank {rank}"
+            )
+    found = {}
+    for what in given:
+        try:
+            found[what] = levels.resolve([each[what] for each in described], facts)
+        except _core.InvalidArgumentError as error:
+            raise _core.InvalidArgumentError(f"{what}: {error}") from None
+    levels.check(found, given)
+    return list(found.values())
+
+
+def _pairs(left: list[Any], right: list[Any]) -> list[tuple[Any, Any]]:
+    size = max(len(left), len(right))
+    return list(
+        zip(left + [None] * (size - len(left)), right + [None] * (size - len(right)), strict=True)
+    )
+
+
+def check_module(
+    module: nn.Module,
+    optimizer: Optimizer,
+    units: Choice,
+    dtype: torch.dtype | None,
+    codecs: dict[str, str | None],
+) -> list[Any]:
+    """Raises InvalidArgumentError for what cannot be partitioned; else describes the module."""
+    if not isinstance(module, nn.Module) or not isinstance(optimizer, Optimizer):
+        raise _core.InvalidArgumentError(
+            f"expected an nn.Module and an Optimizer, got {type(module).__name__} and "
+            f"{type(optimizer).__name__}"
+        )
+    for name, each in module.named_modules():
+        if is_guarded(each) or isinstance(each, DistributedDataParallel):
+            raise _core.InvalidArgumentError(
+                f"module: expected plain modules, but {name or 'the module'} is partitioned or "
+                "wrapped already; give partition() the inner module, once"
+            )
+    if dtype is not None and not dtype.is_floating_point:
+        raise _core.InvalidArgumentError(
+            f"dtype: expected a floating-point dtype such as torch.bfloat16, or None; got {dtype}"
+        )
+    check_codecs(codecs)
+    named = dict(module.named_parameters())
+    _check_parameters(named)
+    trainable = {id(p): name for name, p in named.items() if p.requires_grad and p.numel()}
+    frozen = {id(p) for p in named.values() if id(p) not in trainable}
+    check_membership(optimizer, trainable, frozen)
+    trial.check(optimizer, next(iter(named.values())).device)
+    group_of = {
+        id(p): index for index, group in enumerate(optimizer.param_groups) for p in group["params"]
+    }
+    return [
+        (names, tuple(p.shape), str(p.dtype), p.requires_grad, unit.name, group_of.get(id(p)))
+        for unit in cut(module, units)
+        for p, names in unit.parameters
+    ]
+
+
+def _check_parameters(named: dict[str, nn.Parameter]) -> None:
+    if not any(p.requires_grad for p in named.values()):
+        raise _core.InvalidArgumentError("module: expected trainable parameters, found none")
+    device = next(iter(named.values())).device
+    for name, parameter in named.items():
+        if isinstance(parameter, DTensor) or type(parameter) is not nn.Parameter:
+            raise _core.InvalidArgumentError(
+                f"{name}: expected an nn.Parameter, got {type(parameter).__name__}; give "
+                "partition() a plain, initialised module"
+            )
+        if parameter.device != device or device.type == "meta":
+            raise _core.InvalidArgumentError(
+                f"{name}: expected all parameters on one device with memory, got "
+                f"{parameter.device} and {device}; move the module first"
+            )
+        if parameter.is_complex():
+            raise _core.InvalidArgumentError(
+                f"{name}: expected a real dtype, got {parameter.dtype}; use torch.view_as_real"
+            )

@@ -1,0 +1,74 @@
+"""The collectives of a partition. Every one of them starts here, with its codec if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hetcomm import _core
+from hetcomm.partitioning.grid import Dimension
+
+TRAFFIC = ("weights", "gradients", "updates")
+
+# Newer torches have the second name, and warn of the first.
+_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
+
+def encoded(codec: str | None) -> AbstractContextManager[Any]:
+    """The context in which collectives use a codec; no context for None."""
+    return nullcontext() if codec is None else import_module("hetcomm").codec(codec)
+
+
+def check_codecs(codecs: dict[str, str | None]) -> None:
+    """Raises InvalidArgumentError for unknown traffic, unknown codecs and other backends."""
+    for traffic, codec in codecs.items():
+        if traffic not in TRAFFIC:
+            raise _core.InvalidArgumentError(
+                f"codecs: expected keys of {', '.join(TRAFFIC)}; got {traffic!r}"
+            )
+        if codec is None:
+            continue
+        if dist.get_backend() != "hetcomm":
+            raise _core.InvalidArgumentError(
+                f'codecs: expected the backend "hetcomm", got "{dist.get_backend()}"; leave codecs '
+                'out, or use init_process_group("hetcomm")'
+            )
+        with encoded(codec):  # refuses unknown names
+            pass
+
+
+def _start(call: Callable[..., Any], *tensors: torch.Tensor, group: Any, codec: str | None) -> Any:
+    with encoded(codec):
+        return call(*tensors, group=group, async_op=True)
+
+
+def gather(out: torch.Tensor, part: torch.Tensor, along: Dimension, codec: str | None) -> Any:
+    """Starts to gather the parts of all ranks along a dimension. Returns a Work, or None for one
+    rank. `part` may lie in `out`, at its own place."""
+    if along.size == 1:
+        if out.data_ptr() != part.data_ptr():
+            out.copy_(part)
+        return None
+    return _start(_all_gather, out, part, group=along.group, codec=codec)
+
+
+def scatter_sum(out: torch.Tensor, whole: torch.Tensor, along: Dimension, codec: str | None) -> Any:
+    """Starts to sum `whole` of all ranks along a dimension; each rank gets its part as `out`."""
+    return _start(_reduce_scatter, out, whole, group=along.group, codec=codec)
+
+
+def all_sum(tensor: torch.Tensor, along: Dimension, codec: str | None) -> Any:
+    """Starts to sum `tensor` of all ranks along a dimension, in place."""
+    return _start(dist.all_reduce, tensor, group=along.group, codec=codec)
+
+
+def wait(work: Any) -> None:
+    """Waits for a Work, at most for the timeout of its group. None is complete."""
+    if work is not None:
+        work.wait()

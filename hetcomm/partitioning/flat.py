@@ -1,0 +1,161 @@
+"""One flat buffer of parameters, and this rank's shards of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hetcomm.partitioning import collectives
+from hetcomm.partitioning.grid import Grid
+
+ALIGNMENT = 16  # bytes; vector units and matrix libraries are fastest on such addresses
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A parameter and its range of the buffer, in elements. names: more than one if it is tied."""
+
+    parameter: nn.Parameter
+    names: tuple[str, ...]
+    start: int
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.parameter.shape
+
+    @property
+    def elements(self) -> int:
+        return self.parameter.numel()
+
+    @property
+    def end(self) -> int:
+        return self.start + self.elements
+
+
+class Flat:
+    """Parameters of one dtype, all trainable or all frozen, as one padded buffer.
+
+    weights: this rank's part, in the dtype of computation, (length / p_weights,).
+    gradient: sum of the gradients so far, (length / p_gradients,), or None.
+    master: the weights that the optimizer changes, (length / p_optimizer,), at least float32. With
+    equal dtypes it is a range of `weights`. Frozen parameters have none.
+
+    Between uses, a parameter is a view of one NaN: it keeps shape and device, and holds no memory.
+    Autograd saves views of the gathered buffer. So the buffer gives its memory back and gets new
+    memory through one storage object.
+    """
+
+    def __init__(
+        self,
+        parameters: list[tuple[nn.Parameter, tuple[str, ...]]],
+        grid: Grid,
+        dtype: torch.dtype | None,
+        sync: bool,
+    ) -> None:
+        first = parameters[0][0]
+        self.grid = grid
+        self.trainable = first.requires_grad
+        self.dtype = dtype or first.dtype
+        align = ALIGNMENT // min(self.dtype.itemsize, 4)
+        self.entries, end = [], 0
+        for parameter, names in parameters:
+            self.entries.append(Entry(parameter, names, end))
+            end += -(-parameter.numel() // align) * align
+        multiple = align * grid.parts(3)
+        self.length = -(-end // multiple) * multiple
+        self.used = sum(entry.elements for entry in self.entries)
+        self.gradient: torch.Tensor | None = None
+        self._nan = torch.full((), float("nan"), dtype=self.dtype, device=first.device)
+        self._work: Any = None
+        self.ready = False
+        self._fill(first, sync)
+
+    def _fill(self, first: nn.Parameter, sync: bool) -> None:
+        values = torch.zeros(self.length, dtype=first.dtype, device=first.device)
+        for entry in self.entries:
+            values[entry.start : entry.end] = entry.parameter.detach().reshape(-1)
+        if sync:
+            torch.distributed.broadcast(values, 0)
+        start, end = self.grid.shard(self.length, 1)
+        self.weights = values[start:end].to(self.dtype, copy=True)
+        self.master = self.weights[:0]
+        if self.trainable:
+            start, end = self.grid.shard(self.length, 3)
+            wide = torch.promote_types(first.dtype, torch.float32)
+            self.master = (
+                self._own(3) if wide == self.dtype else values[start:end].to(wide, copy=True)
+            )
+        if self.grid.weights.size == 1:
+            self.full = self.weights
+            self._show()
+            self.ready = True
+        else:
+            self.full = torch.empty(self.length, dtype=self.dtype, device=first.device)
+            self._hide()
+
+    @property
+    def aliased(self) -> bool:
+        """The optimizer changes the weights themselves."""
+        return self.master.numel() > 0 and self.master.dtype == self.dtype
+
+    def _own(self, level: int) -> torch.Tensor:
+        """This rank's part at a level, as a range of `weights`."""
+        offset, _ = self.grid.shard(self.length, 1)
+        start, end = self.grid.shard(self.length, level)
+        return self.weights[start - offset : end - offset]
+
+    def gather(self, codec: str | None) -> None:
+        """Starts to gather the weights, unless they are there or on their way."""
+        if self.ready or self._work is not None:
+            return
+        self.full.untyped_storage().resize_(self.length * self.dtype.itemsize)
+        self._work = collectives.gather(self.full, self.weights, self.grid.weights, codec)
+
+    def use(self) -> None:
+        """Waits for the weights, and shows them in the parameters."""
+        if not self.ready:
+            collectives.wait(self._work)
+            self._work = None
+            self._show()
+            self.ready = True
+
+    def free(self) -> None:
+        """Gives the gathered weights' memory back."""
+        if self.grid.weights.size > 1:
+            collectives.wait(self._work)
+            self._work = None
+            if self.ready or self.full.untyped_storage().size():
+                self._hide()
+            self.ready = False
+
+    def _show(self) -> None:
+        for entry in self.entries:
+            entry.parameter.data = self.full[entry.start : entry.end].view(entry.shape)
+
+    def _hide(self) -> None:
+        for entry in self.entries:
+            entry.parameter.data = self._nan.expand(entry.shape)
+        self.full.untyped_storage().resize_(0)
+
+    def take_gradient(self) -> torch.Tensor:
+        """The parameters' gradients, (length,), zero where there is none. They leave `.grad`."""
+        out = torch.zeros(self.length, dtype=self.dtype, device=self.weights.device)
+        for entry in self.entries:
+            if entry.parameter.grad is not None:
+                out[entry.start : entry.end] = entry.parameter.grad.reshape(-1)
+                entry.parameter.grad = None
+        return out
+
+    def spread(self, codec: str | None) -> Any:
+        """Casts the master weights, and starts to gather them along the optimizer dimension."""
+        own = self._own(3)
+        if not self.aliased:
+            own.copy_(self.master)
+        return collectives.gather(self._own(2), own, self.grid.optimizer, codec)
+
+    def spread_further(self, codec: str | None) -> Any:
+        """Starts the second part of spread(), along the gradients dimension."""
+        return collectives.gather(self.weights, self._own(2), self.grid.gradients, codec)

@@ -1,0 +1,101 @@
+"""The place of each rank in a grid of four dimensions, and the range that the rank holds.
+
+The levels divide a flat buffer step by step. The ranks of a weights group hold its parts, so that
+weights are one dimension. The ranks with the same part, in one gradients group, divide this part
+further: gradients are the next dimension. Optimizer states follow in the same way. The last
+dimension has the ranks with equal optimizer states, the replicas. So an optimizer shard lies inside
+its gradient shard, and a gradient shard inside its weight shard, in any order of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hetcomm.partitioning.levels import Groups
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of the grid, as this rank sees it.
+
+    size: ranks along the dimension; position: of this rank; group: these ranks, None for one rank.
+    """
+
+    size: int
+    position: int
+    group: Any = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The four dimensions of the job, seen from this rank."""
+
+    weights: Dimension
+    gradients: Dimension
+    optimizer: Dimension
+    replicas: Dimension
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return (self.weights, self.gradients, self.optimizer, self.replicas)
+
+    @property
+    def ranks(self) -> int:
+        return prod(dimension.size for dimension in self.dimensions)
+
+    def parts(self, level: int) -> int:
+        """Parts of a buffer at a level: 0 for the whole, 1 weights, 2 gradients, 3 optimizer."""
+        return prod(dimension.size for dimension in self.dimensions[:level])
+
+    def shard(self, length: int, level: int) -> tuple[int, int]:
+        """Start and end of this rank's part of a buffer of `length` elements, at a level."""
+        start, extent = 0, length
+        for dimension in self.dimensions[:level]:
+            extent //= dimension.size
+            start += dimension.position * extent
+        return start, start + extent
+
+
+def lines(levels: Sequence[Groups], size: int) -> list[Groups]:
+    """By dimension, the groups of ranks that lie along it. levels: nested, the innermost first."""
+    places: list[tuple[int, ...]] = [()] * size
+    found = []
+    for groups in (*levels, [list(range(size))]):
+        line: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        for index, group in enumerate(groups):
+            for rank in group:
+                line.setdefault((index, places[rank]), []).append(rank)
+        for ranks in line.values():
+            for position, rank in enumerate(ranks):
+                places[rank] = (*places[rank], position)
+        found.append(sorted(line.values()))
+    return found
+
+
+def build(levels: Sequence[Groups], device: torch.device, timeout: timedelta | None) -> Grid:
+    """Makes the grid and its process groups. A collective of all ranks.
+
+    timeout: of the groups; None takes that of the default group, if its backend tells.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if timeout is None:
+        backend = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
+        timeout = getattr(getattr(backend, "options", None), "_timeout", None)
+    dimensions = []
+    for line in lines(levels, size):
+        mine = Dimension(1, 0)
+        for ranks in line:
+            if len(ranks) == 1:
+                continue
+            group = dist.new_group(ranks, timeout) if len(ranks) < size else dist.group.WORLD
+            if rank in ranks:
+                mine = Dimension(len(ranks), ranks.index(rank), group)
+        dimensions.append(mine)
+    return Grid(*dimensions)

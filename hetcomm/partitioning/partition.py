@@ -1,0 +1,205 @@
+"""hetcomm.partition(): a module and its optimizer become shards on three levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+
+from hetcomm.partitioning import grid as grids
+from hetcomm.partitioning import states
+from hetcomm.partitioning.arguments import agree, check_module
+from hetcomm.partitioning.collectives import gather, wait
+from hetcomm.partitioning.guards import guard
+from hetcomm.partitioning.levels import Level
+from hetcomm.partitioning.memory import Memory, held, predicted
+from hetcomm.partitioning.passes import Passes
+from hetcomm.partitioning.shards import Shards
+from hetcomm.partitioning.steps import Steps
+from hetcomm.partitioning.units import Choice, cut
+
+
+class Partition:
+    """A partitioned module. hetcomm.partition() makes it.
+
+    The module, its optimizer and schedulers of the optimizer are used as before. All ranks run the
+    same units in the same order. The methods are collectives of all ranks, except state_dict(),
+    memory() and predicted_memory().
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        grid: grids.Grid,
+        units: Choice,
+        dtype: torch.dtype | None,
+        codecs: dict[str, str | None],
+        prefetch: bool,
+        sync: bool,
+    ) -> None:
+        self.module, self.optimizer, self.grid = module, optimizer, grid
+        self.units = cut(module, units)
+        for unit in self.units:
+            unit.make_flats(grid, dtype, sync)
+        flats = [flat for unit in self.units for flat in unit.trainable]
+        self._whole = False
+        self._passes = Passes(self.units, dtype, codecs, prefetch)
+        self._shards = Shards(optimizer, flats, grid)
+        self.trained = self._shards.trained
+        self._steps = Steps(self._shards, self._passes, grid, codecs)
+        guard(module, optimizer, self._steps.zero_grad, lambda: self._whole)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scales the mean gradients so that their norm over all parameters is at most `max_norm`.
+
+        Call it between backward() and step(), in place of torch.nn.utils.clip_grad_norm_. Returns
+        the norm before, a float32 scalar, equal on all ranks. norm_type: p of the norm; infinity
+        for the largest absolute value.
+
+        Raises:
+            hetcomm.InvalidArgumentError: a negative norm, or ranks ran different units.
+        """
+        return self._steps.clip(float(max_norm), float(norm_type))
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"model": ..., "optimizer": ...}, to be saved by torch.distributed.checkpoint.
+
+        The checkpoint has whole tensors: the master weights and the optimizer's states. It loads
+        into any other partition, and into the plain module and optimizer. To load, take this
+        dictionary, fill it with torch.distributed.checkpoint.load(), and give it to
+        load_state_dict(). Weights share this partition's memory.
+        """
+        return {
+            "model": states.model_state(self.module, self.units),
+            "optimizer": states.optimizer_state(self.optimizer, self._shards),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes weights, and states if there are any: of state_dict(), or whole tensors by name.
+
+        Raises:
+            hetcomm.InvalidArgumentError: names, shapes or groups differ from the partition's.
+        """
+        states.load_model(self.module, self.units, state_dict["model"])
+        if "optimizer" in state_dict:
+            states.load_optimizer(self.optimizer, self._shards, state_dict["optimizer"])
+        self._steps.spread()
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """The whole module's state on rank 0, in host memory; an empty dictionary on other ranks.
+
+        Weights are the optimizer's master weights, float32. One unit at a time is gathered.
+        """
+        full: dict[str, torch.Tensor] = {}
+        keep = dist.get_rank() == 0
+        for name, value in states.model_state(self.module, self.units).items():
+            if keep and not isinstance(value, states.Piece):
+                full[name] = value.to("cpu", copy=True)
+        for unit in self.units:
+            for flat in unit.flats:
+                whole = flat.master if flat.trainable else flat.weights
+                for along in reversed(self.grid.dimensions[: 3 if flat.trainable else 1]):
+                    out = whole.new_empty(len(whole) * along.size)
+                    wait(gather(out, whole, along, None))
+                    whole = out
+                for entry in flat.entries if keep else ():
+                    values = whole[entry.start : entry.end].view(entry.shape).to("cpu", copy=True)
+                    full.update(dict.fromkeys(entry.names, values))
+        return full
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """All weights are whole inside, in the dtype of computation. Changes to them are lost.
+
+        module.state_dict() works inside.
+        """
+        for unit in self.units:
+            unit.gather(None)
+        for unit in self.units:
+            unit.use()
+        self._whole = True
+        try:
+            yield
+        finally:
+            self._whole = False
+            self._passes.free()
+
+    def memory(self) -> Memory:
+        """The bytes that this rank's shards hold now, with padding.
+
+        Gathered units and the buffers of collectives are not among them.
+        """
+        return held(self)
+
+    def predicted_memory(self) -> Memory:
+        """What memory() has after the first step, by the formula, without padding."""
+        return predicted(self)
+
+
+def partition(
+    module: nn.Module,
+    optimizer: Optimizer,
+    weights: Level = "rank",
+    gradients: Level = "rank",
+    optimizer_states: Level = "cluster",
+    *,
+    units: Choice = None,
+    dtype: torch.dtype | None = None,
+    codecs: dict[str, str | None] | None = None,
+    prefetch: bool = True,
+    sync: bool = True,
+    timeout: timedelta | None = None,
+) -> Partition:
+    """Partitions a module and its optimizer, in place, over all ranks of the job.
+
+    A collective of all ranks of the default group. With p_w, p_g and p_o ranks in the levels, a
+    rank holds 2P/p_w + 2P/p_g + 12P/p_o bytes for P parameters, bfloat16 and Adam (arXiv
+    2501.04266). A level is "rank" (each rank holds all), "island", "host" or "cluster" (all ranks
+    share), or a DeviceMesh of one dimension, or a ProcessGroup. Each level lies inside the next.
+
+    Args:
+        module: on its device, equal on all ranks, and not yet wrapped by DDP or FSDP.
+        optimizer: over module.parameters(). It must treat each element alone, as Adam does.
+        weights, gradients, optimizer_states: the level of each.
+        units: what is gathered together: a list of module classes, or a predicate of a module.
+            None takes each child of the outermost nn.ModuleList and nn.Sequential.
+        dtype: of gathered weights and gradients; inputs of units are cast to it. None keeps the
+            parameters' own. The optimizer always works in float32 or more.
+        codecs: by traffic ("weights", "gradients", "updates"), the name of a hetcomm.codec().
+        prefetch: gathers the next unit while one computes.
+        sync: rank 0 gives its parameters and buffers to all ranks. False takes them as they are.
+        timeout: of each collective; None takes that of the default group.
+
+    Returns:
+        The partition, for clipping, checkpoints and the memory report.
+
+    Raises:
+        hetcomm.InvalidArgumentError: an argument does not fit. All ranks raise it.
+    """
+    given = {"weights": weights, "gradients": gradients, "optimizer_states": optimizer_states}
+    chosen = dict(codecs or {})
+    levels = agree(
+        given, lambda: check_module(module, optimizer, units, dtype, chosen), (dtype, chosen, sync)
+    )
+    device = next(module.parameters()).device
+    grid = grids.build(levels, device, timeout)
+    if sync:
+        for buffer in module.buffers():
+            _broadcast(buffer)
+        for parameter in module.parameters():
+            if not parameter.is_floating_point():
+                _broadcast(parameter.data)
+    return Partition(module, optimizer, grid, units, dtype, chosen, prefetch, sync)
+
+
+def _broadcast(tensor: torch.Tensor) -> None:
+    whole = tensor.contiguous()
+    dist.broadcast(whole.view(torch.uint8) if whole.dtype == torch.bool else whole, 0)
+    tensor.copy_(whole)

@@ -1,0 +1,142 @@
+"""State dictionaries of a partition, in the layout of torch.distributed.checkpoint.state_dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from hetcomm import _core
+from hetcomm.partitioning.flat import Flat
+from hetcomm.partitioning.pieces import Piece
+from hetcomm.partitioning.shards import Shard, Shards
+from hetcomm.partitioning.trial import fresh_state
+from hetcomm.partitioning.units import Unit
+
+
+def model_state(module: nn.Module, units: list[Unit]) -> dict[str, Any]:
+    """A Piece of each partitioned parameter by each of its names, and whole other tensors."""
+    state: dict[str, Any] = dict(_unpartitioned(module, units))
+    for unit in units:
+        for flat in unit.flats:
+            for names, piece in pieces(flat):
+                state.update(dict.fromkeys(names, piece))
+    return state
+
+
+def _unpartitioned(module: nn.Module, units: list[Unit]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Persistent buffers, and parameters that stay whole."""
+    owned = {id(parameter) for unit in units for parameter, _ in unit.parameters}
+    for prefix, each in module.named_modules(remove_duplicate=False):
+        dot = f"{prefix}." if prefix else ""
+        for name, parameter in each._parameters.items():
+            if parameter is not None and id(parameter) not in owned:
+                yield dot + name, parameter.detach()
+        for name, buffer in each._buffers.items():
+            if buffer is not None and name not in each._non_persistent_buffers_set:
+                yield dot + name, buffer
+
+
+def pieces(flat: Flat) -> Iterator[tuple[tuple[str, ...], Piece]]:
+    """This rank's piece of each parameter: of the master weights; of the weights if frozen."""
+    values = flat.master if flat.trainable else flat.weights
+    start, end = flat.grid.shard(flat.length, 3 if flat.trainable else 1)
+    for entry in flat.entries:
+        first = min(max(start, entry.start), entry.end)
+        last = max(min(end, entry.end), first)
+        own = values[first - start : last - start] if first < last else values[:0]
+        yield entry.names, Piece(own, first - entry.start, entry.shape)
+
+
+def optimizer_state(optimizer: Optimizer, shards: Shards) -> dict[str, Any]:
+    """The states by the parameters' names, and the groups' settings.
+
+    Before the first step, states are those of a fresh optimizer. load() puts them in.
+    """
+    states = {}
+    for group, settings in zip(shards.groups, optimizer.param_groups, strict=True):
+        for shard in group:
+            state = optimizer.state.get(shard.tensor)
+            if state is None:
+                like = shard.tensor
+                state = fresh_state(optimizer, settings, like.numel(), like.dtype, like.device)
+            states[shard.name] = {key: _wrap(value, shard) for key, value in state.items()}
+    groups = [
+        {
+            **{k: v for k, v in group.items() if k not in ("params", "param_names")},
+            "params": [entry.names[0] for _, entry in trained],
+        }
+        for group, trained in zip(optimizer.param_groups, shards.trained, strict=True)
+    ]
+    return {"state": states, "param_groups": groups}
+
+
+def _wrap(value: Any, shard: Shard) -> Any:
+    if isinstance(value, torch.Tensor) and value.shape == shard.tensor.shape and value.ndim:
+        return Piece(value, shard.start, shard.entry.shape)
+    return value
+
+
+def load_model(module: nn.Module, units: list[Unit], state: dict[str, Any]) -> None:
+    """Copies weights in: pieces of model_state(), or whole tensors."""
+    own = model_state(module, units)
+    if set(own) != set(state):
+        missing, extra = sorted(set(own) - set(state)), sorted(set(state) - set(own))
+        raise _core.InvalidArgumentError(
+            f"model: expected the module's names, missing are {missing[:3]}, unknown are "
+            f"{extra[:3]}; load a state of the same module"
+        )
+    with torch.no_grad():
+        for name, target in own.items():
+            _copy(name, target, state[name])
+
+
+def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
+    if target.shape != source.shape:
+        raise _core.InvalidArgumentError(
+            f"{name}: expected shape {tuple(target.shape)}, got {tuple(source.shape)}"
+        )
+    if not isinstance(target, Piece):
+        target.copy_(source)
+    elif not isinstance(source, Piece):
+        end = target.start + len(target.own)
+        target.own.copy_(source.reshape(-1)[target.start : end])
+    elif (source.start, len(source.own)) == (target.start, len(target.own)):
+        target.own.copy_(source.own)
+    else:
+        raise _core.InvalidArgumentError(
+            f"{name}: expected a piece of this partition, or a whole tensor; got another "
+            "partition's piece; load it by torch.distributed.checkpoint"
+        )
+
+
+def load_optimizer(optimizer: Optimizer, shards: Shards, state: dict[str, Any]) -> None:
+    """Puts states in: those of optimizer_state(), or whole tensors by the parameters' names."""
+    groups = state["param_groups"]
+    if len(groups) != len(shards.groups):
+        raise _core.InvalidArgumentError(
+            f"optimizer: expected {len(shards.groups)} parameter groups, got {len(groups)}; build "
+            "the optimizer as the saved one"
+        )
+    for group, saved in zip(optimizer.param_groups, groups, strict=True):
+        group.update({k: v for k, v in saved.items() if k not in ("params", "param_names")})
+    for shard in shards:
+        if shard.name in state["state"]:
+            values = state["state"][shard.name]
+            optimizer.state[shard.tensor] = {k: _unwrap(v, shard) for k, v in values.items()}
+
+
+def _unwrap(value: Any, shard: Shard) -> Any:
+    if isinstance(value, Piece):
+        if (value.start, len(value.own)) != (shard.start, shard.end - shard.start):
+            raise _core.InvalidArgumentError(
+                f"{shard.name}: expected a state of this partition, got one of another; load it by "
+                "torch.distributed.checkpoint"
+            )
+        return value.own
+    if isinstance(value, torch.Tensor):
+        return shard.cut(value).clone() if value.shape == shard.entry.shape else value.clone()
+    return value
