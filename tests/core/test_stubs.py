@@ -26,7 +26,7 @@ def test_every_public_name_is_typed() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    needing_torch = {"ProcessGroupHetcomm", "partition"}
+    needing_torch = set(hetcomm._OF_TORCH)
     assert {*homes, "__version__"} == {*hetcomm.__all__, *needing_torch}
     for name, (module, original) in homes.items():
         assert module is not None
