@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from hetcomm import _core
+from hetcomm import _core, codecs
 from hetcomm.partitioning.grid import Dimension
 
 TRAFFIC = ("weights", "gradients", "updates")
@@ -22,12 +21,12 @@ _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatte
 
 def encoded(codec: str | None) -> AbstractContextManager[Any]:
     """The context in which collectives use a codec; no context for None."""
-    return nullcontext() if codec is None else import_module("hetcomm").codec(codec)
+    return nullcontext() if codec is None else codecs.codec(codec)
 
 
-def check_codecs(codecs: dict[str, str | None]) -> None:
+def check_codecs(given: dict[str, str | None]) -> None:
     """Raises InvalidArgumentError for unknown traffic, unknown codecs and other backends."""
-    for traffic, codec in codecs.items():
+    for traffic, codec in given.items():
         if traffic not in TRAFFIC:
             raise _core.InvalidArgumentError(
                 f"codecs: expected keys of {', '.join(TRAFFIC)}; got {traffic!r}"

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import hetcomm
+import hetcomm.codecs
 from hetcomm.partitioning import grid, levels
 
 Case = Callable[[int], Any]
@@ -288,7 +289,7 @@ def record_codecs(rank: int, size: int) -> list[str]:
         found.append(name)
         yield
 
-    hetcomm.codec = codec
+    hetcomm.codecs.codec = codec
     model = gpt.Gpt(2)
     optimizer = sgd(model.parameters())
     codecs = {"weights": "int8", "gradients": "int4", "updates": None}
