@@ -16,8 +16,10 @@ namespace {
 // magnitudes the earlier are kept. A NaN has the largest magnitude, so it survives.
 //
 // Layout of a block of `count` elements, in the byte order of the machine:
-//   a bit for each element, lowest bit first, in words of 64; bits beyond `count` are zero
-//   float32 of each set bit, ceil(share * count) in all
+//   places of the kept elements, ceil(share * count) in all, whichever is shorter:
+//     uint16 of each, in order; or
+//     a bit for each element, lowest bit first, in words of 64; bits beyond `count` are zero
+//   float32 of each place
 class SparseCodec final : public BlockCodec {
  public:
   SparseCodec(const std::string& name, double share, const std::string& percent)
@@ -29,7 +31,7 @@ class SparseCodec final : public BlockCodec {
 
  protected:
   size_t block_bytes(size_t count) const override {
-    return words(count) * sizeof(uint64_t) + kept(count) * sizeof(float);
+    return bytes_of_places(count) + kept(count) * sizeof(float);
   }
   void encode_block(void* encoded, const float* values, size_t count) const override;
   bool decode_block(float* values, const float* first, const void* encoded,
@@ -37,6 +39,13 @@ class SparseCodec final : public BlockCodec {
 
  private:
   static size_t words(size_t count) { return (count + 63) / 64; }
+  bool has_numbers(size_t count) const {
+    return kept(count) * sizeof(uint16_t) < words(count) * sizeof(uint64_t);
+  }
+  size_t bytes_of_places(size_t count) const {
+    return std::min(kept(count) * sizeof(uint16_t), words(count) * sizeof(uint64_t));
+  }
+  bool read_places(uint64_t* chosen, const void* encoded, size_t count) const;
   size_t kept(size_t count) const {
     const auto kept = static_cast<size_t>(std::ceil(share_ * static_cast<double>(count)));
     return std::clamp<size_t>(kept, 1, count);
@@ -49,11 +58,17 @@ class SparseCodec final : public BlockCodec {
 void SparseCodec::encode_block(void* encoded, const float* values, size_t count) const {
   uint64_t chosen[kBlock / 64];
   block_kernels().select(chosen, values, count, kept(count));
-  std::memcpy(encoded, chosen, words(count) * sizeof(uint64_t));
-  auto* out = static_cast<std::byte*>(encoded) + words(count) * sizeof(uint64_t);
+  auto* places = static_cast<std::byte*>(encoded);
+  auto* out = places + bytes_of_places(count);
+  if (!has_numbers(count)) std::memcpy(places, chosen, bytes_of_places(count));
   for (size_t word = 0; word < words(count); ++word) {
     for (uint64_t bits = chosen[word]; bits != 0; bits &= bits - 1) {
-      const float value = values[64 * word + std::countr_zero(bits)];
+      const auto place = static_cast<uint16_t>(64 * word + std::countr_zero(bits));
+      if (has_numbers(count)) {
+        std::memcpy(places, &place, sizeof(place));
+        places += sizeof(place);
+      }
+      const float value = values[place];
       const float one_nan = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
       std::memcpy(out, &one_nan, sizeof(float));
       out += sizeof(float);
@@ -61,18 +76,36 @@ void SparseCodec::encode_block(void* encoded, const float* values, size_t count)
   }
 }
 
-bool SparseCodec::decode_block(float* values, const float* first, const void* encoded,
-                               size_t count) const {
-  uint64_t chosen[kBlock / 64];
-  std::memcpy(chosen, encoded, words(count) * sizeof(uint64_t));
+// As a bit for each element. False for places that no encoder made.
+bool SparseCodec::read_places(uint64_t* chosen, const void* encoded, size_t count) const {
+  std::fill_n(chosen, words(count), 0);
+  if (has_numbers(count)) {
+    const auto* at = static_cast<const std::byte*>(encoded);
+    for (int last = -1, left = static_cast<int>(kept(count)); left > 0; --left) {
+      uint16_t place;
+      std::memcpy(&place, at, sizeof(place));
+      if (place <= last || place >= count) return false;
+      chosen[place / 64] |= uint64_t{1} << place % 64;
+      last = place;
+      at += sizeof(place);
+    }
+    return true;
+  }
+  std::memcpy(chosen, encoded, bytes_of_places(count));
   size_t found = 0;
   for (size_t word = 0; word < words(count); ++word) found += std::popcount(chosen[word]);
   const bool beyond = count % 64 != 0 && chosen[count / 64] >> count % 64 != 0;
-  if (found != kept(count) || beyond) return false;
+  return found == kept(count) && !beyond;
+}
+
+bool SparseCodec::decode_block(float* values, const float* first, const void* encoded,
+                               size_t count) const {
+  uint64_t chosen[kBlock / 64];
+  if (!read_places(chosen, encoded, count)) return false;
 
   alignas(64) float decoded[kBlock];
   std::fill_n(decoded, count, 0.0f);
-  const auto* in = static_cast<const std::byte*>(encoded) + words(count) * sizeof(uint64_t);
+  const auto* in = static_cast<const std::byte*>(encoded) + bytes_of_places(count);
   for (size_t word = 0; word < words(count); ++word) {
     for (uint64_t bits = chosen[word]; bits != 0; bits &= bits - 1) {
       std::memcpy(decoded + 64 * word + std::countr_zero(bits), in, sizeof(float));

@@ -86,6 +86,8 @@ def sparse(values: Values, parameter: str) -> Encoded:
     chosen[order[:kept]] = True
     bits = np.packbits(chosen, bitorder="little")
     bits = np.append(bits, np.zeros(-bits.size % 8, np.uint8))
+    if 2 * kept < bits.size:
+        bits = np.flatnonzero(chosen).astype(np.uint16).view(np.uint8)
     bound = np.where(chosen, 0, magnitudes[chosen].min())
     data = np.concatenate([bits, oracle.encode("float32", values[chosen])])
     return Encoded(data, np.where(chosen, values, 0.0), bound)

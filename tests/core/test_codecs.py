@@ -172,7 +172,7 @@ def test_topk_keeps_the_earlier_of_equal_magnitudes() -> None:
     for share, kept in [(0.1, [5]), (0.2, [1, 5]), (0.25, [1, 2, 5]), (0.5, [1, 2, 3, 5, 6])]:
         codec = f"topk:{share}"
         encoded = encode(codec, "float32", values.view(np.uint8))
-        assert encoded.size == 8 + 4 * len(kept)
+        assert encoded.size == min(8, 2 * len(kept)) + 4 * len(kept)
         assert (
             np.flatnonzero(decode(codec, "float32", encoded, 40).view(np.float32)).tolist() == kept
         )
@@ -317,19 +317,26 @@ def test_changed_data_are_refused_or_decode_to_something(codec: str, dtype: str)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_topk_refuses_another_number_of_elements(dtype: str) -> None:
+def test_topk_refuses_places_that_no_encoder_made(dtype: str) -> None:
     raw = np.zeros(100 * DTYPE[dtype].size, np.uint8)
-    encoded = encode("topk", dtype, raw)
-    assert np.flatnonzero(encoded).tolist() == [0]
-    for place, value in [(0, 0), (0, 3), (12, 1)]:
+    bitmap = encode("topk:0.3", dtype, raw)
+    numbers = encode("topk:0.02", dtype, raw)
+    assert bitmap[:4].tolist() == [255, 255, 255, 63]  # the first 30 of zeros
+    assert numbers[:4].tolist() == [0, 0, 1, 0]
+    for codec, encoded, changes in (
+        ("topk:0.3", bitmap, {0: 254}),
+        ("topk:0.3", bitmap, {4: 1}),
+        ("topk:0.3", bitmap, {0: 254, 12: 1 << 4}),  # element 100
+        ("topk:0.02", numbers, {2: 0}),  # twice the same
+        ("topk:0.02", numbers, {0: 2}),  # not in order
+        ("topk:0.02", numbers, {2: 100}),
+        ("topk:0.02", numbers, {3: 255}),
+    ):
         changed = encoded.copy()
-        changed[place] = value
-        with pytest.raises(_core.TransportError, match="topk: expected what this codec encodes"):
-            decode("topk", dtype, changed, raw.size)
-    beyond = encoded.copy()
-    beyond[0], beyond[12] = 0, 1 << 4  # element 100
-    with pytest.raises(_core.TransportError, match="topk: expected what this codec encodes"):
-        decode("topk", dtype, beyond, raw.size)
+        for place, value in changes.items():
+            changed[place] = value
+        with pytest.raises(_core.TransportError, match=f"{codec}: expected what this codec"):
+            decode(codec, dtype, changed, raw.size)
 
 
 def test_the_usual_parameter_may_be_given() -> None:
