@@ -13,6 +13,10 @@ import torch.distributed as dist
 import hetcomm
 from hetcomm import _core
 
+# The second names are deprecated since torch 2.13.
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 def all_gather(
     output: torch.Tensor,
@@ -34,7 +38,7 @@ def all_gather(
         hetcomm.InvalidArgumentError: there is no such codec, or it does not encode the dtype.
     """
     with hetcomm.codec(codec):
-        return dist.all_gather_into_tensor(output, input, group=group, async_op=async_op)
+        return _gather(output, input, group=group, async_op=async_op)
 
 
 def reduce_scatter(
@@ -66,7 +70,7 @@ def reduce_scatter(
     """
     _check_key(feedback, key)
     with hetcomm.codec(codec, feedback=feedback, key=key):
-        return dist.reduce_scatter_tensor(output, input, op, group=group, async_op=async_op)
+        return _reduce_scatter(output, input, op, group=group, async_op=async_op)
 
 
 def all_reduce(
