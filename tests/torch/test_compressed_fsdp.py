@@ -268,3 +268,23 @@ def test_ranks_of_a_host_must_stand_together(
     for outcome in launch(job(hosts), counted, shape):
         assert "InvalidArgumentError" in outcome.error, outcome.describe()
         assert "next to each other" in outcome.text, outcome.text
+
+
+def of_replicas(rank: int, size: int) -> float:
+    """The greatest difference of a gradient that a codec of the replicas' groups makes."""
+    found = []
+    for codec in ("none", "int8"):
+        options = hetcomm.Options(bridge_codec=codec)
+        names = ("replicas", "shards")
+        mesh = init_device_mesh(
+            "cpu", (2, 2), mesh_dim_names=names, backend_override={"replicas": ("hetcomm", options)}
+        )
+        model = sharded(mesh)
+        x, target = batch(rank, 0)
+        nn.functional.cross_entropy(model(x), target).backward()
+        found.append([each.grad.full_tensor() for each in model.parameters()])
+    return max(((a - b).abs().max() / a.abs().max()).item() for a, b in zip(*found, strict=True))
+
+
+def test_replicas_on_hosts_have_the_codec_of_their_group(job: Callable[..., Job]) -> None:
+    assert all(1e-4 < error < 0.02 for error in values(job("aabb"), of_replicas))
