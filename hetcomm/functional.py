@@ -7,6 +7,9 @@ name the same codec. docs/codecs.md has the codecs.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
@@ -35,9 +38,10 @@ def all_gather(
         A Work if async_op is true, otherwise None.
 
     Raises:
-        hetcomm.InvalidArgumentError: there is no such codec, or it does not encode the dtype.
+        hetcomm.InvalidArgumentError: there is no such codec, it does not encode the dtype, or the
+            group is another backend's.
     """
-    with hetcomm.codec(codec):
+    with _codec(codec, input, group):
         return _gather(output, input, group=group, async_op=async_op)
 
 
@@ -65,11 +69,10 @@ def reduce_scatter(
         A Work if async_op is true, otherwise None.
 
     Raises:
-        hetcomm.InvalidArgumentError: there is no such codec, it does not encode the dtype, the key
-            is missing, or its tensor had another size.
+        hetcomm.InvalidArgumentError: there is no such codec, it does not encode the dtype, the
+            group is another backend's, the key is missing, or its tensor had another size.
     """
-    _check_key(feedback, key)
-    with hetcomm.codec(codec, feedback=feedback, key=key):
+    with _codec(codec, input, group, feedback, key):
         return _reduce_scatter(output, input, op, group=group, async_op=async_op)
 
 
@@ -84,13 +87,27 @@ def all_reduce(
     async_op: bool = False,
 ) -> dist.Work | None:
     """Reduces the tensor in place. Arguments, result and errors are those of reduce_scatter()."""
-    _check_key(feedback, key)
-    with hetcomm.codec(codec, feedback=feedback, key=key):
+    with _codec(codec, tensor, group, feedback, key):
         return dist.all_reduce(tensor, op, group=group, async_op=async_op)
 
 
-def _check_key(feedback: hetcomm.Feedback | None, key: str) -> None:
+def _codec(
+    codec: str,
+    tensor: torch.Tensor,
+    group: dist.ProcessGroup | None,
+    feedback: hetcomm.Feedback | None = None,
+    key: str = "",
+) -> AbstractContextManager[None]:
+    """hetcomm.codec(), for a call of hetcomm's: others would ignore the codec."""
+    serving: Any = group or dist.group.WORLD
+    name = serving._get_backend(tensor.device).name()
+    if name != "hetcomm":
+        raise _core.InvalidArgumentError(
+            f"group: expected one of hetcomm for {tensor.device.type} tensors, got {name}; make "
+            'the group with backend="hetcomm"'
+        )
     if feedback is not None and not key:
         raise _core.InvalidArgumentError(
             "feedback: expected a key that names the tensor, got none; pass key="
         )
+    return hetcomm.codec(codec, feedback=feedback, key=key)

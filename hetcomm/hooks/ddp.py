@@ -121,8 +121,6 @@ class Compressed:
         index = bucket.index()
         if index == len(self._buckets) or self._buckets[index][0] != numbers:
             self._buckets[index:] = [(numbers, hetcomm.Feedback())]
-        if bucket.is_last():
-            del self._buckets[index + 1 :]
         return self._start(bucket.buffer(), self._buckets[index][1])
 
     def _start(

@@ -157,7 +157,8 @@ def compress_fsdp(
     for name, module in modules.items():
         if module in _compressed:
             raise _core.InvalidArgumentError(
-                f'model: "{name}" is compressed already; call compress_fsdp() once, on the root'
+                f"model: {name or 'the root'} is compressed already; call compress_fsdp() once, on "
+                "the root"
             )
     if not hasattr(FSDPModule, "set_custom_all_gather"):
         raise _core.VendorError(

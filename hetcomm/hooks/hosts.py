@@ -25,11 +25,8 @@ def ranks_of_host(mesh: DeviceMesh) -> int:
     """
     hosts = _hosts(mesh)
     order = [hosts[rank] for rank in mesh.mesh.flatten().tolist()]
-    count = next((i for i, host in enumerate(order) if host != order[0]), len(order))
-    blocks = [order[first : first + count] for first in range(0, len(order), count)]
-    if any(len(set(block)) > 1 or len(block) < count for block in blocks) or len(
-        {block[0] for block in blocks}
-    ) < len(blocks):
+    count = order.count(order[0])
+    if order != [host for host in dict.fromkeys(order) for _ in range(count)]:
         raise _core.InvalidArgumentError(
             "mesh: expected the ranks of each host next to each other, as many on every host; got "
             f"{_described(order)}; start the ranks in block order, as torchrun does"

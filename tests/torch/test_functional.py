@@ -48,15 +48,22 @@ def errors(rank: int, size: int, codec: str, dtype: torch.dtype) -> dict[str, fl
     return found
 
 
+CASES = [  # codec, dtype, least and greatest error
+    ("none", torch.float32, 0, 1e-6),
+    ("int8", torch.float32, 1e-4, 0.02),
+    ("int4", torch.float32, 1e-3, 0.3),
+    ("int8", torch.bfloat16, 1e-4, 0.03),
+]
+
+
+def all_errors(rank: int, size: int) -> list[dict[str, float]]:
+    return [errors(rank, size, codec, dtype) for codec, dtype, _, _ in CASES]
+
+
 @pytest.mark.parametrize("hosts", ["aabb", "abab", "aab"])
 def test_results_are_near_exact_ones(job: Callable[..., Job], hosts: str) -> None:
-    for codec, dtype, least, most in (
-        ("none", torch.float32, 0, 1e-6),
-        ("int8", torch.float32, 1e-4, 0.02),
-        ("int4", torch.float32, 1e-3, 0.3),
-        ("int8", torch.bfloat16, 1e-4, 0.03),
-    ):
-        for found in values(job(hosts), errors, codec, dtype):
+    for by_case in values(job(hosts), all_errors):
+        for found, (codec, _, least, most) in zip(by_case, CASES, strict=True):
             assert all(least <= error <= most for error in found.values()), (codec, found)
 
 
@@ -92,9 +99,17 @@ def unknown_codec(rank: int, size: int) -> None:
     functional.all_gather(torch.ones(18), torch.ones(9), codec="zip")
 
 
+def another_backend(rank: int, size: int) -> None:
+    functional.all_reduce(torch.ones(9), group=dist.new_group(backend="gloo"))
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
-    [(without_key, "a key that names the tensor"), (unknown_codec, "unknown codec")],
+    [
+        (without_key, "a key that names the tensor"),
+        (unknown_codec, "unknown codec"),
+        (another_backend, "expected one of hetcomm for cpu tensors, got gloo"),
+    ],
 )
 def test_bad_input_is_refused(job: Callable[..., Job], call: Callable, text: str) -> None:
     for outcome in launch(job("ab"), call):
