@@ -45,8 +45,10 @@ _HOMES = {
     "ProcessGroupHetcomm": "hetcomm.backend",
 }
 
+_MODULES = ("functional", "hooks")  # of torch; loaded at first use
+
 # Without names that need torch, so `from hetcomm import *` works without torch.
-_OF_TORCH = ("ProcessGroupHetcomm", "Options", "partition")
+_OF_TORCH = ("ProcessGroupHetcomm", "Options", "partition", *_MODULES)
 __all__ = ["__version__", *(name for name in _HOMES if name not in _OF_TORCH)]
 
 if "torch" in sys.modules or not _autoload.installed():
@@ -56,4 +58,6 @@ if "torch" in sys.modules or not _autoload.installed():
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"hetcomm.{name}")
     raise AttributeError(f"module 'hetcomm' has no attribute {name!r}")

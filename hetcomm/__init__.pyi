@@ -1,5 +1,7 @@
 # What `hetcomm` offers. At run time each name is loaded at its first use.
 
+from hetcomm import functional as functional
+from hetcomm import hooks as hooks
 from hetcomm._core import AbortedError as AbortedError
 from hetcomm._core import Error as Error
 from hetcomm._core import InvalidArgumentError as InvalidArgumentError

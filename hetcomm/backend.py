@@ -36,6 +36,10 @@ def create(options: Any, backend_options: Any) -> Any:
     _check_default()
     timeout = options.timeout
     _check_options(backend_options, timeout)
+    if timeout == _UNSET_TIMEOUT:  # DeviceMesh takes the timeout of hetcomm.Options
+        from torch.distributed.constants import default_pg_timeout
+
+        timeout = default_pg_timeout
     if not isinstance(timeout, timedelta):
         timeout = timedelta(seconds=float(timeout))
     store = _attempts.store_of_attempt(

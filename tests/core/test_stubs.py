@@ -26,7 +26,10 @@ def test_every_public_name_is_typed() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+    modules = {name for name, (module, _) in homes.items() if module == "hetcomm"}
+    assert modules == {"functional", "hooks"}
     needing_torch = set(hetcomm._OF_TORCH)
+    assert modules <= needing_torch
     assert {*homes, "__version__"} == {*hetcomm.__all__, *needing_torch}
     for name, (module, original) in homes.items():
         assert module is not None
