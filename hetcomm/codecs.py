@@ -23,7 +23,7 @@ class Feedback:
         """The residuals of this rank by key: float32 arrays (elements of the largest buffer,)."""
         import numpy as np
 
-        return {key: np.array(self._core.find(key)) for key in self._core.keys()}
+        return {key: np.array(residual) for key, residual in self._core.residuals().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replaces all residuals by those of state_dict() of the same rank.
@@ -49,7 +49,7 @@ class Feedback:
 
     def bytes(self) -> int:
         """Bytes that the residuals of this rank may take: 4 for each element of each tensor."""
-        return sum(memoryview(self._core.find(key)).nbytes for key in self._core.keys())
+        return sum(memoryview(each).nbytes for each in self._core.residuals().values())
 
 
 def codec(

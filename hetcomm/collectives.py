@@ -60,9 +60,7 @@ class Collectives:
         if out is None:
             out = self._new_output(array, arrays.shape)
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout
-        )
+        return call(self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout)
 
     def reduce(
         self,
@@ -80,9 +78,7 @@ class Collectives:
         None. A whole number in place of `out` is the root: reduce(x, 2)."""
         out, root = self._root_output(array, out, root, arrays.shape)
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout
-        )
+        return call(self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout)
 
     def broadcast(
         self,
@@ -95,9 +91,7 @@ class Collectives:
     ) -> Any:
         """Copies the root's array to every rank's array, of the same shape."""
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout
-        )
+        return call(self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout)
 
     def all_gather(
         self,
@@ -112,9 +106,7 @@ class Collectives:
         if out is None:
             out = self._new_output(array, self._stacked_shape)
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout
-        )
+        return call(self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout)
 
     def reduce_scatter(
         self,
@@ -132,9 +124,7 @@ class Collectives:
         if out is None:
             out = self._new_output(array, self._block_shape)
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout
-        )
+        return call(self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout)
 
     def all_to_all(
         self,
@@ -168,9 +158,7 @@ class Collectives:
         if out is None:
             out = self._new_output(array, self._even_shape)
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout
-        )
+        return call(self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout)
 
     def gather(
         self,
@@ -186,9 +174,7 @@ class Collectives:
         None. A whole number in place of `out` is the root: gather(x, 2)."""
         out, root = self._root_output(array, out, root, self._stacked_shape)
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout
-        )
+        return call(self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout)
 
     def scatter(
         self,
@@ -214,9 +200,7 @@ class Collectives:
                     "root knows its shape without it"
                 )
         call = self._collective if codec is None else self._by(codec)
-        return call(
-            self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout
-        )
+        return call(self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout)
 
     def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Any:
         """Returns when all ranks have called it. Pending work of streams does not count."""

@@ -29,18 +29,17 @@ void bind(py::module_& module) {
   py::class_<Feedback, std::shared_ptr<Feedback>>(module, "Feedback",
                                                   "The residuals of tensors by key. Thread-safe.")
       .def(py::init<>())
-      .def("keys", &Feedback::keys)
-      .def("find", &Feedback::find, py::arg("key"), "The residual of the key, or None.")
+      .def("residuals", &Feedback::residuals, "The residuals by key; they stay in use.")
       .def("set", &set, py::arg("key"), py::arg("values"),
            "Replaces a residual by float32 values. Raises InvalidArgumentError for another size.")
       .def("clear", &Feedback::clear);
   py::class_<CallCodec>(module, "CallCodec",
                         "The codec of the collectives that a thread starts next.")
-      .def(py::init([](const std::string& codec, std::shared_ptr<Feedback> feedback,
-                       std::string key) {
-             return CallCodec{codec == "group" ? kCodecOfGroup : codec_setting(codec),
-                              std::move(feedback), std::move(key)};
-           }),
+      .def(py::init(
+               [](const std::string& codec, std::shared_ptr<Feedback> feedback, std::string key) {
+                 return CallCodec{codec == "group" ? kCodecOfGroup : codec_setting(codec),
+                                  std::move(feedback), std::move(key)};
+               }),
            py::arg("codec") = "group", py::arg("feedback") = nullptr, py::arg("key") = "")
       .def_static(
           "swap",

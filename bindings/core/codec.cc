@@ -104,7 +104,8 @@ void bind(py::module_& module) {
       },
       "The names that HETCOMM_BRIDGE_CODEC takes.");
   module.def(
-      "is_lossless", [](const std::string& name) {
+      "is_lossless",
+      [](const std::string& name) {
         const CodecSetting setting = codec_setting(name);
         return !setting.codec || setting.codec->lossless();
       },
@@ -121,11 +122,12 @@ void bind(py::module_& module) {
   module.def("codec_capacity", &capacity, py::arg("codec"), py::arg("dtype"), py::arg("count"),
              "Bytes of memory that codec_encode() needs for `count` elements; of a lossy codec the "
              "bytes of the result.");
-  module.def("codec_encode", &encode, py::arg("codec"), py::arg("dtype"), py::arg("encoded"),
-             py::arg("source"), py::arg("residual") = py::none(),
-             "Encodes a buffer. Returns the bytes of the result. With a float32 residual of as many "
-             "elements, encodes source + residual; the residual then has what was lost. Raises "
-             "InvalidArgumentError.");
+  module.def(
+      "codec_encode", &encode, py::arg("codec"), py::arg("dtype"), py::arg("encoded"),
+      py::arg("source"), py::arg("residual") = py::none(),
+      "Encodes a buffer. Returns the bytes of the result. With a float32 residual of as many "
+      "elements, encodes source + residual; the residual then has what was lost. Raises "
+      "InvalidArgumentError.");
   module.def("codec_decode", &decode, py::arg("codec"), py::arg("dtype"), py::arg("target"),
              py::arg("encoded"),
              "Decodes into a buffer of the same elements. Raises TransportError for bytes that no "

@@ -26,9 +26,8 @@ void bind_spec(py::module_& module) {
       .def(py::init([](Collective collective, Dtype dtype, ReduceOp op, int root, int64_t count,
                        bool in_place, std::vector<int64_t> splits, double factor,
                        const std::string& codec, bool feedback) {
-             const CodecSetting setting =
-                 codec == "group" ? kCodecOfGroup : codec_setting(codec);
-             return Spec{collective, dtype,   op,     factor, root, count, in_place,
+             const CodecSetting setting = codec == "group" ? kCodecOfGroup : codec_setting(codec);
+             return Spec{collective,        dtype,   op,      factor, root, count, in_place,
                          std::move(splits), setting, feedback};
            }),
            py::arg("collective"), py::arg("dtype") = usual.dtype, py::arg("op") = usual.op,
@@ -96,7 +95,8 @@ void bind_steps(py::module_& module) {
       .def_readwrite("count", &Range::count)
       .def_readwrite("dtype", &Range::dtype)
       .def_property(
-          "codec", [](const Range& self) { return self.codec ? self.codec->name() : std::string("none"); },
+          "codec",
+          [](const Range& self) { return self.codec ? self.codec->name() : std::string("none"); },
           [](Range& self, const std::string& name) {
             const CodecSetting setting = codec_setting(name);
             if (setting.automatic) {

@@ -15,12 +15,9 @@ hetcomm::TorchBackend& torch_backend(c10d::Backend& backend) {
   TORCH_CHECK_VALUE(false, "expected a group of hetcomm; got one of ", backend.getBackendName());
 }
 
-c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                       int rank, int size,
-                                                       const py::object& timeout,
-                                                       const py::object& device,
-                                                       const std::string& name,
-                                                       const std::string& bridge_codec) {
+c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const py::object& timeout,
+    const py::object& device, const std::string& name, const std::string& bridge_codec) {
   // Python's seconds do not overflow for the longest timedelta.
   const hetcomm::Seconds seconds(timeout.attr("total_seconds")().cast<double>());
   const auto [vendor, index] = py::module_::import("hetcomm.backend")

@@ -8,7 +8,8 @@ CallCodec& CallCodec::of_thread() {
 }
 
 void CallCodec::apply(Spec& spec) const {
-  if (!setting.given || spec.collective == Collective::barrier || is_message(spec.collective)) return;
+  if (!setting.given || spec.collective == Collective::barrier || is_message(spec.collective))
+    return;
   spec.codec = setting;
   const bool lossy = setting.codec && !setting.codec->lossless();
   spec.feedback = feedback && lossy && has_reduction(spec.collective);

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 
@@ -43,22 +42,14 @@ class Feedback {
     std::shared_ptr<Residual>& found = residuals_[key];
     if (!found) found = std::make_shared<Residual>(count);
     if (found->count() == count) return found;
-    throw Error(Code::invalid_argument,
-                "feedback \"" + key + "\": expected a tensor of " + std::to_string(found->count()) +
-                    " elements, as before; got " + std::to_string(count) +
-                    "; give each tensor its own key, or call clear()");
+    throw Error(Code::invalid_argument, "feedback \"" + key + "\": expected a tensor of " +
+                                            std::to_string(found->count()) +
+                                            " elements, as before; got " + std::to_string(count) +
+                                            "; give each tensor its own key, or call clear()");
   }
-  // Null if there is none.
-  std::shared_ptr<Residual> find(const std::string& key) const {
+  std::map<std::string, std::shared_ptr<Residual>> residuals() const {
     const std::lock_guard lock(mutex_);
-    const auto found = residuals_.find(key);
-    return found == residuals_.end() ? nullptr : found->second;
-  }
-  std::vector<std::string> keys() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> names;
-    for (const auto& [key, residual] : residuals_) names.push_back(key);
-    return names;
+    return residuals_;
   }
   void clear() {
     const std::lock_guard lock(mutex_);

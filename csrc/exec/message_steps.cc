@@ -81,14 +81,13 @@ Status MessageSteps::reap(size_t i) {
   }
   Status::Details details;
   details.code = Code::invalid_argument;
-  details.message = "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
-                    std::to_string(request.bytes) + " bytes" +
-                    (same_call ? "" : " for another call, or after other calls") + ", rank " +
-                    std::to_string(plan_.rank) + " expected " +
-                    (shrinks(step.target) ? "at most " : "") +
-                    std::to_string(longest(step.target)) + " bytes for " +
-                    describe(plan_.spec, operation_) +
-                    "; make the same call with equal sizes, dtypes and codecs on every rank";
+  details.message =
+      "ranks disagree about the call: rank " + std::to_string(step.peer) + " sent " +
+      std::to_string(request.bytes) + " bytes" +
+      (same_call ? "" : " for another call, or after other calls") + ", rank " +
+      std::to_string(plan_.rank) + " expected " + (shrinks(step.target) ? "at most " : "") +
+      std::to_string(longest(step.target)) + " bytes for " + describe(plan_.spec, operation_) +
+      "; make the same call with equal sizes, dtypes and codecs on every rank";
   return Status(details);
 }
 

@@ -11,7 +11,7 @@ namespace hetcomm {
 // The addresses of the buffers that the plan of one run names.
 struct RunMemory {
   std::array<std::byte*, kSpaces> spaces{};  // by Space
-  MemoryKind kind = MemoryKind::host;  // of all spaces but staging, which is host memory
+  MemoryKind kind = MemoryKind::host;        // of all spaces but staging, which is host memory
 
   void set(Space space, void* memory) {
     spaces[static_cast<size_t>(space)] = static_cast<std::byte*>(memory);

@@ -22,10 +22,10 @@ void check_output(const Execution& execution, const Range& output, const Extents
     execution.read(rank, range, value);
     for (const Extent& got : value) {
       const int64_t index = want.index + got.begin;
-      const bool summed = want.term == Contributions::every
-                              ? got.term != Terms::none && execution.terms().all_ranks(got.term)
-                              : got.term != Terms::none &&
-                                    execution.terms().exact(got.term) == want.term;
+      const bool summed =
+          want.term == Contributions::every
+              ? got.term != Terms::none && execution.terms().all_ranks(got.term)
+              : got.term != Terms::none && execution.terms().exact(got.term) == want.term;
       const bool reduced = want.term == Contributions::every && summed;
       if (reduced && execution.terms().scaled(got.term) != scaled) {
         errors.push_back("rank " + std::to_string(rank) + " " +

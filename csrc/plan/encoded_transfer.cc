@@ -42,9 +42,9 @@ void PlanBuilder::decode(int rank, const Range& source, const Range& target) {
   own_step(steps::decode, rank, {source}, target);
 }
 
-// The host encodes. Without loss, elements in device memory are encoded only where they pass through
-// the host anyway. A striped link needs the length of a message at both ends. Ranks notice disagreeing splits of an all_to_all
-// by the lengths of messages alone.
+// The host encodes. Without loss, elements in device memory are encoded only where they pass
+// through the host anyway. A striped link needs the length of a message at both ends. Ranks notice
+// disagreeing splits of an all_to_all by the lengths of messages alone.
 bool PlanBuilder::encodes(int from, int to, const Range& source) {
   if (!codec_ || !codec_->lossless() || !codec_->encodes(source.dtype)) return false;
   if (source.bytes() < kLeastBytes) return false;
@@ -65,7 +65,8 @@ void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const 
     const Range out = encoded_slot(from, to, true, count);
     const Range in = encoded_slot(to, from, false, count);
     if (!recorded(from) && !recorded(to)) continue;
-    const Range sent = recorded(from) ? encode_once(from, placed(source.part(first, count)), out) : out;
+    const Range sent =
+        recorded(from) ? encode_once(from, placed(source.part(first, count)), out) : out;
     message(from, sent, to, in);
     decode(to, in, target.part(first, count));
   }

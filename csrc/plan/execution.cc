@@ -118,9 +118,8 @@ void Execution::load_encoded(int step, const Range& range, Extents& value) {
     if (has_codec(step, "reads ", range, value)) return;
   } else {
     read(rank, range, value);
-    const bool plain = std::any_of(value.begin(), value.end(), [](const Extent& extent) {
-      return extent.term != Terms::none;
-    });
+    const bool plain = std::any_of(value.begin(), value.end(),
+                                   [](const Extent& extent) { return extent.term != Terms::none; });
     report(step, "reads " + hetcomm::describe(range) + "; expected " +
                      (plain ? "elements of its codec, got " + describe(value[0])
                             : "all that one step encoded"));

@@ -67,12 +67,12 @@ class Execution {
   const Spec& spec_;
   const int64_t element_;  // bytes
   Terms terms_;
-  std::vector<SymbolicMemory> memory_;             // kSpaces for each rank
+  std::vector<SymbolicMemory> memory_;               // kSpaces for each rank
   std::vector<std::map<int64_t, Encoded>> encoded_;  // by rank and space; by offset
   std::vector<std::vector<Access>> accesses_;
   std::vector<ByteMap<bool>> updated_;  // by rank: bytes of the residual
-  std::vector<int> waits_;    // for each step; -1 once it is complete
-  std::vector<int> arrived_;  // members, for each island collective
+  std::vector<int> waits_;              // for each step; -1 once it is complete
+  std::vector<int> arrived_;            // members, for each island collective
   std::vector<int> ready_;
   std::vector<std::string> errors_;
   size_t most_errors_ = 0;

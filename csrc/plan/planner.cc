@@ -267,7 +267,8 @@ Planner::Candidate Planner::price(const Algorithm& algorithm, const Spec& spec) 
 
 // A codec makes the price depend on the dtype.
 Dtype Planner::priced_dtype(const Spec& spec) const {
-  const bool encoded = codec_candidates(codec_for(spec), *topology_, parameters_, spec).back() != nullptr;
+  const bool encoded =
+      codec_candidates(codec_for(spec), *topology_, parameters_, spec).back() != nullptr;
   return encoded ? spec.dtype : Dtype::float32;
 }
 

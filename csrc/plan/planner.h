@@ -81,9 +81,9 @@ class Planner {
     const Algorithm* algorithm;
     const Codec* codec;
   };
-  void validate(const Spec& spec) const;           // throws Error(invalid_argument)
-  void validate_codec(const Spec& spec) const;     // throws Error(invalid_argument)
-  void expect_float8(const Spec& spec) const;      // in the native libraries
+  void validate(const Spec& spec) const;        // throws Error(invalid_argument)
+  void validate_codec(const Spec& spec) const;  // throws Error(invalid_argument)
+  void expect_float8(const Spec& spec) const;   // in the native libraries
   std::vector<const Algorithm*> applicable(const Spec& spec) const;
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   Selection select(const Spec& spec) const;

@@ -51,8 +51,8 @@ struct StepKind {
   bool to_all = false;   // island: writes every member's target, else the target on `to`
   bool sends = false;    // link: from the source to the peer, else from the peer to the target
   Memory memory = Memory::between;  // Performer::rank
-  bool decodes = false;  // encoded sources are decoded first
-  bool encodes = false;  // may write its second source, too: the residual
+  bool decodes = false;             // encoded sources are decoded first
+  bool encodes = false;             // may write its second source, too: the residual
   // For the checker: maps the symbolic value that the step reads to the value that it writes.
   // Returns Terms::none if the step must not get this value. Null: the step writes what it reads,
   // decoded if it decodes.

@@ -60,25 +60,23 @@ inline constexpr StepKind encode{
                  int term) { return terms.encode(term, step.target.codec, &step); },
     .run =
         [](Processor&, const Step& step, const Operands& operands) {
-          float* const residual =
-              step.sources.size() > 1
-                  ? static_cast<float*>(const_cast<void*>(operands.sources[1]))
-                  : nullptr;
+          float* const residual = step.sources.size() > 1
+                                      ? static_cast<float*>(const_cast<void*>(operands.sources[1]))
+                                      : nullptr;
           return encode_elements(*step.target.codec, step.target.dtype, operands.target,
                                  operands.sources[0], residual, operands.count);
         }};
 // The source has a codec, the target has none.
-inline constexpr StepKind decode{
-    .name = "decode",
-    .performer = Performer::rank,
-    .sources = StepKind::Sources::one,
-    .memory = StepKind::Memory::staging,
-    .decodes = true,
-    .run =
-        [](Processor&, const Step& step, const Operands& operands) {
-          return decode_elements(*step.sources[0].codec, step.target.dtype, operands.target,
-                                 operands.sources[0], operands.count);
-        }};
+inline constexpr StepKind decode{.name = "decode",
+                                 .performer = Performer::rank,
+                                 .sources = StepKind::Sources::one,
+                                 .memory = StepKind::Memory::staging,
+                                 .decodes = true,
+                                 .run = [](Processor&, const Step& step, const Operands& operands) {
+                                   return decode_elements(*step.sources[0].codec, step.target.dtype,
+                                                          operands.target, operands.sources[0],
+                                                          operands.count);
+                                 }};
 // target = sum of the sources, of which the first alone may be plain. For a sum and a lossy codec.
 inline constexpr StepKind decode_reduce{
     .name = "decode_reduce",

@@ -55,8 +55,8 @@ class Terms {
 
   int ranks_;
   size_t words_;
-  std::vector<uint64_t> sets_;                          // words_ for each term
-  std::vector<Term> terms_;                             // by number
+  std::vector<uint64_t> sets_;                                         // words_ for each term
+  std::vector<Term> terms_;                                            // by number
   std::map<std::tuple<int, const Codec*, const void*>, int> encoded_;  // by the arguments
   // By kind and the numbers of both terms. Of a scaled term the other number is none.
   std::unordered_map<uint64_t, int> known_[3];

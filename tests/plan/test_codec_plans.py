@@ -261,7 +261,8 @@ def test_auto_serves_every_collective() -> None:
 
 
 def test_an_unknown_codec_is_rejected() -> None:
-    with pytest.raises(_core.InvalidArgumentError, match='one of none, auto, lossless, .*; got "zip"'):
+    text = r'one of none, auto, lossless, .*; got "zip"'
+    with pytest.raises(_core.InvalidArgumentError, match=text):
         _core.Planner(topology_of([1, 1]), codec="zip")
 
 

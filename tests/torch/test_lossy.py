@@ -25,7 +25,8 @@ def inputs(seed: int, ranks: int, count: int, dtype: torch.dtype) -> list[torch.
 
 
 def islands(hosts: str) -> list[list[int]]:
-    return [[rank for rank, host in enumerate(hosts) if host == name] for name in sorted(set(hosts))]
+    names = sorted(set(hosts))
+    return [[rank for rank, host in enumerate(hosts) if host == name] for name in names]
 
 
 def bound(parts: list[torch.Tensor], hosts: str, codec: str, scale: float = 1) -> float:

@@ -1,4 +1,4 @@
-"""Partitioned training with lossy codecs: equal weights on all ranks, losses near the exact ones."""
+"""Partitioned training with lossy codecs: equal weights on all ranks, losses near exact ones."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ void hierarchical(PlanBuilder& builder) {
 
 std::vector<Algorithm> all_gather_algorithms() {
   return {
-      {Collective::all_gather, "flat", "one step of the native engine", one_island, flat,
-       true},
+      {Collective::all_gather, "flat", "one step of the native engine", one_island, flat, true},
       {Collective::all_gather, "hierarchical",
        "each island imports foreign blocks once and shares them", at_least_two_islands,
        hierarchical, true},

@@ -31,9 +31,7 @@ struct Exchange {
     return in(memory.space, wanted, memory.offset - target.offset);
   }
   // A part of an island's sum, cut like the target.
-  Range partial_part(int island, int index) const {
-    return place(partial[island], index);
-  }
+  Range partial_part(int island, int index) const { return place(partial[island], index); }
 
   bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
   // Encodes an island's sum or total of these elements of the target, once for all receivers.
@@ -56,7 +54,7 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
   const int islands = static_cast<int>(topology.islands().size());
   const int chunks = chunk_count(topology, builder.spec(), source.count);
   const std::vector<Segment> cut = segments(topology, source.count, dtype);
-  std::vector<std::vector<Slots>> slots(cut.size());  // by segment; island * lanes + lane
+  std::vector<std::vector<Slots>> slots(cut.size());   // by segment; island * lanes + lane
   std::vector<std::vector<Slots>> wholes(cut.size());  // by segment; island * lanes + lane
   const int lanes = islands - 1;
   // With a lossy codec what an owner sends, and the totals that it receives for parts.
@@ -252,8 +250,7 @@ void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& t
 
 std::vector<Algorithm> all_reduce_algorithms() {
   return {
-      {Collective::all_reduce, "flat", "one step of the native engine", one_island, flat,
-       true},
+      {Collective::all_reduce, "flat", "one step of the native engine", one_island, flat, true},
       {Collective::all_reduce, "hierarchical_direct",
        "owners of a segment exchange island sums directly", at_least_two_islands,
        hierarchical_direct, true},

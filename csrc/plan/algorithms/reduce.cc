@@ -165,8 +165,7 @@ void hierarchical_chain(PlanBuilder& builder) {
 
 std::vector<Algorithm> reduce_algorithms() {
   return {
-      {Collective::reduce, "flat", "one step of the native engine", one_island, flat,
-       true},
+      {Collective::reduce, "flat", "one step of the native engine", one_island, flat, true},
       {Collective::reduce, "hierarchical_direct",
        "every island sends its sums to the root's island", any, hierarchical_direct, true},
       {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",

@@ -85,8 +85,7 @@ void hierarchical(PlanBuilder& builder) {
 
 std::vector<Algorithm> reduce_scatter_algorithms() {
   return {
-      {Collective::reduce_scatter, "flat", "one step of the native engine", one_island, flat,
-       true},
+      {Collective::reduce_scatter, "flat", "one step of the native engine", one_island, flat, true},
       {Collective::reduce_scatter, "hierarchical",
        "each island sums foreign blocks and exports them once", at_least_two_islands, hierarchical,
        true},
