@@ -116,7 +116,7 @@ def close(rank: int, size: int) -> list[tuple[str, float, float, bool, bool]]:
 def test_losses_stay_near_and_ranks_stay_equal(job: Callable[..., Job], hosts: str) -> None:
     for found in values(job(hosts), close):
         for name, distance, learned, equal, rounded in found:
-            assert distance < 0.01, name
+            assert distance < 0.001, name
             assert learned > 0.1, f"{name}: nothing was learned"
             assert equal, f"{name}: ranks have different parameters"
             assert rounded, f"{name}: the codec did nothing"
@@ -223,7 +223,7 @@ def bad_input(rank: int, size: int) -> list[str]:
 
 def test_bad_input_is_refused(job: Callable[..., Job]) -> None:
     texts = [
-        'unknown codec: expected one of none, auto, lossless, int8.*; got "zip"',
+        'unknown codec: expected one of none, auto, lossless, .*int8.*; got "zip"',
         "dtype: expected a floating-point torch.dtype, or None; got torch.int8",
         "expected a DistributedDataParallel, got Network; wrap the model first",
         "this one is registered already",
