@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/binding.h"
@@ -13,10 +14,18 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
+constexpr size_t kPage = 4096;  // bytes
+
 void set(Feedback& feedback, const std::string& key, py::handle values_object) {
   const Bytes values(values_object, "values", false);
   const size_t count = count_of(values, "values", sizeof(float));
-  std::memcpy(feedback.at(key, count)->data(), values.data(), values.size());
+  // Pages of zeros stay untouched, so that the system gives them no memory.
+  char* const target = reinterpret_cast<char*>(feedback.at(key, count)->data());
+  for (size_t at = 0; at < values.size(); at += kPage) {
+    const size_t bytes = std::min(kPage, values.size() - at);
+    if (std::memcmp(target + at, values.data() + at, bytes) == 0) continue;
+    std::memcpy(target + at, values.data() + at, bytes);
+  }
 }
 
 void bind(py::module_& module) {
