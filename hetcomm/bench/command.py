@@ -31,6 +31,13 @@ def bench(
             "repeatable: backends then take turns."
         ),
     ] = None,
+    codec: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One more backend: hetcomm with this codec between hosts, such as int8; none is "
+            "one too. Repeatable."
+        ),
+    ] = None,
     sizes: Annotated[
         str,
         typer.Option(
@@ -100,7 +107,7 @@ def bench(
     """
     settings = Settings(
         distinct(collectives or ["all_reduce"]),
-        distinct(backend or ["hetcomm"]),
+        distinct([*(backend or ["hetcomm"]), *(f"hetcomm:{name}" for name in codec or [])]),
         parse_sizes(sizes),
         distinct(dtype or ["float32"]),
         distinct(op or ["sum"]),
