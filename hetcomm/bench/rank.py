@@ -17,12 +17,14 @@ from typing import Any
 from hetcomm import TcpStore, _core
 from hetcomm.bench.backends import Backend, open_backends
 from hetcomm.bench.control import ControlChannel
+from hetcomm.bench.data import numbers_of
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import check_clocks
 from hetcomm.bench.inputs import Inputs
 from hetcomm.bench.measure import measure
 from hetcomm.bench.memory import check_memory
 from hetcomm.bench.settings import Settings
+from hetcomm.bench.values import Array
 from hetcomm.demo.machine import describe_machine
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
@@ -37,19 +39,32 @@ def run(settings: Settings, control: ControlChannel, tell: Tell) -> None:
     events in between are signs of life."""
     cases = settings.cases(control.size)
     check_memory(control, cases)
+    data = _read_data(settings, control)
     if settings.effort.gap.seconds:
         check_clocks(control)
     backends = open_backends(settings.backends, control, settings.device)
     tell({"facts": facts(settings, control, backends)})
     for number, case in enumerate(cases):
         tell({"case": case.describe(), "number": number, "of": len(cases)})
-        inputs = Inputs(settings.seed + number)
+        inputs = Inputs(settings.seed + number, data)
         rows = measure(control, backends, case, settings.effort, inputs, lambda: tell({}))
         tell({"rows": [row.as_json() for row in rows]})
     for backend in backends:
         backend.close()
     control.gather(None)
     control.leave()
+
+
+def _read_data(settings: Settings, control: ControlChannel) -> Array:
+    """The numbers of the file, if any. An error on one rank reaches all."""
+    found = [None]
+
+    def read() -> None:
+        if settings.data:
+            found[0] = numbers_of(Path(settings.data))
+
+    control.run_on_all(read)
+    return found[0]
 
 
 def facts(
