@@ -53,9 +53,10 @@ class Operation:
 class Backend(ABC):
     """All ranks, joined by one library. All ranks make the same calls in the same order."""
 
-    def __init__(self, name: str, library: str) -> None:
-        """name: as given by the user. library: name and version of the library found."""
-        self.name, self.library = name, library
+    def __init__(self, name: str, library: str, codec: str = "") -> None:
+        """name: as given by the user. library: name and version of the library found. codec:
+        of messages between hosts; "" if nobody asked for one."""
+        self.name, self.library, self.codec = name, library, codec
 
     @abstractmethod
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
@@ -69,8 +70,8 @@ class Backend(ABC):
 
     def predicted(self, case: Case) -> dict[str, float] | None:
         """Predicted seconds by "total", "island", "bridge" and "staging". "bridge_bytes" are those
-        of the host that sends most, "scratch_bytes" those of the rank that needs most. None if the
-        backend predicts nothing."""
+        of the host that sends most, "scratch_bytes" those of the rank that needs most. With a codec
+        there are "plain_bridge_bytes": without the codec. None if the backend predicts nothing."""
         return None
 
     def trace_legs(
@@ -100,18 +101,22 @@ FAMILIES = {
 
 
 def family_of(name: str) -> tuple[str, str]:
-    """ "torch:gloo" and "gloo" -> ("torch", "gloo"); "mpi" -> ("mpi", ""). Opens nothing.
+    """ "torch:gloo" and "gloo" -> ("torch", "gloo"); "mpi" -> ("mpi", ""); "hetcomm:int8", with a
+    codec, -> ("hetcomm", "int8"). Opens nothing.
 
-    Raises InvalidArgumentError for an unknown name or a missing package.
+    Raises InvalidArgumentError for an unknown name or codec, or a missing package.
     """
     family, colon, which = name.partition(":")
     if family not in FAMILIES and not colon:
         family, which = "torch", family
-    if family not in FAMILIES or (family == "torch") != bool(which):
+    required, allowed = family == "torch", family in ("torch", "hetcomm")
+    if family not in FAMILIES or (bool(which) != required and not (which and allowed)):
         raise _core.InvalidArgumentError(
             "--backend: expected hetcomm, mpi, torch:NAME or a name of torch's such as gloo; "
             f'got "{name}"'
         )
+    if which and family == "hetcomm":
+        _core.is_lossless(which)  # raises for an unknown codec
     package = FAMILIES[family][1]
     if find_spec(package) is None:
         raise _core.InvalidArgumentError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,12 @@ import typer
 from hetcomm import _core
 from hetcomm.bench.backends import family_of
 from hetcomm.bench.case import KINDS
+from hetcomm.bench.data import GRADIENTS, check_data, gradients_file
+from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import Gap
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
+from hetcomm.bench.rank import EXIT_FAILED
 from hetcomm.bench.settings import Settings, distinct, parse_sizes
 from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout, check_folder
 from hetcomm.bench.table import FORMATS, json_text, show, write
@@ -29,6 +33,13 @@ def bench(
         typer.Option(
             help="hetcomm (array API), mpi (by mpi4py), torch:NAME, or gloo, nccl ... of torch; "
             "repeatable: backends then take turns."
+        ),
+    ] = None,
+    codec: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One more backend: hetcomm with this codec between hosts, such as int8; none is "
+            "one too. Repeatable."
         ),
     ] = None,
     sizes: Annotated[
@@ -51,8 +62,8 @@ def bench(
         bool,
         typer.Option(
             "--out-of-place",
-            help="Results have their own buffer. Both may be given; by default only all_reduce is "
-            "in place.",
+            help="Results have their own buffer. Both may be given; by default only all_reduce "
+            "without codec and --data is in place.",
         ),
     ] = False,
     pause: Annotated[
@@ -78,6 +89,13 @@ def bench(
             "--legs", help="Also show time by leg, waits for each rank, bytes over the bridge."
         ),
     ] = False,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="FILE.npz: elements of its last array, repeated, instead of random ones. "
+            "gradients: those of the demo's model."
+        ),
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random data.")] = 0,
     ranks: Ranks = None,
     cluster: ClusterFile = None,
@@ -98,22 +116,29 @@ def bench(
     the job's ranks. Otherwise it starts ranks on this host, or on an emulated cluster. Exits with 0
     for success, 1 if a rank failed or a result was wrong, 2 if the request cannot be measured.
     """
+    encodes = bool(codec) or _core.bridge_codec() != "none"
+    # Timed reductions in place are of zeros, which a codec makes small.
+    place = False if encodes or data else None
     settings = Settings(
         distinct(collectives or ["all_reduce"]),
-        distinct(backend or ["hetcomm"]),
+        distinct([*(backend or ["hetcomm"]), *(f"hetcomm:{name}" for name in codec or [])]),
         parse_sizes(sizes),
         distinct(dtype or ["float32"]),
         distinct(op or ["sum"]),
-        (True,) * in_place + (False,) * out_of_place or (None,),
+        (True,) * in_place + (False,) * out_of_place or (place,),
         root,
         Effort(seconds, iterations, warmup, turns, check, legs, Gap(pause, work)),
         device,
         timeout,
         seed,
+        data,
     )
     files = output or []
     start = Start("bench", ranks, cluster, order)
     check_options(settings, files)
+    if in_place and (encodes or data):
+        check_places(settings)
+    settings = with_data(settings)
     page = Page(progress and not json and start.reports)
     start.run(settings, page)
     if start.reports:
@@ -130,6 +155,32 @@ def check_options(settings: Settings, files: list[Path]) -> None:
                 f"--output: expected a name with {', '.join(FORMATS)}; got {file}"
             )
         check_folder("--output: ", file)
+
+
+def check_places(settings: Settings) -> None:
+    """Raises InvalidArgumentError for reductions in place. A sum in place would grow from call to
+    call, so its timed calls are of zeros."""
+    for name in settings.collectives:
+        if name in KINDS and KINDS[name].reduces:
+            raise _core.InvalidArgumentError(
+                f"--in-place: expected {name} out of place with a codec or --data, because timed "
+                "calls in place reduce zeros; leave --in-place out"
+            )
+
+
+def with_data(settings: Settings) -> Settings:
+    """With the absolute path of the data, which are made if they are the gradients."""
+    if not settings.data:
+        return settings
+    check_data(settings)
+    file = Path(settings.data)
+    if settings.data == GRADIENTS:
+        try:
+            file = gradients_file(lambda text: typer.echo(f"hetcomm bench: {text}", err=True))
+        except BenchError as error:
+            typer.echo(f"hetcomm bench: {error}", err=True)
+            raise typer.Exit(EXIT_FAILED) from None
+    return dataclasses.replace(settings, data=str(file.absolute()))
 
 
 def finish(page: Page, files: list[Path], json: bool) -> None:

@@ -26,7 +26,10 @@ class HetcommBackend(Backend):
     """Calls as a user writes them. Predictions are those of `hetcomm explain`."""
 
     def __init__(self, name: str, which: str, control: ControlChannel, device: str) -> None:
-        super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip())
+        """which: the codec of every call; "" for that of HETCOMM_BRIDGE_CODEC."""
+        codec = which or _core.bridge_codec().replace("none", "")
+        super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip(), codec)
+        self._codec = which
         vendor = os.environ.get("HETCOMM_VENDOR", "")
         if vendor in vendors() or device not in ("", "cpu"):
             raise _core.InvalidArgumentError(
@@ -42,6 +45,10 @@ class HetcommBackend(Backend):
         comm, kind, here = self._comm, case.kind, self._comm.rank == case.root
         source, target = _typed(case.dtype, given), _typed(case.dtype, got)
         name = case.collective
+        if self._codec and name in ("send_recv", "ping_pong", "barrier"):
+            raise _core.InvalidArgumentError(
+                "messages between two ranks and barriers have no codec; leave --codec out"
+            )
         if name == "send_recv":
             return Operation(partial(self._exchange, source, target))
         if name == "ping_pong":
@@ -57,7 +64,8 @@ class HetcommBackend(Backend):
         if name != "broadcast":
             arguments.append(None if kind.rooted_output and not here else target)
         arguments += [case.root] * kind.rooted + [case.op] * kind.reduces
-        return Operation(partial(getattr(comm, name), *arguments))
+        call = partial(getattr(comm, name), *arguments)
+        return Operation(partial(call, codec=self._codec) if self._codec else call)
 
     def _exchange(self, source: Any, target: Any) -> None:
         comm = self._comm
@@ -70,12 +78,17 @@ class HetcommBackend(Backend):
 
     def predicted(self, case: Case) -> dict[str, float] | None:
         topology = self._comm.topology
-        plans = plans_of(case, topology)
-        cost = _core.predict(topology, plans, _core.CostParameters(_core.Profile.setting()))
+        parameters = _core.CostParameters(_core.Profile.setting())
+        plans = plans_of(case, topology, self._codec)
+        cost = _core.predict(topology, plans, parameters)
         legs = ("total", "island", "bridge", "staging")
-        seconds = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
-        scratch = max(plan.scratch_bytes for plan in plans)
-        return {**seconds, "bridge_bytes": cost.bridge_bytes, "scratch_bytes": scratch}
+        found: dict[str, float] = {leg: getattr(cost, leg) * 1e-9 for leg in legs}
+        found["bridge_bytes"] = cost.bridge_bytes
+        found["scratch_bytes"] = max(plan.scratch_bytes for plan in plans)
+        if self.codec:
+            plain = _core.predict(topology, plans_of(case, topology, "none"), parameters)
+            found["plain_bridge_bytes"] = plain.bridge_bytes
+        return found
 
     def trace_legs(
         self, case: Case, operation: Operation, seconds: float
@@ -103,15 +116,17 @@ class HetcommBackend(Backend):
         ]
         calls.sort(key=lambda one: max(call.end - call.start for call in one))
         legs = spans.legs_of(calls[len(calls) // 2], comm.rank, share_clock)
-        planned = spans.predicted(plans_of(case, comm.topology), comm.topology)
+        plans = plans_of(case, comm.topology, self._codec)
+        planned = spans.predicted(plans, comm.topology)
         return legs, spans.legs_of(planned, comm.rank)
 
     def close(self) -> None:
         self._comm.close()
 
 
-def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
-    """The plans of all ranks for one call; for ping_pong, of one direction."""
+def plans_of(case: Case, topology: _core.Topology, codec: str = "") -> list[_core.Plan]:
+    """The plans of all ranks for one call; for ping_pong, of one direction. codec: "" for that of
+    HETCOMM_BRIDGE_CODEC."""
     if case.collective in ("send_recv", "ping_pong"):
         return [_messages(case, topology, rank) for rank in range(case.ranks)]
     spec = _core.Spec(
@@ -122,6 +137,7 @@ def plans_of(case: Case, topology: _core.Topology) -> list[_core.Plan]:
         count=case.count,
         in_place=case.in_place,
     )
+    spec = spec.with_codec(codec) if codec else spec
     plans: list[_core.Plan] = planner_of(topology).plan_all(spec)
     return plans
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
@@ -20,12 +20,14 @@ import numpy as np
 from hetcomm import _core
 from hetcomm.bench.backends import Backend
 from hetcomm.bench.case import Case
-from hetcomm.bench.check import fill_input, wrong_element
+from hetcomm.bench.check import Outcome, compare, fill_input
 from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import Gap, Spender, since_last_began
+from hetcomm.bench.inputs import Inputs
 from hetcomm.bench.legs import measure_legs
 from hetcomm.bench.row import Row
+from hetcomm.bench.tolerance import tolerance_of
 from hetcomm.bench.values import ELEMENTS, Array
 from hetcomm.timing import seconds_of
 
@@ -38,6 +40,7 @@ LONG_CALL = 0.1  # seconds; longer calls have few untimed ones
 # ranks that share a NIC are in turn, would wait for other ranks in its next call: a reduce_scatter
 # of 68 ms appeared as one of 86.
 APART = 2e-3
+RANDOM = Inputs()
 
 
 @dataclass(frozen=True)
@@ -95,18 +98,18 @@ def measure(
     backends: Sequence[Backend],
     case: Case,
     effort: Effort,
-    seed: int = 0,
+    inputs: Inputs = RANDOM,
     keep_alive: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """Returns a row for each backend, equal on all ranks.
 
-    seed: of the random elements. keep_alive: called now and then, as a sign of life.
+    inputs: the elements of all ranks. keep_alive: called now and then, as a sign of life.
     Raises InvalidArgumentError if a backend lacks the case, BenchError for a wrong result or a
     failing backend.
     """
     given, got = _buffers(case, control.rank)
     spender = Spender(effort.gap)
-    measured = [_Measured(control, each, case, given, got, seed, spender) for each in backends]
+    measured = [_Measured(control, each, case, given, got, inputs, spender) for each in backends]
     schedules = []
     for one in measured:
         schedules.append(one.begin(effort))
@@ -134,10 +137,11 @@ class _Measured:
         case: Case,
         given: Array,
         got: Array,
-        seed: int,
+        inputs: Inputs,
         spender: Spender,
     ) -> None:
-        self._control, self._backend, self._case, self._seed = control, backend, case, seed
+        self._control, self._backend, self._case, self._inputs = control, backend, case, inputs
+        self._error: float | None = None
         self._given, self._got, self._spender = given, got, spender
         self._by_rank: list[list[float]] = [[] for _ in range(control.size)]
         self._run_on_all(self._prepare)
@@ -149,7 +153,7 @@ class _Measured:
         """Makes the first calls: checks one, and measures the time of one."""
         self._got.view(np.uint8)[:] = 0xA5  # never a correct result
         if effort.check:
-            fill_input(self._case, self._control.rank, self._seed, self._given)
+            fill_input(self._case, self._control.rank, self._inputs, self._given)
         else:
             self._given[:] = 1  # unwritten pages are not in memory
         self._operation.load()
@@ -198,6 +202,8 @@ class _Measured:
             effort.check,
             self._backend.predicted(self._case),
             legs,
+            self._backend.codec,
+            self._error,
         )
 
     def _samples(self, schedule: Schedule) -> list[list[float]]:
@@ -237,13 +243,17 @@ class _Measured:
     def _check(self) -> None:
         self._operation.read()
         case, rank = self._case, self._control.rank
-        wrong = self._control.gather(wrong_element(case, rank, self._seed, self._got))
-        for rank, what in enumerate(wrong):
-            if what:
+        tolerance = tolerance_of(self._backend.codec)
+        mine = compare(case, rank, self._inputs, self._got, tolerance)
+        found = [Outcome(**each) for each in self._control.gather(asdict(mine))]
+        for rank, each in enumerate(found):
+            if each.wrong:
                 raise BenchError(
                     f"{self._backend.name} gives a wrong result for {case.describe()}: "
-                    f"on rank {rank} {what}"
+                    f"on rank {rank} {each.wrong}"
                 )
+        norm = sum(each.norm for each in found)
+        self._error = math.sqrt(sum(each.difference for each in found) / norm) if norm else None
 
     def _run_on_all(self, action: Callable[[], Any]) -> list[Any]:
         """Runs an action of a backend on all ranks. Returns each rank's result."""

@@ -10,18 +10,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hetcomm import TcpStore, _core
-from hetcomm.bench.backends import open_backends
+from hetcomm.bench.backends import Backend, open_backends
 from hetcomm.bench.control import ControlChannel
+from hetcomm.bench.data import numbers_of
 from hetcomm.bench.error import BenchError
 from hetcomm.bench.gap import check_clocks
+from hetcomm.bench.inputs import Inputs
 from hetcomm.bench.measure import measure
 from hetcomm.bench.memory import check_memory
 from hetcomm.bench.settings import Settings
+from hetcomm.bench.values import Array
 from hetcomm.demo.machine import describe_machine
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
@@ -36,14 +39,15 @@ def run(settings: Settings, control: ControlChannel, tell: Tell) -> None:
     events in between are signs of life."""
     cases = settings.cases(control.size)
     check_memory(control, cases)
+    data = _read_data(settings, control)
     if settings.effort.gap.seconds:
         check_clocks(control)
     backends = open_backends(settings.backends, control, settings.device)
-    tell({"facts": facts(settings, control, [[each.name, each.library] for each in backends])})
+    tell({"facts": facts(settings, control, backends)})
     for number, case in enumerate(cases):
         tell({"case": case.describe(), "number": number, "of": len(cases)})
-        seed = settings.seed + number
-        rows = measure(control, backends, case, settings.effort, seed, lambda: tell({}))
+        inputs = Inputs(settings.seed + number, data)
+        rows = measure(control, backends, case, settings.effort, inputs, lambda: tell({}))
         tell({"rows": [row.as_json() for row in rows]})
     for backend in backends:
         backend.close()
@@ -51,7 +55,21 @@ def run(settings: Settings, control: ControlChannel, tell: Tell) -> None:
     control.leave()
 
 
-def facts(settings: Settings, control: ControlChannel, backends: list[list[str]]) -> dict[str, Any]:
+def _read_data(settings: Settings, control: ControlChannel) -> Array:
+    """The numbers of the file, if any. An error on one rank reaches all."""
+    found = [None]
+
+    def read() -> None:
+        if settings.data:
+            found[0] = numbers_of(Path(settings.data))
+
+    control.run_on_all(read)
+    return found[0]
+
+
+def facts(
+    settings: Settings, control: ControlChannel, backends: Sequence[Backend]
+) -> dict[str, Any]:
     """Machine, hosts, backends and settings of the run. Machine facts are those of this rank."""
     hosts = control.gather(_core.probe_rank().host)
     places = list(dict.fromkeys(hosts))
@@ -60,7 +78,9 @@ def facts(settings: Settings, control: ControlChannel, backends: list[list[str]]
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "ranks": control.size,
         "hosts": [places.index(host) for host in hosts],
-        "backends": [{"name": name, "library": library} for name, library in backends],
+        "backends": [
+            {"name": each.name, "library": each.library, "codec": each.codec} for each in backends
+        ],
         "settings": json.loads(settings.to_json()),
     }
 

@@ -24,6 +24,8 @@ class Row:
     slowest rank. ranks: the median of each rank's own samples.
 
     checked: whether results were compared. predicted: see Backend. legs: None unless measured.
+    codec: see Backend. error: of the results, the norm of what is wrong over the norm of the exact
+    results. None if nothing was compared, or no floats.
     """
 
     backend: str
@@ -35,6 +37,8 @@ class Row:
     checked: bool
     predicted: dict[str, float] | None = None
     legs: Legs | None = None
+    codec: str = ""
+    error: float | None = None
 
     @property
     def minimum(self) -> float:
@@ -57,6 +61,15 @@ class Row:
     def busbw(self) -> float:
         return self.algbw * self.case.kind.bus(self.case.ranks)
 
+    @property
+    def fewer_bytes(self) -> float | None:
+        """Predicted bytes between hosts without the codec, over those with it. None without codec
+        or second host."""
+        sent = self.predicted["bridge_bytes"] if self.predicted else 0
+        if not self.predicted or not sent or "plain_bridge_bytes" not in self.predicted:
+            return None
+        return self.predicted["plain_bridge_bytes"] / sent
+
     def as_json(self) -> dict[str, Any]:
         """All fields and derived figures."""
         return {
@@ -70,6 +83,9 @@ class Row:
             "algbw": self.algbw,
             "busbw": self.busbw,
             "checked": self.checked,
+            "codec": self.codec,
+            "fewer_bytes": self.fewer_bytes,
+            "error": self.error,
             "predicted": self.predicted,
             "calls_per_sample": self.calls,
             "samples": self.samples,
@@ -91,4 +107,6 @@ def row_of(line: dict[str, Any]) -> Row:
         line["checked"],
         line["predicted"],
         Legs(**line["legs"]) if line["legs"] is not None else None,
+        line["codec"],
+        line["error"],
     )

@@ -17,7 +17,8 @@ FACTOR = 2
 @dataclass(frozen=True)
 class Settings:
     """sizes: bytes. places: in place or not; None for the default. device: of torch's backends.
-    timeout: seconds that a rank waits for other ranks. program: the module of started ranks."""
+    timeout: seconds that a rank waits for other ranks. data: a file of elements; "" for random
+    ones. program: the module of started ranks."""
 
     collectives: tuple[str, ...]
     backends: tuple[str, ...]
@@ -30,6 +31,7 @@ class Settings:
     device: str = ""
     timeout: float = 60.0
     seed: int = 0
+    data: str = ""
     program: str = "hetcomm.bench.rank"
 
     def cases(self, ranks: int) -> list[Case]:

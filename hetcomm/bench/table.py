@@ -20,13 +20,14 @@ from hetcomm import _core
 from hetcomm.bench.gap import Gap
 from hetcomm.bench.legs import shown_legs
 from hetcomm.bench.row import Row
+from hetcomm.bench.tolerance import tolerance_of
 
 COLUMNS = ("min", "median", "p99", "algbw", "busbw")
 # Of a row in CSV; times in seconds, bandwidths in bytes per second.
 CSV_COLUMNS = (
     "collective", "dtype", "op", "in_place", "root", "ranks", "bytes", "count", "backend",
-    "library", "min", "median", "p99", "algbw", "busbw", "checked", "predicted",
-    "calls_per_sample", "samples",
+    "library", "min", "median", "p99", "algbw", "busbw", "checked", "codec",
+    "fewer_bytes", "error", "predicted", "calls_per_sample", "samples",
 )  # fmt: skip
 
 
@@ -69,6 +70,8 @@ def _table(title: str, rows: list[Row]) -> Table:
     predicts = any(row.predicted for row in rows)
     several = len({row.backend for row in rows}) > 1
     names = ["size", "backend", *COLUMNS, *(["ratio"] if several else [])]
+    encodes = any(row.codec for row in rows)
+    names += ["fewer bytes", "error"] if encodes else []
     names += ["predicted", "of that"] if predicts else []
     table = number_table(title, names, ["backend"])
     for _, group in groupby(rows, lambda row: row.case):
@@ -78,6 +81,9 @@ def _table(title: str, rows: list[Row]) -> Table:
             cells += [_rate(row.algbw), _rate(row.busbw)]
             if several:
                 cells.append(f"{row.median / same[0].median:.2f}" if index else "1")
+            if encodes:
+                cells.append(f"{row.fewer_bytes:.2f}x" if row.fewer_bytes else "-")
+                cells.append("-" if row.error is None else f"{row.error:.2g}" if row.error else "0")
             if predicts:
                 cells += _predicted(row)
             size = _core.format_bytes(row.case.bytes) if index == 0 else ""
@@ -144,6 +150,9 @@ def header(facts: dict[str, Any]) -> str:
     backends = ", ".join(f"{each['name']} = {each['library']}" for each in facts["backends"])
     effort = facts["settings"]["effort"]
     checked = "checked" if effort["check"] else "NOT CHECKED"
+    lossy = [each["codec"] for each in facts["backends"] if tolerance_of(each["codec"])]
+    if lossy and effort["check"]:
+        checked += f", within the error of {', '.join(lossy)}"
     gap = Gap(**effort["gap"]).describe()
     calls = f"; each call {gap}" if gap else ""
     return (

@@ -14,15 +14,18 @@ import numpy as np
 from hetcomm import _core
 
 Array = Any  # of NumPy
+LARGEST = 1.5  # of all random floats
 CHUNK = 1 << 16  # elements of one generator; so any part of an input can be made alone
 
 
 @dataclass(frozen=True)
 class Element:
-    """A dtype. kept: its NumPy dtype. epsilon: from 1 to the next number, 0 for integers."""
+    """A dtype. kept: its NumPy dtype. epsilon: from 1 to the next number, 0 for integers. least:
+    below it, rounding may change a number by more than epsilon of it."""
 
     kept: Any
     epsilon: float = 0.0
+    least: float = 0.0
     decode: Callable[[Array], Array] | None = None  # from bits to float64
 
     @property
@@ -56,12 +59,12 @@ def _small_floats(mantissa: int, bias: int) -> Array:
 _E4M3, _E5M2 = _small_floats(3, 7), _small_floats(2, 15)
 
 ELEMENTS = {
-    "float32": Element(np.float32, 2.0**-23),
-    "float64": Element(np.float64, 2.0**-52),
-    "float16": Element(np.float16, 2.0**-10),
-    "bfloat16": Element(np.uint16, 2.0**-7, _decode_bfloat16),
-    "float8_e4m3fn": Element(np.uint8, 2.0**-3, lambda bits: _E4M3[bits]),
-    "float8_e5m2": Element(np.uint8, 2.0**-2, lambda bits: _E5M2[bits]),
+    "float32": Element(np.float32, 2.0**-23, 2.0**-126),
+    "float64": Element(np.float64, 2.0**-52, 2.0**-1022),
+    "float16": Element(np.float16, 2.0**-10, 2.0**-24),
+    "bfloat16": Element(np.uint16, 2.0**-7, 2.0**-126, _decode_bfloat16),
+    "float8_e4m3fn": Element(np.uint8, 2.0**-3, 2.0**-9, lambda bits: _E4M3[bits]),
+    "float8_e5m2": Element(np.uint8, 2.0**-2, 2.0**-16, lambda bits: _E5M2[bits]),
     **{
         f"{sign}int{bits}": Element(np.dtype(f"{sign}int{bits}"))
         for sign in ("", "u")
@@ -123,3 +126,14 @@ def _chunk(dtype: str, seed: int, rank: int, index: int) -> Array:
     if element.decode is not None:  # bfloat16: truncated
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)
     return numbers.astype(element.kept, copy=False)
+
+
+def cast(dtype: str, numbers: Array) -> Array:
+    """Numbers rounded to a floating dtype, as they are kept."""
+    element = ELEMENTS[dtype]
+    if element.decode is None:
+        return numbers.astype(element.kept)
+    import torch  # rounds to dtypes that NumPy lacks
+
+    rounded = torch.from_numpy(numbers).to(getattr(torch, dtype))
+    return rounded.view(torch.uint8).numpy().view(element.kept)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hetcomm.demo.codecs import CODECS, codec_facts, render_codecs, tolerance_of
 from hetcomm.demo.describe import describe
 from hetcomm.demo.launcher import Launcher, RunError, choose
 from hetcomm.demo.machine import describe_machine
@@ -75,9 +76,10 @@ def demo(
     """Train the same small GPT on gloo and on hetcomm in an emulated two-island cluster.
 
     Shows the topology found, runs two layouts on both backends, checks that the losses agree at
-    every step, and compares step time and bytes over the bridge. If the machine refuses to emulate
-    clusters, the demo runs plain processes without shaped links, and names the missing permission.
-    Exits with 0 for success, 1 if a run failed or the losses differ, 2 if the cluster's description
+    every step, and compares step time and bytes over the bridge. hetcomm also trains data parallel
+    with codecs between the islands: lossless, and int8. If the machine refuses to emulate clusters,
+    the demo runs plain processes without shaped links, and names the missing permission. Exits with
+    0 for success, 1 if a run failed or the losses differ, 2 if the cluster's description
     is wrong.
     """
     console = Console()
@@ -94,10 +96,14 @@ def demo(
             if backend == "hetcomm":
                 text = describe(launcher, cluster, Path(folder) / "describe")
                 console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
-            comparisons = [
-                compare(console, layout, (baseline, backend), settings, tolerance, Path(folder))
-                for layout in LAYOUTS
-            ]
+            comparisons, codecs = [], []
+            for layout in LAYOUTS:
+                both = compare(
+                    console, layout, (baseline, backend), settings, tolerance, Path(folder)
+                )
+                comparisons.append(both)
+                if (layout, backend) == ("ddp", "hetcomm"):
+                    codecs = encode(console, both.candidate, settings, tolerance, Path(folder))
             mixed = None
             if backend == "hetcomm" and all(host.vendor == "cpu" for host in cluster.hosts):
                 mixed = mix_vendors(console, comparisons[0].baseline, settings, tolerance, folder)
@@ -107,7 +113,7 @@ def demo(
     except (RunError, OSError) as error:
         console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
-    finish(console, comparisons, mixed, settings, output)
+    finish(console, comparisons, codecs, mixed, settings, output)
 
 
 def check_even(cluster: Cluster, cluster_file: Path) -> None:
@@ -180,6 +186,17 @@ def compare(
     return Comparison(baseline, candidate, tolerance)
 
 
+def encode(
+    console: Console, plain: Training, settings: Settings, tolerance: float, folder: Path
+) -> list[Comparison]:
+    """Trains data parallel with each codec between the hosts. plain: the same run without."""
+    found = []
+    for codec in CODECS:
+        run = train(console, plain.layout, plain.backend, settings, folder / codec, codec)
+        found.append(Comparison(plain, run, tolerance_of(codec, tolerance)))
+    return found
+
+
 def mix_vendors(
     console: Console, baseline: Training, settings: Settings, tolerance: float, folder: str
 ) -> Comparison:
@@ -194,13 +211,19 @@ def mix_vendors(
 
 
 def train(
-    console: Console, layout: str, backend: str, settings: Settings, folder: Path
+    console: Console,
+    layout: str,
+    backend: str,
+    settings: Settings,
+    folder: Path,
+    codec: str = "",
 ) -> Training:
     """Runs trainer.py on every rank, and shows its progress."""
     metrics = folder.resolve() / "metrics.jsonl"
     options = {
         "--backend": backend,
         "--layout": layout,
+        "--codec": codec,
         "--metrics": metrics,
         "--steps": settings.steps,
         "--seed": settings.seed,
@@ -211,12 +234,12 @@ def train(
     command = [sys.executable, str(HERE / "trainer.py"), *words, *settings.model]
     if not settings.launcher.is_shaped:
         command.append("--uncounted")
-    title = f"{layout} on {backend}"
+    title = f"{layout} on {backend}" + (f" with {codec}" if codec else "")
     start = time.monotonic()
     try:
         with following(console, metrics, title, settings.steps):
             settings.launcher.run_ranks(settings.cluster, command, folder, settings.timeout)
-        training = read_training(metrics, layout, backend, settings.steps)
+        training = read_training(metrics, layout, backend, settings.steps, codec)
     except (RunError, ValueError) as error:
         raise RunError(f"{title}: {error}") from error
     seconds = time.monotonic() - start
@@ -231,6 +254,7 @@ def train(
 def finish(
     console: Console,
     comparisons: Sequence[Comparison],
+    codecs: Sequence[Comparison],
     mixed: Comparison | None,
     settings: Settings,
     output: Path,
@@ -241,11 +265,13 @@ def finish(
 
     console.print()
     console.print(render(comparisons, console.encoding))
+    if codecs:
+        console.print(render_codecs(codecs, console.encoding))
     launcher = settings.launcher
     cluster = launcher.describe(settings.cluster)
     millions = comparisons[0].baseline.parameters / 1e6
     subtitle = f"{cluster}. Byte-level GPT with {millions:.1f} million parameters"
-    write_plot(output / "demo.png", comparisons, subtitle)
+    write_plot(output / "demo.png", comparisons, codecs, subtitle)
     facts = {
         "machine": describe_machine(),
         "cluster": cluster,
@@ -263,9 +289,11 @@ def finish(
             "agrees": mixed.agrees,
             "losses": mixed.candidate.losses,
         }
+    if codecs:
+        facts["codecs"] = codec_facts(codecs)
     write_json(output / "demo.json", comparisons, facts)
     console.print(f"Written: {output / 'demo.png'} and {output / 'demo.json'}", soft_wrap=True)
-    everything = [*comparisons, *([mixed] if mixed else [])]
+    everything = [*comparisons, *codecs, *([mixed] if mixed else [])]
     differing = [comparison for comparison in everything if not comparison.agrees]
     for comparison in differing:
         console.print(
@@ -276,10 +304,17 @@ def finish(
         )
     if differing:
         raise typer.Exit(EXIT_FAILED)
-    largest = max(comparison.largest_difference for comparison in everything)
+    exact = comparisons[0].tolerance
+    largest = max(each.largest_difference for each in everything if each.tolerance == exact)
     console.print(
-        f"The losses agree at every step: largest difference {largest:.1e}, "
-        f"tolerance {comparisons[0].tolerance:g}.",
+        f"The losses agree at every step: largest difference {largest:.1e}, tolerance {exact:g}"
+        + "".join(
+            f"; with {each.candidate.codec} {each.largest_difference:.1e}, tolerance "
+            f"{each.tolerance:g}"
+            for each in codecs
+            if each.tolerance != exact
+        )
+        + ".",
         style="green",
         highlight=False,
     )

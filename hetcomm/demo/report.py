@@ -58,12 +58,11 @@ def summary_table(comparisons: Sequence[Comparison]) -> Table:
     for comparison in comparisons:
         for training in (comparison.baseline, comparison.candidate):
             is_candidate = training is comparison.candidate
-            count = training.step_bytes
             table.add_row(
                 "" if is_candidate else comparison.layout,
                 training.backend,
                 f"{training.step_seconds * 1e3:.0f} ms",
-                "not counted" if count is None else f"{count / 1e6:.2f} MB",
+                bridge_bytes(training),
                 f"{comparison.speed_up:.2f}x" if is_candidate else "",
                 f"{comparison.largest_difference:.1e}" if is_candidate else "",
                 end_section=is_candidate,
@@ -71,27 +70,35 @@ def summary_table(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def curves(comparisons: Sequence[Comparison], bars: str) -> Table:
+def curves(trainings: Sequence[Training], bars: str) -> Table:
     """One line of bars per run: the loss from the first step to the last."""
     table = Table.grid(padding=(0, 2))
-    for comparison in comparisons:
-        for training in (comparison.baseline, comparison.candidate):
-            ends = f"{training.losses[0]:.2f} to {training.losses[-1]:.2f}"
-            table.add_row(
-                training.layout, training.backend, sparkline(training.losses, bars=bars), ends
-            )
+    for training in trainings:
+        ends = f"{training.losses[0]:.2f} to {training.losses[-1]:.2f}"
+        table.add_row(training.layout, training.name, sparkline(training.losses, bars=bars), ends)
     return table
 
 
-def render(comparisons: Sequence[Comparison], encoding: str = "utf-8") -> RenderableType:
-    """The demo's final output, for a terminal of that encoding."""
+def bridge_bytes(training: Training) -> str:
+    """Those of a step."""
+    count = training.step_bytes
+    return "not counted" if count is None else f"{count / 1e6:.2f} MB"
+
+
+def bars_of(encoding: str) -> str:
+    """For a terminal of that encoding."""
     try:
         BARS.encode(encoding)
-        bars = BARS
     except UnicodeEncodeError:
-        bars = PLAIN_BARS
+        return PLAIN_BARS
+    return BARS
+
+
+def render(comparisons: Sequence[Comparison], encoding: str = "utf-8") -> RenderableType:
+    """The tables of all layouts, for a terminal of that encoding."""
     tables = [loss_table(comparison) for comparison in comparisons]
-    return Group(*tables, curves(comparisons, bars), "", summary_table(comparisons))
+    runs = [run for each in comparisons for run in (each.baseline, each.candidate)]
+    return Group(*tables, curves(runs, bars_of(encoding)), "", summary_table(comparisons))
 
 
 def as_dictionary(training: Training) -> dict[str, Any]:

@@ -9,6 +9,9 @@ two runs are comparable step by step.
 Layouts: `ddp` is DistributedDataParallel over all ranks. `pipeline` has two stages, each on half of
 the ranks, host by host (the layout of Holmes, arXiv 2312.03549). A stage averages its gradients.
 Only activations and their gradients pass between the halves.
+
+`--codec int8` encodes the gradients of `ddp` between hosts, with error feedback. Only this option
+needs more of hetcomm than its backend.
 """
 
 import argparse
@@ -103,11 +106,32 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def encode_gradients(model: DistributedDataParallel, codec: str) -> None:
+    """Sums gradients with a codec between hosts. What a lossy codec loses of a bucket is added to
+    that bucket of the next step."""
+    import hetcomm
+
+    feedback, world = hetcomm.Feedback(), dist.get_world_size()
+
+    def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        gradients = bucket.buffer().div_(world)
+        # After the first step DDP forms other buckets, of other sizes.
+        key = f"bucket {bucket.index()} of {gradients.numel()}"
+        with hetcomm.codec(codec, feedback=feedback, key=key):
+            work = dist.all_reduce(gradients, async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda future: future.value()[0])
+
+    model.register_comm_hook(None, hook)
+
+
 class DataParallel:
     """Every rank holds the whole model and takes its share of each batch."""
 
     def __init__(self, model: nn.Sequential, arguments: argparse.Namespace) -> None:
         self.model = DistributedDataParallel(model)
+        if arguments.codec:
+            encode_gradients(self.model, arguments.codec)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate)
         self.writes_metrics = dist.get_rank() == 0
 
@@ -248,6 +272,7 @@ def parse_arguments() -> argparse.Namespace:
         "--backend", default="hetcomm", help="name of the torch.distributed backend"
     )
     parser.add_argument("--layout", choices=["ddp", "pipeline"], default="ddp")
+    parser.add_argument("--codec", default="", help="of hetcomm, for gradients between hosts (ddp)")
     parser.add_argument("--metrics", type=Path, required=True, help="JSON lines are written here")
     parser.add_argument(
         "--uncounted", action="store_true", help="hosts share a network: count none of its bytes"
@@ -275,6 +300,8 @@ def check_arguments(arguments: argparse.Namespace, world: int) -> None:
         raise ValueError(
             f"the pipeline needs an even number of ranks, got {world}; add or drop one"
         )
+    if arguments.codec and arguments.layout == "pipeline":
+        raise ValueError("--codec is for the layout ddp, got pipeline; leave --codec out")
     if arguments.batch % pieces:
         raise ValueError(
             f"expected --batch to be a multiple of {pieces} (one share per rank or microbatch), "

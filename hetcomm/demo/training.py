@@ -1,4 +1,4 @@
-"""The record of one training run, and the comparison of two that differ only in their backend."""
+"""The record of a training run, and the comparison of two that differ in backend or codec."""
 
 import json
 import math
@@ -16,7 +16,8 @@ WARM_UP = 3
 class Training:
     """One run: loss, seconds, and bytes sent over the network by all hosts, of each step.
 
-    network_bytes: None if hosts share one network, which has no counters by host.
+    network_bytes: None if hosts share one network, which has no counters by host. codec: of
+    gradients between hosts; "" for none.
     """
 
     layout: str
@@ -25,6 +26,12 @@ class Training:
     seconds: list[float]
     network_bytes: list[int] | None
     parameters: int
+    codec: str = ""
+
+    @property
+    def name(self) -> str:
+        """ "hetcomm", or "hetcomm, int8"."""
+        return ", ".join(filter(None, (self.backend, self.codec)))
 
     @property
     def step_seconds(self) -> float:
@@ -47,7 +54,9 @@ def read_lines(metrics: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in metrics.read_text().split("\n")[:-1]]
 
 
-def read_training(metrics: Path, layout: str, backend: str, steps: int) -> Training:
+def read_training(
+    metrics: Path, layout: str, backend: str, steps: int, codec: str = ""
+) -> Training:
     """The training of trainer.py's file: a record per step and a summary. Raises ValueError if one
     is missing."""
     lines = read_lines(metrics)
@@ -64,6 +73,7 @@ def read_training(metrics: Path, layout: str, backend: str, steps: int) -> Train
         seconds=[record["seconds"] for record in records],
         network_bytes=summary["network_bytes"],
         parameters=summary["parameters"],
+        codec=codec,
     )
 
 
@@ -102,8 +112,8 @@ class Comparison:
         """Describes the first step with a larger difference than rounding explains."""
         step = next(i for i, gap in enumerate(self.differences) if gap > self.tolerance)
         return (
-            f"{self.layout}: from step {step} the loss on {self.candidate.backend} is "
-            f"{self.candidate.losses[step]!r}, on {self.baseline.backend} "
+            f"{self.layout}: from step {step} the loss on {self.candidate.name} is "
+            f"{self.candidate.losses[step]!r}, on {self.baseline.name} "
             f"{self.baseline.losses[step]!r}: expected a difference of at most "
             f"{self.tolerance:g}, got {self.differences[step]:g} (largest "
             f"{self.largest_difference:g}); data and weights are the same, so one backend "

@@ -7,7 +7,8 @@ import pytest
 
 import hetcomm
 from hetcomm.bench.case import KINDS, Case, case_of
-from hetcomm.bench.check import fill_input, wrong_element
+from hetcomm.bench.check import compare, fill_input
+from hetcomm.bench.inputs import Inputs
 from hetcomm.bench.legs import Legs
 from hetcomm.bench.measure import Effort, schedule_of
 from hetcomm.bench.memory import needed
@@ -17,6 +18,7 @@ from hetcomm.bench.values import CHUNK, ELEMENTS, OPS, elements_of
 
 RANKS = 3
 SEED = 5
+INPUTS = Inputs(SEED)
 
 
 def result(case: Case, rank: int) -> np.ndarray:
@@ -24,7 +26,7 @@ def result(case: Case, rank: int) -> np.ndarray:
     inputs = []
     for other in range(case.ranks):
         whole = np.zeros(case.blocks(other)[0] * case.count, ELEMENTS[case.dtype].kept)
-        fill_input(case, other, SEED, whole)
+        fill_input(case, other, INPUTS, whole)
         inputs.append(whole)
     blocks = []
     for block in range(case.blocks(rank)[1]):
@@ -46,11 +48,11 @@ def test_correct_results_pass_and_a_wrong_element_is_found(name: str) -> None:
     case = case_of(name, size, RANKS, root=1)
     for rank in range(RANKS):
         output = result(case, rank)
-        assert wrong_element(case, rank, SEED, output) == ""
+        assert compare(case, rank, INPUTS, output).wrong == ""
         if len(output) and case.sources(rank, 0):
             output[CHUNK + 3] += 0.25
-            assert f"element {CHUNK + 3} is" in wrong_element(case, rank, SEED, output)
-            assert wrong_element(case, rank, SEED + 1, result(case, rank)) != ""
+            assert f"element {CHUNK + 3} is" in compare(case, rank, INPUTS, output).wrong
+            assert compare(case, rank, Inputs(SEED + 1), result(case, rank)).wrong
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -63,9 +65,9 @@ def test_reductions_of_each_dtype_match_numpy(op: str, dtype: str) -> None:
         return
     case = case_of("all_reduce", 64, RANKS, dtype=dtype, op=op)
     output = result(case, 0)
-    assert wrong_element(case, 0, SEED, output) == ""
+    assert compare(case, 0, INPUTS, output).wrong == ""
     one_missing = Case(**{**vars(case), "ranks": RANKS - 1})
-    assert wrong_element(case, 0, SEED, result(one_missing, 0)) != ""
+    assert compare(case, 0, INPUTS, result(one_missing, 0)).wrong
 
 
 @pytest.mark.needs("torch")
@@ -81,8 +83,9 @@ def test_dtypes_missing_in_numpy_are_decoded(dtype: str) -> None:
         assert ((numbers >= 0.5) & (numbers < 1.5)).all()
     case = case_of("all_reduce", len(inputs[0]) * ELEMENTS[dtype].size, 2, dtype=dtype)
     total = (tensors[0].float() + tensors[1].float()).to(tensors[0].dtype)
-    assert wrong_element(case, 0, SEED, total.view(torch.uint8).numpy().view(inputs[0].dtype)) == ""
-    assert wrong_element(case, 0, SEED, inputs[0]) != ""
+    bits = total.view(torch.uint8).numpy().view(inputs[0].dtype)
+    assert compare(case, 0, INPUTS, bits).wrong == ""
+    assert compare(case, 0, INPUTS, inputs[0]).wrong
 
 
 def test_any_part_of_an_input_can_be_made_alone() -> None:
@@ -109,8 +112,9 @@ def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
 def test_rows_survive_json() -> None:
     case = case_of("all_gather", 100, 4, in_place=True)
     legs = Legs([0.5] * 4, [1.0, 0.0, 0.0, 0.0], 7, [{"island": 1.0}, {}, {}, {}], [{}] * 4)
-    row = Row("b", "b 1", case, 3, [2.0, 1.0], [1.0] * 4, False, {"total": 1.0}, legs)
-    assert row_of(row.as_json()) == row
+    sent = {"total": 1.0, "bridge_bytes": 2.0, "plain_bridge_bytes": 8.0}
+    row = Row("b", "b 1", case, 3, [2.0, 1.0], [1.0] * 4, False, sent, legs, "int8", 0.5)
+    assert row_of(row.as_json()) == row and row.fewer_bytes == 4
     assert legs.waited_for == 0
     assert case.bytes == 112  # whole elements in four blocks
 

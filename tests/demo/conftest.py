@@ -16,7 +16,9 @@ from hetcomm.demo import trainer
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    """Trains a tiny model on `ranks` gloo ranks and returns the lines of the metrics file."""
+    """Trains a tiny model on `ranks` gloo ranks, each a host of hetcomm's, and returns the lines of
+    the metrics file."""
+    (tmp_path / "sysfs/class/net").mkdir(parents=True)  # without NICs hetcomm takes the loopback
 
     def run(ranks: int, layout: str, *extra: str) -> list[dict[str, Any]]:
         metrics = tmp_path / f"{layout}-{ranks}.jsonl"
@@ -35,6 +37,8 @@ def launch(tmp_path: Path) -> Launch:
                 "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "OMP_NUM_THREADS": "1",
                 "GLOO_SOCKET_IFNAME": "lo",
+                "HETCOMM_HOST_ID": f"host {rank}",
+                "HETCOMM_SYSFS_ROOT": str(tmp_path / "sysfs"),
             }
             processes.append(
                 subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

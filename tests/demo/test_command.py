@@ -46,6 +46,10 @@ def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
         run = written["layouts"][layout]["candidate"]
         assert len(run["losses"]) == command.QUICK_STEPS
         assert run["median_network_bytes"] > 10_000
+    lossless, int8 = written["codecs"]["lossless"], written["codecs"]["int8"]
+    assert lossless["largest_loss_difference"] == 0 and 1 < lossless["fewer_bytes"] < 2
+    assert 0 < int8["largest_loss_difference"] < 0.05 and 3 < int8["fewer_bytes"] < 5
+    assert len(int8["candidate"]["losses"]) == command.QUICK_STEPS
     assert len(written["vendors"]["losses"]) == command.QUICK_STEPS
     assert "nvidia and amd islands (emulated GPUs) trained together" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.json", "demo.png"]
@@ -150,7 +154,7 @@ def test_diverging_losses_end_in_failure(tmp_path: Path) -> None:
     screen = StringIO()
     with pytest.raises(typer.Exit) as raised:
         facts = settings(cluster())
-        command.finish(Console(file=screen, width=200), [comparison], None, facts, tmp_path)
+        command.finish(Console(file=screen, width=200), [comparison], [], None, facts, tmp_path)
     assert raised.value.exit_code == 1
     assert "LOSSES DIFFER: ddp: from step 1" in screen.getvalue()
     assert json.loads((tmp_path / "demo.json").read_text())["layouts"]["ddp"]["agrees"] is False

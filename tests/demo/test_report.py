@@ -1,5 +1,6 @@
 """Comparison, tables, JSON and picture on made-up runs."""
 
+import dataclasses
 import json
 import math
 from io import BytesIO, StringIO, TextIOWrapper
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hetcomm.demo import plot, report
+from hetcomm.demo import codecs, plot, report
 from hetcomm.demo.machine import describe_machine
 from hetcomm.demo.training import Comparison, Training, read_lines, read_training
 
@@ -33,6 +34,33 @@ def comparisons(shift: float = 0.0) -> list[Comparison]:
         Comparison(training("slow", layout), training("fast", layout, shift, 0.5), tolerance=1e-4)
         for layout in ("ddp", "pipeline")
     ]
+
+
+def encoded() -> list[Comparison]:
+    """int8 halves the time and the bytes, and changes the loss a little."""
+    plain = training("fast")
+    changed = dataclasses.replace(training("fast", "ddp", 0.01, 0.5), codec="int8")
+    changed = dataclasses.replace(changed, network_bytes=[16_500_000] * STEPS)
+    return [Comparison(plain, changed, codecs.tolerance_of("int8", 1e-4))]
+
+
+def test_codecs_are_compared_in_table_and_json() -> None:
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(codecs.render_codecs(encoded()))
+    text = console.export_text()
+    for expected in ("none", "int8", "2.00x", "33.00 MB", "16.50 MB", "3.110000", "1.0e-02"):
+        assert expected in text
+    facts = codecs.codec_facts(encoded())["int8"]
+    assert (facts["fewer_bytes"], facts["speed_up"], facts["agrees"]) == (2, 2, True)
+    assert facts["last_loss"] == pytest.approx(facts["last_loss_without"] + 0.01)
+
+
+def test_only_a_lossy_codec_has_a_tolerance_of_its_own() -> None:
+    assert codecs.tolerance_of("lossless", 1e-4) == 1e-4
+    assert codecs.tolerance_of("int8", 1e-4) == codecs.LOSSY_TOLERANCE
+    assert codecs.tolerance_of("int8", 1.0) == 1.0
+    broken = dataclasses.replace(encoded()[0], tolerance=1e-4)
+    assert "the loss on fast, int8 is" in broken.disagreement()
 
 
 def test_medians_leave_the_warm_up_out() -> None:
@@ -108,6 +136,6 @@ def test_json_holds_every_step_and_the_machine(tmp_path: Path) -> None:
 
 def test_picture_is_written(tmp_path: Path) -> None:
     path = tmp_path / "demo.png"
-    plot.write_plot(path, comparisons(), "two hosts")
+    plot.write_plot(path, comparisons(), encoded(), "two hosts")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 20_000

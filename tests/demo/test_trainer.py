@@ -107,6 +107,22 @@ def test_every_layout_computes_the_same_training(launch: Launch) -> None:
     ],
 )
 def test_uneven_shares_are_rejected(layout: str, batch: int, ranks: int, message: str) -> None:
-    arguments = argparse.Namespace(layout=layout, batch=batch, microbatches=4)
+    arguments = argparse.Namespace(layout=layout, batch=batch, microbatches=4, codec="")
     with pytest.raises(ValueError, match=message):
         trainer.check_arguments(arguments, ranks)
+
+
+def test_a_codec_is_for_data_parallel() -> None:
+    arguments = argparse.Namespace(layout="pipeline", batch=8, microbatches=4, codec="int8")
+    with pytest.raises(ValueError, match="--codec is for the layout ddp, got pipeline"):
+        trainer.check_arguments(arguments, 4)
+
+
+@pytest.mark.timeout(300)
+def test_codecs_change_the_training_little(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, lossless, int8 = (
+        losses(launch(2, "ddp", "--backend", "hetcomm", "--width", "64", "--codec", codec))
+        for codec in ("", "lossless", "int8")
+    )
+    assert lossless == plain
+    assert int8 != plain and int8 == pytest.approx(plain, abs=0.05)
