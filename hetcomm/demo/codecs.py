@@ -43,7 +43,7 @@ def codec_table(comparisons: Sequence[Comparison]) -> Table:
 
     def row(training: Training, fewer: str = "", faster: str = "", difference: str = "") -> None:
         step, last = f"{training.step_seconds * 1e3:.0f} ms", f"{training.losses[-1]:.6f}"
-        name = training.codec or "none"
+        name = training.codec
         table.add_row(name, step, bridge_bytes(training), fewer, faster, last, difference)
 
     row(baseline)
@@ -65,7 +65,7 @@ def render_codecs(comparisons: Sequence[Comparison], encoding: str = "utf-8") ->
 
 
 def codec_facts(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """For JSON, by codec. The baseline is the candidate of the layout ddp."""
+    """For JSON, by codec. The baseline has the codec "none"."""
     return {
         comparison.candidate.codec: {
             "speed_up": comparison.speed_up,

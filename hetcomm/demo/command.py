@@ -103,7 +103,7 @@ def demo(
                 )
                 comparisons.append(both)
                 if (layout, backend) == ("ddp", "hetcomm"):
-                    codecs = encode(console, both.candidate, settings, tolerance, Path(folder))
+                    codecs = encode(console, settings, tolerance, Path(folder))
             mixed = None
             if backend == "hetcomm" and all(host.vendor == "cpu" for host in cluster.hosts):
                 mixed = mix_vendors(console, comparisons[0].baseline, settings, tolerance, folder)
@@ -187,14 +187,14 @@ def compare(
 
 
 def encode(
-    console: Console, plain: Training, settings: Settings, tolerance: float, folder: Path
+    console: Console, settings: Settings, tolerance: float, folder: Path
 ) -> list[Comparison]:
-    """Trains data parallel with each codec between the hosts. plain: the same run without."""
-    found = []
-    for codec in CODECS:
-        run = train(console, plain.layout, plain.backend, settings, folder / codec, codec)
-        found.append(Comparison(plain, run, tolerance_of(codec, tolerance)))
-    return found
+    """Trains data parallel without a codec between the hosts, and with each."""
+    plain, *encoded = (
+        train(console, "ddp", "hetcomm", settings, folder / codec, codec)
+        for codec in ("none", *CODECS)
+    )
+    return [Comparison(plain, run, tolerance_of(run.codec, tolerance)) for run in encoded]
 
 
 def mix_vendors(

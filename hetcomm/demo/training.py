@@ -17,7 +17,7 @@ class Training:
     """One run: loss, seconds, and bytes sent over the network by all hosts, of each step.
 
     network_bytes: None if hosts share one network, which has no counters by host. codec: of
-    gradients between hosts; "" for none.
+    gradients between hosts; "" for that of the group.
     """
 
     layout: str
