@@ -34,7 +34,7 @@ def settings(cluster: Cluster) -> command.Settings:
 
 @pytest.mark.needs("namespaces")
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
     result = invoke(tmp_path, "--backend", "hetcomm", "--order", "interleaved")
     assert result.exit_code == 0, result.output
@@ -78,7 +78,7 @@ def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "run", refuse)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_without_namespaces_the_demo_runs_on_the_loopback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
