@@ -25,10 +25,13 @@ Span span_of(const Trace& trace, size_t index) {
   const Step& step = plan.steps[index];
   Span span{
       .kind = step.kind->name, .start = trace.steps[index].start, .end = trace.steps[index].end};
-  int64_t count = step.kind->sends ? step.sources[0].count : step.target.count;
+  int64_t count = step.target.count;
   if (step.is_message()) {
     span.peers = {step.peer};
-  } else if (step.in_island()) {
+    span.bytes = step.message().message_bytes();
+    return span;
+  }
+  if (step.in_island()) {
     for (int rank : plan.members) {
       if (rank != plan.rank) span.peers.push_back(rank);
     }
@@ -54,7 +57,9 @@ void bind(py::module_& module) {
       module, "Span",
       "One step of an operation. kind: that of the plan's step; peers: the rank at the "
       "other end of a message, the other members of the island in one of its steps; "
-      "bytes: of the message, or of all pieces of an island step; staging: it "
+      "bytes: of the message (as expected where lossless encodes), or of all pieces of an island "
+      "step; "
+      "staging: it "
       "copies between device memory and staging. start, end: ns since the operation was "
       "submitted; a message starts when the transport has it.")
       .def_readonly("kind", &Span::kind)
