@@ -19,29 +19,41 @@ class Feedback:
     def __init__(self) -> None:
         self._core = _core.Feedback()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The residuals of this rank by key: float32 arrays (elements of the largest buffer,)."""
+    def views(self) -> dict[str, Any]:
+        """The residuals of this rank by key: float32 arrays over their own memory."""
         import numpy as np
 
-        return {key: np.array(residual) for key, residual in self._core.residuals().items()}
+        return {key: np.asarray(residual) for key, residual in self._core.residuals().items()}
+
+    def add(self, key: str, values: Any) -> None:
+        """Sets a residual to float32 values of shape (elements of the largest buffer,).
+
+        Raises:
+            hetcomm.InvalidArgumentError: other values, or a residual of another size.
+        """
+        import numpy as np
+
+        given = np.asarray(values)
+        if given.dtype != np.float32:
+            raise _core.InvalidArgumentError(
+                f'feedback "{key}": expected float32, got {given.dtype}; pass what state_dict() '
+                "returned"
+            )
+        self._core.set(key, np.ascontiguousarray(given))
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of views(): what load_state_dict() of the same rank restores."""
+        return {key: view.copy() for key, view in self.views().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replaces all residuals by those of state_dict() of the same rank.
 
         Raises:
-            hetcomm.InvalidArgumentError: a value is no float32 array.
+            hetcomm.InvalidArgumentError: a value is no float32 array. Some residuals may be set.
         """
-        import numpy as np
-
+        self.clear()
         for key, values in state.items():
-            if np.asarray(values).dtype != np.float32:
-                raise _core.InvalidArgumentError(
-                    f'feedback "{key}": expected float32, got {np.asarray(values).dtype}; pass '
-                    "what state_dict() returned"
-                )
-        self._core.clear()
-        for key, values in state.items():
-            self._core.set(key, np.ascontiguousarray(values))
+            self.add(key, values)
 
     def clear(self) -> None:
         """Forgets all residuals."""
@@ -49,7 +61,7 @@ class Feedback:
 
     def bytes(self) -> int:
         """Bytes that the residuals of this rank may take: 4 for each element of each tensor."""
-        return sum(memoryview(each).nbytes for each in self._core.residuals().values())
+        return sum(view.nbytes for view in self.views().values())
 
 
 def codec(
@@ -60,7 +72,10 @@ def codec(
         with hetcomm.codec("int8", feedback=feedback, key="layer 3"):
             torch.distributed.all_reduce(gradients)
 
-    All ranks name the same codec. Barriers and messages between two ranks have none.
+    All ranks name the same codec. Barriers and messages between two ranks have none. Calls that
+    other threads start keep the codec of their group: so do those of autograd's threads on GPUs,
+    and those that torch's coalescing manager starts when it ends. hetcomm.hooks serve DDP and
+    fully_shard.
 
     Args:
         name: "none", "auto", "lossless", or a lossy codec, such as "int8" or "int4:128". A lossy

@@ -121,6 +121,7 @@ def render(found: Explanation) -> RenderableType:
         islands,
         f"\n{chosen}: {escape(found.why)}\n",
         *([f"{_saving(found.codec, found.saving)}\n"] if found.saving else []),
+        *([f"{escape(found.unused)}\n"] if found.unused else []),
         _candidate_table(found),
         _reasons(found),
         "",

@@ -52,7 +52,8 @@ class Saving:
 @dataclass(frozen=True)
 class Explanation:
     """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the plan.
-    saving: of the codec, or of the codec that `auto` did not take; else None."""
+    saving: of the codec, or of the codec that `auto` did not take; else None. unused: why the codec
+    encodes nothing; "" if the codec encodes, or none was asked for."""
 
     topology: _core.Topology
     spec: _core.Spec
@@ -60,6 +61,7 @@ class Explanation:
     why: str
     codec: str
     saving: Saving | None
+    unused: str
     candidates: list[Candidate]
     legs: dict[int, list[Leg]]
     scratch: dict[int, int]
@@ -104,7 +106,7 @@ def explanation(
         choice.algorithm.name,
         choice.why,
         choice.codec if encodes else "none",
-        _saving(planner, spec, parameters),
+        *_saving(planner, spec, parameters),
         candidates,
         legs,
         scratch,
@@ -113,29 +115,30 @@ def explanation(
 
 def _saving(
     planner: _core.Planner, spec: _core.Spec, parameters: _core.CostParameters
-) -> Saving | None:
-    tried = planner.codec_of(spec)
-    tried = "lossless" if tried == "auto" else tried
+) -> tuple[Saving | None, str]:
+    asked = planner.codec_of(spec)
+    tried = "lossless" if asked == "auto" else asked
     if tried == "none":
-        return None
+        return None, ""
     try:
         costs = [
             _core.predict(planner.topology, planner.plan_all(spec.with_codec(codec)), parameters)
             for codec in ("none", tried)
         ]
-    except _core.InvalidArgumentError:  # a codec that the dtype does not have
-        return None
+    except _core.InvalidArgumentError as error:  # the dtype may have no such codec
+        return None, "" if asked == "auto" else str(error)
     plain, encoded = costs
     if plain.bridge_bytes == encoded.bridge_bytes:
-        return None
-    return Saving(
-        tried,
-        plain.bridge_bytes,
-        encoded.bridge_bytes,
-        plain.total,
-        encoded.total,
-        _core.codec_error_bound(tried),
-    )
+        alone = len(planner.topology.islands) == 1
+        why = (
+            "all ranks are one island, whose native library moves everything; give hosts islands "
+            "of their own by HETCOMM_ISLAND"
+            if alone
+            else "no message of 16 KiB or more between hosts can have the codec"
+        )
+        return None, "" if asked == "auto" else f"codec {tried} encodes nothing: {why}"
+    sizes = (plain.bridge_bytes, encoded.bridge_bytes, plain.total, encoded.total)
+    return Saving(tried, *sizes, _core.codec_error_bound(tried)), ""
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
@@ -202,6 +205,7 @@ def describe(found: Explanation) -> dict[str, Any]:
             for host, ranks in enumerate(found.topology.hosts)
         ],
         "choice": {"algorithm": found.choice, "why": found.why, "codec": found.codec},
+        "unused": found.unused,
         "saving": asdict(found.saving) if found.saving else None,
         "candidates": [asdict(candidate) for candidate in found.candidates],
         "plans": [

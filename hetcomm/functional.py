@@ -1,8 +1,8 @@
 """Collectives of torch tensors with a codec between hosts: hetcomm.functional.
 
-Each is torch.distributed's collective inside `with hetcomm.codec(...)`. Inside a host nothing is
-rounded: a sum of a host's ranks is exact before the codec encodes the sum. All ranks of the group
-name the same codec. docs/codecs.md has the codecs.
+Each is torch.distributed's collective inside `with hetcomm.codec(...)`. Inside an island nothing is
+rounded: the sum of an island's ranks is exact before the codec encodes the sum. All ranks of the
+group name the same codec. docs/codecs.md has the codecs.
 """
 
 from __future__ import annotations
@@ -105,6 +105,11 @@ def _codec(
         raise _core.InvalidArgumentError(
             f"group: expected one of hetcomm for {tensor.device.type} tensors, got {name}; make "
             'the group with backend="hetcomm"'
+        )
+    if serving in dist.distributed_c10d._world.pg_coalesce_state:
+        raise _core.InvalidArgumentError(
+            "expected no call with a codec inside torch's coalescing manager, which starts calls "
+            "later and without the codec; make the call outside"
         )
     if feedback is not None and not key:
         raise _core.InvalidArgumentError(

@@ -43,7 +43,12 @@ struct ArrayCollective {
                                    output ? output->data() : nullptr, options);
   }
   Work submit(Communicator& communicator, Communicator::CallOptions options) const {
-    options.residual = CallCodec::of_thread().residual(spec, communicator.size());
+    try {
+      options.residual = CallCodec::of_thread().residual(spec, communicator.size());
+    } catch (const Error& error) {
+      communicator.report_refusal(error.status());  // the other ranks may wait for it
+      throw;
+    }
     return communicator.submit(spec, input ? input->data() : nullptr,
                                output ? output->data() : nullptr, options);
   }

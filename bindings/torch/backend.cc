@@ -78,7 +78,7 @@ TorchBackend::WorkPointer TorchBackend::submit(Call call, uint64_t sequence, con
     throw_invalid(call.operation, "tensors on the device while a graph is being recorded",
                   "CPU tensors, which are copied now", "move them there first");
   }
-  options.residual = CallCodec::of_thread().residual(call.spec, size_);
+  reporting_refusal([&] { options.residual = CallCodec::of_thread().residual(call.spec, size_); });
   if (timed_ || observer_->has_hook()) call.timing = std::make_shared<Timing>();
   hetcomm::Work work = submit(call, options);
   if (call.timing) observer_->watch(work, call.timing, call.type, sequence);

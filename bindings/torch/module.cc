@@ -39,14 +39,17 @@ PYBIND11_MODULE(_torch, module) {
              c10::intrusive_ptr<hetcomm::GroupOptions>>(
       module, "GroupOptions", "The options of a group; torch copies them to split the group.")
       .def(py::init([](const std::string& bridge_codec) {
-             hetcomm::with_python_errors([&] { hetcomm::codec_setting(bridge_codec); });
+             hetcomm::with_python_errors([&] {
+               if (!bridge_codec.empty()) hetcomm::codec_setting(bridge_codec);
+             });
              return c10::make_intrusive<hetcomm::GroupOptions>(c10d::kUnsetTimeout, bridge_codec);
            }),
-           py::kw_only(), py::arg("bridge_codec") = "auto",
+           py::kw_only(), py::arg("bridge_codec") = "",
            R"(For init_process_group(pg_options=...) and new_group(pg_options=...).
 
 Args:
-    bridge_codec: of long messages between hosts, equal on every rank; see docs/codecs.md.
+    bridge_codec: of long messages between hosts, equal on every rank; "" is
+        HETCOMM_BRIDGE_CODEC. See docs/codecs.md.
 
 Raises:
     hetcomm.InvalidArgumentError: there is no such codec.)")

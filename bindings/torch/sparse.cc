@@ -23,6 +23,16 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
   return row_major_copy(tensor, tensor.device()).view(-1).view(at::kByte);
 }
 
+// The calls of this thread have the codec of their group.
+class WithoutCodec {
+ public:
+  WithoutCodec() { std::swap(before_, CallCodec::of_thread()); }
+  ~WithoutCodec() { std::swap(before_, CallCodec::of_thread()); }
+
+ private:
+  CallCodec before_;
+};
+
 }  // namespace
 
 // Every rank gathers the entries of all ranks, and sums entries of equal indices. One all_gather
@@ -37,6 +47,12 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
              one.scalar_type() == tensor.scalar_type() && one.sizes() == tensor.sizes();
     };
     const bool fit = std::all_of(tensors.begin(), tensors.end(), fits);
+    const CodecSetting& codec = CallCodec::of_thread().setting;
+    if (codec.codec && !codec.codec->lossless()) {
+      throw_invalid("all_reduce of sparse tensors", "no lossy codec",
+                    "codec " + name_of(codec) + ", which is for dense tensors",
+                    "leave the codec out, or call to_dense() first");
+    }
     if (fit && options.reduceOp.op_ == c10d::ReduceOp::SUM) return;
     throw_invalid("all_reduce of sparse tensors",
                   "SUM, and COO tensors of one dtype and shape in host memory",
@@ -46,6 +62,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                   "call to_dense() first");
   };
   with_python_errors([&] { reporting_refusal(check); });
+  const WithoutCodec plain;  // the gathered numbers are no elements of the user's
   const at::NoGradGuard no_grad;
   at::Tensor sum = tensor;
   for (size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i];

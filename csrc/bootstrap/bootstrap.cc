@@ -7,6 +7,7 @@
 #include "bootstrap/agreement.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
+#include "bootstrap/warnings.h"
 #include "codec/codec.h"
 
 namespace hetcomm {
@@ -43,6 +44,7 @@ void make_planner(Group& group, const Exchange& exchanged) {
                          : group.topology,
       SelectionTable(mine.table), CostParameters(mine.deterministic ? nullptr : exchanged.profile),
       codec_setting(mine.codec));
+  if (group.rank == 0) warn_of_codec(*group.topology, codec_setting(mine.codec), group.name);
 }
 
 // The record of a connected rank: the fingerprint of its topology, and the offers of its links.

@@ -1,5 +1,6 @@
 #include "bootstrap/warnings.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
@@ -67,6 +68,19 @@ void warn_of_networks(const Topology& topology, const std::string& group) {
                              list(topology.islands()[island]) + ") uses " + carrier(network) +
                              ", " + network.passed_over;
     if (first_time(text)) log(LogLevel::warning, heading + text, 0);
+  }
+}
+
+void warn_of_codec(const Topology& topology, const CodecSetting& codec, const std::string& group) {
+  if (!codec.codec || codec.codec->lossless()) return;
+  for (const std::vector<int>& members : topology.islands()) {
+    const auto elsewhere = [&](int rank) { return !topology.same_host(rank, members[0]); };
+    if (std::none_of(members.begin(), members.end(), elsewhere)) continue;
+    const std::string text =
+        "codec " + codec.codec->name() + " encodes nothing inside the island of " + list(members) +
+        ", which spans several hosts and has a native library; give the ranks of each host a "
+        "HETCOMM_ISLAND of their own";
+    if (first_time(text)) log(LogLevel::warning, "group \"" + group + "\": " + text, 0);
   }
 }
 

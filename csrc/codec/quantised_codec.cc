@@ -47,6 +47,7 @@ int group_of(const std::string& parameter) {
   const char* const end = parameter.data() + parameter.size();
   const auto [stop, error] = std::from_chars(parameter.data(), end, group);
   if (error != std::errc() || stop != end || group < 32 || group > 2048) return 0;
+  if (parameter != std::to_string(group)) return 0;  // a codec has one name
   return std::has_single_bit(static_cast<unsigned>(group)) ? group : 0;
 }
 

@@ -125,6 +125,10 @@ std::unique_ptr<Codec> make(const std::string& name, const std::string& paramete
   const char* const end = parameter.data() + parameter.size();
   const auto [stop, error] = std::from_chars(parameter.data(), end, share);
   if (error != std::errc() || stop != end || !(share > 0) || share > 1) return nullptr;
+  char text[32];
+  if (parameter != std::string(text, std::to_chars(text, std::end(text), share).ptr)) {
+    return nullptr;  // a codec has one name
+  }
   char percent[32];
   const auto [last, _] =
       std::to_chars(percent, std::end(percent), 100 * share, std::chars_format::general, 6);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,18 +19,21 @@ namespace hetcomm {
 class Residual {
  public:
   explicit Residual(size_t count)
-      : values_(static_cast<float*>(std::calloc(count ? count : 1, sizeof(float)))), count_(count) {
-    if (!values_) throw std::bad_alloc();
+      : count_(count),
+        values_(
+            mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (values_ == MAP_FAILED) throw std::bad_alloc();
   }
-  float* data() const { return values_.get(); }
+  ~Residual() { munmap(values_, bytes()); }
+  Residual(const Residual&) = delete;
+  float* data() const { return static_cast<float*>(values_); }
   size_t count() const { return count_; }
 
  private:
-  struct Free {
-    void operator()(float* values) const { std::free(values); }
-  };
-  std::unique_ptr<float, Free> values_;
-  size_t count_;
+  size_t bytes() const { return std::max<size_t>(count_, 1) * sizeof(float); }
+
+  const size_t count_;
+  void* const values_;
 };
 
 // Error feedback: the residuals of tensors by key, as of Karimireddy and others (arXiv 1901.09847).

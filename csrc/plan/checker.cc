@@ -15,7 +15,10 @@ constexpr size_t kMostErrors = 16;  // one fault shows in many places
 
 // Compares a rank's output with the wanted output; appends the first difference.
 void check_output(const Execution& execution, const Range& output, const Extents& wanted, int rank,
-                  bool scaled, std::vector<std::string>& errors) {
+                  const Spec& spec, bool scaled, std::vector<std::string>& errors) {
+  const bool gathers = spec.collective == Collective::all_gather;
+  // A lossy codec rounds an island's sum, and the total of an all_reduce.
+  const int most_roundings = spec.collective == Collective::all_reduce ? 2 : 1;
   Extents value;
   for (const Extent& want : wanted) {
     const Range range = output.within(want.begin, want.end);
@@ -27,6 +30,13 @@ void check_output(const Execution& execution, const Range& output, const Extents
               ? got.term != Terms::none && execution.terms().all_ranks(got.term)
               : got.term != Terms::none && execution.terms().exact(got.term) == want.term;
       const bool reduced = want.term == Contributions::every && summed;
+      if (summed && execution.terms().roundings(got.term) > most_roundings) {
+        errors.push_back("rank " + std::to_string(rank) + " " +
+                         describe(Execution::range_of(range, got)) + ": expected at most " +
+                         std::to_string(most_roundings) + " roundings by a codec; got " +
+                         std::to_string(execution.terms().roundings(got.term)));
+        return;
+      }
       if (reduced && execution.terms().scaled(got.term) != scaled) {
         errors.push_back("rank " + std::to_string(rank) + " " +
                          describe(Execution::range_of(range, got)) +
@@ -63,12 +73,14 @@ void check_barrier(const Execution& execution, const Plan& plan, std::vector<std
   }
 }
 
-// All ranks must combine in one order, or the bits of floating-point results differ: sums and
-// products by rounding, minima and maxima by the sign of zero.
-void check_order(const Execution& execution, const Range& output, const Spec& spec, int size,
+// All ranks must combine in one order and round in the same places, or the bits of floating-point
+// results differ: sums and products by rounding, minima and maxima by the sign of zero.
+void check_order(const Execution& execution, const Spec& spec, int size,
                  std::vector<std::string>& errors) {
-  if (spec.collective != Collective::all_reduce) return;
+  const bool gathers = spec.collective == Collective::all_gather;
+  if (spec.collective != Collective::all_reduce && !gathers) return;
   if (class_of(spec.dtype) != DtypeClass::floating) return;
+  const Range output{Space::output, 0, buffer_counts(spec, 0, size).output, spec.dtype};
   Extents first, value;
   execution.read(0, output, first);
   for (int rank = 1; rank < size; ++rank) {
@@ -118,11 +130,11 @@ std::vector<std::string> check(const Topology& topology, const std::vector<Plan>
     check_races(execution, plans, errors);
     if (errors.empty()) {
       for (int rank = 0; rank < topology.size(); ++rank) {
-        check_output(execution, output, meaning.outputs[rank], rank, scaled, errors);
+        check_output(execution, output, meaning.outputs[rank], rank, spec, scaled, errors);
         if (spec.collective == Collective::barrier) check_barrier(execution, plans[rank], errors);
       }
     }
-    if (errors.empty()) check_order(execution, output, spec, topology.size(), errors);
+    if (errors.empty()) check_order(execution, spec, topology.size(), errors);
   }
   if (errors.size() > kMostErrors) errors.resize(kMostErrors);
   return errors;

@@ -75,18 +75,6 @@ bool Execution::reachable(int step, const Range& range, const char* verb) {
   return false;
 }
 
-// Whether the value is encoded as the range says.
-bool Execution::has_codec(int step, const char* verb, const Range& range, const Extents& value) {
-  for (const Extent& extent : value) {
-    if (extent.term < 0 || terms_.codec(extent.term) == range.codec) continue;
-    report(step, verb + hetcomm::describe(range) + "; expected " +
-                     (range.codec ? "elements of its codec" : "plain elements") + ", got " +
-                     describe(extent));
-    return false;
-  }
-  return true;
-}
-
 void Execution::load(int step, int part, const Range& range, Extents& value) {
   value.clear();
   if (!reachable(step, range, "reads ") || range.count == 0) return;
@@ -106,33 +94,6 @@ void Execution::load(int step, int part, const Range& range, Extents& value) {
                      describe(encoded ? encoded->front() : extent));
     return;
   }
-}
-
-// Encoded elements are known as a whole. Their memory has no symbols.
-void Execution::load_encoded(int step, const Range& range, Extents& value) {
-  const int rank = graph_.rank_of(step);
-  const auto& encoded = encoded_[kSpaces * rank + buffer(range.space)];
-  const auto whole = encoded.find(range.offset);
-  if (whole != encoded.end() && same_place(whole->second.range, range)) {
-    value = whole->second.value;
-    if (has_codec(step, "reads ", range, value)) return;
-  } else {
-    read(rank, range, value);
-    const bool plain = std::any_of(value.begin(), value.end(),
-                                   [](const Extent& extent) { return extent.term != Terms::none; });
-    report(step, "reads " + hetcomm::describe(range) + "; expected " +
-                     (plain ? "elements of its codec, got " + describe(value[0])
-                            : "all that one step encoded"));
-  }
-  value = {{0, range.plain_bytes(), 0, Terms::none}};
-}
-
-// The encoded elements in a part of the range; null if there are none.
-const Extents* Execution::encoded_in(int rank, const Range& range) const {
-  for (const auto& [offset, encoded] : encoded_[kSpaces * rank + buffer(range.space)]) {
-    if (offset < range.end() && encoded.range.end() > range.offset) return &encoded.value;
-  }
-  return nullptr;
 }
 
 void Execution::store(int step, int part, const Range& range, const Extents& value) {
@@ -244,31 +205,6 @@ void Execution::apply(int step, Extents& value) {
   }
 }
 
-void Execution::decode(int step, const Range& range, Extents& value) {
-  for (Extent& extent : value) {
-    if (extent.term == Terms::none) continue;
-    const int term = terms_.decode(extent.term, range.codec);
-    if (term == Terms::none) {
-      return report(step, "decodes " + hetcomm::describe(range) + "; got " + describe(extent));
-    }
-    extent.term = term;
-  }
-}
-
-// Each element of the residual belongs to one step, or a loss would be sent twice.
-void Execution::update_residual(int step) {
-  const Range& residual = graph_.step(step).sources.at(1);
-  const int rank = graph_.rank_of(step);
-  if (residual.space != Space::residual || residual.dtype != Dtype::float32) {
-    return report(step, "expected a residual as second source; got " + hetcomm::describe(residual));
-  }
-  if (!reachable(step, residual, "updates ")) return;
-  bool again = false;
-  updated_[rank].each(residual, [&](bool updated, int64_t, int64_t) { again |= updated; });
-  if (again) report(step, "updates " + hetcomm::describe(residual) + " again; expected once");
-  updated_[rank].assign(residual, true);
-}
-
 std::vector<std::string> Execution::run(size_t most) {
   most_errors_ = most;
   for (int step = graph_.steps() - 1; step >= 0; --step) {
@@ -317,7 +253,6 @@ void Execution::perform_local(int step) {
   Extents sum, more;
   int target_part = 0;
   const size_t sources = at.kind->encodes ? 1 : at.sources.size();
-  if (at.sources.size() > sources) update_residual(step);
   // A decoding step has at most one plain source, the first.
   for (size_t i = 1; at.kind->decodes && i < sources; ++i) {
     if (!at.sources[i].codec) report(step, "cannot be applied to plain elements beyond the first");
@@ -331,6 +266,7 @@ void Execution::perform_local(int step) {
     if (part > 0) add(step, source, sum, more, kind);
     if (same_place(source, at.target)) target_part = part;
   }
+  if (at.kind->encodes) update_residual(step, sum);
   if (at.scaled) scale(step, at.sources.at(0), sum, Terms::Kind::pair);
   if (at.kind->effect) apply(step, sum);
   const bool moves = !at.kind->reduces && !at.kind->effect && !at.kind->decodes;

@@ -52,7 +52,7 @@ class Execution {
   void scale(int step, const Range& range, Extents& value, Terms::Kind kind);
   void apply(int step, Extents& value);
   void decode(int step, const Range& range, Extents& value);
-  void update_residual(int step);
+  void update_residual(int step, const Extents& value);
   void start(int step);
   void complete(int step);
   void perform_local(int step);

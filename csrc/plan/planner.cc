@@ -155,6 +155,11 @@ void Planner::validate_codec(const Spec& spec) const {
     refuse(spec, "codec " + codec->name() + " does not encode " + name(spec.dtype) +
                      "; leave the codec out, or cast to float32 first");
   }
+  constexpr size_t kMany = 1 << 20;
+  if (lossy && codec->capacity(spec.dtype, kMany) >= kMany * size_of(spec.dtype)) {
+    refuse(spec, "codec " + codec->name() + " needs as many bytes as " + name(spec.dtype) +
+                     " has; choose a smaller parameter");
+  }
   if (lossy && !can_round(spec)) {
     refuse(spec, "codec " + codec->name() +
                      " is lossy: expected an all_gather, or a sum, average or premul_sum by "

@@ -31,7 +31,7 @@ int Terms::sum(int a, int b, Kind kind) {
   for (size_t i = 0; i < words_; ++i) {
     sets_.push_back(sets_[a * words_ + i] | sets_[b * words_ + i]);
   }
-  terms_.push_back({.scaled = scaled(a)});
+  terms_.push_back({.scaled = scaled(a), .roundings = std::max(roundings(a), roundings(b))});
   known.emplace(key(a, b), term);
   return term;
 }
@@ -40,7 +40,7 @@ int Terms::scale(int term, Kind kind) {
   if (scaled(term) || encoded(term)) return none;
   auto& known = known_[static_cast<int>(kind)];
   const auto [place, is_new] = known.emplace(key(term, none), static_cast<int>(terms_.size()));
-  if (is_new) add_like(term, {.scaled = true});
+  if (is_new) add_like(term, {.scaled = true, .roundings = roundings(term)});
   return place->second;
 }
 
@@ -52,10 +52,14 @@ int Terms::encode(int term, const Codec* codec, const void* step) {
   int decoded = term;
   if (!lossless) {
     decoded = static_cast<int>(terms_.size());
-    add_like(term, {.scaled = scaled(term), .original = exact(term)});
+    add_like(term,
+             {.scaled = scaled(term), .roundings = roundings(term) + 1, .original = exact(term)});
   }
   const int encoded = static_cast<int>(terms_.size());
-  add_like(term, {.scaled = scaled(term), .decoded = decoded, .codec = codec});
+  add_like(term, {.scaled = scaled(term),
+                  .roundings = roundings(decoded),
+                  .decoded = decoded,
+                  .codec = codec});
   encoded_[{term, codec, lossless ? nullptr : step}] = encoded;
   return encoded;
 }

@@ -33,6 +33,7 @@ class Terms {
   // decodes to a term of its own.
   int encode(int term, const Codec* codec, const void* step);
   int decode(int term, const Codec* codec) const;
+  int roundings(int term) const { return terms_[term].roundings; }  // by lossy codecs, one by one
   int exact(int term) const;  // the term that was encoded with loss, or the term itself
   bool scaled(int term) const { return terms_[term].scaled; }
   bool encoded(int term) const { return codec(term) != nullptr; }
@@ -44,6 +45,7 @@ class Terms {
  private:
   struct Term {
     bool scaled = false;
+    int roundings = 0;
     int decoded = none;   // of an encoded term
     int original = none;  // of a term that was encoded with loss
     const Codec* codec = nullptr;

@@ -106,32 +106,15 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def encode_gradients(model: DistributedDataParallel, codec: str) -> None:
-    """Sums gradients with a codec between hosts. What a lossy codec loses of a bucket is added to
-    that bucket of the next step."""
-    import hetcomm
-
-    feedback, world = hetcomm.Feedback(), dist.get_world_size()
-
-    def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        gradients = bucket.buffer().div_(world)
-        # After the first step DDP forms other buckets, of other sizes.
-        key = f"bucket {bucket.index()} of {gradients.numel()}"
-        with hetcomm.codec(codec, feedback=feedback, key=key):
-            work = dist.all_reduce(gradients, async_op=True)
-        assert work is not None
-        return work.get_future().then(lambda future: future.value()[0])
-
-    model.register_comm_hook(None, hook)
-
-
 class DataParallel:
     """Every rank holds the whole model and takes its share of each batch."""
 
     def __init__(self, model: nn.Sequential, arguments: argparse.Namespace) -> None:
         self.model = DistributedDataParallel(model)
         if arguments.codec:
-            encode_gradients(self.model, arguments.codec)
+            import hetcomm.hooks
+
+            hetcomm.hooks.compressed(arguments.codec).register(self.model)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate)
         self.writes_metrics = dist.get_rank() == 0
 

@@ -191,13 +191,14 @@ def compressed(
         hook = hetcomm.hooks.compressed("int8").register(model)
 
     or, for code that takes a state and a function,
-    `model.register_comm_hook(hetcomm.hooks.compressed("int8"), hetcomm.hooks.average)`.
+    `model.register_comm_hook(hetcomm.hooks.compressed("int8", group=model.process_group),
+    hetcomm.hooks.average)`.
 
     Args:
         codec: of docs/codecs.md, equal on all ranks.
         feedback: adds to each step's gradients what the codec lost of the step before.
         dtype: in which gradients are summed, instead of their own.
-        group: whose ranks average; register() takes the model's.
+        group: whose ranks average, without register(), which takes the model's.
 
     Raises:
         hetcomm.InvalidArgumentError: there is no such codec, or the dtype is not floating-point.
@@ -206,5 +207,14 @@ def compressed(
 
 
 def average(state: Compressed, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The function of the hook, for register_comm_hook() with a state by compressed()."""
+    """The function of the hook, for register_comm_hook() with a state by compressed().
+
+    Raises:
+        hetcomm.InvalidArgumentError: the state has neither a group nor register().
+    """
+    if state._group is None:
+        raise _core.InvalidArgumentError(
+            "compressed: expected group=model.process_group for register_comm_hook(), got none; "
+            "pass the group, or call register(model)"
+        )
     return state._average_bucket(bucket)

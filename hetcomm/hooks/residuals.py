@@ -13,7 +13,7 @@ import torch
 import hetcomm
 from hetcomm import _core
 
-_BLOCK = 1024  # elements; zeros are left out by whole blocks
+_BLOCK = 16384  # elements; zeros are left out by whole blocks
 
 
 def check_codec(codec: str) -> None:
@@ -23,18 +23,25 @@ def check_codec(codec: str) -> None:
 
 def pack(feedback: hetcomm.Feedback) -> dict[str, dict[str, Any]]:
     """The residuals by key: their count, and the blocks that are not zero."""
-    return {key: _pack(torch.from_numpy(value)) for key, value in feedback.state_dict().items()}
+    return {key: _pack(values) for key, values in feedback.views().items()}
 
 
 def unpack(feedback: hetcomm.Feedback, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Replaces the residuals by those that pack() returned."""
-    feedback.load_state_dict({key: _unpack(value).numpy() for key, value in state.items()})
+    feedback.clear()
+    for key, value in state.items():
+        feedback.add(key, _unpack(value).numpy())
 
 
-def _pack(values: torch.Tensor) -> dict[str, Any]:
-    padded = torch.nn.functional.pad(values, (0, -len(values) % _BLOCK)).view(-1, _BLOCK)
-    held = padded.any(1).nonzero().view(-1)
-    return {"count": len(values), "places": held, "blocks": padded[held]}
+def _pack(values: Any) -> dict[str, Any]:
+    """values: a NumPy view of float32. Copies blocks that are not zero."""
+    places = [at for at in range(0, len(values), _BLOCK) if values[at : at + _BLOCK].any()]
+    blocks = torch.zeros(len(places), _BLOCK)
+    for block, at in zip(blocks, places, strict=True):
+        part = torch.from_numpy(values[at : at + _BLOCK])
+        block[: len(part)] = part
+    numbers = torch.tensor([at // _BLOCK for at in places], dtype=torch.int64)
+    return {"count": len(values), "places": numbers, "blocks": blocks}
 
 
 def _unpack(state: Mapping[str, Any]) -> torch.Tensor:

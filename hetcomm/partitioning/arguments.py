@@ -20,6 +20,18 @@ from hetcomm.partitioning.shards import check_membership
 from hetcomm.partitioning.units import Choice, cut
 
 
+def _check_updates(module: nn.Module, dtype: torch.dtype | None, codec: str | None) -> None:
+    """Refuses a lossy codec of weights that are the optimizer's own: it would lose updates."""
+    if codec is None or _core.is_lossless(codec):
+        return
+    kept = {dtype or p.dtype for p in module.parameters() if p.requires_grad}
+    if any(each.itemsize >= 4 for each in kept):
+        raise _core.InvalidArgumentError(
+            f'codecs: expected a lossless codec of updates of float32 weights, got "{codec}", '
+            "which would round the optimizer's own weights; pass dtype=torch.bfloat16, or no codec"
+        )
+
+
 def agree(given: dict[str, Any], look: Callable[[], Any], equal: Any) -> list[levels.Groups]:
     """The groups of each level. A collective of all ranks.
 
@@ -86,6 +98,7 @@ def check_module(
             f"dtype: expected a floating-point dtype such as torch.bfloat16, or None; got {dtype}"
         )
     check_codecs(codecs)
+    _check_updates(module, dtype, codecs.get("updates"))
     named = dict(module.named_parameters())
     _check_parameters(named)
     trainable = {id(p): name for name, p in named.items() if p.requires_grad and p.numel()}

@@ -15,8 +15,8 @@ from hetcomm.partitioning.grid import Dimension
 TRAFFIC = ("weights", "gradients", "updates")
 
 # Newer torches have the second name, and warn of the first.
-_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def encoded(codec: str | None) -> AbstractContextManager[Any]:

@@ -13,6 +13,7 @@ from generated import (
     random_spec,
     random_topology,
     topology_of,
+    with_devices,
 )
 
 from hetcomm import _core, explain_plan
@@ -36,6 +37,8 @@ def test_every_plan_with_a_codec_is_proven(batch: int, codec: str) -> None:
         seed = f"{SEED}/{batch}/{number}"
         rng = random.Random(seed)
         topology = random_topology(rng, most_ranks=24)
+        if number % 2:
+            topology = with_devices(rng, topology)
         planner = _core.Planner(topology, codec=codec)
         spec = random_spec(rng, rng.choice(COLLECTIVES), len(topology))
         for algorithm in applicable(spec, topology):

@@ -5,7 +5,14 @@ import re
 from collections.abc import Callable
 
 import pytest
-from generated import applicable, describe, random_spec, random_topology, topology_of
+from generated import (
+    applicable,
+    describe,
+    random_spec,
+    random_topology,
+    topology_of,
+    with_devices,
+)
 from test_codec_plans import BATCHES, TOPOLOGIES_PER_BATCH, change, kinds, place
 
 from hetcomm import _core
@@ -46,6 +53,8 @@ def test_every_plan_with_a_lossy_codec_is_proven(batch: int) -> None:
         seed = f"{SEED}/{batch}/{number}"
         rng = random.Random(seed)
         topology = random_topology(rng, most_ranks=24)
+        if number % 2:
+            topology = with_devices(rng, topology)
         planner = _core.Planner(topology)
         spec = lossy_spec(rng, len(topology))
         for algorithm in applicable(spec, topology):
@@ -123,16 +132,34 @@ def plain_source_last(plans: list[Plan]) -> None:
     change(plan, index, kind=StepKind.reduce, sources=sources)
 
 
-def residual_updated_twice(plans: list[Plan]) -> None:
+def changed_residual(plans: list[Plan], **attributes: int) -> None:
     plan, index = place(plans, StepKind.encode)
-    others = [i for i, s in enumerate(plan.steps) if s.kind == StepKind.encode and i != index]
-    for other in others:
-        if plan.steps[other].sources[0].count == plan.steps[index].sources[0].count:
-            sources = plan.steps[other].sources
-            sources[1] = plan.steps[index].sources[1]
-            change(plan, other, sources=sources, after=[*plan.steps[other].after, index])
-            return
-    raise AssertionError("no second encode of as many elements")
+    elements, residual = plan.steps[index].sources
+    for name, value in attributes.items():
+        setattr(residual, name, value)
+    change(plan, index, sources=[elements, residual])
+
+
+def residual_shifted(plans: list[Plan]) -> None:
+    changed_residual(plans, offset=256, count=place_of_count(plans) - 64)
+    plan, index = place(plans, StepKind.encode)
+    elements, residual = plan.steps[index].sources
+    residual.count = elements.count
+    change(plan, index, sources=[elements, residual])
+
+
+def place_of_count(plans: list[Plan]) -> int:
+    plan, index = place(plans, StepKind.encode)
+    return int(plan.steps[index].sources[0].count)
+
+
+def residual_too_short(plans: list[Plan]) -> None:
+    changed_residual(plans, count=8)
+
+
+def residual_left_out(plans: list[Plan]) -> None:
+    plan, index = place(plans, StepKind.encode)
+    change(plan, index, sources=plan.steps[index].sources[:1])
 
 
 def residual_elsewhere(plans: list[Plan]) -> None:
@@ -148,17 +175,43 @@ def residual_elsewhere(plans: list[Plan]) -> None:
         (own_total_not_rounded, "hierarchical_scatter", "rounded elsewhere, than on rank 0"),
         (encoded_again_for_one_receiver, "hierarchical_direct", "rounded elsewhere, than on"),
         (plain_source_last, "hierarchical_direct", "expected plain elements"),
-        (residual_updated_twice, "hierarchical_scatter", "updates residual.* again; expected once"),
-        (residual_elsewhere, "hierarchical_direct", "expected a residual as second source"),
     ],
 )
 def test_a_fault_of_rounded_values_is_rejected(fault: Change, algorithm: str, text: str) -> None:
-    feedback = "residual" in fault.__name__
-    topology, plans = lossy_plans([1, 1, 1], algorithm, feedback=feedback, count=96_000)
+    topology, plans = lossy_plans([1, 1, 1], algorithm, count=96_000)
     assert _core.check(topology, plans) == []
     fault(plans)
     errors = _core.check(topology, plans)
     assert re.search(text, "\n".join(errors)), errors
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (encoded_again_for_one_receiver, "updates residual.* again; expected once"),
+        (residual_shifted, "expected the residual of elements|expected a range within"),
+        (residual_too_short, "expected a residual of as many elements"),
+        (residual_left_out, "expected a residual; got 1 sources"),
+        (residual_elsewhere, "expected a residual of as many elements as second source"),
+    ],
+)
+def test_a_fault_of_residuals_is_rejected(fault: Change, text: str) -> None:
+    topology, plans = lossy_plans([1, 1, 1], feedback=True, count=96_000)
+    assert _core.check(topology, plans) == []
+    fault(plans)
+    errors = _core.check(topology, plans)
+    assert re.search(text, "\n".join(errors)), errors
+
+
+def test_a_gathered_block_is_rounded_on_its_own_rank_too() -> None:
+    topology, plans = lossy_plans([1, 1], "hierarchical", Collective.all_gather, count=96_000)
+    assert _core.check(topology, plans) == []
+    for index, step in enumerate(plans[0].steps):
+        if step.kind == StepKind.decode and step.target.offset < 4 * 96_000:
+            first = step.target.offset
+            exact = _core.Range(_core.Space.input, first, step.target.count)
+            change(plans[0], index, kind=StepKind.copy, sources=[exact])
+    assert "rounded elsewhere, than on rank 0" in "\n".join(_core.check(topology, plans))
 
 
 def test_a_lossy_codec_of_a_group_is_for_sums_alone() -> None:
