@@ -178,7 +178,7 @@ def mean_errors(rank: int, size: int) -> list[float]:
     ):
         layer = nn.Linear(200, 200, bias=False)
         model = DistributedDataParallel(layer)
-        hook = hetcomm.hooks.compressed(codec, feedback, dtype)
+        hook = hetcomm.hooks.compressed(codec, feedback, dtype, model.process_group)
         model.register_comm_hook(hook, hetcomm.hooks.average)
         mean = torch.zeros(200, 200, dtype=torch.float64)
         for _ in range(30):
