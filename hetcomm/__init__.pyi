@@ -10,6 +10,7 @@ from hetcomm._core import Store as Store
 from hetcomm._core import TimeoutError as TimeoutError
 from hetcomm._core import TransportError as TransportError
 from hetcomm._core import VendorError as VendorError
+from hetcomm._torch import Options as Options
 from hetcomm._torch import ProcessGroupHetcomm as ProcessGroupHetcomm
 from hetcomm.backend import deregister_buffer as deregister_buffer
 from hetcomm.backend import register_buffer as register_buffer

@@ -228,7 +228,7 @@ def __getattr__(name: str) -> Any:
     if name == "ProcessGroupHetcomm":  # loads torch
         return _torch_module().ProcessGroupHetcomm
     if name == "Options":
-        return _torch_module().GroupOptions
+        return _torch_module().Options
     raise AttributeError(f"module 'hetcomm.backend' has no attribute {name!r}")
 
 

@@ -37,7 +37,7 @@ PYBIND11_MODULE(_torch, module) {
   module.attr("built_for") = TORCH_VERSION;
   py::class_<hetcomm::GroupOptions, c10d::Backend::Options,
              c10::intrusive_ptr<hetcomm::GroupOptions>>(
-      module, "GroupOptions", "The options of a group; torch copies them to split the group.")
+      module, "Options", "The options of a group; torch copies them to split the group.")
       .def(py::init([](const std::string& bridge_codec) {
              hetcomm::with_python_errors([&] {
                if (!bridge_codec.empty()) hetcomm::codec_setting(bridge_codec);

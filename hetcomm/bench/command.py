@@ -116,6 +116,7 @@ def bench(
     the job's ranks. Otherwise it starts ranks on this host, or on an emulated cluster. Exits with 0
     for success, 1 if a rank failed or a result was wrong, 2 if the request cannot be measured.
     """
+    start = Start("bench", ranks, cluster, order)
     encodes = bool(codec) or _core.bridge_codec() != "none"
     # Timed reductions in place are of zeros, which a codec makes small.
     place = False if encodes or data else None
@@ -134,7 +135,6 @@ def bench(
         data,
     )
     files = output or []
-    start = Start("bench", ranks, cluster, order)
     check_options(settings, files)
     if in_place and (encodes or data):
         check_places(settings)

@@ -20,9 +20,10 @@ def run(*arguments: str, columns: int = 160) -> str:
 
 
 def test_the_page_names_the_choice_the_rejected_and_the_chunks() -> None:
-    page = run("all_reduce", "--islands", "2+3", "--order", "interleaved", "--rank", "1")
+    asked = ("--islands", "2+3", "--order", "interleaved", "--rank", "1", "--codec", "none")
+    page = run("all_reduce", *asked)
     assert "5 ranks, 2 islands, 2 hosts" in page
-    assert "all_reduce sum float32 x 4194304 by hierarchical_direct" in page
+    assert "all_reduce sum float32 x 4194304, codec none by hierarchical_direct" in page
     assert "rejected: needs one island; there are 2" in page
     assert "Plan of rank 1" in page and "send to rank 0 x 32 chunks" in page
     assert "16 MiB" in page  # over the bridge
@@ -64,7 +65,8 @@ def words(page: str) -> list[str]:
 
 
 def test_json_holds_the_predictions() -> None:
-    found = json.loads(run("all_gather", "--bytes", "4M", "--islands", "2+2", "--json"))
+    asked = ("--bytes", "4M", "--islands", "2+2", "--codec", "none", "--json")
+    found = json.loads(run("all_gather", *asked))
     assert found["islands"] == [[0, 1], [2, 3]]
     assert found["spec"]["count"] == (4 << 20) // 4 // 4
     chosen = found["choice"]["algorithm"]
