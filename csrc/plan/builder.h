@@ -68,8 +68,8 @@ class PlanBuilder {
   // The memory of plain elements, for encoded ones.
   Range encoded(const Range& slot) const;
   // Encodes once for all receivers, in memory of encoded(). transfer() moves the result, reduce()
-  // and decode() read it. `position`: of the first element in the residual.
-  void encode(int rank, const Range& source, const Range& target, int64_t position);
+  // and decode() read it. `elements`: of the input or output; their residual is at that place.
+  void encode(int rank, const Range& source, const Range& target, const Range& elements);
   void decode(int rank, const Range& source, const Range& target);
 
   // A step of any kind of Performer::rank.

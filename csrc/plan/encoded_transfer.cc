@@ -28,10 +28,12 @@ Range PlanBuilder::encoded(const Range& slot) const {
   return {slot.space, slot.offset, slot.count, slot.dtype, codec_};
 }
 
-void PlanBuilder::encode(int rank, const Range& source, const Range& target, int64_t position) {
+void PlanBuilder::encode(int rank, const Range& source, const Range& target,
+                         const Range& elements) {
   if (!recorded(rank)) return;
   Step step{.kind = &steps::encode, .sources = {placed(source)}, .target = target};
   if (spec_.feedback) {
+    const int64_t position = elements.offset / static_cast<int64_t>(size_of(elements.dtype));
     step.sources.push_back(
         Range{Space::residual, 0, 0, Dtype::float32}.part(position, source.count));
   }

@@ -46,7 +46,7 @@ void hierarchical(PlanBuilder& builder) {
       };
       Range block = in(Space::input, piece, -own * block_bytes);
       if (rounded) {
-        builder.encode(own, block, at(own_island), 0);
+        builder.encode(own, block, at(own_island), piece);
         block = at(own_island);
         builder.decode(own, block, piece);
       } else if (builder.lossy()) {

@@ -36,8 +36,7 @@ struct Exchange {
   bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
   // Encodes an island's sum or total of these elements of the target, once for all receivers.
   void encode(int island, const Range& sum, const Range& encoded, const Range& elements) const {
-    const int64_t position = elements.offset / static_cast<int64_t>(size_of(elements.dtype));
-    builder.encode(owner(island), sum, encoded, position);
+    builder.encode(owner(island), sum, encoded, elements);
   }
   Range encoded_part(int island, int lane, int index) const {
     return builder.encoded(place(whole(island, lane), index));

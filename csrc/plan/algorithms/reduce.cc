@@ -90,8 +90,7 @@ class Reduction {
                                     [](int next) { return next >= 0; });
     const Range out = builder_.encoded(scratch_[s].encoded[rank].at(chunk, sum.count));
     const Range in = builder_.encoded(target);
-    builder_.encode(owner, sum, out,
-                    piece(s, chunk).offset / static_cast<int64_t>(size_of(spec_.dtype)));
+    builder_.encode(owner, sum, out, piece(s, chunk));
     builder_.transfer(owner, out, to, in);
     return in;
   }

@@ -23,7 +23,6 @@ void hierarchical(PlanBuilder& builder) {
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
   const int chunks = chunk_count(topology, spec, spec.count * topology.size());
-  const auto element = static_cast<int64_t>(size_of(spec.dtype));
   const int64_t block_bytes = builder.output(0, spec.count).bytes();
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   // By segment and island.
@@ -69,7 +68,7 @@ void hierarchical(PlanBuilder& builder) {
         if (rounded) {
           const Range sum = sources[s][island];
           sources[s][island] = builder.encoded(encoded[s][island].at(chunk, piece.count));
-          builder.encode(owner, sum, sources[s][island], piece.offset / element);
+          builder.encode(owner, sum, sources[s][island], piece);
           target = builder.encoded(target);
         }
         builder.transfer(owner, sources[s][island], cut[s].block_of, target);
