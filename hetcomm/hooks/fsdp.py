@@ -141,7 +141,7 @@ def compress_fsdp(
     Raises:
         hetcomm.InvalidArgumentError: there is no such codec, the model has no FSDPModule, or one
             that is compressed already.
-        hetcomm.VendorError: this torch is older than 2.9.
+        hetcomm.VendorError: this torch lets fully_shard take no other collectives.
     """
     for codec in (all_gather, reduce_scatter):
         if codec is not None:
@@ -162,8 +162,8 @@ def compress_fsdp(
             )
     if not hasattr(FSDPModule, "set_custom_all_gather"):
         raise _core.VendorError(
-            f"compress_fsdp: expected torch 2.9 or newer, got {torch.__version__}: older ones do "
-            "not let fully_shard take other collectives; install a newer torch"
+            "compress_fsdp: expected a torch whose FSDPModule has set_custom_all_gather(), got "
+            f"{torch.__version__}; install a newer torch"
         )
     residuals = hetcomm.Feedback() if feedback and reduce_scatter is not None else None
     for name, module in modules.items():
