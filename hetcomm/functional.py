@@ -17,8 +17,10 @@ import hetcomm
 from hetcomm import _core
 
 # The second names are deprecated since torch 2.13.
-_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+all_gather_single: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single: Any = (
+    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+)
 
 
 def all_gather(
@@ -42,7 +44,7 @@ def all_gather(
             group is another backend's.
     """
     with _codec(codec, input, group):
-        return _gather(output, input, group=group, async_op=async_op)
+        return all_gather_single(output, input, group=group, async_op=async_op)
 
 
 def reduce_scatter(
@@ -73,7 +75,7 @@ def reduce_scatter(
             group is another backend's, the key is missing, or its tensor had another size.
     """
     with _codec(codec, input, group, feedback, key):
-        return _reduce_scatter(output, input, op, group=group, async_op=async_op)
+        return reduce_scatter_single(output, input, op, group=group, async_op=async_op)
 
 
 def all_reduce(

@@ -10,13 +10,10 @@ import torch
 import torch.distributed as dist
 
 from hetcomm import _core, codecs
+from hetcomm.functional import all_gather_single, reduce_scatter_single
 from hetcomm.partitioning.grid import Dimension
 
 TRAFFIC = ("weights", "gradients", "updates")
-
-# Newer torches have the second name, and warn of the first.
-_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def encoded(codec: str | None) -> AbstractContextManager[Any]:
@@ -54,12 +51,12 @@ def gather(out: torch.Tensor, part: torch.Tensor, along: Dimension, codec: str |
         if out.data_ptr() != part.data_ptr():
             out.copy_(part)
         return None
-    return _start(_all_gather, out, part, group=along.group, codec=codec)
+    return _start(all_gather_single, out, part, group=along.group, codec=codec)
 
 
 def scatter_sum(out: torch.Tensor, whole: torch.Tensor, along: Dimension, codec: str | None) -> Any:
     """Starts to sum `whole` of all ranks along a dimension; each rank gets its part as `out`."""
-    return _start(_reduce_scatter, out, whole, group=along.group, codec=codec)
+    return _start(reduce_scatter_single, out, whole, group=along.group, codec=codec)
 
 
 def all_sum(tensor: torch.Tensor, along: Dimension, codec: str | None) -> Any:
