@@ -10,6 +10,7 @@ import atexit
 import faulthandler
 import gc
 import os
+import re
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -166,3 +167,22 @@ def values(job: Job, function: Callable[..., Any], *arguments: Any) -> list[Any]
     if any(outcome.error for outcome in outcomes):
         raise JobFailed("\n".join([*(o.describe() for o in outcomes if o.error), *logs(job)]))
     return [outcome.value for outcome in outcomes]
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The text of the InvalidArgumentError that the call raises; "no error" without one."""
+    from hetcomm import InvalidArgumentError
+
+    try:
+        call()
+    except InvalidArgumentError as error:
+        return str(error)
+    return "no error"
+
+
+def check_texts(outcomes: Sequence[Sequence[str]], expected: Sequence[str]) -> None:
+    """Asserts that every rank's texts match the expected patterns, one by one."""
+    for found in outcomes:
+        assert len(found) == len(expected)
+        for text, pattern in zip(found, expected, strict=True):
+            assert re.search(pattern, text), text

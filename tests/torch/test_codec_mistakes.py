@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Job, launch, logs, values
+from ranks import Job, launch, logs, refusal, values
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from vendors import environments
@@ -15,14 +15,6 @@ from vendors import environments
 import hetcomm
 import hetcomm.functional
 import hetcomm.hooks
-
-
-def refusal(call: Callable[[], object]) -> str:
-    try:
-        call()
-    except hetcomm.InvalidArgumentError as error:
-        return str(error)
-    return "no error"
 
 
 def residual_of_another_size(rank: int, size: int) -> None:

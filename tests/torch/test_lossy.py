@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Job, launch, values
+from ranks import Job, check_texts, launch, refusal, values
 from vendors import environments
 
 import hetcomm
@@ -82,6 +82,15 @@ def lossy_results(
     return found
 
 
+def check_results(found: list[dict[str, Any]], seed: int) -> None:
+    for name in ("all_reduce", "average", "all_gather"):
+        errors, digests = zip(*(each[name] for each in found), strict=True)
+        assert max(errors) <= 1, f"seed {seed}, {name}: {errors}"
+        assert len(set(digests)) == 1, f"seed {seed}, {name}: ranks have different bits"
+    assert max(each["alone"] for each in found) <= 1, f"seed {seed}"
+    assert all(each["lossy"] for each in found), "the codec did nothing"
+
+
 @pytest.mark.parametrize("codec", STEPS)
 @pytest.mark.parametrize("hosts", ["ab", "abab", "aabb", "abbca", "abcd"])
 def test_results_are_within_the_bound_and_equal_on_all_ranks(
@@ -89,12 +98,7 @@ def test_results_are_within_the_bound_and_equal_on_all_ranks(
 ) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         found = values(job(hosts), lossy_results, seed, hosts, codec, dtype)
-        for name in ("all_reduce", "average", "all_gather"):
-            errors, digests = zip(*(each[name] for each in found), strict=True)
-            assert max(errors) <= 1, f"seed {seed}, {name}: {errors}"
-            assert len(set(digests)) == 1, f"seed {seed}, {name}: ranks have different bits"
-        assert max(each["alone"] for each in found) <= 1, f"seed {seed}"
-        assert all(each["lossy"] for each in found), "the codec did nothing"
+        check_results(found, seed)
 
 
 def not_finite(rank: int, size: int) -> list[bool]:
@@ -123,12 +127,7 @@ def test_values_in_device_memory_are_rounded_alike(
 ) -> None:
     mixed = job(hosts, environments=environments(vendors))
     found = values(mixed, lossy_results, seed, hosts, "int8", torch.float32)
-    for name in ("all_reduce", "average", "all_gather"):
-        errors, digests = zip(*(each[name] for each in found), strict=True)
-        assert max(errors) <= 1, f"seed {seed}, {name}: {errors}"
-        assert len(set(digests)) == 1, f"seed {seed}, {name}: ranks have different bits"
-    assert max(each["alone"] for each in found) <= 1, f"seed {seed}"
-    assert all(each["lossy"] for each in found), "the codec did nothing"
+    check_results(found, seed)
     for without, with_feedback, _, _ in values(mixed, mean_errors, seed):
         assert with_feedback < without / 15, f"seed {seed}"
 
@@ -216,12 +215,7 @@ def refused(rank: int, size: int) -> list[str]:
     found = []
 
     def note(call: Callable[[], object]) -> None:
-        try:
-            call()
-        except hetcomm.InvalidArgumentError as error:
-            found.append(str(error))
-        else:
-            found.append("no error")
+        found.append(refusal(call))
 
     feedback = hetcomm.Feedback()
     with hetcomm.codec("int8", feedback=feedback, key="a"):
@@ -241,7 +235,4 @@ def test_bad_input_is_refused_and_the_group_goes_on(job: Callable[..., Job]) -> 
         'unknown codec: expected one of none, auto, lossless, .*; got "zip"',
         'feedback "a/0": expected float32, got float64',
     ]
-    for found in values(job("ab"), refused):
-        assert len(found) == len(texts)
-        for text, expected in zip(found, texts, strict=True):
-            assert re.search(expected, text), text
+    check_texts(values(job("ab"), refused), texts)

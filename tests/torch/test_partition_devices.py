@@ -84,11 +84,8 @@ def on_device(rank: int, size: int) -> None:
             assert torch.allclose(mine.detach().cpu(), reference.detach(), atol=1e-5)
 
 
-@pytest.mark.needs("emulated vendors", "compiler")
-@pytest.mark.skipif(
-    not hasattr(torch.Stream, "native_handle"),
-    reason="this torch gives no native streams of devices by extension",
-)
+@emulated_device.needed[0]
+@emulated_device.needed[1]
 @pytest.mark.parametrize(("hosts", "vendors"), [("aa", "nn"), ("ab", "nc")])
 def test_streams_wait_for_gathers_and_reductions(
     job: Callable[..., Job], hosts: str, vendors: str
