@@ -1,0 +1,287 @@
+"""A layout: the ranks and layers of each pipeline stage, and the schedule of micro-batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hetcomm import _core
+
+VERSION = 1
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+LEVELS = ("rank", "island", "host", "cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """The ranks that share each layer of a stage, for one share of the batch.
+
+    The tensor rank varies fastest: with tensor degree t, ranks[c * t + i] has tensor rank i and
+    context rank c.
+    """
+
+    ranks: tuple[int, ...]
+    context: int = 1
+
+    @property
+    def tensor(self) -> int:
+        """The tensor-parallel degree."""
+        return len(self.ranks) // self.context
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The layers of each of a stage's chunks, as (first, end), and the replicas of the stage.
+
+    Layer 0 is the embedding, the last layer is the head with the loss; the others are blocks. A
+    stage has one chunk, unless the schedule is interleaved or zero_bubble. Replica r of a stage
+    sends its activations to replica r of the next stage.
+    """
+
+    chunks: tuple[tuple[int, int], ...]
+    replicas: tuple[Replica, ...]
+
+    @property
+    def layers(self) -> int:
+        """The number of layers of all chunks."""
+        return sum(end - first for first, end in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where and when each layer of a model runs.
+
+    batch and micro_batch are samples: of one optimizer step of the whole job, and of one forward
+    pass of one replica. weights, gradients and optimizer_states name the levels that partition
+    them among the replicas of a stage ("rank": not at all). codec is the bridge's, for gradients.
+
+    Raises hetcomm.InvalidArgumentError where the parts do not fit together.
+    """
+
+    stages: tuple[Stage, ...]
+    batch: int
+    micro_batch: int
+    schedule: str = "1f1b"
+    recompute: bool = False
+    weights: str = "rank"
+    gradients: str = "rank"
+    optimizer_states: str = "rank"
+    codec: str = "auto"
+    overlap_optimizer: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def replicas(self) -> int:
+        """The data-parallel degree."""
+        return len(self.stages[0].replicas)
+
+    @property
+    def micro_batches(self) -> int:
+        """Forward passes of each replica in a step."""
+        return self.batch // (self.micro_batch * self.replicas)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers of the model, with embedding and head."""
+        return sum(stage.layers for stage in self.stages)
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks, sorted."""
+        return sorted(
+            rank for stage in self.stages for replica in stage.replicas for rank in replica.ranks
+        )
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """The stage of a rank, the replica, and the rank's position in it."""
+        for s, stage in enumerate(self.stages):
+            for r, replica in enumerate(stage.replicas):
+                if rank in replica.ranks:
+                    return s, r, replica.ranks.index(rank)
+        _refuse("rank", f"one of the {len(self.ranks)} ranks of the layout", rank, "correct it")
+
+    def data_groups(self, stage: int) -> list[list[int]]:
+        """The groups of ranks that hold the same weights of a stage and sum their gradients.
+
+        Replicas of unlike tensor degrees share weights by parts: a rank of a replica of degree t
+        then belongs to a group for each part that it holds of the largest degree.
+        """
+        replicas = self.stages[stage].replicas
+        parts = max(replica.tensor for replica in replicas)
+        return [
+            [
+                replica.ranks[c * replica.tensor + part * replica.tensor // parts]
+                for replica in replicas
+                for c in range(replica.context)
+            ]
+            for part in range(parts)
+        ]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the layout as JSON."""
+        Path(path).write_text(self.text())
+
+    def text(self) -> str:
+        """The layout as JSON, with its version."""
+        return json.dumps({"hetcomm layout": VERSION} | asdict(self), indent=1) + "\n"
+
+    @staticmethod
+    def load(path: str | Path) -> Layout:
+        """Reads a layout that save() wrote.
+
+        Raises hetcomm.InvalidArgumentError with the file for a file that holds no layout.
+        """
+        try:
+            return Layout.parse(Path(path).read_text())
+        except (OSError, UnicodeDecodeError, _core.InvalidArgumentError) as error:
+            raise _core.InvalidArgumentError(f"layout {path}: {error}") from error
+
+    @staticmethod
+    def parse(text: str) -> Layout:
+        """The inverse of text(). Raises hetcomm.InvalidArgumentError."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            _refuse("layout", "JSON", str(error), "write the file with hetcomm plan")
+        version = document.pop("hetcomm layout", None) if isinstance(document, dict) else None
+        if version != VERSION:
+            _refuse("layout", f"version {VERSION}", version, "write the file with hetcomm plan")
+        stages = [
+            _made(
+                Stage,
+                stage
+                | {
+                    "chunks": _pairs(stage.get("chunks")),
+                    "replicas": tuple(
+                        _made(Replica, each | {"ranks": tuple(_list(each, "ranks"))})
+                        for each in _list(stage, "replicas")
+                    ),
+                },
+            )
+            for stage in _list(document, "stages")
+        ]
+        return _made(Layout, document | {"stages": tuple(stages)})
+
+
+def _list(table: Any, key: str) -> list[Any]:
+    value = table.get(key) if isinstance(table, dict) else None
+    if not isinstance(value, list):
+        _refuse(f"layout.{key}", "a list", value, "write the file with hetcomm plan")
+    return value
+
+
+def _pairs(value: Any) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(value, list) or not all(isinstance(v, list) and len(v) == 2 for v in value):
+        _refuse(
+            "layout.chunks", "pairs of first and end", value, "write the file with hetcomm plan"
+        )
+    return tuple(tuple(pair) for pair in value)
+
+
+def _made(kind: type, table: dict[str, Any]) -> Any:
+    known = {each.name for each in fields(kind)}
+    if unknown := sorted(set(table) - known):
+        _refuse(f"layout: {kind.__name__}", f"the keys {sorted(known)}", unknown, "delete them")
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise _core.InvalidArgumentError(f"layout: {error}") from None
+
+
+def _refuse(what: str, expected: str, got: object, remedy: str) -> NoReturn:
+    raise _core.InvalidArgumentError(f"{what}: expected {expected}, got {got}; {remedy}")
+
+
+def _whole(what: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        _refuse(what, f"a whole number of at least {least}", value, "correct it")
+
+
+def _one_of(what: str, value: Any, known: Iterable[str]) -> None:
+    if value not in known:
+        _refuse(what, f"one of {', '.join(known)}", value, "choose one of these")
+
+
+def _check(layout: Layout) -> None:
+    _whole("layout.batch", layout.batch, 1)
+    _whole("layout.micro_batch", layout.micro_batch, 1)
+    _one_of("layout.schedule", layout.schedule, SCHEDULES)
+    for name in ("weights", "gradients", "optimizer_states"):
+        _one_of(f"layout.{name}", getattr(layout, name), LEVELS)
+    if not layout.stages or not layout.stages[0].replicas:
+        _refuse("layout.stages", "a stage with a replica", layout.stages, "add one")
+    for s, stage in enumerate(layout.stages):
+        _check_stage(f"layout.stages[{s}]", stage, layout)
+    _check_ranks(layout)
+    _check_layers(layout.stages)
+    together = layout.micro_batch * layout.replicas
+    if layout.batch % together:
+        _refuse(
+            "layout.batch",
+            f"a multiple of micro_batch * replicas = {together}",
+            layout.batch,
+            "change the batch, the micro-batch or the number of replicas",
+        )
+
+
+def _check_stage(at: str, stage: Stage, layout: Layout) -> None:
+    if len(stage.replicas) != layout.replicas:
+        _refuse(
+            f"{at}.replicas",
+            f"{layout.replicas}, as in stage 0",
+            len(stage.replicas),
+            "give all stages equally many",
+        )
+    most = max(replica.tensor for replica in stage.replicas)
+    for replica in stage.replicas:
+        _whole(f"{at}: context degree", replica.context, 1)
+        if not replica.ranks or len(replica.ranks) % replica.context:
+            _refuse(
+                f"{at}: ranks of a replica",
+                f"a multiple of the context degree {replica.context}",
+                len(replica.ranks),
+                "change the ranks or the degree",
+            )
+        if most % replica.tensor:
+            _refuse(
+                f"{at}: tensor degree",
+                f"a divisor of the stage's largest, {most}",
+                replica.tensor,
+                "replicas share weights by parts",
+            )
+    several = layout.schedule in ("interleaved", "zero_bubble")
+    if not stage.chunks or (len(stage.chunks) > 1 and not several):
+        expected = "at least one" if several else f"one with the schedule {layout.schedule}"
+        _refuse(f"{at}.chunks", expected, len(stage.chunks), "change the chunks or the schedule")
+    if len(stage.chunks) != len(layout.stages[0].chunks):
+        expected = f"{len(layout.stages[0].chunks)}, as in stage 0"
+        _refuse(f"{at}.chunks", expected, len(stage.chunks), "give all stages equally many")
+
+
+def _check_ranks(layout: Layout) -> None:
+    ranks = layout.ranks
+    for rank in ranks:
+        _whole("layout: a rank", rank, 0)
+    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if twice:
+        _refuse("layout: ranks", "each rank once", f"{twice} again", "give each rank one place")
+
+
+def _check_layers(stages: Sequence[Stage]) -> None:
+    position = 0
+    for chunk in range(len(stages[0].chunks)):
+        for s, stage in enumerate(stages):
+            first, end = stage.chunks[chunk]
+            if first != position or end <= first:
+                _refuse(
+                    f"layout.stages[{s}].chunks[{chunk}]",
+                    f"layers from {position} on, at least one",
+                    f"{first} to {end}",
+                    "let each chunk go on where the one before ends",
+                )
+            position = end
