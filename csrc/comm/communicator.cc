@@ -113,6 +113,7 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
   Device* const device = group_->device.get();
   const bool recorded = device && options.stream && device->capturing(*options.stream);
   if (recorded) check_recordable(*plan);
+  if (recorded && trial.plain) check_recordable(*trial.plain);
   auto run = make_shared_of_process<Run>(std::move(plan), buffers, operation,
                                          options.timeout.value_or(timeout_), group_->device);
   recorder_.add(*run);

@@ -239,8 +239,15 @@ std::shared_ptr<const Plan> Planner::cached(const Key& key) {
 bool Planner::codec_pays(const Spec& spec, const CodecFigures& figures) const {
   if (figures.plain == 0) return true;
   const Selection chosen = select(spec);
-  const Spec priced = representative(spec, priced_dtype(spec), topology_->size());
   const CostParameters measured = with_figures(parameters_, figures);
+  // To price the plans of many ranks takes seconds, and most figures need no price: nearly all
+  // bytes are left, or all is as assumed or better.
+  if (!codec_is_faster({.total = figures.share()}, {.total = 1000})) return false;
+  if (figures.share() <= chosen.codec->expected(spec.dtype) &&
+      measured.codec_bandwidth == parameters_.codec_bandwidth) {
+    return true;
+  }
+  const Spec priced = representative(spec, priced_dtype(spec), topology_->size());
   const auto cost = [&](const Codec* codec) {
     return predict(*topology_, build_all(priced, {chosen.algorithm, codec}), measured);
   };
