@@ -15,6 +15,19 @@ bool bandwidths_known(const Topology& topology, const CostParameters& parameters
   return true;
 }
 
+// Whether data reach each host faster than its ranks could decode. Then no codec saves time.
+bool outruns(const Topology& topology, const CostParameters& parameters, const Codec& codec,
+             Dtype dtype) {
+  if (parameters.profile) return false;
+  for (int host = 0; host < static_cast<int>(topology.hosts().size()); ++host) {
+    const auto ranks = static_cast<int64_t>(topology.hosts()[host].size());
+    const int64_t cores = std::min<int64_t>(ranks, topology.processors(host));
+    const int64_t decoded = parameters.codec_bandwidth / codec.effort(dtype) * 1000 * cores;
+    if (topology.host_bandwidth(host) <= decoded) return false;
+  }
+  return true;
+}
+
 // value * times / by, rounded up, at least 1.
 int64_t scaled(int64_t value, int64_t times, int64_t by) {
   const __int128 product = static_cast<__int128>(value) * times;
@@ -47,6 +60,7 @@ std::vector<const Codec*> codec_candidates(const CodecSetting& setting, const To
   if (!setting.codec || !setting.codec->encodes(spec.dtype)) return {nullptr};
   if (!setting.automatic) return {setting.codec};
   if (!bandwidths_known(topology, parameters)) return {nullptr};
+  if (outruns(topology, parameters, *setting.codec, spec.dtype)) return {nullptr};
   return {nullptr, setting.codec};
 }
 

@@ -30,7 +30,7 @@ struct CodecFigures {
 CostParameters with_figures(CostParameters parameters, const CodecFigures& figures);
 
 // The codecs among which the planner chooses for a spec; null is none. One entry is no choice. With
-// "auto" a codec is a candidate only where the bandwidth of every host is known.
+// "auto" a codec is a candidate only where bandwidths are known, and a host decodes as fast.
 std::vector<const Codec*> codec_candidates(const CodecSetting& setting, const Topology& topology,
                                            const CostParameters& parameters, const Spec& spec);
 

@@ -95,6 +95,16 @@ def test_equal_figures_give_equal_choices_on_every_rank_and_in_every_order_of_ca
     assert {True, False} == set(found[0].values())
 
 
+@pytest.mark.parametrize(("gbits", "priced"), [(1, "bfloat16"), (10, "bfloat16"), (100, "float32")])
+def test_a_network_that_outruns_decoding_is_not_priced_with_a_codec(
+    gbits: int, priced: str
+) -> None:
+    """Prices depend on the dtype only where a codec is a candidate."""
+    auto = Planner(topology_of([4, 4], [gbits * GBIT, 200 * GBIT]), codec="auto")
+    spec = Spec(Collective.all_reduce, Dtype.bfloat16, count=16 * MIB)
+    assert auto.class_name(spec).startswith(f"all_reduce of {priced} from")
+
+
 def test_one_size_class_has_one_name() -> None:
     auto = planner()
 
