@@ -178,6 +178,7 @@ void bind(py::module_& module) {
       .def_readwrite("rank", &Plan::rank)
       .def_readwrite("size", &Plan::size)
       .def_readwrite("algorithm", &Plan::algorithm)
+      .def_readonly("auto_codec", &Plan::auto_codec)
       .def_readwrite("members", &Plan::members)
       .def_readwrite("steps", &Plan::steps)
       .def_readwrite("scratch_bytes", &Plan::scratch_bytes)

@@ -57,6 +57,21 @@ void bind(py::module_& module) {
   module.def("algorithms", &algorithms, py::return_value_policy::reference,
              "All algorithms; of equally fast ones the earlier is chosen.");
 
+  py::class_<CodecFigures>(module, "CodecFigures",
+                           "What an automatic codec has done in calls of one size class: plain and "
+                           "encoded bytes of all ranks; work (bytes encoded and decoded, times the "
+                           "codec's effort and the ranks for each processor) and time (ns) of the "
+                           "busiest rank.")
+      .def(py::init([](int64_t plain, int64_t encoded, int64_t work, int64_t time) {
+             return CodecFigures{plain, encoded, work, time};
+           }),
+           py::kw_only(), py::arg("plain") = 0, py::arg("encoded") = 0, py::arg("work") = 0,
+           py::arg("time") = 0)
+      .def("add", &CodecFigures::add, py::arg("other_ranks"))
+      .def_property_readonly("share", &CodecFigures::share,
+                             "Encoded bytes for each 1,000 bytes of elements.")
+      .def_property_readonly("rate", &CodecFigures::rate, "Bytes per second.");
+
   py::class_<Planner, std::shared_ptr<Planner>> planner(
       module, "Planner",
       "Pure function (topology, spec, table, parameters) -> plan, with a cache. Thread-safe. "
@@ -92,6 +107,14 @@ void bind(py::module_& module) {
       .def(
           "plan", [](Planner& self, const Spec& spec, int rank) { return *self.plan(spec, rank); },
           py::arg("spec"), py::arg("rank"), "One rank's plan.")
+      .def(
+          "plain_plan",
+          [](Planner& self, const Spec& spec, int rank) { return *self.plain_plan(spec, rank); },
+          py::arg("spec"), py::arg("rank"),
+          "The plan by the same algorithm without an automatic codec.")
+      .def("codec_pays", &Planner::codec_pays, py::arg("spec"), py::arg("figures"),
+           "Whether the automatic codec of the spec's size class is faster, by what was measured.")
+      .def("class_name", &Planner::class_name, py::arg("spec"), "The size class of the spec.")
       .def(
           "plan_all",
           [](const Planner& self, const Spec& spec, const std::string& algorithm) {

@@ -91,9 +91,10 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
   const CallDescriptor call = make_descriptor(spec, sequence_, history_);
   std::shared_ptr<Run> run;
   try {
-    if (!last_plan_ || last_plan_->spec != spec) last_plan_ = group_->planner->plan(spec, rank());
+    if (!last_plan_ || last_plan_->spec != spec) take_plan(spec);
     check_residual(spec, buffers);
-    run = make_run(last_plan_, buffers, {.call = call}, options);
+    run = last_trial_ ? make_trial_run(buffers, {.call = call}, options)
+                      : make_run(last_plan_, buffers, {.call = call}, options);
   } catch (const Error& error) {  // the call has no number yet
     report_refusal(error.status());
     throw;
@@ -101,21 +102,26 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
   ++sequence_;
   history_ = hash(call);
   if (group_->health) group_->health->record(call);
+  if (last_trial_) count_trial_call();
   if (locks.recording) locks.recording.unlock();
   return start(std::move(run), options, std::move(locks));
 }
 
 std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
-                                            const Operation& operation,
-                                            const CallOptions& options) {
+                                            const Operation& operation, const CallOptions& options,
+                                            const Run::TrialCall& trial) {
   Device* const device = group_->device.get();
   const bool recorded = device && options.stream && device->capturing(*options.stream);
   if (recorded) check_recordable(*plan);
+  if (recorded && trial.plain) check_recordable(*trial.plain);
   auto run = make_shared_of_process<Run>(std::move(plan), buffers, operation,
                                          options.timeout.value_or(timeout_), group_->device);
   recorder_.add(*run);
+  if (trial.trial) run->join(trial);
   if (DeviceRun* on_device = run->device()) {
-    on_device->prepare(run->plan(), group_->queue->paths->streams()->kernels());
+    const DeviceKernels* const kernels = group_->queue->paths->streams()->kernels();
+    on_device->prepare(run->plan(), kernels);
+    if (trial.plain) on_device->prepare(*trial.plain, kernels);
     if (options.stream) check(on_device->await_stream(*options.stream, recorded));
   }
   return run;

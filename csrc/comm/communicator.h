@@ -108,15 +108,24 @@ class Communicator {
   Work send_or_recv(Collective direction, Run::Buffers buffers, Dtype dtype, int64_t count,
                     int peer, uint32_t tag, const CallOptions& options);
   std::shared_ptr<Run> make_run(std::shared_ptr<const Plan> plan, Run::Buffers buffers,
-                                const Operation& operation, const CallOptions& options);
+                                const Operation& operation, const CallOptions& options,
+                                const Run::TrialCall& trial = {});
+  // Sets last_plan_ and last_trial_. Throws Error(invalid_argument).
+  void take_plan(const Spec& spec);
+  // Of a call of last_trial_; see trials.cc.
+  std::shared_ptr<CodecTrial> make_trial(const Spec& spec);
+  std::shared_ptr<Run> make_trial_run(Run::Buffers buffers, const Operation& operation,
+                                      const CallOptions& options);
+  void count_trial_call();
   Work start(std::shared_ptr<Run> run, const CallOptions& options, SubmitLocks locks);
 
   const std::unique_ptr<Group> group_;
   std::atomic<std::chrono::nanoseconds> timeout_;
-  std::mutex submit_mutex_;  // guards the next three, so that numbers follow submission order
-  std::shared_ptr<const Plan> last_plan_;  // mostly also the plan of the next call
-  uint64_t sequence_ = 0;                  // of the next collective
-  uint64_t history_ = 0;                   // hash of all collectives so far
+  std::mutex submit_mutex_;  // guards the next four, so that numbers follow submission order
+  std::shared_ptr<const Plan> last_plan_;   // mostly also the plan of the next call
+  std::shared_ptr<CodecTrial> last_trial_;  // of last_plan_; null without an automatic codec
+  uint64_t sequence_ = 0;                   // of the next collective
+  uint64_t history_ = 0;                    // hash of all collectives so far
   TraceRecorder recorder_;
   std::mutex leave_mutex_;
   bool left_ = false;

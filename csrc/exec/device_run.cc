@@ -21,8 +21,8 @@ Status DeviceRun::await_stream(Stream stream, bool recorded) {
 void DeviceRun::prepare(const Plan& plan, const DeviceKernels* kernels) {
   const auto scratch = static_cast<size_t>(plan.scratch_bytes);
   const auto staging = static_cast<size_t>(plan.staging_bytes);
-  if (scratch > 0) scratch_ = DeviceBlock(device_, scratch, false);
-  if (staging > 0) staging_ = DeviceBlock(device_, staging, true);
+  if (scratch > scratch_.bytes()) scratch_ = DeviceBlock(device_, scratch, false);
+  if (staging > staging_.bytes()) staging_ = DeviceBlock(device_, staging, true);
   compile_kernels(kernels, plan);
 }
 

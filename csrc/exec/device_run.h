@@ -19,8 +19,8 @@ class DeviceRun {
   // being recorded into a graph, and so is the run.
   Status await_stream(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
-  // Before the run starts, without the lock: allocates memory and compiles kernels. A runtime may
-  // wait for all work of its device meanwhile. Throws Error(vendor).
+  // Before the run starts, without the lock: allocates memory and compiles kernels; for each plan
+  // that may run. A runtime may wait for all work of its device meanwhile. Throws Error(vendor).
   void prepare(const Plan& plan, const DeviceKernels* kernels);
 
   // The following members need the executor's lock.

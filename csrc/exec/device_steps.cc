@@ -79,6 +79,7 @@ bool DeviceSteps::poll(std::vector<int>& over, Status& status) {
 
 DeviceBlock::DeviceBlock(std::shared_ptr<Device> device, size_t bytes, bool pinned)
     : device_(std::move(device)),
+      bytes_(bytes),
       data_(pinned ? device_->allocate_pinned(bytes) : device_->allocate(bytes)),
       pinned_(pinned) {}
 
@@ -89,6 +90,7 @@ DeviceBlock::~DeviceBlock() {
 
 DeviceBlock& DeviceBlock::operator=(DeviceBlock&& other) noexcept {
   std::swap(device_, other.device_);
+  std::swap(bytes_, other.bytes_);
   std::swap(data_, other.data_);
   std::swap(pinned_, other.pinned_);
   return *this;

@@ -61,10 +61,12 @@ class DeviceBlock {
   DeviceBlock& operator=(DeviceBlock&& other) noexcept;
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t bytes() const { return bytes_; }
   void abandon() { data_ = nullptr; }  // the device may still use the memory
 
  private:
   std::shared_ptr<Device> device_;
+  size_t bytes_ = 0;
   void* data_ = nullptr;
   bool pinned_ = false;
 };

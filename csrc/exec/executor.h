@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,7 @@ struct RunQueue {
   std::vector<bool> lane_busy;                   // by island lane
   bool launching = false;  // a thread calls a native library for the queue, without the lock
   Status failure;          // the first failure; all later runs fail with it at once
+  std::map<std::string, std::shared_ptr<CodecTrial>> trials;  // by name
 
   bool busy() const { return !messages.empty() || !pending.empty() || !active.empty(); }
 };

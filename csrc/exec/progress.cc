@@ -32,6 +32,7 @@ void Executor::activate(RunQueue& queue) {
     // A recorded run goes into the stream of the recording thread.
     Run& next = *queue.pending.front();
     if (next.recorded() && &next != recorded_here) return;
+    if (!next.decided()) return;
     const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
     if (queue.lane_busy[lane]) return;
     queue.lane_busy[lane] = true;

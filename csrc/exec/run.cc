@@ -44,6 +44,9 @@ std::shared_ptr<const Trace> Run::begin_trace() {
 void Run::start(Paths& paths, int lane) {
   paths_ = &paths;
   lane_ = lane;
+  if (trial_call_.plain && !trial_call_.trial->encodes(trial_call_.number)) {
+    plan_ = std::move(trial_call_.plain);
+  }
   const Schedule& schedule = plan_->schedule;
   left_ = static_cast<int>(plan_->steps.size());
   if (device_) {
@@ -134,8 +137,7 @@ void Run::start_own(int index) {
     trace_->begin(index);
   if (step.target.count == 0) return complete(index);
   if (!device_ || step.in_staging()) {
-    HostSteps host(*plan_);
-    const Status status = step.kind->run(host, step, memory_.operands(step));
+    const Status status = perform(step);
     return status.ok() ? complete(index) : fail(at_step(index, status));
   }
   const Status status = device_->steps().start(index, memory_.operands(step));
@@ -143,6 +145,18 @@ void Run::start_own(int index) {
   if (!recorded()) return;
   device_->end_at(device_->steps().leave_to_graph());
   complete(index);
+}
+
+Status Run::perform(const Step& step) {
+  HostSteps host(*plan_);
+  const Operands operands = memory_.operands(step);
+  if (!trial_call_.trial || !(step.kind->encodes || step.kind->decodes)) {
+    return step.kind->run(host, step, operands);
+  }
+  const auto begin = Clock::now();
+  const Status status = step.kind->run(host, step, operands);
+  if (status.ok()) trial_call_.trial->record(step, operands, Clock::now() - begin);
+  return status;
 }
 
 bool Run::may_post(int index) {
@@ -315,6 +329,7 @@ Status Run::at_step(int index, const Status& status) const {
 
 std::string Run::where() const {
   if (plan_for_) return "waiting for a message from any rank";
+  if (!decided()) return "waiting for the codec figures of all ranks";
   if (!started()) return "waiting for an earlier operation of this communicator";
   auto text = [this](int index) {
     const Step& step = plan_->steps[index];

@@ -8,6 +8,7 @@
 
 #include "base/deadline.h"
 #include "base/fork.h"
+#include "exec/codec_trial.h"
 #include "exec/completion.h"
 #include "exec/device_run.h"
 #include "exec/feedback.h"
@@ -29,6 +30,14 @@ class Run {
     std::shared_ptr<Residual> residual;  // see Spec::feedback
   };
 
+  // The call of a run with an automatic codec.
+  struct TrialCall {
+    std::shared_ptr<CodecTrial> trial;
+    int64_t number = 0;
+    // Of a call that was not decided when it was submitted: the plan if nothing is encoded.
+    std::shared_ptr<const Plan> plain;
+  };
+
   // The buffers stay alive until the run is over. They are memory of `device`, or host memory if
   // `device` is null.
   Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
@@ -36,12 +45,13 @@ class Run {
   ~Run();
   Run(const Run&) = delete;
 
-  // These three come before submission.
+  // These four come before submission.
   DeviceRun* device() { return device_ ? &*device_ : nullptr; }  // null on host memory
   std::shared_ptr<const Trace> begin_trace();                    // of this run
   // A receive from any rank gets its plan from `plan_for`, once the sender is known.
   using PlanFor = std::function<std::shared_ptr<const Plan>(int sender)>;
   void await_sender(PlanFor plan_for) { plan_for_ = std::move(plan_for); }
+  void join(TrialCall call) { trial_call_ = std::move(call); }
 
   bool inherited() const { return mark_.inherited(); }  // by this process from its parent
   bool recorded() const { return device_ && device_->recorded(); }  // into a graph
@@ -60,6 +70,10 @@ class Run {
 
   // The following members need the executor's lock.
   bool find_sender(const Paths& paths);  // false if no message has arrived yet
+  // False while the ranks have not decided whether this run encodes.
+  bool decided() const {
+    return !trial_call_.trial || trial_call_.trial->decided(trial_call_.number);
+  }
   // `lane`: of the island; -1 for a message.
   void start(Paths& paths, int lane);
   // Does what can be done without waiting; true if anything moved.
@@ -95,6 +109,7 @@ class Run {
  private:
   void start_step(int index);
   void start_own(int index);  // a step of Performer::rank
+  Status perform(const Step& step);
   bool may_post(int index);
   void post(int index);
   bool post_in_order();
@@ -111,6 +126,7 @@ class Run {
   const ProcessMark mark_;
   std::shared_ptr<const Plan> plan_;
   PlanFor plan_for_;  // until the sender is known
+  TrialCall trial_call_;
   const Operation operation_;
   const std::chrono::nanoseconds timeout_;
   std::optional<Deadline> deadline_;

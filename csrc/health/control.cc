@@ -28,6 +28,7 @@ constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
 // A duplicate arrives only among the latest news of its origin.
 constexpr uint64_t kRememberedNews = 1024;
+constexpr uint64_t kNotForwarded = 0;  // in place of the number of flooded news
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Code::transport, what + ": " + std::strerror(errno));
@@ -39,6 +40,10 @@ void set_no_delay(int descriptor) {
 }
 
 std::string frame(const std::string& body) { return Packer().put(body).take(); }
+
+std::string frame(int origin, uint64_t number, const std::string& news) {
+  return frame(Packer().put(static_cast<uint64_t>(origin)).put(number).put(news).take());
+}
 
 }  // namespace
 
@@ -139,10 +144,20 @@ void ControlPlane::flood(const std::string& news) {
   forward(rank_, flooded_, news, nullptr);
 }
 
+bool ControlPlane::tell(int peer, const std::string& news) {
+  for (auto& connection : connections_) {
+    if (connection->peer != peer || !connection->authenticated) continue;
+    if (connection->descriptor < 0) continue;
+    connection->out += frame(rank_, kNotForwarded, news);
+    write(*connection);
+    return true;
+  }
+  return false;
+}
+
 void ControlPlane::forward(int origin, uint64_t number, const std::string& news,
                            const Connection* except) {
-  const std::string framed =
-      frame(Packer().put(static_cast<uint64_t>(origin)).put(number).put(news).take());
+  const std::string framed = frame(origin, number, news);
   for (auto& connection : connections_) {
     if (connection.get() == except || !connection->authenticated) continue;
     if (connection->descriptor < 0) continue;
@@ -312,6 +327,14 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
   if (origin >= static_cast<uint64_t>(size_)) {
     throw Error(Code::invalid_argument, "expected news from a rank below " + std::to_string(size_) +
                                             ", got rank " + std::to_string(origin));
+  }
+  if (number == kNotForwarded) {
+    if (static_cast<int>(origin) != connection.peer) {
+      throw Error(Code::invalid_argument, "expected news of rank " +
+                                              std::to_string(connection.peer) + ", got rank " +
+                                              std::to_string(origin));
+    }
+    return owner_.on_news(connection.peer, news);
   }
   std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
   if (!seen.insert(number).second) return;

@@ -22,7 +22,8 @@ class ControlPlane {
   class Owner {
    public:
     virtual void on_lost(int peer) = 0;  // a connection ended
-    // Flooded by `origin`. Throws Error on a malformed record, and the record is not forwarded.
+    // Flooded or told by `origin`. Throws Error on a malformed record, and the record is not
+    // forwarded.
     virtual void on_news(int origin, const std::string& news) = 0;
     // `peer` sent a malformed record; its connection ends next.
     virtual void on_malformed(int peer, const std::string& why) = 0;
@@ -46,6 +47,9 @@ class ControlPlane {
                const Deadline& deadline);
   // Sends news to all ranks.
   void flood(const std::string& news);
+  // Sends news to a neighbour, which does not forward them. False if the neighbour has not
+  // connected yet.
+  bool tell(int peer, const std::string& news);
   // Accepts, reads, forwards and writes, without waiting.
   void poll();
   // The descriptors of connections with pending output.

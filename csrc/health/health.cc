@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "health/news.h"
 
 namespace hetcomm {
 namespace {
@@ -96,8 +95,10 @@ void Health::poll() {
     check_lost();
     check_rails();
     check_stalls();
+    tell_waiting();
   }
   deliver();
+  decide_trials();
 }
 
 void Health::failed(const Status& status) {
@@ -142,6 +143,8 @@ void Health::on_news(int origin, const std::string& bytes) {
       peer_refusals_[news.sequence] = {news.why};
       while (peer_refusals_.size() > kRemembered) peer_refusals_.erase(peer_refusals_.begin());
       return;
+    case News::Kind::figures:
+      return on_figures(origin, news);
   }
 }
 

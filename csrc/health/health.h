@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,13 +11,15 @@
 
 #include "exec/executor.h"
 #include "health/control.h"
+#include "health/news.h"
 #include "health/rail_watch.h"
 
 namespace hetcomm {
 
 // Watches over one group. Detects ranks that died or left, calls that differ between ranks, and
 // operations that stall. Floods the first cause to all ranks, and fails this rank's operations with
-// the cause. Owned by the group. The progress thread polls it; submitting threads call record().
+// the cause. Adds up the ranks' codec figures. Owned by the group. The progress thread polls it;
+// submitting threads call record().
 class Health : public Monitor, private ControlPlane::Owner {
  public:
   Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
@@ -35,6 +38,9 @@ class Health : public Monitor, private ControlPlane::Owner {
   void record(const CallDescriptor& call);
   // Remembers why this rank's next call was refused, and tells ranks that wait in this call.
   void report_refusal(const Status& why);
+  // Adds up the figures of all ranks for a round of a CodecTrial, and gives every rank the total:
+  // over a tree, whose edges are control connections. Each rank calls this once for each round.
+  void report(const std::string& trial, int64_t round, const CodecFigures& own);
   // Tells the other ranks that this rank leaves in good order; at most once.
   void say_goodbye(const Deadline& deadline);
   // Closes all connections; ends the watch.
@@ -72,6 +78,13 @@ class Health : public Monitor, private ControlPlane::Owner {
   void note_stall(uint64_t sequence, int rank);
   void fail(const Status& status);
   void deliver();
+  // figures.cc
+  void on_figures(int origin, const News& news);
+  void add_figures(const News& news);
+  void pass_down(const News& total);
+  void tell(int peer, const News& news);
+  void tell_waiting();
+  void decide_trials();
 
   Executor& executor_;
   std::shared_ptr<RunQueue> queue_;
@@ -94,6 +107,13 @@ class Health : public Monitor, private ControlPlane::Owner {
   std::map<uint64_t, std::vector<int>> waiting_;  // by sequence: ranks that wait in the call
   std::optional<Refusal> refusal_;                // of this rank's next call
   std::map<uint64_t, Refusal> peer_refusals_;     // of other ranks, by sequence
+  struct Tally {
+    CodecFigures sum;
+    int parts = 0;  // this rank, and the subtrees of its children
+  };
+  std::map<std::pair<std::string, int64_t>, Tally> tallies_;  // by trial and round
+  std::vector<News> totals_;                                  // not yet given to their trials
+  std::deque<std::pair<int, std::string>> untold_;  // news for neighbours that have not connected
 };
 
 }  // namespace hetcomm

@@ -36,6 +36,14 @@ CallDescriptor unpack_call(const std::string& bytes) {
   return call;
 }
 
+// A number of bytes, ns or rounds. The sum of two does not overflow.
+int64_t unpack_amount(Unpacker& from) {
+  const uint64_t number = from.number();
+  if (number <= INT64_MAX / 2) return static_cast<int64_t>(number);
+  throw Error(Code::invalid_argument,
+              "expected a number of bytes, ns or rounds, got " + std::to_string(number));
+}
+
 Code unpack_code(uint64_t number) {
   if (number > 0 && number <= static_cast<uint64_t>(Code::peer_failed)) {
     return static_cast<Code>(number);
@@ -66,6 +74,12 @@ std::string News::pack() const {
       packer.put(sequence)
           .put(static_cast<uint64_t>(why.code()))
           .put(shortened(why.details().message));
+      break;
+    case Kind::figures:
+      packer.put(trial);
+      for (int64_t number : {round, figures.plain, figures.encoded, figures.work, figures.time}) {
+        packer.put(static_cast<uint64_t>(number));
+      }
       break;
   }
   return packer.take();
@@ -102,8 +116,15 @@ News News::unpack(const std::string& bytes, int origin, int size) {
       details.code = unpack_code(from.number());
       details.message = from.text();
       break;
+    case News::Kind::figures:
+      news.trial = from.text();
+      for (int64_t* number : {&news.round, &news.figures.plain, &news.figures.encoded,
+                              &news.figures.work, &news.figures.time}) {
+        *number = unpack_amount(from);
+      }
+      break;
     default:
-      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 3, got another");
+      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 4, got another");
   }
   from.end();
   const bool refused = news.kind == Kind::goodbye && !details.message.empty();

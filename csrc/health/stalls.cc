@@ -6,7 +6,6 @@
 #include "base/joined.h"
 #include "base/log.h"
 #include "health/health.h"
-#include "health/news.h"
 
 namespace hetcomm {
 namespace {
@@ -82,6 +81,7 @@ void Health::check_stalls() {
   {
     const auto held = executor_.lock();
     active = queue_->active;
+    if (!queue_->pending.empty()) active.push_back(queue_->pending.front());
   }
   for (const auto& run : active) {
     if (run->age() < kStall) continue;

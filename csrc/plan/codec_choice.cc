@@ -1,5 +1,7 @@
 #include "plan/codec_choice.h"
 
+#include <algorithm>
+
 namespace hetcomm {
 namespace {
 
@@ -13,13 +15,52 @@ bool bandwidths_known(const Topology& topology, const CostParameters& parameters
   return true;
 }
 
+// Whether data reach each host faster than its ranks could decode. Then no codec saves time.
+bool outruns(const Topology& topology, const CostParameters& parameters, const Codec& codec,
+             Dtype dtype) {
+  if (parameters.profile) return false;
+  for (int host = 0; host < static_cast<int>(topology.hosts().size()); ++host) {
+    const auto ranks = static_cast<int64_t>(topology.hosts()[host].size());
+    const int64_t cores = std::min<int64_t>(ranks, topology.processors(host));
+    const int64_t decoded = parameters.codec_bandwidth / codec.effort(dtype) * 1000 * cores;
+    if (topology.host_bandwidth(host) <= decoded) return false;
+  }
+  return true;
+}
+
+// value * times / by, rounded up, at least 1.
+int64_t scaled(int64_t value, int64_t times, int64_t by) {
+  const __int128 product = static_cast<__int128>(value) * times;
+  return std::max<int64_t>(1, static_cast<int64_t>((product + by - 1) / by));
+}
+
 }  // namespace
+
+void CodecFigures::add(const CodecFigures& other_ranks) {
+  plain += other_ranks.plain;
+  encoded += other_ranks.encoded;
+  work = std::max(work, other_ranks.work);
+  time = std::max(time, other_ranks.time);
+}
+
+int64_t CodecFigures::share() const { return scaled(encoded, 1000, std::max<int64_t>(1, plain)); }
+
+int64_t CodecFigures::rate() const {
+  return scaled(work, 1'000'000'000, std::max<int64_t>(1, time));
+}
+
+CostParameters with_figures(CostParameters parameters, const CodecFigures& figures) {
+  parameters.encoded_share = figures.share();
+  parameters.codec_bandwidth = std::min(parameters.codec_bandwidth, figures.rate());
+  return parameters;
+}
 
 std::vector<const Codec*> codec_candidates(const CodecSetting& setting, const Topology& topology,
                                            const CostParameters& parameters, const Spec& spec) {
   if (!setting.codec || !setting.codec->encodes(spec.dtype)) return {nullptr};
   if (!setting.automatic) return {setting.codec};
   if (!bandwidths_known(topology, parameters)) return {nullptr};
+  if (outruns(topology, parameters, *setting.codec, spec.dtype)) return {nullptr};
   return {nullptr, setting.codec};
 }
 

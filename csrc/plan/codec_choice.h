@@ -9,8 +9,28 @@
 
 namespace hetcomm {
 
+// What an automatic codec has done in calls of one size class, on all ranks.
+struct CodecFigures {
+  int64_t plain = 0;    // bytes of the elements that ranks encoded
+  int64_t encoded = 0;  // bytes of the results
+  // Of the busiest rank: bytes that it encoded or decoded, times Codec::effort() / 1,000 and its
+  // ranks for each processor; and the ns that this took.
+  int64_t work = 0;
+  int64_t time = 0;
+
+  void add(const CodecFigures& other_ranks);
+  int64_t share() const;  // bytes of results for each 1,000 bytes of elements
+  int64_t rate() const;   // B/s, for CostParameters::codec_bandwidth
+
+  bool operator==(const CodecFigures&) const = default;
+};
+
+// The parameters with what was measured: the share, and a rate below the assumed one. The assumed
+// rate leaves time for other work, which no rate of a codec shows.
+CostParameters with_figures(CostParameters parameters, const CodecFigures& figures);
+
 // The codecs among which the planner chooses for a spec; null is none. One entry is no choice. With
-// "auto" a codec is a candidate only where the bandwidth of every host is known.
+// "auto" a codec is a candidate only where bandwidths are known, and a host decodes as fast.
 std::vector<const Codec*> codec_candidates(const CodecSetting& setting, const Topology& topology,
                                            const CostParameters& parameters, const Spec& spec);
 

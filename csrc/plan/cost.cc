@@ -198,7 +198,7 @@ class Replay {
 
   void run_message(int send, int recv) {
     const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
-    const int64_t bytes = graph_.step(recv).target.message_bytes();
+    const int64_t bytes = message_bytes(graph_.step(recv).target);
     const int64_t posted = std::max(ready_[send], ready_[recv]);
     // Flows share a NIC fairly, so no end waits for the order of flows at the other end. The
     // message is complete when the queues of both ends are done with it.
@@ -224,6 +224,12 @@ class Replay {
     const Interval span{std::min(out.start, in.start), std::max(out.end, in.end) + latency};
     complete(send, span);
     complete(recv, span);
+  }
+
+  int64_t message_bytes(const Range& range) const {
+    if (!range.codec || parameters_.encoded_share == 0) return range.message_bytes();
+    const __int128 bytes = range.plain_bytes();
+    return static_cast<int64_t>(bytes * parameters_.encoded_share / 1000);
   }
 
   // Whether a message goes from one device's memory to another's inside a host.

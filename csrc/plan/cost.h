@@ -35,7 +35,8 @@ struct CostParameters {
   // B/s of elements that one core encodes or decodes beside TCP and the program's own work: a fifth
   // of the rate at which a core without other work encodes bfloat16.
   int64_t codec_bandwidth = 600'000'000;
-  int64_t step_overhead = 200;              // ns to issue any step
+  int64_t encoded_share = 0;    // bytes of 1,000 bytes of encoded elements; 0: Codec::expected()
+  int64_t step_overhead = 200;  // ns to issue any step
   int64_t assumed_bandwidth = 125'000'000;  // B/s and direction of a host that reports no NIC
 
   int64_t copy_latency = 10'000;                 // ns, a copy between device memory and staging

@@ -157,7 +157,8 @@ struct Plan {
   std::vector<Step> steps;
   int64_t scratch_bytes = 0;
   int64_t staging_bytes = 0;
-  Schedule schedule = {};  // of `steps`; only plans that run have one
+  Schedule schedule = {};   // of `steps`; only plans that run have one
+  bool auto_codec = false;  // "auto" has taken a codec for the size class
 };
 
 // Elements of the buffers that a rank supplies. In place the one buffer has both counts.

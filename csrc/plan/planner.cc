@@ -6,7 +6,6 @@
 
 #include "base/config.h"
 #include "base/status.h"
-#include "plan/codec_choice.h"
 
 namespace hetcomm {
 namespace {
@@ -205,7 +204,15 @@ void Planner::expect_float8(const Spec& spec) const {
 }
 
 std::shared_ptr<const Plan> Planner::plan(const Spec& spec, int rank) {
-  const Key key{spec, rank};
+  return cached({spec, rank});
+}
+
+std::shared_ptr<const Plan> Planner::plain_plan(const Spec& spec, int rank) {
+  return cached({spec, rank, true});
+}
+
+std::shared_ptr<const Plan> Planner::cached(const Key& key) {
+  const auto& [spec, rank, plain] = key;
   {
     std::lock_guard lock(mutex_);
     auto found = cache_.find(key);
@@ -216,14 +223,43 @@ std::shared_ptr<const Plan> Planner::plan(const Spec& spec, int rank) {
                      std::to_string(rank));
   }
   validate(spec);
-  const auto [algorithm, codec] = select(spec);
-  PlanBuilder builder(*topology_, spec, rank, codec);
+  const auto [algorithm, chosen] = select(spec);
+  const bool automatic = chosen && codec_for(spec).automatic;
+  PlanBuilder builder(*topology_, spec, rank, automatic && plain ? nullptr : chosen);
   algorithm->build(builder);
-  auto plan = std::make_shared<const Plan>(builder.take(rank, algorithm->name));
+  Plan built = builder.take(rank, algorithm->name);
+  built.auto_codec = automatic && !plain;
+  auto plan = std::make_shared<const Plan>(std::move(built));
   if (!spec.splits.empty()) return plan;  // the same splits hardly ever come again, and are large
   std::lock_guard lock(mutex_);
   if (cache_.size() >= kMostPlans) cache_.clear();
   return cache_.emplace(key, plan).first->second;
+}
+
+bool Planner::codec_pays(const Spec& spec, const CodecFigures& figures) const {
+  if (figures.plain == 0) return true;
+  const Selection chosen = select(spec);
+  const CostParameters measured = with_figures(parameters_, figures);
+  // To price the plans of many ranks takes seconds, and most figures need no price: nearly all
+  // bytes are left, or all is as assumed or better.
+  if (!codec_is_faster({.total = figures.share()}, {.total = 1000})) return false;
+  if (figures.share() <= chosen.codec->expected(spec.dtype) &&
+      measured.codec_bandwidth == parameters_.codec_bandwidth) {
+    return true;
+  }
+  const Spec priced = representative(spec, priced_dtype(spec), topology_->size());
+  const auto cost = [&](const Codec* codec) {
+    return predict(*topology_, build_all(priced, {chosen.algorithm, codec}), measured);
+  };
+  return codec_is_faster(cost(chosen.codec), cost(nullptr));
+}
+
+std::string Planner::class_name(const Spec& spec) const {
+  const int bits = size_class(spec, topology_->size());
+  const Algorithm* const wanted = named(spec);
+  return std::string(name(spec.collective)) + " of " + name(priced_dtype(spec)) + " from " +
+         format_bytes(bits == 0 ? 0 : int64_t{1} << (bits - 1)) +
+         (wanted ? std::string(" by ") + wanted->name : "");
 }
 
 std::vector<Plan> Planner::build_all(const Spec& spec, const Selection& selection) const {

@@ -10,6 +10,7 @@
 
 #include "codec/codec.h"
 #include "plan/builder.h"
+#include "plan/codec_choice.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 #include "plan/table.h"
@@ -40,6 +41,14 @@ class Planner {
   // impossible spec: a root out of range, an operation without this dtype, a negative count, or an
   // algorithm of the table that does not apply to this topology.
   std::shared_ptr<const Plan> plan(const Spec& spec, int rank);
+  // The plan by the same algorithm without an automatic codec. Both give the same bits.
+  std::shared_ptr<const Plan> plain_plan(const Spec& spec, int rank);
+  // Whether the automatic codec of the spec's size class still is faster, with what was measured.
+  // True if nothing was measured. A pure function of topology, parameters, spec and figures.
+  bool codec_pays(const Spec& spec, const CodecFigures& figures) const;
+  // The size class of the spec, for people: "all_reduce of float32 from 32 MiB". Two classes of
+  // automatic codecs have different texts.
+  std::string class_name(const Spec& spec) const;
   // The plans of all ranks, for the checker, the cost model and explain.
   std::vector<Plan> plan_all(const Spec& spec) const;
   std::vector<Plan> plan_all(const Spec& spec, const Algorithm& algorithm) const;
@@ -71,16 +80,18 @@ class Planner {
   struct Key {
     Spec spec;
     int rank;
+    bool plain = false;  // without an automatic codec
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
-    size_t operator()(const Key& key) const { return hash(key.spec) ^ key.rank; }
+    size_t operator()(const Key& key) const { return hash(key.spec) ^ key.rank << 1 ^ key.plain; }
   };
 
   struct Selection {
     const Algorithm* algorithm;
     const Codec* codec;
   };
+  std::shared_ptr<const Plan> cached(const Key& key);
   void validate(const Spec& spec) const;        // throws Error(invalid_argument)
   void validate_codec(const Spec& spec) const;  // throws Error(invalid_argument)
   void expect_float8(const Spec& spec) const;   // in the native libraries

@@ -14,7 +14,7 @@ from communicators import BOUND
 
 from hetcomm import _core
 
-FAILURE, STALL, GOODBYE, REFUSAL = range(4)  # kinds of news
+FAILURE, STALL, GOODBYE, REFUSAL, FIGURES = range(5)  # kinds of news
 
 
 def packed(*values: int | bytes) -> bytes:

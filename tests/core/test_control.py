@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 from communicators import BOUND, Call, results_of, run_ranks
 from control_peers import (
+    FIGURES,
     GOODBYE,
     REFUSAL,
     OpenStore,
@@ -32,6 +33,8 @@ MALFORMED = {
     "empty": b"",
     "cut": packed(REFUSAL, 3),
     "unknown-code": packed(REFUSAL, 3, 99, b"text"),
+    "cut-figures": packed(FIGURES, b"all_reduce", 1, 2),
+    "impossible-figures": packed(FIGURES, b"all_reduce", 1, 1 << 63, 0, 0, 0),
     "more-than-there-should-be": packed(GOODBYE, 3, b"", 4),
 }
 
