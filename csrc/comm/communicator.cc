@@ -115,7 +115,7 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
                                          options.timeout.value_or(timeout_), group_->device);
   recorder_.add(*run);
   if (DeviceRun* on_device = run->device()) {
-    on_device->prepare(run->plan(), group_->queue->paths->streams()->kernels());
+    on_device->prepare(run->plan(), group_->queue->paths->streams()->kernels(), run->residual());
     if (options.stream) check(on_device->await_stream(*options.stream, recorded));
   }
   return run;
