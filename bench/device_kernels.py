@@ -25,11 +25,12 @@ import numpy as np
 from hetcomm import _core
 from hetcomm.timing import seconds_of
 
-TARGET = 0.8  # of the copy's rate, for quantise and dequantise-and-add
+TARGET = 0.8  # of the copy's rate, for codecs without a residual
 PATIENCE = 60.0  # seconds for one batch
 CHECKED = 1 << 20  # elements whose results are compared with the host's
 
 DTYPES = _core.Dtype.__members__
+CODECS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "int8:32", "int8:2048", "int4")
 Enqueue = Callable[[], None]
 
 
@@ -137,43 +138,48 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
             result,
         )
 
-    def quantiser(dtype: str, how: _core.Quantisation) -> Case:
+    def encoder(codec: str, dtype: str, residual: int) -> Case:
         kind, size = DTYPES[dtype], DTYPES[dtype].size
 
         def host(count: int) -> np.ndarray:
-            target = np.empty(how.encoded_bytes(count), np.uint8)
-            _core.quantise(kind, how, target, elements[dtype][: count * size])
+            target = np.empty(_core.codec_capacity(codec, kind, count), np.uint8)
+            kept = np.zeros(count, np.float32) if residual else None
+            _core.codec_encode(codec, kind, target, elements[dtype][: count * size], kept)
             return target
 
+        def moved(count: int) -> int:
+            return (size + 8 * bool(residual)) * count + _core.codec_capacity(codec, kind, count)
+
         return Case(
-            f"quantise {dtype}, {how.bits} bits, group {how.group}",
+            f"encode{' with residual' if residual else ''} {codec}, {dtype}",
             dtype,
-            lambda count: size * count + how.encoded_bytes(count),
-            lambda count: kernels.quantise(kind, how, block, first, count, stream),
+            moved,
+            lambda count: kernels.encode(codec, kind, block, first, residual, count, stream),
             host,
             block,
-            held_to_target=True,
+            lambda count: gpu.write(residual, np.zeros(count, np.float32)) if residual else None,
+            held_to_target=not residual,
         )
 
-    def adder(dtype: str, how: _core.Quantisation) -> Case:
+    def adder(codec: str, dtype: str) -> Case:
         kind, size = DTYPES[dtype], DTYPES[dtype].size
 
         def host(count: int) -> np.ndarray:
             values = elements[dtype][: count * size]
-            encoded = np.empty(how.encoded_bytes(count), np.uint8)
-            _core.quantise(kind, how, encoded, values)
+            encoded = np.empty(_core.codec_capacity(codec, kind, count), np.uint8)
+            _core.codec_encode(codec, kind, encoded, values)
             target = np.empty_like(values)
-            _core.dequantise(kind, how, target, [encoded], values)
+            _core.codec_sum(codec, kind, target, values, [encoded])
             return target
 
         return Case(
-            f"dequantise and add {dtype}, {how.bits} bits, group {how.group}",
+            f"decode and add {codec}, {dtype}",
             dtype,
-            lambda count: 2 * size * count + how.encoded_bytes(count),
-            lambda count: kernels.dequantise(kind, how, result, first, [block], count, stream),
+            lambda count: 2 * size * count + _core.codec_capacity(codec, kind, count),
+            lambda count: kernels.decode(codec, kind, result, first, [block], count, stream),
             host,
             result,
-            lambda count: kernels.quantise(kind, how, block, first, count, stream),
+            lambda count: kernels.encode(codec, kind, block, first, 0, count, stream),
             held_to_target=True,
         )
 
@@ -182,11 +188,9 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
     for pair in [("float32", "bfloat16"), ("bfloat16", "float32"), ("float32", "float16")]:
         found.append(conversion(*pair))
     found += [conversion("float16", "float8_e4m3fn"), conversion("bfloat16", "float8_e5m2")]
-    for dtype in elements:
-        for bits in (8, 4):
-            for group in (32, 256, 2048):
-                how = _core.Quantisation(bits, group)
-                found += [quantiser(dtype, how), adder(dtype, how)]
+    for codec in CODECS:
+        for dtype in elements if codec not in ("bf16", "fp16") else ["float32"]:
+            found += [encoder(codec, dtype, 0), encoder(codec, dtype, result), adder(codec, dtype)]
     return found
 
 

@@ -20,7 +20,14 @@ class Feedback:
         self._core = _core.Feedback()
 
     def views(self) -> dict[str, Any]:
-        """The residuals of this rank by key: float32 arrays over their own memory."""
+        """The residuals of this rank by key: float32 arrays over their own host memory.
+
+        The next operation may move residuals to the memory of a device that encodes, so ask again
+        after it.
+
+        Raises:
+            hetcomm.TimeoutError: an operation has used a residual for a minute.
+        """
         import numpy as np
 
         return {key: np.asarray(residual) for key, residual in self._core.residuals().items()}
@@ -61,7 +68,7 @@ class Feedback:
 
     def bytes(self) -> int:
         """Bytes that the residuals of this rank may take: 4 for each element of each tensor."""
-        return sum(view.nbytes for view in self.views().values())
+        return self._core.bytes()
 
 
 def codec(

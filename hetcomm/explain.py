@@ -64,6 +64,9 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
             over = ", ".join(fabric.name for fabric in topo_page.fabrics(info))
             messages = f"direct over {over}" if over else "staged: the file does not say direct"
             info.libraries = {"messages": messages}
+            info.kernels = os.environ.get("HETCOMM_KERNELS", "1") != "0"
+            if not info.kernels:
+                info.libraries |= {"kernels": "HETCOMM_KERNELS=0"}
         infos.append(info)
     return _core.Topology(infos)
 
@@ -121,6 +124,7 @@ def render(found: Explanation) -> RenderableType:
         islands,
         f"\n{chosen}: {escape(found.why)}\n",
         *([f"{_saving(found.codec, found.saving)}\n"] if found.saving else []),
+        *([f"{escape(_coders(found))}\n"] if found.coders else []),
         *([f"{escape(found.unused)}\n"] if found.unused else []),
         _candidate_table(found),
         _reasons(found),
@@ -138,6 +142,18 @@ def _saving(codec: str, saving: Saving) -> str:
         f"{_time(saving.plain_total)} -> {_time(saving.total)} "
         f"({saving.plain_total / saving.total:.2f}x), error of an element at most: "
         f"{saving.error_bound}"
+    )
+
+
+def _coders(found: Explanation) -> str:
+    """Where the elements of each rank are encoded."""
+
+    def some(ranks: list[int]) -> str:
+        return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+    return "\n".join(
+        f"{topo.count(len(ranks), 'rank')} encode {where}: {some(ranks)}"
+        for where, ranks in found.coders.items()
     )
 
 

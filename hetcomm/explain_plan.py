@@ -23,6 +23,10 @@ class Candidate:
     bridge_bytes: int = 0
 
 
+# Steps that encode or decode.
+CODED = ("encode", "decode", "decode_reduce")
+
+
 @dataclass
 class Leg:
     """Steps of one rank with the same action on different elements. start, end, busy: ns."""
@@ -53,7 +57,8 @@ class Saving:
 class Explanation:
     """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the plan.
     saving: of the codec, or of the codec that `auto` did not take; else None. unused: why the codec
-    encodes nothing; "" if the codec encodes, or none was asked for."""
+    encodes nothing; "" if the codec encodes, or none was asked for. coders: the ranks that encode
+    or decode, by where they do."""
 
     topology: _core.Topology
     spec: _core.Spec
@@ -65,6 +70,7 @@ class Explanation:
     candidates: list[Candidate]
     legs: dict[int, list[Leg]]
     scratch: dict[int, int]
+    coders: dict[str, list[int]]
 
 
 def planner_of(topology: _core.Topology, profile: _core.Profile | None = None) -> _core.Planner:
@@ -110,6 +116,7 @@ def explanation(
         candidates,
         legs,
         scratch,
+        _coders(topology, plans),
     )
 
 
@@ -139,6 +146,28 @@ def _saving(
         return None, "" if asked == "auto" else f"codec {tried} encodes nothing: {why}"
     sizes = (plain.bridge_bytes, encoded.bridge_bytes, plain.total, encoded.total)
     return Saving(tried, *sizes, _core.codec_error_bound(tried)), ""
+
+
+def _coders(topology: _core.Topology, plans: list[_core.Plan]) -> dict[str, list[int]]:
+    """The ranks that encode or decode, by where they do."""
+    found: dict[str, list[int]] = {}
+    for plan in plans:
+        coded = [step for step in plan.steps if step.kind.name in CODED]
+        if not coded:
+            continue
+        info, places = topology.rank(plan.rank), [coded[0].target, *coded[0].sources]
+        if info.memory == _core.Memory.host:
+            where = "on the host"
+        elif any(place.space == _core.Space.staging for place in places):
+            codec = next(place.codec for place in places if place.codec != "none")
+            why = info.libraries.get("kernels") or "the device runs no kernels"
+            if not _core.codec_has_kernels(codec):
+                why = f"devices have no kernels of {codec}"
+            where = f"on the host, in staging ({why})"
+        else:
+            where = "on the device"
+        found.setdefault(where, []).append(plan.rank)
+    return found
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
@@ -178,13 +207,12 @@ def _outline(step: _core.Step) -> tuple[str, str, int]:
             f"{spaces(piece.target for piece in step.pieces)}"
         )
         return kind, moves, sum(piece.source.bytes for piece in step.pieces)
-    if kind == "reduce":
-        kind = f"reduce {len(step.sources)} sources"
-    return (
-        kind,
-        f"{spaces(step.sources)} -> {step.target.space.name}",
-        step.target.count * step.target.dtype.size,
-    )
+    if kind in ("reduce", "decode_reduce"):
+        kind += f" {len(step.sources)} sources"
+    size = step.target.count * step.target.dtype.size
+    if kind == "copy":
+        kind, size = kind + encoded(step.target), step.target.bytes
+    return kind, f"{spaces(step.sources)} -> {step.target.space.name}", size
 
 
 def describe(found: Explanation) -> dict[str, Any]:
@@ -207,6 +235,7 @@ def describe(found: Explanation) -> dict[str, Any]:
         "choice": {"algorithm": found.choice, "why": found.why, "codec": found.codec},
         "unused": found.unused,
         "saving": asdict(found.saving) if found.saving else None,
+        "coders": [{"where": where, "ranks": ranks} for where, ranks in found.coders.items()],
         "candidates": [asdict(candidate) for candidate in found.candidates],
         "plans": [
             {"rank": rank, "scratch": found.scratch[rank], "legs": [asdict(leg) for leg in legs]}

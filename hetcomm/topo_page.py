@@ -152,9 +152,8 @@ def engine_line(topology: _core.Topology, index: int) -> str:
         return f"engine: shared memory, on {memory_text(infos[0])}"
     memory = "; some on ".join(dict.fromkeys(map(memory_text, infos)))
     kernels = "on the device" if all(info.kernels for info in infos) else "on the host"
-    return (
-        f"engine: {escape(infos[0].ccl) or 'native library'}, on {memory}; bridge reduces {kernels}"
-    )
+    engine = escape(infos[0].ccl) or "native library"
+    return f"engine: {engine}, on {memory}; bridge reduces and encodes {kernels}"
 
 
 def member_line(topology: _core.Topology, index: int, members: list[int]) -> str:

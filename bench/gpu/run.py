@@ -43,7 +43,7 @@ PARTS = (
     Part("device", "device.py", 60),
     Part("nccl_path", "nccl_path.py", 80, needs="torch"),
     Part("staging", "staging.py", 80),
-    Part("kernels", "kernels.py", 90, needs="gpu"),
+    Part("kernels", "kernels.py", 90),
     Part("overlap", "overlap.py", 40, needs="torch"),
     Part("training", "training.py", 100, needs="torch"),
     Part("cupy", "arrays.py", 30, needs="gpu"),

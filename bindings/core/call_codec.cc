@@ -20,7 +20,7 @@ void set(Feedback& feedback, const std::string& key, py::handle values_object) {
   const Bytes values(values_object, "values", false);
   const size_t count = count_of(values, "values", sizeof(float));
   // Pages of zeros stay untouched, so that the system gives them no memory.
-  char* const target = reinterpret_cast<char*>(feedback.at(key, count)->data());
+  char* const target = reinterpret_cast<char*>(feedback.at(key, count)->on_host());
   for (size_t at = 0; at < values.size(); at += kPage) {
     const size_t bytes = std::min(kPage, values.size() - at);
     if (std::memcmp(target + at, values.data() + at, bytes) == 0) continue;
@@ -28,17 +28,34 @@ void set(Feedback& feedback, const std::string& key, py::handle values_object) {
   }
 }
 
+using Residuals = std::map<std::string, std::shared_ptr<Residual>>;
+
+Residuals residuals(const Feedback& feedback) {
+  Residuals all = feedback.residuals();
+  for (const auto& [key, residual] : all) residual->on_host();
+  return all;
+}
+
+size_t bytes(const Feedback& feedback) {
+  size_t all = 0;
+  for (const auto& [key, residual] : feedback.residuals()) all += residual->count() * sizeof(float);
+  return all;
+}
+
 void bind(py::module_& module) {
   py::class_<Residual, std::shared_ptr<Residual>>(
       module, "Residual", py::buffer_protocol(),
       "A buffer of float32: what lossy codecs have lost of one tensor so far.")
       .def_buffer([](Residual& self) {
-        return py::buffer_info(self.data(), static_cast<py::ssize_t>(self.count()));
+        return py::buffer_info(self.values(), static_cast<py::ssize_t>(self.count()));
       });
   py::class_<Feedback, std::shared_ptr<Feedback>>(module, "Feedback",
                                                   "The residuals of tensors by key. Thread-safe.")
       .def(py::init<>())
-      .def("residuals", &Feedback::residuals, "The residuals by key; they stay in use.")
+      .def("residuals", &residuals, py::call_guard<py::gil_scoped_release>(),
+           "The residuals by key, in host memory. The next operation with a key may move them to "
+           "device memory.")
+      .def("bytes", &bytes, "Bytes that the residuals may take.")
       .def("set", &set, py::arg("key"), py::arg("values"),
            "Replaces a residual by float32 values. Raises InvalidArgumentError for another size.")
       .def("clear", &Feedback::clear);

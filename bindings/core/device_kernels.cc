@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/codec.h"
 #include "core/binding.h"
 #include "device/kernel_compiler.h"
 
@@ -27,6 +28,17 @@ std::vector<const void*> pointers(const std::vector<Address>& addresses) {
 const Vendor& vendor_named(const std::string& name) {
   if (const Vendor* vendor = find_vendor(name)) return *vendor;
   throw Error(Code::invalid_argument, "expected a vendor with device memory; got " + name);
+}
+
+// A codec that devices know. Throws Error(invalid_argument).
+const Codec& codec_named(const std::string& name, Dtype dtype) {
+  const CodecSetting setting = codec_setting(name);
+  if (setting.codec && setting.codec->device_format() && setting.codec->encodes(dtype)) {
+    return *setting.codec;
+  }
+  throw Error(Code::invalid_argument, name +
+                                          ": expected a codec that kernels of devices have for " +
+                                          hetcomm::name(dtype) + "; the host encodes others");
 }
 
 // The parts of a launch, so that a test can run it by itself.
@@ -56,22 +68,22 @@ void bind_launches(py::module_& module) {
     KernelLaunch launch;
     return parts(cast_launch(launch, to, pointer(target), from, pointer(source), count), launch);
   });
-  module.def("quantise_launch", [](Dtype dtype, const Quantisation& quantisation, Address encoded,
-                                   Address source, size_t count) {
+  module.def("encode_launch", [](const std::string& codec, Dtype dtype, Address encoded,
+                                 Address source, Address residual, size_t count) {
     KernelLaunch launch;
     return parts(
-        quantise_launch(launch, dtype, quantisation, pointer(encoded), pointer(source), count),
+        encode_launch(launch, dtype, *codec_named(codec, dtype).device_format(), pointer(encoded),
+                      pointer(source), static_cast<float*>(pointer(residual)), count),
         launch);
   });
-  module.def(
-      "dequantise_launch", [](Dtype dtype, const Quantisation& quantisation, Address target,
-                              Address first, const std::vector<Address>& encoded, size_t count) {
-        KernelLaunch launch;
-        return parts(
-            dequantise_launch(launch, dtype, quantisation, pointer(target), pointer(first),
-                              pointers(encoded).data(), static_cast<int>(encoded.size()), count),
-            launch);
-      });
+  module.def("decode_launch", [](const std::string& codec, Dtype dtype, Address target,
+                                 Address first, const std::vector<Address>& encoded, size_t count) {
+    KernelLaunch launch;
+    return parts(decode_launch(launch, dtype, *codec_named(codec, dtype).device_format(),
+                               pointer(target), pointer(first), pointers(encoded).data(),
+                               static_cast<int>(encoded.size()), count),
+                 launch);
+  });
 }
 
 void bind(py::module_& module) {
@@ -132,21 +144,29 @@ void bind(py::module_& module) {
           },
           Released())
       .def(
-          "quantise",
-          [](const DeviceKernels& self, Dtype dtype, const Quantisation& quantisation,
-             Address encoded, Address source, size_t count, Address stream) {
-            check(self.quantise(dtype, quantisation, pointer(encoded), pointer(source), count,
-                                pointer(stream)));
+          "encode",
+          [](const DeviceKernels& self, const std::string& name, Dtype dtype, Address encoded,
+             Address source, Address residual, size_t count, Address stream) {
+            const Codec& codec = codec_named(name, dtype);
+            float* const lost = static_cast<float*>(pointer(residual));
+            check(self.encode(dtype, *codec.device_format(), pointer(encoded), pointer(source),
+                              lost, count, pointer(stream), [=, &codec] {
+                                codec.encode(dtype, pointer(encoded), pointer(source), lost, count);
+                              }));
           },
           Released())
       .def(
-          "dequantise",
-          [](const DeviceKernels& self, Dtype dtype, const Quantisation& quantisation,
-             Address target, Address first, const std::vector<Address>& encoded, size_t count,
-             Address stream) {
-            check(self.dequantise(dtype, quantisation, pointer(target), pointer(first),
-                                  pointers(encoded).data(), static_cast<int>(encoded.size()), count,
-                                  pointer(stream)));
+          "decode",
+          [](const DeviceKernels& self, const std::string& name, Dtype dtype, Address target,
+             Address first, const std::vector<Address>& encoded, size_t count, Address stream) {
+            const Codec& codec = codec_named(name, dtype);
+            const std::vector<const void*> all = pointers(encoded);
+            const int sources = static_cast<int>(all.size());
+            check(self.decode(dtype, *codec.device_format(), pointer(target), pointer(first),
+                              all.data(), sources, count, pointer(stream), [=, &codec] {
+                                codec.sum(dtype, pointer(target), pointer(first), all.data(),
+                                          sources, count);
+                              }));
           },
           Released());
 }

@@ -72,7 +72,7 @@ void bind_spec(py::module_& module) {
 }
 
 void bind_steps(py::module_& module) {
-  enumerate(module, "Space", "A buffer of a rank.", Space::staging);
+  enumerate(module, "Space", "A buffer of a rank.", Space::residual);
   py::class_<StepKind, std::unique_ptr<StepKind, py::nodelete>> kinds(
       module, "StepKind", "What a step does: one of the attributes of this class, by its name.");
   kinds.def_property_readonly("name", [](const StepKind& self) { return self.name; })

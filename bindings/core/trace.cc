@@ -39,6 +39,10 @@ Span span_of(const Trace& trace, size_t index) {
   } else {
     span.staging =
         (step.sources[0].space == Space::staging) != (step.target.space == Space::staging);
+    if (span.staging) {  // perhaps of encoded elements
+      span.bytes = step.target.bytes();
+      return span;
+    }
   }
   span.bytes = count * static_cast<int64_t>(size_of(plan.spec.dtype));
   return span;

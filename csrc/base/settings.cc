@@ -65,6 +65,8 @@ const std::vector<Setting>& settings() {
       {"HETCOMM_DIRECT",
        "`0`: messages of device memory pass through host memory, whatever UCX could",
        "direct inside a host and over RDMA, where UCX can"},
+      {"HETCOMM_KERNELS", "`0`: the host reduces and encodes what lies in device memory",
+       "the device does, where its kernels can be compiled"},
       {"HETCOMM_ISLAND",
        "label of this rank: ranks of one vendor and label are one island (CPU ranks: of "
        "one host)",

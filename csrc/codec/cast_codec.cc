@@ -1,6 +1,7 @@
 #include "codec/block_codec.h"
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
+#include "device/block_format.h"
 
 namespace hetcomm {
 namespace {
@@ -9,9 +10,11 @@ namespace {
 // and infinities come as they are, too large values as infinity. Nothing but the numbers is sent.
 class CastCodec final : public BlockCodec {
  public:
-  CastCodec(const std::string& name, const BlockKernels::Cast& kernels, const char* error_bound)
-      : BlockCodec(name), kernels_(kernels), error_bound_(error_bound) {}
+  CastCodec(const std::string& name, const BlockKernels::Cast& kernels, const char* code,
+            const char* error_bound)
+      : BlockCodec(name), kernels_(kernels), format_{code}, error_bound_(error_bound) {}
   bool encodes(Dtype dtype) const override { return dtype == Dtype::float32; }
+  const BlockFormat* device_format() const override { return &format_; }
   std::string error_bound() const override { return error_bound_; }
 
  protected:
@@ -27,6 +30,7 @@ class CastCodec final : public BlockCodec {
 
  private:
   const BlockKernels::Cast& kernels_;
+  const BlockFormat format_;
   const char* const error_bound_;
 };
 
@@ -35,13 +39,13 @@ class CastCodec final : public BlockCodec {
 const CodecRow kBf16Row{"bf16", "", "",
                         [](const std::string& name, const std::string&) -> std::unique_ptr<Codec> {
                           return std::make_unique<CastCodec>(
-                              name, block_kernels().bfloat16,
+                              name, block_kernels().bfloat16, "Bf16",
                               "element / 256, or 2^-134 if that is more; infinity above 3.39e38");
                         }};
 const CodecRow kFp16Row{"fp16", "", "",
                         [](const std::string& name, const std::string&) -> std::unique_ptr<Codec> {
                           return std::make_unique<CastCodec>(
-                              name, block_kernels().float16,
+                              name, block_kernels().float16, "Fp16",
                               "element / 2048, or 2^-25 if that is more; infinity above 65504");
                         }};
 

@@ -120,29 +120,21 @@ void set_encoded_length(void* memory, size_t length) {
 
 Status encode_elements(const Codec& codec, Dtype dtype, void* encoded, const void* source,
                        float* residual, size_t count) {
-  void* const data = static_cast<std::byte*>(encoded) + kEncodedHeader;
-  set_encoded_length(encoded, codec.encode(dtype, data, source, residual, count));
+  const size_t length = codec.encode(dtype, encoded_data(encoded), source, residual, count);
+  if (codec.lossless()) set_encoded_length(encoded, length);
   return Status();
 }
 
 Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void* encoded,
                        size_t count) {
-  const void* const data = static_cast<const std::byte*>(encoded) + kEncodedHeader;
-  return codec.decode(dtype, target, data, encoded_length(encoded), count);
+  const size_t length = codec.lossless() ? encoded_length(encoded) : codec.capacity(dtype, count);
+  return codec.decode(dtype, target, encoded_data(encoded), length, count);
 }
 
 Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* plain,
                     const std::vector<const void*>& encoded, size_t count) {
-  const size_t wanted = codec.capacity(dtype, count);
   std::vector<const void*> data;
-  for (const void* memory : encoded) {
-    if (encoded_length(memory) != wanted) {
-      return Status(Code::transport, codec.name() + ": expected " + std::to_string(wanted) +
-                                         " encoded bytes; got " +
-                                         std::to_string(encoded_length(memory)));
-    }
-    data.push_back(static_cast<const std::byte*>(memory) + kEncodedHeader);
-  }
+  for (const void* memory : encoded) data.push_back(encoded_data(memory));
   return codec.sum(dtype, target, plain, data.data(), static_cast<int>(data.size()), count);
 }
 

@@ -10,6 +10,8 @@
 
 namespace hetcomm {
 
+struct BlockFormat;  // device/block_format.h
+
 // How elements are encoded on links between hosts. codec.cc has a row for each codec. Immutable,
 // with static storage; two codecs with equal names are one object. All functions take host memory
 // at any alignment and allow no overlap, unless stated. All instruction sets give the same bits.
@@ -38,6 +40,8 @@ class Codec {
   // least.
   virtual Status sum(Dtype dtype, void* target, const void* plain, const void* const* encoded,
                      int sources, size_t count) const;
+  // How kernels of devices encode and add, with the same bits. Null: the host alone does.
+  virtual const BlockFormat* device_format() const { return nullptr; }
   // For the cost model: bytes of the result for each 1,000 bytes of elements, and the time of
   // encoding or decoding where lossless on bfloat16 takes 1,000.
   virtual int64_t expected(Dtype dtype) const = 0;
@@ -76,13 +80,17 @@ std::string name_of_id(uint32_t id);
 // The value of HETCOMM_BRIDGE_CODEC. Throws Error(invalid_argument).
 std::string bridge_codec();
 
-// Memory of encoded elements: the length of the encoded data, then from kEncodedHeader on the data.
-// The header is not sent.
+// Memory of encoded elements: of a lossless codec the length of the encoded data, then from
+// kEncodedHeader on the data. The header is not sent.
 inline constexpr size_t kEncodedHeader = 64;
 size_t encoded_length(const void* memory);
 void set_encoded_length(void* memory, size_t bytes);
+inline void* encoded_data(void* memory) { return static_cast<std::byte*>(memory) + kEncodedHeader; }
+inline const void* encoded_data(const void* memory) {
+  return static_cast<const std::byte*>(memory) + kEncodedHeader;
+}
 
-// The steps of plans. `encoded` is such memory. The residual may be null.
+// The steps of plans. `encoded` is such memory, whose data came whole. The residual may be null.
 Status encode_elements(const Codec& codec, Dtype dtype, void* encoded, const void* source,
                        float* residual, size_t count);
 Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void* encoded,

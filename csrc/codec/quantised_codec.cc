@@ -3,6 +3,7 @@
 
 #include "codec/block_codec.h"
 #include "codec/rows.h"
+#include "device/block_format.h"
 #include "device/quantise.h"
 
 namespace hetcomm {
@@ -12,7 +13,10 @@ namespace {
 class QuantisedCodec final : public BlockCodec {
  public:
   QuantisedCodec(const std::string& name, Quantisation quantisation)
-      : BlockCodec(name), quantisation_(quantisation) {}
+      : BlockCodec(name),
+        quantisation_(quantisation),
+        format_{quantisation.bits == 8 ? "Int8" : "Int4", quantisation.group} {}
+  const BlockFormat* device_format() const override { return &format_; }
   std::string error_bound() const override {
     return "largest element of each " + std::to_string(quantisation_.group) + " / " +
            (quantisation_.bits == 8 ? "254" : "14");
@@ -31,6 +35,7 @@ class QuantisedCodec final : public BlockCodec {
 
  private:
   const Quantisation quantisation_;
+  const BlockFormat format_;
 };
 
 template <int bits>

@@ -3,6 +3,7 @@
 #include "codec/block_codec.h"
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
+#include "device/block_format.h"
 #include "device/quantise.h"
 
 namespace hetcomm {
@@ -15,9 +16,14 @@ namespace {
 // numbers of cast() as codes.
 class ScaledCodec final : public BlockCodec {
  public:
-  ScaledCodec(const std::string& name, int group, const BlockKernels::Scaled& kernels,
-              const std::string& error_bound)
-      : BlockCodec(name), layout_{8, group}, kernels_(kernels), error_bound_(error_bound) {}
+  ScaledCodec(const std::string& name, const BlockFormat& format,
+              const BlockKernels::Scaled& kernels, const std::string& error_bound)
+      : BlockCodec(name),
+        format_(format),
+        layout_{8, format.group},
+        kernels_(kernels),
+        error_bound_(error_bound) {}
+  const BlockFormat* device_format() const override { return &format_; }
   std::string error_bound() const override { return error_bound_; }
 
  protected:
@@ -37,17 +43,18 @@ class ScaledCodec final : public BlockCodec {
   }
 
  private:
+  const BlockFormat format_;
   const Quantisation layout_;
   const BlockKernels::Scaled& kernels_;
   const std::string error_bound_;
 };
 
-std::unique_ptr<Codec> make(const std::string& name, const std::string& parameter,
+std::unique_ptr<Codec> make(const std::string& name, const std::string& parameter, const char* code,
                             const BlockKernels::Scaled& kernels, const std::string& relative,
                             const std::string& absolute) {
   const int group = group_of(parameter);
   if (group == 0) return nullptr;
-  return std::make_unique<ScaledCodec>(name, group, kernels,
+  return std::make_unique<ScaledCodec>(name, BlockFormat{code, group}, kernels,
                                        "element / " + relative + ", or largest element of each " +
                                            parameter + " / " + absolute + " if that is more");
 }
@@ -57,11 +64,11 @@ std::unique_ptr<Codec> make(const std::string& name, const std::string& paramete
 // Half of the spacing of subnormal numbers, 2^-10 and 2^-17, as shares of 448 and 57344.
 const CodecRow kFp8E4m3Row{
     "fp8_e4m3", "256", kGroups, [](const std::string& name, const std::string& parameter) {
-      return make(name, parameter, block_kernels().float8_e4m3fn, "16", "450,000");
+      return make(name, parameter, "Fp8E4m3", block_kernels().float8_e4m3fn, "16", "450,000");
     }};
 const CodecRow kFp8E5m2Row{
     "fp8_e5m2", "256", kGroups, [](const std::string& name, const std::string& parameter) {
-      return make(name, parameter, block_kernels().float8_e5m2, "8", "7.5e9");
+      return make(name, parameter, "Fp8E5m2", block_kernels().float8_e5m2, "8", "7.5e9");
     }};
 
 }  // namespace hetcomm

@@ -120,8 +120,8 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
   if (trial.trial) run->join(trial);
   if (DeviceRun* on_device = run->device()) {
     const DeviceKernels* const kernels = group_->queue->paths->streams()->kernels();
-    on_device->prepare(run->plan(), kernels);
-    if (trial.plain) on_device->prepare(*trial.plain, kernels);
+    on_device->prepare(run->plan(), kernels, run->residual());
+    if (trial.plain) on_device->prepare(*trial.plain, kernels, nullptr);
     if (options.stream) check(on_device->await_stream(*options.stream, recorded));
   }
   return run;

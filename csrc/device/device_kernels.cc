@@ -4,9 +4,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/config.h"
 #include "base/library.h"
 #include "base/log.h"
 #include "device/kernel_compiler.h"
+#include "device/reduce.h"
 
 namespace hetcomm {
 namespace {
@@ -76,8 +78,12 @@ const DeviceKernels* DeviceKernels::of(Device& device, std::string& why_not) {
 
 DeviceKernels::DeviceKernels(Device& device)
     : device_(device), runtime_(load_runtime(device.vendor())) {
+  if (setting("HETCOMM_KERNELS", 1, 0, 1) == 0) {
+    throw Error(Code::vendor, device.describe() + " runs no kernels: HETCOMM_KERNELS=0");
+  }
   if (device.emulated()) {
-    throw Error(Code::vendor, device.describe() + " is emulated: it runs no kernels");
+    description_ = "the host's functions, on an emulated device";
+    return;
   }
   description_ = describe_compiler(device.vendor());
   driver_ = std::make_unique<const Driver>(runtime_);
@@ -132,8 +138,11 @@ Status DeviceKernels::find(const std::string& kernel, Function& function) const 
   return status;
 }
 
-Status DeviceKernels::run(const KernelLaunch& launch, Stream stream) const {
+Status DeviceKernels::run(const KernelLaunch& launch, Stream stream, OnHost on_host) const {
   if (Status status = device_.make_current(); !status) return status;
+  if (device_.emulated()) {
+    return launch.blocks == 0 ? Status() : run_on_host(stream, std::move(on_host));
+  }
   Function function = nullptr;
   if (Status status = find(launch.kernel, function); !status) return status;
   if (launch.blocks == 0) return {};
@@ -146,41 +155,59 @@ Status DeviceKernels::run(const KernelLaunch& launch, Stream stream) const {
                                        stream, arguments.data(), nullptr));
 }
 
+Status DeviceKernels::run_on_host(Stream stream, OnHost on_host) const {
+  auto work = std::make_unique<OnHost>(std::move(on_host));
+  // A graph may run its work again at any time, so that work is never deleted.
+  const bool once = !device_.capturing(stream);
+  const auto keep = [](void* work) { (*static_cast<OnHost*>(work))(); };
+  const auto forget = [](void* work) { (*std::unique_ptr<OnHost>(static_cast<OnHost*>(work)))(); };
+  const Status status =
+      once ? device_.call(stream, forget, work.get()) : device_.call(stream, keep, work.get());
+  if (status) work.release();
+  return status;
+}
+
 Status DeviceKernels::reduce(Dtype dtype, ReduceOp op, void* target, const void* const* sources,
                              int source_count, size_t count, Stream stream) const {
   KernelLaunch launch;
-  Status status = reduce_launch(launch, dtype, op, target, sources, source_count, count);
-  return status ? run(launch, stream) : status;
+  const Status status = reduce_launch(launch, dtype, op, target, sources, source_count, count);
+  if (!status) return status;
+  return run(launch, stream, [=, all = std::vector(sources, sources + source_count)] {
+    hetcomm::reduce(dtype, op, target, all.data(), source_count, count);
+  });
 }
 
 Status DeviceKernels::scale(Dtype dtype, Scale scale, void* target, const void* source,
                             size_t count, Stream stream) const {
   KernelLaunch launch;
-  Status status = scale_launch(launch, dtype, scale, target, source, count);
-  return status ? run(launch, stream) : status;
+  const Status status = scale_launch(launch, dtype, scale, target, source, count);
+  if (!status) return status;
+  return run(launch, stream, [=] { scaled_sum(dtype, scale, target, &source, 1, count); });
 }
 
 Status DeviceKernels::cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
                            Stream stream) const {
   KernelLaunch launch;
-  Status status = cast_launch(launch, to, target, from, source, count);
-  return status ? run(launch, stream) : status;
+  const Status status = cast_launch(launch, to, target, from, source, count);
+  if (!status) return status;
+  return run(launch, stream, [=] { hetcomm::cast(to, target, from, source, count); });
 }
 
-Status DeviceKernels::quantise(Dtype dtype, const Quantisation& quantisation, void* encoded,
-                               const void* source, size_t count, Stream stream) const {
+Status DeviceKernels::encode(Dtype dtype, const BlockFormat& format, void* encoded,
+                             const void* source, float* residual, size_t count, Stream stream,
+                             OnHost on_host) const {
   KernelLaunch launch;
-  Status status = quantise_launch(launch, dtype, quantisation, encoded, source, count);
-  return status ? run(launch, stream) : status;
+  const Status status = encode_launch(launch, dtype, format, encoded, source, residual, count);
+  return status ? run(launch, stream, std::move(on_host)) : status;
 }
 
-Status DeviceKernels::dequantise(Dtype dtype, const Quantisation& quantisation, void* target,
-                                 const void* first, const void* const* encoded, int source_count,
-                                 size_t count, Stream stream) const {
+Status DeviceKernels::decode(Dtype dtype, const BlockFormat& format, void* target,
+                             const void* first, const void* const* encoded, int source_count,
+                             size_t count, Stream stream, OnHost on_host) const {
   KernelLaunch launch;
-  Status status =
-      dequantise_launch(launch, dtype, quantisation, target, first, encoded, source_count, count);
-  return status ? run(launch, stream) : status;
+  const Status status =
+      decode_launch(launch, dtype, format, target, first, encoded, source_count, count);
+  return status ? run(launch, stream, std::move(on_host)) : status;
 }
 
 }  // namespace hetcomm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,15 +14,16 @@ namespace hetcomm {
 
 // Arithmetic on the memory of one device, by kernels that are compiled at first use and kept. One
 // object per device, kept until the process ends. Thread-safe. Each call enqueues work on the
-// caller's stream and does not wait. The memory must stay until the stream has passed. Arguments
-// and results are those of reduce.h, cast.h and quantise.h, with the alignment of kernel_launch.h.
-// The first use of a kernel takes a fraction of a second, and loading may wait for the device. So
-// call with a count of 0 during set-up, which only compiles and loads.
+// caller's stream and does not wait. The memory must stay until the stream has passed. Arguments,
+// alignment and results are those of kernel_launch.h. The first use of a kernel takes a fraction of
+// a second, and loading may wait for the device. So call with a count of 0 during set-up, which
+// only compiles and loads. The memory of an emulated device is host memory: its streams run the
+// host's functions, which give the same bits.
 class DeviceKernels {
  public:
   // Null, with the reason, if this device cannot run hetcomm's kernels: there is no run-time
-  // compiler, the compiler does not know the device, or the device is emulated. Reduce in host
-  // memory then.
+  // compiler, the compiler does not know the device, or HETCOMM_KERNELS=0. Reduce and encode in
+  // host memory then.
   static const DeviceKernels* of(Device& device, std::string& why_not);
 
   // "NVRTC 13.0 (path), sm_90"
@@ -35,18 +37,21 @@ class DeviceKernels {
                Stream stream) const;
   Status cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
               Stream stream) const;
-  Status quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, const void* source,
-                  size_t count, Stream stream) const;
-  Status dequantise(Dtype dtype, const Quantisation& quantisation, void* target, const void* first,
-                    const void* const* encoded, int source_count, size_t count,
-                    Stream stream) const;
+  // `on_host` does the same on host memory.
+  using OnHost = std::function<void()>;
+  Status encode(Dtype dtype, const BlockFormat& format, void* encoded, const void* source,
+                float* residual, size_t count, Stream stream, OnHost on_host) const;
+  Status decode(Dtype dtype, const BlockFormat& format, void* target, const void* first,
+                const void* const* encoded, int source_count, size_t count, Stream stream,
+                OnHost on_host) const;
 
  private:
   struct Driver;
   using Function = void*;
 
   explicit DeviceKernels(Device& device);  // throws Error(vendor)
-  Status run(const KernelLaunch& launch, Stream stream) const;
+  Status run(const KernelLaunch& launch, Stream stream, OnHost on_host) const;
+  Status run_on_host(Stream stream, OnHost on_host) const;
   Status find(const std::string& kernel, Function& function) const;
   Status failure(const char* call, int error) const;
 

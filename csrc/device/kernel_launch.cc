@@ -148,61 +148,49 @@ Status cast_launch(KernelLaunch& launch, Dtype to, void* target, Dtype from, con
 
 namespace {
 
-std::string quantiser(const char* kernel, Dtype dtype, const Quantisation& quantisation) {
-  return std::string(kernel) + "<" + qualified(name(dtype)) + ", " +
-         std::to_string(quantisation.bits) + ", " + std::to_string(quantisation.group) + ">";
-}
-
-Status checked(Dtype dtype, const Quantisation& quantisation) {
-  try {
-    check(dtype, quantisation);
-    return {};
-  } catch (const Error& error) {
-    return error.status();
-  }
+std::string coder(const char* kernel, Dtype dtype, const BlockFormat& format) {
+  return std::string(kernel) + "<" + qualified(name(dtype)) + ", " + qualified(format.code) + ", " +
+         std::to_string(format.group) + ">";
 }
 
 }  // namespace
 
-Status quantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,
-                       void* encoded, const void* source, size_t count) {
-  if (Status status = checked(dtype, quantisation); !status) return status;
-  const size_t size = size_of(dtype);
-  if (!aligned(source, size)) return misaligned("quantise", size, source);
-  if (!aligned(encoded, kVectorBytes)) return misaligned("quantise", kVectorBytes, encoded);
-  const size_t group = quantisation.group;
-  const size_t team = std::min<size_t>(group / (kVectorBytes / size), 32);
-  launch.kernel = quantiser("quantise_kernel", dtype, quantisation);
+Status encode_launch(KernelLaunch& launch, Dtype dtype, const BlockFormat& format, void* encoded,
+                     const void* source, float* residual, size_t count) {
+  if (Status status = floating("encode", dtype); !status) return status;
+  const size_t size = size_of(dtype), lanes = kVectorBytes / size, group = format.group;
+  if (!aligned(source, size)) return misaligned("encode", size, source);
+  if (!aligned(residual, sizeof(float))) return misaligned("encode", sizeof(float), residual);
+  if (!aligned(encoded, kVectorBytes)) return misaligned("encode", kVectorBytes, encoded);
+  const size_t team = std::min<size_t>(group / lanes, 32);
+  launch.kernel = coder("encode_kernel", dtype, format);
   set_blocks(launch, (count + group - 1) / group * team);
   add(launch, encoded);
-  add(launch, static_cast<char*>(encoded) + codes_offset(quantisation, count));
   add(launch, source);
+  add(launch, residual);
   add(launch, uint64_t{count});
-  add(launch, int{aligned(source, kVectorBytes)});
+  add(launch, int{aligned(source, kVectorBytes) && aligned(residual, lanes * sizeof(float))});
   return {};
 }
 
-Status dequantise_launch(KernelLaunch& launch, Dtype dtype, const Quantisation& quantisation,
-                         void* target, const void* first, const void* const* encoded,
-                         int source_count, size_t count) {
-  if (Status status = checked(dtype, quantisation); !status) return status;
-  const size_t size = size_of(dtype);
+Status decode_launch(KernelLaunch& launch, Dtype dtype, const BlockFormat& format, void* target,
+                     const void* first, const void* const* encoded, int source_count,
+                     size_t count) {
+  if (Status status = floating("decode", dtype); !status) return status;
+  const size_t size = size_of(dtype), lanes = kVectorBytes / size;
   Sources all;
-  if (Status status = make_sources(all, "dequantise", encoded, source_count, kVectorBytes);
-      !status) {
+  if (Status status = make_sources(all, "decode", encoded, source_count, kVectorBytes); !status) {
     return status;
   }
   for (const void* pointer : {static_cast<const void*>(target), first}) {
-    if (!aligned(pointer, size)) return misaligned("dequantise", size, pointer);
+    if (!aligned(pointer, size)) return misaligned("decode", size, pointer);
   }
-  const size_t lanes = kVectorBytes / size;
-  launch.kernel = quantiser("dequantise_kernel", dtype, quantisation);
+  launch.kernel = coder("decode_kernel", dtype, format);
   set_blocks(launch, (count + lanes - 1) / lanes);
   add(launch, target);
   add(launch, first);
   add(launch, all);
   add(launch, source_count);
-  add(launch, uint64_t{codes_offset(quantisation, count)});
   add(launch, uint64_t{count});
   add(launch, int{aligned(target, kVectorBytes) && aligned(first, kVectorBytes)});
   return {};

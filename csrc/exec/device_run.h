@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "exec/device_steps.h"
+#include "exec/feedback.h"
 
 namespace hetcomm {
 
@@ -20,13 +21,15 @@ class DeviceRun {
   Status await_stream(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
   // Before the run starts, without the lock: allocates memory and compiles kernels; for each plan
-  // that may run. A runtime may wait for all work of its device meanwhile. Throws Error(vendor).
-  void prepare(const Plan& plan, const DeviceKernels* kernels);
+  // that may run. A runtime may wait for all work of its device meanwhile. The residual may be
+  // null. Throws Error(vendor), and Error(timeout) as Residual does.
+  void prepare(const Plan& plan, const DeviceKernels* kernels, std::shared_ptr<Residual> residual);
 
   // The following members need the executor's lock.
   void start(const Plan& plan, Streams& streams) { steps_.emplace(plan, streams, filled_); }
   std::byte* scratch() const { return scratch_.data(); }
   std::byte* staging() const { return staging_.data(); }
+  float* residual() const { return values_; }  // where the steps of the plan update it
   MemoryKind memory() const { return device_->memory(); }
   DeviceSteps& steps() { return *steps_; }
 
@@ -57,6 +60,8 @@ class DeviceRun {
   Event end_in_graph_ = nullptr;  // owned by the steps or the engine
   std::shared_ptr<Flag> over_;    // made for the first stream that waits
   DeviceBlock scratch_, staging_;
+  std::shared_ptr<Residual> residual_;  // whose values are in device memory
+  float* values_ = nullptr;
   std::optional<DeviceSteps> steps_;
 };
 

@@ -32,11 +32,25 @@ Status DeviceSteps::copy(const Step& step, const Operands& operands) {
                      : status;
 }
 
-Status DeviceSteps::reduce(const Step& step, const Operands& operands) {
+Status DeviceSteps::enter_inside() {
   enqueued_ = streams_.inside();
-  const Status status = await_filled(enqueued_);
+  return await_filled(enqueued_);
+}
+
+Status DeviceSteps::reduce(const Step& step, const Operands& operands) {
+  const Status status = enter_inside();
   return status.ok() ? enqueue_reduction(*streams_.kernels(), plan_, step, operands, enqueued_)
                      : status;
+}
+
+Status DeviceSteps::encode(const Step& step, const Operands& operands) {
+  const Status status = enter_inside();
+  return status.ok() ? enqueue_encoding(*streams_.kernels(), step, operands, enqueued_) : status;
+}
+
+Status DeviceSteps::decode(const Step& step, const Operands& operands) {
+  const Status status = enter_inside();
+  return status.ok() ? enqueue_decoding(*streams_.kernels(), step, operands, enqueued_) : status;
 }
 
 Status DeviceSteps::start(int index, const Operands& operands) {

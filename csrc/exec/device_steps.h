@@ -39,6 +39,9 @@ class DeviceSteps final : public Processor {
   Device& device() const { return *streams_.device(); }
   Status copy(const Step& step, const Operands& operands) override;
   Status reduce(const Step& step, const Operands& operands) override;
+  Status encode(const Step& step, const Operands& operands) override;
+  Status decode(const Step& step, const Operands& operands) override;
+  Status enter_inside();  // the next step goes into the stream for work inside the device
 
   const Plan& plan_;
   Streams& streams_;

@@ -19,10 +19,34 @@ class Compilation final : public Processor {
   Status reduce(const Step& step, const Operands& operands) override {
     return enqueue_reduction(*kernels_, plan_, step, operands, nullptr);
   }
+  Status encode(const Step& step, const Operands& operands) override {
+    return enqueue_encoding(*kernels_, step, operands, nullptr);
+  }
+  Status decode(const Step& step, const Operands& operands) override {
+    return enqueue_decoding(*kernels_, step, operands, nullptr);
+  }
 
  private:
   const DeviceKernels* kernels_;
   const Plan& plan_;
+};
+
+float* residual_of(const Operands& operands) {
+  if (operands.sources.size() < 2) return nullptr;
+  return static_cast<float*>(const_cast<void*>(operands.sources[1]));
+}
+
+// The sources of a step that decodes: the first may be plain.
+struct Parts {
+  const Codec& codec;
+  const void* plain;  // or null
+  std::vector<const void*> encoded;
+
+  Parts(const Step& step, const Operands& operands)
+      : codec(*step.sources.back().codec),
+        plain(step.sources[0].codec ? nullptr : operands.sources[0]),
+        encoded(operands.sources.begin() + (step.sources[0].codec ? 0 : 1),
+                operands.sources.end()) {}
 };
 
 }  // namespace
@@ -45,6 +69,20 @@ Status HostSteps::reduce(const Step& step, const Operands& operands) {
   return Status();
 }
 
+Status HostSteps::encode(const Step& step, const Operands& operands) {
+  return encode_elements(*step.target.codec, step.target.dtype, operands.target,
+                         operands.sources[0], residual_of(operands), operands.count);
+}
+
+Status HostSteps::decode(const Step& step, const Operands& operands) {
+  const Parts parts(step, operands);
+  const Dtype dtype = step.target.dtype;
+  return parts.codec.lossless() ? decode_elements(parts.codec, dtype, operands.target,
+                                                  parts.encoded[0], operands.count)
+                                : sum_elements(parts.codec, dtype, operands.target, parts.plain,
+                                               parts.encoded, operands.count);
+}
+
 Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
                          const Operands& operands, Stream stream) {
   const Spec& spec = plan.spec;
@@ -54,6 +92,34 @@ Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const S
   }
   return kernels.reduce(spec.dtype, combining(spec.op), operands.target, operands.sources.data(),
                         static_cast<int>(operands.sources.size()), operands.count, stream);
+}
+
+Status enqueue_encoding(const DeviceKernels& kernels, const Step& step, const Operands& operands,
+                        Stream stream) {
+  const Codec& codec = *step.target.codec;
+  const Dtype dtype = step.target.dtype;
+  void* const data = encoded_data(operands.target);
+  const void* const source = operands.sources[0];
+  float* const residual = residual_of(operands);
+  const size_t count = operands.count;
+  return kernels.encode(dtype, *codec.device_format(), data, source, residual, count, stream,
+                        [=, &codec] { codec.encode(dtype, data, source, residual, count); });
+}
+
+Status enqueue_decoding(const DeviceKernels& kernels, const Step& step, const Operands& operands,
+                        Stream stream) {
+  const Parts parts(step, operands);
+  const Codec& codec = parts.codec;
+  const Dtype dtype = step.target.dtype;
+  void* const target = operands.target;
+  const void* const plain = parts.plain;
+  const size_t count = operands.count;
+  std::vector<const void*> data;
+  for (const void* encoded : parts.encoded) data.push_back(encoded_data(encoded));
+  const int sources = static_cast<int>(data.size());
+  return kernels.decode(
+      dtype, *codec.device_format(), target, plain, data.data(), sources, count, stream,
+      [=, &codec] { codec.sum(dtype, target, plain, data.data(), sources, count); });
 }
 
 void compile_kernels(const DeviceKernels* kernels, const Plan& plan) {

@@ -5,12 +5,14 @@
 
 namespace hetcomm {
 
-// Carries out copies and reductions in host memory, at once.
+// Carries out a rank's own steps in host memory, at once.
 class HostSteps final : public Processor {
  public:
   explicit HostSteps(const Plan& plan) : plan_(plan) {}
   Status copy(const Step& step, const Operands& operands) override;
   Status reduce(const Step& step, const Operands& operands) override;
+  Status encode(const Step& step, const Operands& operands) override;
+  Status decode(const Step& step, const Operands& operands) override;
 
  private:
   const Plan& plan_;
@@ -19,8 +21,12 @@ class HostSteps final : public Processor {
 // Compiles the kernels that the device steps of a plan need. Throws Error(vendor).
 void compile_kernels(const DeviceKernels* kernels, const Plan& plan);
 
-// Enqueues a reduction in device memory.
+// These enqueue a step in device memory.
 Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
                          const Operands& operands, Stream stream);
+Status enqueue_encoding(const DeviceKernels& kernels, const Step& step, const Operands& operands,
+                        Stream stream);
+Status enqueue_decoding(const DeviceKernels& kernels, const Step& step, const Operands& operands,
+                        Stream stream);
 
 }  // namespace hetcomm

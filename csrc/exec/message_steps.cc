@@ -48,9 +48,9 @@ Status MessageSteps::post(int index) {
   std::byte* data = memory_.at(range);
   auto bytes = static_cast<size_t>(range.bytes());
   if (range.codec) {
-    bytes = step.kind->sends ? encoded_length(data)
-            : shrinks(range) ? bytes - kEncodedHeader
-                             : longest(range);
+    bytes = !shrinks(range)    ? longest(range)
+            : step.kind->sends ? encoded_length(data)
+                               : bytes - kEncodedHeader;
     data += kEncodedHeader;
   }
   const MemoryKind kind = memory_.kind_of(range);
@@ -76,7 +76,7 @@ Status MessageSteps::reap(size_t i) {
       (request.tag & Paths::compared(is_user_message_)) ==
       (hash_ & (is_user_message_ ? Paths::kMessageDtype : Paths::kCollectiveHash));
   if (same_call && fits(step.target, request.bytes)) {
-    if (step.target.codec) set_encoded_length(memory_.at(step.target), request.bytes);
+    if (shrinks(step.target)) set_encoded_length(memory_.at(step.target), request.bytes);
     return Status();
   }
   Status::Details details;

@@ -28,8 +28,11 @@ Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
       residual_(std::move(buffers.residual)) {
   memory_.set(Space::input, const_cast<void*>(buffers.input));
   memory_.set(Space::output, buffers.output);
-  if (residual_) memory_.set(Space::residual, residual_->data());
-  if (device) device_.emplace(std::move(device));
+  if (device) {
+    device_.emplace(std::move(device));
+  } else if (residual_) {
+    memory_.set(Space::residual, residual_->on_host());
+  }
 }
 
 Run::~Run() {
@@ -53,6 +56,7 @@ void Run::start(Paths& paths, int lane) {
     device_->start(*plan_, *paths.streams());
     memory_.set(Space::scratch, device_->scratch());
     memory_.set(Space::staging, device_->staging());
+    memory_.set(Space::residual, device_->residual());
     memory_.kind = device_->memory();
   } else if (plan_->scratch_bytes > 0) {
     scratch_.reset(new std::byte[static_cast<size_t>(plan_->scratch_bytes)]);

@@ -39,7 +39,7 @@ class Run {
   };
 
   // The buffers stay alive until the run is over. They are memory of `device`, or host memory if
-  // `device` is null.
+  // `device` is null. Throws as Residual::on_host() does.
   Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
       std::chrono::nanoseconds timeout, std::shared_ptr<Device> device = nullptr);
   ~Run();
@@ -47,7 +47,8 @@ class Run {
 
   // These four come before submission.
   DeviceRun* device() { return device_ ? &*device_ : nullptr; }  // null on host memory
-  std::shared_ptr<const Trace> begin_trace();                    // of this run
+  const std::shared_ptr<Residual>& residual() const { return residual_; }
+  std::shared_ptr<const Trace> begin_trace();  // of this run
   // A receive from any rank gets its plan from `plan_for`, once the sender is known.
   using PlanFor = std::function<std::shared_ptr<const Plan>(int sender)>;
   void await_sender(PlanFor plan_for) { plan_for_ = std::move(plan_for); }

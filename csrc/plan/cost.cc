@@ -116,7 +116,7 @@ class Replay {
     }
   }
 
-  // Codec::effort() of what the step encodes or decodes; 0 of other steps.
+  // Codec::effort() of what the step encodes or decodes on the host; 0 of other steps.
   static int64_t codec_effort(const Step& step) {
     if (step.target.codec) return step.target.codec->effort(step.target.dtype);
     int64_t effort = 0;
@@ -127,10 +127,9 @@ class Replay {
   }
 
   void run_local(int step) {
-    // Copies read and write each element, reductions read every source and write the target.
+    // A step reads every source and writes the target.
     const Step& at = graph_.step(step);
     const int rank = graph_.rank_of(step);
-    const int64_t streams = static_cast<int64_t>(at.sources.size()) + 1;
     const bool reads_staging = at.sources.at(0).space == Space::staging;
     const bool writes_staging = at.target.space == Space::staging;
     if (reads_staging != writes_staging) {
@@ -139,12 +138,14 @@ class Replay {
       return complete(step, occupy(engine, ready_[step], parameters_.copy_latency,
                                    duration(bytes, parameters_.copy_bandwidth)));
     }
-    int64_t bytes = streams * at.target.bytes();
-    if (const int64_t effort = codec_effort(at); effort > 0) {
+    const bool on_device = topology_.native(rank) && !reads_staging;
+    int64_t bytes = at.target.bytes();
+    for (const Range& source : at.sources) bytes += source.bytes();
+    if (const int64_t effort = codec_effort(at); effort > 0 && !on_device) {
       bytes = static_cast<int64_t>(static_cast<__int128>(at.target.plain_bytes()) * effort / 1000 *
                                    parameters_.memory_bandwidth / parameters_.codec_bandwidth);
     }
-    const Interval span = topology_.native(rank) && !reads_staging
+    const Interval span = on_device
                               ? occupy(devices_[rank].own, ready_[step], parameters_.kernel_latency,
                                        duration(bytes, parameters_.device_bandwidth))
                               : occupy_core(rank, ready_[step], bytes);

@@ -49,6 +49,12 @@ std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int ra
   return last;
 }
 
+// Residuals are never copied between device memory and staging.
+std::vector<Range> cached(std::vector<Range> ranges) {
+  std::erase_if(ranges, [](const Range& range) { return range.space == Space::residual; });
+  return ranges;
+}
+
 bool on_device(const RankInfo& info, const Step& step, StagingCache& cache) {
   if (!info.kernels) return false;
   if (step.target.bytes() >= kDeviceReduceBytes) return true;
@@ -56,14 +62,22 @@ bool on_device(const RankInfo& info, const Step& step, StagingCache& cache) {
                      [&](const Range& source) { return cache.in_device(source); });
 }
 
+// The codec of a step that encodes or decodes.
+const Codec& codec_of(const Step& step) {
+  return step.kind->encodes ? *step.target.codec : *step.sources.back().codec;
+}
+
 bool in_staging(const Topology& topology, int rank, const Step& step, StagingCache& cache) {
   if (step.in_island()) return false;
-  if (step.is_message()) return topology.staged(rank, step.peer) || step.message().codec;
+  if (step.is_message()) {
+    const Codec* const codec = step.message().codec;
+    return topology.staged(rank, step.peer) || (codec && !codes_on_device(topology, rank, *codec));
+  }
   switch (step.kind->memory) {
     case StepKind::Memory::either:
       return !on_device(topology.rank(rank), step, cache);
-    case StepKind::Memory::staging:
-      return true;
+    case StepKind::Memory::coded:
+      return !codes_on_device(topology, rank, codec_of(step));
     default:
       return false;
   }
@@ -93,17 +107,19 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
       }
       if (!step.kind->sends) step.target = cache.write(step.target);
     } else {
-      for (const Range& range : reads(step, rank)) cache.read_device(range);
-      for (const Range& range : writes(step, rank)) cache.write_device(range);
+      for (const Range& range : cached(reads(step, rank))) cache.read_device(range);
+      for (const Range& range : cached(writes(step, rank))) cache.write_device(range);
     }
     emit(std::move(step));
-    for (const Range& range : last[i]) {
-      if (range.space != Space::residual) cache.discard(range);
-    }
+    for (const Range& range : cached(last[i])) cache.discard(range);
     cache.next_step();
   }
   cache.read_device(output);
   return {cache.scratch_bytes(), cache.staging_bytes()};
+}
+
+bool codes_on_device(const Topology& topology, int rank, const Codec& codec) {
+  return topology.native(rank) && topology.rank(rank).kernels && codec.device_format();
 }
 
 bool through_staging(const Topology& topology, int rank) {

@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "plan/builder.h"
+#include "plan/lowering.h"
 #include "plan/step_graph.h"
 
 namespace hetcomm {
 namespace {
+
+constexpr int64_t kCodedAlignment = 16;  // in bytes, for kernels of devices
 
 bool staged(const Range& range) { return range.space == Space::staging; }
 
@@ -30,7 +33,8 @@ std::string expected(const Topology& topology, int rank, const Step& step) {
     return in_staging == 0 ? "" : "expected the device's own memory in island steps";
   }
   if (step.is_message()) {
-    if (step.message().codec) {
+    const Codec* const codec = step.message().codec;
+    if (codec && !codes_on_device(topology, rank, *codec)) {
       return in_staging == all ? "" : "expected staging, for the host encodes and decodes";
     }
     if (topology.staged(rank, step.peer)) {
@@ -38,17 +42,25 @@ std::string expected(const Topology& topology, int rank, const Step& step) {
     }
     return in_staging == 0 ? "" : "expected no staging, for its link reaches the device";
   }
-  switch (step.kind->memory) {
-    case StepKind::Memory::between:
-      return in_staging < all ? "" : "expected a copy from or to device memory";
-    case StepKind::Memory::staging:
-      return in_staging == all ? "" : "expected staging, for the host carries it out";
-    case StepKind::Memory::either:
-      break;
+  if (step.kind->memory == StepKind::Memory::between) {
+    return in_staging < all ? "" : "expected a copy from or to device memory";
   }
   if (in_staging == all) return "";
   if (in_staging > 0) return "expected all of them in device memory or all in staging";
-  return topology.rank(rank).kernels ? "" : "expected staging, for its device has no kernels";
+  if (!topology.rank(rank).kernels) return "expected staging, for its device has no kernels";
+  for (const auto* ranges : {&read, &written}) {
+    for (const Range& range : *ranges) {
+      if (!range.codec) continue;
+      if (!codes_on_device(topology, rank, *range.codec)) {
+        return "expected staging, for its device has no kernels of the codec";
+      }
+      if (range.offset % kCodedAlignment != 0) {
+        return "expected encoded elements at a multiple of " + std::to_string(kCodedAlignment) +
+               " bytes";
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace

@@ -25,9 +25,10 @@ StagingCache::StagingCache(int64_t bound, Copy copy) : bound_(bound), copy_(std:
 Range StagingCache::read(const Range& range) {
   if (range.count == 0) return {Space::staging, 0, 0, range.dtype};
   const Block& block = blocks_[block_for(range)];
-  Range missing = range.part(0, 0);
+  Range missing = range.within(range.offset, range.offset);
   const auto copy = [&] {
     if (missing.count == 0) return;
+    if (range.codec) missing = range;
     count_scratch(missing);
     copy_(missing, in_staging(block, missing));
   };
@@ -66,9 +67,11 @@ void StagingCache::write_device(const Range& range) {
 void StagingCache::discard(const Range& range) { set(range, false, false); }
 
 void StagingCache::set(const Range& range, bool device, bool staging) {
-  values(range).each(range, [=](Value& value, int64_t, int64_t) {
+  const Range encoded = range.codec ? range : Range{};
+  values(range).each(range, [&](Value& value, int64_t, int64_t) {
     value.device = device;
     value.staging = staging;
+    value.encoded = encoded;
   });
 }
 
@@ -91,13 +94,14 @@ void StagingCache::write_back(const Range& range) {
   };
   values(range).each(range, [&](Value& value, int64_t begin, int64_t end) {
     if (value.device || !value.staging) return;
-    if (value.block != from || stale.end() != begin) {
+    value.device = true;
+    if (value.encoded.codec && value.encoded == stale) return;
+    if (value.block != from || stale.end() != begin || stale.codec || value.encoded.codec) {
       copy();
       stale = range.within(begin, begin);
       from = value.block;
     }
-    stale = range.within(stale.offset, end);
-    value.device = true;
+    stale = value.encoded.codec ? value.encoded : range.within(stale.offset, end);
   });
   copy();
 }

@@ -12,8 +12,8 @@ namespace hetcomm {
 // Staging as a write-back cache of one rank's device memory, while the steps of the rank are
 // lowered. A value lies in device memory, in staging, in both, or nowhere if no step needs it. A
 // block of staging caches one contiguous range of device memory. Beyond a bound the least recently
-// used block is evicted. Ranges in this interface are ranges of device memory. Use once, on one
-// thread.
+// used block is evicted. Encoded elements are copied as a whole. Ranges in this interface are
+// ranges of device memory. Use once, on one thread.
 class StagingCache {
  public:
   // Calls `copy` for every copy between device memory and staging, in serial order. `bound`: bytes.
@@ -39,6 +39,7 @@ class StagingCache {
   struct Value {
     bool device = false, staging = false;  // where the value is
     int block = -1;                        // the block that caches the range, -1 without one
+    Range encoded = {};                    // all elements that were encoded with these; or no codec
   };
   struct Block {
     int64_t offset, capacity;  // bytes

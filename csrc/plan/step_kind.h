@@ -31,6 +31,8 @@ class Processor {
   virtual ~Processor() = default;
   virtual Status copy(const Step& step, const Operands& operands) = 0;
   virtual Status reduce(const Step& step, const Operands& operands) = 0;
+  virtual Status encode(const Step& step, const Operands& operands) = 0;
+  virtual Status decode(const Step& step, const Operands& operands) = 0;  // and adds
 };
 
 // Everything about one kind of step; steps.h has a row for each kind. Builder, lowering, checker,
@@ -41,7 +43,7 @@ struct StepKind {
   enum class Memory : uint8_t {
     between,  // a copy: between device memory and staging, or within device memory
     either,   // device memory if the device has kernels, else staging
-    staging   // staging alone: the host performs the step, and `run` needs no Processor
+    coded     // device memory if the device has kernels for the codec, else staging
   };
 
   const char* name;

@@ -54,43 +54,32 @@ inline constexpr StepKind encode{
     .name = "encode",
     .performer = Performer::rank,
     .sources = StepKind::Sources::some,
-    .memory = StepKind::Memory::staging,
+    .memory = StepKind::Memory::coded,
     .encodes = true,
     .effect = [](Terms& terms, const Step& step,
                  int term) { return terms.encode(term, step.target.codec, &step); },
-    .run =
-        [](Processor&, const Step& step, const Operands& operands) {
-          float* const residual = step.sources.size() > 1
-                                      ? static_cast<float*>(const_cast<void*>(operands.sources[1]))
-                                      : nullptr;
-          return encode_elements(*step.target.codec, step.target.dtype, operands.target,
-                                 operands.sources[0], residual, operands.count);
-        }};
+    .run = [](Processor& processor, const Step& step,
+              const Operands& operands) { return processor.encode(step, operands); }};
 // The source has a codec, the target has none.
-inline constexpr StepKind decode{.name = "decode",
-                                 .performer = Performer::rank,
-                                 .sources = StepKind::Sources::one,
-                                 .memory = StepKind::Memory::staging,
-                                 .decodes = true,
-                                 .run = [](Processor&, const Step& step, const Operands& operands) {
-                                   return decode_elements(*step.sources[0].codec, step.target.dtype,
-                                                          operands.target, operands.sources[0],
-                                                          operands.count);
-                                 }};
+inline constexpr StepKind decode{
+    .name = "decode",
+    .performer = Performer::rank,
+    .sources = StepKind::Sources::one,
+    .memory = StepKind::Memory::coded,
+    .decodes = true,
+    .run = [](Processor& processor, const Step& step, const Operands& operands) {
+      return processor.decode(step, operands);
+    }};
 // target = sum of the sources, of which the first alone may be plain. For a sum and a lossy codec.
 inline constexpr StepKind decode_reduce{
     .name = "decode_reduce",
     .performer = Performer::rank,
     .sources = StepKind::Sources::some,
     .reduces = true,
-    .memory = StepKind::Memory::staging,
+    .memory = StepKind::Memory::coded,
     .decodes = true,
-    .run = [](Processor&, const Step& step, const Operands& operands) {
-      const bool plain = !step.sources[0].codec;
-      const std::vector<const void*> encoded(operands.sources.begin() + plain,
-                                             operands.sources.end());
-      return sum_elements(*step.sources.back().codec, step.target.dtype, operands.target,
-                          plain ? operands.sources[0] : nullptr, encoded, operands.count);
+    .run = [](Processor& processor, const Step& step, const Operands& operands) {
+      return processor.decode(step, operands);
     }};
 
 inline constexpr const StepKind* all[] = {&island_all_reduce,

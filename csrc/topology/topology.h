@@ -47,7 +47,7 @@ struct RankInfo {
   // Fabrics over which the transport sends and receives device memory directly. Over shm the peer
   // needs the same vendor and shm in its own `direct`.
   std::set<Fabric> direct;
-  bool kernels = false;                          // its device has kernels for reductions
+  bool kernels = false;                          // its device has kernels: it reduces and encodes
   std::string device;                            // for people: "NVIDIA H200 0000:1b:00.0"
   std::string ccl;                               // its native library: "NCCL 2.28.3"
   bool float8 = false;                           // this library reduces 8-bit floats on the device

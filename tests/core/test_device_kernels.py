@@ -1,7 +1,7 @@
 """The device kernels without a device: compiled by nvcc and NVRTC, and run as plain C++.
 
 The library makes the launches (grid, arguments). Results must have the bits of the host's kernels,
-which test_reduce, test_cast and test_quantise compare with an oracle.
+which test_reduce, test_cast and test_codecs compare with an oracle.
 """
 
 from __future__ import annotations
@@ -11,19 +11,31 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import abilities
+import float_oracle
 import numpy as np
 import pytest
-from float_oracle import SIZES, at_offset, encode, ordinary_raw, random_raw
+from float_oracle import SIZES, at_offset, encode, random_raw
+from test_codecs import dtypes_of, kinds
 
 from hetcomm import _core
 
 HERE = Path(__file__).parent
-GROUPS = (32, 256, 2048)
-QUANTISED = ("float32", "float16", "bfloat16")
+GROUPS = (32, 64, 128, 256, 512, 1024, 2048)
+# The codecs that kernels have, and their codes.
+CODECS = {
+    "bf16": "Bf16",
+    "fp16": "Fp16",
+    **{f"int8:{group}": "Int8" for group in GROUPS},
+    **{f"int4:{group}": "Int4" for group in GROUPS},
+    **{f"fp8_e4m3:{group}": "Fp8E4m3" for group in (32, 256, 2048)},
+    **{f"fp8_e5m2:{group}": "Fp8E5m2" for group in (32, 256, 2048)},
+}
+CODED = [(codec, dtype) for codec in CODECS for dtype in dtypes_of(codec)]
+MOST = 5000  # elements
 COUNTS = (1, 7, 33, 300, 4099)
 SEED = int(os.environ.get("HETCOMM_TEST_SEED", "20260"))
 DTYPES = _core.Dtype.__members__
@@ -41,12 +53,10 @@ def kernels() -> list[str]:
     names = [f"reduce_kernel<hetcomm::{dtype}, hetcomm::Op::{op}>" for dtype, op in REDUCTIONS]
     names += [f"scale_kernel<hetcomm::{f}, {way}>" for f in FLOATS for way in ("true", "false")]
     names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FLOATS for b in FLOATS]
-    for kind in ("quantise_kernel", "dequantise_kernel"):
+    for kind in ("encode_kernel", "decode_kernel"):
         names += [
-            f"{kind}<hetcomm::{dtype}, {bits}, {group}>"
-            for dtype in QUANTISED
-            for bits in (8, 4)
-            for group in GROUPS
+            f"{kind}<hetcomm::{dtype}, hetcomm::{CODECS[codec]}, {codec.partition(':')[2] or 256}>"
+            for codec, dtype in CODED
         ]
     return names
 
@@ -212,54 +222,60 @@ def test_cast_has_the_bits_of_the_host(run: Run, source_format: str, target_form
             np.testing.assert_array_equal(target, want, f"seed {SEED}: {count} at {offset} {shift}")
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("dtype", QUANTISED)
-def test_quantise_has_the_bits_of_the_host(run: Run, dtype: str, bits: int, group: int) -> None:
-    generator = np.random.default_rng(SEED)
-    how = _core.Quantisation(bits, group)
-    size = DTYPES[dtype].size
-    for count in COUNTS:
-        raw = ordinary_raw(dtype, count, generator)
-        wild = generator.random(count) < 1 / (2 * group)
-        raw = np.where(np.repeat(wild, size), random_raw(dtype, count, generator), raw)
-        want = np.empty(how.encoded_bytes(count), np.uint8)
-        _core.quantise(DTYPES[dtype], how, want, raw)
-        for offset in (0, size):
-            placed = at_offset(raw, offset)
-            encoded = at_offset(np.full_like(want, 0xA5), 0)
-            run(_core.quantise_launch(DTYPES[dtype], how, address(encoded), address(placed), count))
-            np.testing.assert_array_equal(encoded, want, f"seed {SEED}: {count} at {offset}")
+def coded(dtype: str, generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
+    """Elements of every class of bits, in numbers from 0 to 5000: edges of groups and blocks, and
+    others at random."""
+    edges = (0, 1, 31, 33, 255, 257, 2047, 2048, 2049, 4096)
+    chosen = [(count, 2) for count in (*edges, *generator.integers(2, MOST, 6))]
+    for count, number in [*chosen, (MOST, len(kinds(dtype, generator, 1)))]:
+        made = kinds(dtype, generator, int(count))
+        for name in generator.choice(list(made), number, replace=False):
+            yield f"seed {SEED}: {count} {name}", made[name]
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("dtype", QUANTISED)
-def test_dequantise_has_the_bits_of_the_host(run: Run, dtype: str, bits: int, group: int) -> None:
+@pytest.mark.parametrize(("codec", "dtype"), CODED)
+def test_encode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> None:
     generator = np.random.default_rng(SEED)
-    how = _core.Quantisation(bits, group)
-    size = DTYPES[dtype].size
-    for count in COUNTS:
-        blocks = []
-        for _ in range(3):
-            block = at_offset(np.empty(how.encoded_bytes(count), np.uint8), 0)
-            _core.quantise(DTYPES[dtype], how, block, ordinary_raw(dtype, count, generator))
-            blocks.append(block)
-        start = random_raw(dtype, count, generator)
+    kind, size = DTYPES[dtype], DTYPES[dtype].size
+    for note, raw in coded(dtype, generator):
+        count = raw.size // size
+        length = _core.codec_capacity(codec, kind, count)
+        kept = float_oracle.encode("float32", generator.normal(0, 1e-3, count)).view(np.float32)
+        for offset, residual in [(0, None), (size, None), (0, kept), (4, kept)]:
+            want = np.empty(length, np.uint8)
+            lost = None if residual is None else residual.copy()
+            _core.codec_encode(codec, kind, want, raw, lost)
+            encoded = at_offset(np.full(length + 16, 0xA5, np.uint8), 0)
+            source = at_offset(raw, offset)
+            own = at_offset(kept.view(np.uint8), offset)
+            places = (address(encoded), address(source), 0 if residual is None else address(own))
+            run(_core.encode_launch(codec, kind, *places, count))
+            np.testing.assert_array_equal(encoded[:length], want, note)
+            assert (encoded[length:] == 0xA5).all(), note
+            if lost is not None:
+                np.testing.assert_array_equal(own, lost.view(np.uint8), note)
+
+
+@pytest.mark.parametrize(("codec", "dtype"), CODED)
+def test_decode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> None:
+    generator = np.random.default_rng(SEED)
+    kind, size = DTYPES[dtype], DTYPES[dtype].size
+    for note, raw in coded(dtype, generator):
+        count = raw.size // size
+        length = _core.codec_capacity(codec, kind, count)
+        parts = []
+        for part in (raw, np.roll(raw, size), raw):
+            parts.append(at_offset(np.empty(length, np.uint8), 0))
+            _core.codec_encode(codec, kind, parts[-1], part)
+        start = next(iter(kinds(dtype, generator, count).values()))
         for used, first, offset in [(1, False, 0), (3, False, size), (1, True, 0), (2, True, size)]:
             target = at_offset(start, offset)
             want = target.copy()
-            _core.dequantise(DTYPES[dtype], how, want, blocks[:used], want if first else None)
-            launch = _core.dequantise_launch(
-                DTYPES[dtype],
-                how,
-                address(target),
-                address(target) if first else 0,
-                [address(block) for block in blocks[:used]],
-                count,
-            )
-            run(launch)
-            np.testing.assert_array_equal(target, want, f"seed {SEED}: {count} from {used} {first}")
+            _core.codec_sum(codec, kind, want, want if first else None, parts[:used])
+            plain = address(target) if first else 0
+            sources = [address(part) for part in parts[:used]]
+            run(_core.decode_launch(codec, kind, address(target), plain, sources, count))
+            np.testing.assert_array_equal(target, want, f"{note} from {used} {first}")
 
 
 @pytest.mark.slow
@@ -320,15 +336,16 @@ want, got = np.empty(count, np.uint8), np.empty(count, np.uint8)
 _core.cast(to, want, source, a)
 kernels.cast(to, at(got), source, at(a), count, 0)
 assert (want == got).all()
-how = _core.Quantisation(4, 256)
-block = np.empty(how.encoded_bytes(count), np.uint8)
-_core.quantise(half, how, block, a)
+block = np.empty(_core.codec_capacity("int4", half, count), np.uint8)
+lost, kept = np.ones(count, np.float32), np.ones(count, np.float32)
+_core.codec_encode("int4", half, block, a, lost)
 memory = device.allocate(len(block))
-kernels.quantise(half, how, memory, at(a), count, 0)
+kernels.encode("int4", half, memory, at(a), at(kept), count, 0)
 assert bytes(block) == ctypes.string_at(memory, len(block))
+assert (lost == kept).all()
 want, got = b.copy(), b.copy()
-_core.dequantise(half, how, want, [block], want)
-kernels.dequantise(half, how, at(got), at(got), [memory], count, 0)
+_core.codec_sum("int4", half, want, want, [block])
+kernels.decode("int4", half, at(got), at(got), [memory], count, 0)
 assert (want == got).all()
 kernels.reduce(_core.Dtype.int64, _core.ReduceOp.bxor, 0, [0], 0, 0)  # compiles only
 try:
@@ -374,10 +391,11 @@ def test_kernels_compile_and_launch_on_a_fake_gpu(fake_gpu: dict[str, str]) -> N
 @needs_nvrtc
 def test_the_benchmark_runs(fake_gpu: dict[str, str], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    only = "float32, 8 bits, group 256"
+    only = "int8, float32"
     command = [sys.executable, "-P", str(HERE.parents[1] / "bench" / "device_kernels.py")]
     arguments = ["--bytes", "100000", "--seconds", "0", "--only", only, "--output", str(report)]
     subprocess.run([*command, *arguments], env=fake_gpu, timeout=240, check=True)
     rows = json.loads(report.read_text())["rows"]
-    assert [row["kernel"] for row in rows] == [f"quantise {only}", f"dequantise and add {only}"]
+    names = ["encode", "encode with residual", "decode and add"]
+    assert [row["kernel"] for row in rows] == [f"{name} {only}" for name in names]
     assert all(row["ratio"] > 0 for row in rows)

@@ -143,7 +143,7 @@ def test_native_islands_show_engine_network_and_staging(tmp_path: Path) -> None:
     assert "through eno3" in text
     assert "rank 1: GPU 0000:43:00.0, nearest NIC mlx5_3" in text
     assert "island 1: amd (emulated), rank 4" in text
-    assert "bridge reduces on the device" in text
+    assert "bridge reduces and encodes on the device" in text
     assert "some on device memory, sent directly over shm, infiniband" in text
     assert "GID 3, network 192.168.0.0/24" in text
     assert "at both ends" in text

@@ -14,6 +14,8 @@ import torch.distributed as dist
 from collectives import failures_on
 from ranks import Job, launch, values
 
+import hetcomm
+
 KINDS = ["g", "gg", "gc", "ggc", "gcgc", "ggggcc"]
 
 
@@ -51,6 +53,34 @@ def cpu_tensors(rank: int, size: int) -> None:
 @pytest.mark.parametrize("kinds", ["g", "gg", "gcg"])
 def test_cpu_tensors_are_accepted(job: Callable[..., Job], kinds: str) -> None:
     values(job(kinds), cpu_tensors)
+
+
+def lossy_sums(rank: int, size: int, seed: int) -> list[list[float]]:
+    """Sums by each codec that devices have, with error feedback: the third of each."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = torch.randn(size, 300_007, generator=generator)
+    found = []
+    for codec in ("int8", "int4", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16"):
+        feedback = hetcomm.Feedback()
+        for _ in range(3):
+            total = parts[rank].to(home())
+            with hetcomm.codec(codec, feedback=feedback, key=codec):
+                dist.all_reduce(total)
+        found.append(total.cpu().tolist())
+    return found
+
+
+def without_kernels() -> None:
+    os.environ["HETCOMM_KERNELS"] = "0"
+
+
+@pytest.mark.parametrize("kinds", ["gc", "gcg"])
+def test_the_gpu_and_the_host_encode_with_the_same_bits(
+    job: Callable[..., Job], seed: int, kinds: str
+) -> None:
+    by_gpu = values(job(kinds, bound=200), lossy_sums, seed)
+    by_host = values(job(kinds, bound=200, prepare=without_kernels), lossy_sums, seed)
+    assert all(each == by_gpu[0] for each in [*by_gpu, *by_host]), f"seed {seed}"
 
 
 def gpu_tensor_on_a_cpu_rank(rank: int, size: int) -> None:

@@ -42,6 +42,21 @@ def mixed_cluster(folder: Path) -> str:
     return str(file)
 
 
+def test_the_page_says_where_elements_are_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--topology", mixed_cluster(tmp_path), "--rank", "0", "--rank", "8")
+    page = run("all_reduce", *asked, "--codec", "int8")
+    assert "8 ranks encode on the device: 0, 1, 2, 3, 4, 5, 6, 7" in page
+    assert "4 ranks encode on the host: 8, 9, 10, 11" in page
+    assert "copy int8" in page and "output -> scratch" in page
+    page = run("all_reduce", *asked, "--codec", "topk")
+    assert "8 ranks encode on the host, in staging (devices have no kernels of topk): 0, 1" in page
+    monkeypatch.setenv("HETCOMM_KERNELS", "0")
+    page = run("all_reduce", *asked, "--codec", "int8")
+    assert "8 ranks encode on the host, in staging (HETCOMM_KERNELS=0): 0, 1" in page
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("collective", sorted(_core.Collective.__members__))
 def test_no_terminal_width_cuts_a_word_or_a_number(
@@ -107,7 +122,7 @@ def test_copies_to_and_from_staging_are_shown(tmp_path: Path) -> None:
         )
     )
     page = run("all_reduce", "--topology", str(file))
-    assert "input -> staging" in page and "staging -> output" in page
+    assert "input -> staging" in page and "staging -> scratch" in page
     (candidate,) = [
         each
         for each in json.loads(run("all_reduce", "--topology", str(file), "--json"))["candidates"]

@@ -92,6 +92,100 @@ def test_a_device_with_kernels_reduces_its_values() -> None:
     assert reduce.target.space == Space.staging, "the host is done before a kernel starts"
 
 
+LOSSY = [name for name in _core.codecs() if not _core.is_lossless(name)]
+CODED = (Kind.encode, Kind.decode, Kind.decode_reduce)
+
+
+def coded_spaces(plan: Plan) -> set[Space]:
+    """Where the plan encodes and decodes."""
+    coded = [step for step in plan.steps if step.kind in CODED]
+    return {each.space for step in coded for each in (step.target, *step.sources)}
+
+
+@pytest.mark.parametrize("codec", LOSSY)
+def test_a_device_with_kernels_of_the_codec_encodes(codec: str) -> None:
+    """The other rank decodes on its host. Only encoded elements are copied."""
+    count = 4 * MIB
+    topology = devices(["a/nvidia", "b/cpu"], kernels=True)
+    for feedback in (False, True):
+        spec = Spec(Collective.all_reduce, count=count, codec=codec, feedback=feedback)
+        planner = _core.Planner(topology)
+        plans = planner.plan_all(spec)
+        assert _core.check(topology, plans) == []
+        moved = [step for step in plans[0].steps if step.kind == Kind.copy]
+        on_device = {Space.input, Space.output, Space.scratch}
+        if not _core.codec_has_kernels(codec):
+            assert coded_spaces(plans[0]) == {Space.staging} | (
+                {Space.residual} if feedback else set()
+            )
+            continue
+        assert coded_spaces(plans[0]) == on_device | ({Space.residual} if feedback else set())
+        assert {step.target.codec for step in moved} == {codec}
+        sent = [step.sources[0] for step in plans[0].steps if step.kind == Kind.send]
+        assert sum(step.target.count for step in moved) == 2 * sum(each.count for each in sent)
+        slower = _core.CostParameters()
+        slower.copy_bandwidth = 100_000_000
+        host = _core.Planner(devices(["a/nvidia", "b/cpu"])).plan_all(spec)
+        on_host = _core.predict(devices(["a/nvidia", "b/cpu"]), host, slower)
+        assert _core.predict(topology, plans, slower).staging < on_host.staging * 0.6
+
+
+def test_encoded_elements_of_devices_need_no_staging_over_rdma() -> None:
+    places = ["a/nvidia", "b/nvidia"]
+    topology = devices(places, fabric="roce", kernels=True, direct=places, islands="xy")
+    for codec in LOSSY:
+        spec = Spec(Collective.all_reduce, count=4 * MIB, codec=codec)
+        plans = _core.Planner(topology).plan_all(spec)
+        assert _core.check(topology, plans) == []
+        for plan in plans:
+            assert (plan.staging_bytes == 0) == _core.codec_has_kernels(codec)
+
+
+def without_kernels(topology: _core.Topology) -> _core.Topology:
+    infos = topology.ranks
+    for info in infos:
+        info.kernels = False
+    return _core.Topology(infos)
+
+
+def test_steps_of_codecs_that_a_device_cannot_perform_are_rejected() -> None:
+    places = ["a/nvidia", "b/nvidia"]
+    topology = devices(places, fabric="roce", kernels=True, direct=places, islands="xy")
+    spec = Spec(Collective.all_reduce, count=MIB, codec="int8")
+    plans = _core.Planner(topology).plan_all(spec)
+    errors = "\n".join(_core.check(without_kernels(topology), plans))
+    assert "encode): expected staging, for its device has no kernels" in errors
+    assert "expected staging, for the host encodes and decodes" in errors
+    plans = _core.Planner(topology).plan_all(spec.with_codec("topk"))
+    assert _core.check(topology, plans) == []
+    steps = plans[0].steps
+    (index, *_) = [i for i, step in enumerate(steps) if step.kind == Kind.encode]
+    steps[index].sources = [moved(each) for each in steps[index].sources]
+    steps[index].target = moved(steps[index].target)
+    plans[0].steps = steps
+    errors = "\n".join(_core.check(topology, plans))
+    assert "expected staging, for its device has no kernels of the codec" in errors
+
+
+def moved(each: Range) -> Range:
+    each.space = Space.scratch
+    return each
+
+
+def test_encoded_elements_lie_where_kernels_reach_them() -> None:
+    topology = devices(["a/nvidia", "b/cpu"], kernels=True)
+    spec = Spec(Collective.all_reduce, count=MIB, codec="int8")
+    plans = _core.Planner(topology).plan_all(spec)
+    steps = plans[0].steps
+    (index, *_) = [i for i, step in enumerate(steps) if step.kind == Kind.encode]
+    target = steps[index].target
+    target.offset += 4
+    steps[index].target = target
+    plans[0].steps = steps
+    errors = "\n".join(_core.check(topology, plans))
+    assert "expected encoded elements at a multiple of 16 bytes" in errors
+
+
 def test_a_barrier_of_lone_devices_copies_nothing() -> None:
     topology = devices(["a/nvidia", "b/cpu", "a/amd"])
     for plan in _core.Planner(topology).plan_all(Spec(Collective.barrier)):

@@ -72,6 +72,24 @@ def test_native_operations_are_replayed(job: Callable[..., Job], hosts: str, ven
     values(_job(job, hosts, vendors), replayed)
 
 
+def scaled(rank: int, size: int) -> None:
+    """A kernel of hetcomm alone: a rank without peers scales its own tensor."""
+    tensor, graph = full(2), torch.accelerator.Graph()
+    torch.accelerator.synchronize()
+    with torch.Stream(device=tensor.device):
+        graph.capture_begin()
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(3.0))
+        graph.capture_end()
+    for replay in range(3):
+        graph.replay()
+        torch.accelerator.synchronize()
+        assert bool((tensor == 2 * 3 ** (replay + 1)).all()), f"replay {replay}: {tensor}"
+
+
+def test_kernels_are_replayed(job: Callable[..., Job]) -> None:
+    values(_job(job, "a", "n"), scaled)
+
+
 def refused(rank: int, size: int, staged: bool) -> list[str]:
     texts = []
     tensor = full(1)

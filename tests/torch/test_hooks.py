@@ -12,6 +12,7 @@ import torch.distributed as dist
 from ranks import Job, check_texts, launch, refusal, values
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from vendors import environments
 
 import hetcomm
 
@@ -111,9 +112,18 @@ def close(rank: int, size: int) -> list[tuple[str, float, float, bool, bool]]:
     return found
 
 
-@pytest.mark.parametrize("hosts", ["aabb", "abab"])
-def test_losses_stay_near_and_ranks_stay_equal(job: Callable[..., Job], hosts: str) -> None:
-    for found in values(job(hosts), close):
+@pytest.mark.parametrize(
+    ("hosts", "vendors"),
+    [
+        ("aabb", "cccc"),
+        ("abab", "cccc"),
+        pytest.param("abab", "nana", marks=pytest.mark.needs("emulated vendors")),
+    ],
+)
+def test_losses_stay_near_and_ranks_stay_equal(
+    job: Callable[..., Job], hosts: str, vendors: str
+) -> None:
+    for found in values(job(hosts, environments=environments(vendors)), close):
         for name, distance, learned, equal, rounded in found:
             assert distance < 0.001, name
             assert learned > 0.1, f"{name}: nothing was learned"
@@ -142,8 +152,11 @@ def resumed(rank: int, size: int) -> list[bool]:
     return found
 
 
-def test_training_resumes_with_the_same_bits(job: Callable[..., Job]) -> None:
-    assert values(job("abab"), resumed) == [[True] * 6] * 4
+@pytest.mark.parametrize(
+    "vendors", ["cccc", pytest.param("nana", marks=pytest.mark.needs("emulated vendors"))]
+)
+def test_training_resumes_with_the_same_bits(job: Callable[..., Job], vendors: str) -> None:
+    assert values(job("abab", environments=environments(vendors)), resumed) == [[True] * 6] * 4
 
 
 def layouts(rank: int, size: int) -> tuple[bool, bool, int]:

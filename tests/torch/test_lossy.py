@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
+import emulated_device
 import pytest
 import torch
 import torch.distributed as dist
@@ -130,6 +133,128 @@ def test_values_in_device_memory_are_rounded_alike(
     check_results(found, seed)
     for without, with_feedback, _, _ in values(mixed, mean_errors, seed):
         assert with_feedback < without / 15, f"seed {seed}"
+
+
+DEVICE_CODECS = ("int8", "int4", "int8:32", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16")
+
+
+def digests(rank: int, size: int, seed: int) -> list[str]:
+    """Of all results and residuals, with codecs that devices have and codecs that hosts have."""
+    found = []
+    feedback = hetcomm.Feedback()
+    for codec in (*DEVICE_CODECS, "topk:0.3"):
+        dtypes = (torch.float32, torch.bfloat16, torch.float16)
+        for dtype in dtypes[: 1 if codec in ("bf16", "fp16") else 3]:
+            parts = inputs(seed, size, COUNT, dtype)
+            parts[-1][5::70_000] = float("inf")
+            parts[0][::50_000] = float("nan")
+            block = torch.empty(COUNT // size, dtype=dtype)
+            everything = torch.empty(size * COUNT, dtype=dtype)
+            for kept in (None, feedback):
+                with hetcomm.codec(codec, feedback=kept, key="of all codecs"):
+                    total = parts[rank].clone()
+                    dist.all_reduce(total)
+                    dist.reduce_scatter_tensor(block, parts[rank][: block.numel() * size])
+                    average = parts[rank].clone()
+                    dist.all_reduce(average, dist.ReduceOp.AVG)
+                found += [fingerprint(each.view(torch.uint8)) for each in (total, block, average)]
+            with hetcomm.codec(codec):
+                dist.all_gather_into_tensor(everything, parts[rank])
+            found.append(fingerprint(everything.view(torch.uint8)))
+        found += [fingerprint(torch.from_numpy(each)) for each in feedback.views().values()]
+    return found
+
+
+def fingerprint(tensor: torch.Tensor) -> str:
+    return blake2b(tensor.numpy().tobytes()).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.needs("emulated vendors")
+@pytest.mark.parametrize(("hosts", "vendors"), [("aabb", "nnaa"), ("abab", "nana"), ("abc", "nac")])
+def test_devices_and_hosts_encode_with_the_same_bits(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
+    """Kernels on all devices, on none, and on some."""
+    results = []
+    for kernels in ("1" * len(hosts), "0" * len(hosts), "0110"[: len(hosts)]):
+        found = environments(vendors)
+        for environment, enabled in zip(found, kernels, strict=True):
+            environment["HETCOMM_KERNELS"] = enabled
+        results.append(values(job(hosts, environments=found), digests, seed))
+    assert results[0] == results[1], f"seed {seed}: hosts have other bits"
+    assert results[0] == results[2], f"seed {seed}: some devices have other bits"
+
+
+@pytest.mark.needs("emulated vendors")
+def test_residuals_in_device_memory_are_saved_and_restored(
+    job: Callable[..., Job], seed: int
+) -> None:
+    mixed = job("abab", environments=environments("nana"))
+    assert values(mixed, resumed, seed) == [True] * 4
+    for _, _, held, keys in values(mixed, mean_errors, seed):
+        assert (held, keys) == (400_000, ["weights/0"])
+
+
+def copied(rank: int, size: int) -> list[int]:
+    """Bytes copied between device memory and staging by a sum of 4 MiB, for each codec."""
+    found = []
+    for codec in ("none", *DEVICE_CODECS):
+        with hetcomm.trace() as traces, hetcomm.codec(codec):
+            dist.all_reduce(torch.ones(1 << 20))
+        found.append(sum(span.bytes for trace in traces for span in trace.spans if span.staging))
+    return found
+
+
+@pytest.mark.needs("emulated vendors")
+@pytest.mark.parametrize("kernels", ["1", "0"])
+def test_only_encoded_bytes_of_devices_are_copied(job: Callable[..., Job], kernels: str) -> None:
+    found = [{**each, "HETCOMM_KERNELS": kernels} for each in environments("na")]
+    for plain, *encoded in values(job("ab", environments=found), copied):
+        assert plain == 8 << 20  # out and in
+        if kernels == "1":
+            assert all(each < plain * 0.51 for each in encoded)
+        else:
+            assert encoded == [plain] * len(encoded)
+
+
+def prepare() -> None:
+    emulated_device.load()
+
+
+def on_late_streams(rank: int, size: int, seed: int) -> list[str]:
+    """Sums of tensors that the device fills late, and what its stream computes from the sums."""
+    home = "cpu" if os.environ["HETCOMM_VENDOR"] == "cpu" else emulated_device.NAME
+    parts = inputs(seed, size, COUNT, torch.float32)
+    feedback = hetcomm.Feedback()
+    found = []
+    for step in range(3):
+        if home != "cpu":
+            emulated_device.load().delay(40 * (rank + 1))
+        total = parts[rank].to(home) * (step + 1)
+        with hetcomm.codec("int4", feedback=feedback, key="w"):
+            work = dist.all_reduce(total, async_op=True)
+        work.wait()
+        found.append(fingerprint((total * 2).cpu()))
+        if step == 1:
+            feedback.load_state_dict(feedback.state_dict())
+    return found
+
+
+@emulated_device.needed[0]
+@emulated_device.needed[1]
+@pytest.mark.parametrize(("hosts", "vendors"), [("aabb", "nnaa"), ("ab", "nc")])
+def test_codecs_wait_for_streams(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
+    emulated_device.build()
+    backend = f"cpu:hetcomm,{emulated_device.NAME}:hetcomm"
+    results = []
+    for kernels in ("1", "0"):
+        found = [{**each, "HETCOMM_KERNELS": kernels} for each in environments(vendors)]
+        made = job(hosts, environments=found, prepare=prepare, backend=backend)
+        results += values(made, on_late_streams, seed)
+    assert all(result == results[0] for result in results), f"seed {seed}"
 
 
 def mean_errors(rank: int, size: int, seed: int) -> tuple[float, float, int, list[str]]:

@@ -212,3 +212,21 @@ struct Quantised {
     return select(quotient != quotient, 0, bits_of_sum - 0x4b400000);
   }
 };
+
+// 8-bit floats whose group has a scale: codec/scaled_codec.cc has the definition.
+template <class Number, int most>
+struct Scaled {
+  // As that of Quantised.
+  HETCOMM_FUNCTION float scale(int greatest) {
+    const int share = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(most));
+    constexpr int kLeast = (127 - 100) << 23;  // 2^-100: no product is a subnormal
+    const int scale = select(share < kLeast, kLeast, share);
+    return bit_cast<float>(select(greatest >= 0x7f800000, 0x7fc00000, scale));
+  }
+
+  // The nearest number to a quotient of finite numbers.
+  HETCOMM_FUNCTION int nearest(float quotient) {
+    const int bits = bit_cast<int>(quotient);
+    return Number::Format::round_magnitude(bits & 0x7fffffff) | (bits >> 24 & 0x80);
+  }
+};
