@@ -1,0 +1,186 @@
+"""Seconds of the passes and transfers of each replica of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .layout import Layout, Replica
+from .model import Model
+from .network import Network, levels_of
+from .profile import Profile, Times
+from .runtime import Runtime
+from .simulate import Costs
+
+
+def replica_costs(
+    model: Model, layout: Layout, profile: Profile, network: Network, devices: Sequence[str],
+    runtime: Runtime,
+) -> tuple[list[Costs], float]:  # fmt: skip
+    """The costs of each replica, and the largest error that the profile states."""
+    return _Costs(model, layout, profile, network, devices, runtime).all()
+
+
+class _Costs:
+    def __init__(
+        self, model: Model, layout: Layout, profile: Profile, network: Network,
+        devices: Sequence[str], runtime: Runtime,
+    ) -> None:  # fmt: skip
+        self.model, self.layout, self.profile = model, layout, profile
+        self.network, self.devices, self.runtime = network, devices, runtime
+        self.error = 0.0
+        self.samples = layout.micro_batch
+        self.chunks = len(layout.stages[0].chunks)
+        self.virtual = self.chunks * len(layout.stages)
+        self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def all(self) -> tuple[list[Costs], float]:
+        stages = self.layout.stages
+        between = [self._transfers(v) for v in range(self.virtual - 1)]
+        found = []
+        for r in range(self.layout.replicas):
+            forward, backward, receive, receive_gradient = [], [], [], []
+            for v in range(self.virtual):
+                replica = stages[v % len(stages)].replicas[r]
+                f, b = self._pass(v, replica)
+                forward.append(f)
+                backward.append(b)
+                work = self._receive(replica)
+                receive.append(work if v else 0.0)
+                receive_gradient.append(work if v + 1 < self.virtual else 0.0)
+            weights: tuple[float, ...] = ()
+            if self.layout.schedule == "zero_bubble":
+                # The gradients of inputs and of weights take the same operations.
+                weights = tuple(b / 2 for b in backward)
+                backward = list(weights)
+            transfers = tuple(each[r] for each in between)
+            found.append(
+                Costs(tuple(forward), tuple(backward), transfers, transfers,
+                      tuple(receive), tuple(receive_gradient), weights)
+            )  # fmt: skip
+        return found, self.error
+
+    def _pass(self, virtual: int, replica: Replica) -> tuple[float, float]:
+        """Forward and backward of one virtual stage. The slowest device sets the pace of a replica;
+        a measured time holds for tensor groups inside a host."""
+        stages = self.layout.stages
+        chunk, stage = divmod(virtual, len(stages))
+        kinds = sorted({self.devices[rank] for rank in replica.ranks})
+        hosts = levels_of(self.network, replica.ranks[: replica.tensor], "host")
+        spread = replica.ranks if len(hosts) > 1 or replica.context > 1 else ()
+        key = (virtual, tuple(kinds), replica.tensor, replica.context, spread)
+        if key not in self._passes:
+            first, end = stages[stage].chunks[chunk]
+            worst = (0.0, 0.0)
+            for device in kinds:
+                forward = backward = 0.0
+                for layer in range(first, end):
+                    times = self._layer(self.model.kind(layer), device, replica, len(hosts) > 1)
+                    forward += times.forward
+                    backward += times.backward
+                worst = max(worst, (forward, backward), key=sum)
+            self._passes[key] = worst
+        return self._passes[key]
+
+    def _layer(self, kind: str, device: str, replica: Replica, spread: bool) -> Times:
+        times = self.profile.layer(self.model, device, kind, self.samples, replica.tensor)
+        self.error = max(self.error, times.error)
+        forward, backward = times.forward, times.backward
+        if kind == "block":
+            moved = self._block_collectives(replica, spread)
+            forward, backward = forward + moved, backward + moved
+            if replica.context > 1:
+                forward, backward = self._context(replica, forward, backward)
+            if self.layout.recompute:
+                backward += forward
+            gather = self._gather_weights(kind, replica)
+            # The next layer's weights arrive during this layer's pass.
+            forward, backward = max(forward, gather), max(backward, gather)
+        elif replica.context > 1:
+            forward, backward = forward / replica.context, backward / replica.context
+        return Times(forward, backward)
+
+    def _block_collectives(self, replica: Replica, spread: bool) -> float:
+        """Two all_reduces of the activations in each direction (Shoeybi et al. 2019, arXiv
+        1909.08053), where the tensor group leaves the host; else they are in the measured time."""
+        if not spread:
+            return 0.0
+        group = replica.ranks[: replica.tensor]
+        size = self.model.output_bytes() * self.samples // replica.context
+        return 2 * self.network.collective("all_reduce", [group], size)
+
+    def _context(self, replica: Replica, forward: float, backward: float) -> tuple[float, float]:
+        """Each rank has its share of the sequence, and gathers keys and values; the backward pass
+        gathers them again and reduces their gradients."""
+        t, c = replica.tensor, replica.context
+        groups = [replica.ranks[i::t] for i in range(t)]
+        size = 2 * self.model.output_bytes() * self.samples // t
+        moved = self.network.collective("all_gather", groups, size)
+        return forward / c + moved, backward / c + 2 * moved
+
+    def _gather_weights(self, kind: str, replica: Replica) -> float:
+        """Of one layer whose weights are partitioned, among the ranks of the level."""
+        if self.layout.weights == "rank":
+            return 0.0
+        stage = next(s for s in self.layout.stages if replica in s.replicas)
+        index = self.layout.stages.index(stage)
+        parts = [
+            part
+            for group in self.layout.data_groups(index)
+            for part in levels_of(self.network, group, self.layout.weights)
+        ]
+        size = self.model.parameters(kind, replica.tensor) * self.model.weight_bytes
+        return self.network.collective("all_gather", parts, size)
+
+    def _transfers(self, virtual: int) -> list[float]:
+        """Seconds of a transfer from a virtual stage to the next, of each replica. Replicas run
+        alike, so those that share a host's NICs send at once."""
+        stages = self.layout.stages
+        source, target = (stages[v % len(stages)] for v in (virtual, virtual + 1))
+        if source is target:
+            return [0.0] * self.layout.replicas
+        size = self.model.output_bytes() * self.samples
+        waves: list[list[tuple[int, int]]] = []
+        lengths = []
+        for a, b in zip(source.replicas, target.replicas, strict=True):
+            rounds = self._rounds(a, b)
+            for i, pairs in enumerate(rounds):
+                while len(waves) <= i:
+                    waves.append([])
+                waves[i] += pairs
+            share = a.tensor if self.runtime.parts else 1
+            lengths.append((len(rounds), -(-size // (share * a.context))))
+        found = []
+        for rounds_of, part in lengths:
+            seconds = 0.0
+            for pairs in waves[:rounds_of]:
+                seconds += self.network.transfer(pairs, part)
+                if self.runtime.messages > 1:
+                    seconds += (self.runtime.messages - 1) * self.network.transfer(pairs, 8)
+            found.append(seconds)
+        return found
+
+    @staticmethod
+    def _rounds(a: Replica, b: Replica) -> list[list[tuple[int, int]]]:
+        """Who sends to whom. With unlike tensor degrees the side with fewer ranks has several
+        partners, one after another."""
+        few, many = min(len(a.ranks), len(b.ranks)), max(len(a.ranks), len(b.ranks))
+        ratio = max(1, many // few)
+        rounds = []
+        for i in range(ratio):
+            pairs = []
+            for j in range(few):
+                x = a.ranks[j * ratio + i] if len(a.ranks) == many else a.ranks[j]
+                y = b.ranks[j * ratio + i] if len(b.ranks) == many else b.ranks[j]
+                pairs.append((x, y))
+            rounds.append(pairs)
+        return rounds
+
+    def _receive(self, replica: Replica) -> float:
+        """Work of a stage on what came: through the host, and the parts of the tensor ranks."""
+        size = self.model.output_bytes() * self.samples / replica.context
+        paths = (self.runtime.host_path.get(self.devices[rank]) for rank in replica.ranks)
+        seconds = max((path.seconds(size) for path in paths if path is not None), default=0.0)
+        if self.runtime.parts and replica.tensor > 1:
+            group = replica.ranks[: replica.tensor]
+            seconds += self.network.collective("all_gather", [group], int(size))
+        return seconds
