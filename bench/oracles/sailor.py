@@ -22,7 +22,7 @@ from hetcomm.plan.layout import Layout, Replica, Stage
 from hetcomm.plan.model import Model
 from hetcomm.plan.network import Curve, Curves, Place
 from hetcomm.plan.predict import Prediction, predict
-from hetcomm.plan.profile import Device, Profile, Row, Times, head_of
+from hetcomm.plan.profile import Device, Profile, Row
 from hetcomm.plan.runtime import HostPath, Runtime
 
 DATA = Path(__file__).parent / "sailor"
@@ -48,6 +48,7 @@ GRACE = HostPath(fresh=15e9, reused=30e9, copy=200e9)
 RUNTIME = Runtime(
     blocking=True,  # deepspeed/p2p.py: send and recv in the order of the stream
     parts=True,  # deepspeed/pipe_engine.py: PartitionedTensor
+    whole_parts=True,  # deepspeed/topology.py, get_all_groups(); send_with_group_idx()
     messages=2,  # a description goes before each part
     barrier=True,  # deepspeed/pipe_engine.py: a barrier before ReduceGrads
     overlap_gradients=False,
@@ -94,7 +95,8 @@ def profile_of(name: str) -> Profile:
                 embedding, _, block, head, step = entry
                 b, t = int(size), int(degree)
                 if not models[name].get("head_matmul_in_profile", True):
-                    other = _head_of_another(gpu, b, t, model)
+                    # The rows lack the output projection and the loss.
+                    other = profile_of("OPT-350").layer(model, gpu, "head", b, t)
                     head = [head[0] + other.forward, head[1] + other.backward]
                 for kind, times in (("embedding", embedding), ("block", block), ("head", head)):
                     found.append(Row(gpu, kind, b, t, *times))
@@ -116,13 +118,6 @@ def profile_of(name: str) -> Profile:
         {key: statistics.median(each) for key, each in optimizer.items()},
         kept,
     )
-
-
-def _head_of_another(gpu: str, micro_batch: int, tensor: int, model: Model) -> Times:
-    """The output projection and the loss, which this model's rows lack, by OPT's rows."""
-    opt = profile_of("OPT-350")
-    times = opt.layer(opt.model, gpu, "head", micro_batch, tensor)
-    return head_of(opt.model, model, times, DEVICES[gpu], micro_batch, tensor)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from .layout import Layout, Replica
@@ -35,7 +36,9 @@ class _Costs:
 
     def all(self) -> tuple[list[Costs], float]:
         stages = self.layout.stages
-        between = [self._transfers(v) for v in range(self.virtual - 1)]
+        boundaries = range(self.virtual - 1)
+        activations = [self._transfers(v, backward=False) for v in boundaries]
+        gradients = [self._transfers(v, backward=True) for v in boundaries]
         found = []
         for r in range(self.layout.replicas):
             forward, backward, receive, receive_gradient = [], [], [], []
@@ -52,11 +55,17 @@ class _Costs:
                 # The gradients of inputs and of weights take the same operations.
                 weights = tuple(b / 2 for b in backward)
                 backward = list(weights)
-            transfers = tuple(each[r] for each in between)
             found.append(
-                Costs(tuple(forward), tuple(backward), transfers, transfers,
-                      tuple(receive), tuple(receive_gradient), weights)
-            )  # fmt: skip
+                Costs(
+                    tuple(forward),
+                    tuple(backward),
+                    tuple(each[r] for each in activations),
+                    tuple(each[r] for each in gradients),
+                    tuple(receive),
+                    tuple(receive_gradient),
+                    weights,
+                )
+            )
         return found, self.error
 
     def _pass(self, virtual: int, replica: Replica) -> tuple[float, float]:
@@ -131,49 +140,42 @@ class _Costs:
         size = self.model.parameters(kind, replica.tensor) * self.model.weight_bytes
         return self.network.collective("all_gather", parts, size)
 
-    def _transfers(self, virtual: int) -> list[float]:
-        """Seconds of a transfer from a virtual stage to the next, of each replica. Replicas run
+    def _transfers(self, virtual: int, backward: bool) -> list[float]:
+        """Seconds of a transfer between a virtual stage and the next, of each replica. Replicas run
         alike, so those that share a host's NICs send at once."""
         stages = self.layout.stages
-        source, target = (stages[v % len(stages)] for v in (virtual, virtual + 1))
-        if source is target:
+        ends = [stages[v % len(stages)] for v in (virtual, virtual + 1)]
+        if ends[0] is ends[1]:
             return [0.0] * self.layout.replicas
-        size = self.model.output_bytes() * self.samples
+        source, target = reversed(ends) if backward else ends
         waves: list[list[tuple[int, int]]] = []
-        lengths = []
-        for a, b in zip(source.replicas, target.replicas, strict=True):
-            rounds = self._rounds(a, b)
+        plans = []
+        for r, (a, b) in enumerate(zip(source.replicas, target.replicas, strict=True)):
+            lanes = math.lcm(len(a.ranks), len(b.ranks))
+            if self.runtime.whole_parts:
+                lanes = math.lcm(lanes, *(len(stage.replicas[r].ranks) for stage in stages))
+            rounds = _rounds(a.ranks, b.ranks, lanes)
             for i, pairs in enumerate(rounds):
-                while len(waves) <= i:
+                if len(waves) <= i:
                     waves.append([])
                 waves[i] += pairs
-            share = a.tensor if self.runtime.parts else 1
-            lengths.append((len(rounds), -(-size // (share * a.context))))
+            plans.append((len(rounds), self._part(a, lanes)))
         found = []
-        for rounds_of, part in lengths:
+        for count, part in plans:
             seconds = 0.0
-            for pairs in waves[:rounds_of]:
+            for pairs in waves[:count]:
                 seconds += self.network.transfer(pairs, part)
                 if self.runtime.messages > 1:
                     seconds += (self.runtime.messages - 1) * self.network.transfer(pairs, 8)
             found.append(seconds)
         return found
 
-    @staticmethod
-    def _rounds(a: Replica, b: Replica) -> list[list[tuple[int, int]]]:
-        """Who sends to whom. With unlike tensor degrees the side with fewer ranks has several
-        partners, one after another."""
-        few, many = min(len(a.ranks), len(b.ranks)), max(len(a.ranks), len(b.ranks))
-        ratio = max(1, many // few)
-        rounds = []
-        for i in range(ratio):
-            pairs = []
-            for j in range(few):
-                x = a.ranks[j * ratio + i] if len(a.ranks) == many else a.ranks[j]
-                y = b.ranks[j * ratio + i] if len(b.ranks) == many else b.ranks[j]
-                pairs.append((x, y))
-            rounds.append(pairs)
-        return rounds
+    def _part(self, sender: Replica, lanes: int) -> int:
+        """Bytes of one lane's message."""
+        size = self.model.output_bytes() * self.samples
+        if self.runtime.whole_parts:
+            return -(-size // len(sender.ranks))
+        return -(-size // (lanes if self.runtime.parts else sender.context))
 
     def _receive(self, replica: Replica) -> float:
         """Work of a stage on what came: through the host, and the parts of the tensor ranks."""
@@ -184,3 +186,16 @@ class _Costs:
             group = replica.ranks[: replica.tensor]
             seconds += self.network.collective("all_gather", [group], int(size))
         return seconds
+
+
+def _rounds(
+    source: Sequence[int], target: Sequence[int], lanes: int
+) -> list[list[tuple[int, int]]]:
+    """Who sends to whom, in order. Lanes are cut at the same places on both sides; a rank serves
+    its lanes one after another."""
+    few = min(len(source), len(target))
+    rounds: list[list[tuple[int, int]]] = [[] for _ in range(lanes // few)]
+    for lane in range(lanes):
+        pair = (source[lane * len(source) // lanes], target[lane * len(target) // lanes])
+        rounds[lane % len(rounds)].append(pair)
+    return rounds

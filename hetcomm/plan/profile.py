@@ -15,6 +15,9 @@ from .model import KINDS, Model
 from .refuse import positive, refuse, whole
 
 VERSION = 1
+# Passes over the logits by the loss of a vocabulary in parts: maximum, subtract, exponential, sum
+# and divide read or write 8 times forward; the gradient subtracts and scales in 3.
+LOSS_PASSES = (8, 3)
 MEASURE = "hetcomm plan profile"  # the command that measures on a host with the device
 # Errors of scaling: the ratio of achieved rates, from the spread of rates of a GPU's own rows.
 SCALED_ERROR = 0.2  # another tensor degree or another model
@@ -130,7 +133,9 @@ class Profile:
         """Times of a layer of `model`.
 
         Between two measured micro-batches the time is linear, beyond the largest proportional.
-        Another tensor degree or model scales by the layer's operations, an embedding by its bytes.
+        Another tensor degree or model takes the time of equal work: of the micro-batch of the
+        measured model with as many operations on a rank, of an embedding with as many bytes. Of
+        a head the loss takes its passes over the logits.
         Raises hetcomm.InvalidArgumentError for a device or a kind of layer not measured.
         """
         key = (model, device, kind, micro_batch, tensor)
@@ -145,23 +150,30 @@ class Profile:
             remedy = f"measure it with {MEASURE} on a host with {device}"
             refuse(f"profile: {kind} on {device}", f"a device out of {known}", device, remedy)
         near = min(degrees, key=lambda t: abs(math.log(t / tensor)))
-        times = _at(self._curves[device, kind, near], micro_batch)
-        ratio = near / tensor
-        if model != self.model:
-            return self._other_model(model, device, kind, micro_batch, tensor, times, ratio)
-        return times if near == tensor else times.scaled(ratio, SCALED_ERROR)
+        curve = self._curves[device, kind, near]
+        if model == self.model and near == tensor:
+            return _at(curve, micro_batch)
+        work = micro_batch * near / tensor * self._work(model, kind)
+        times = _at(curve, work)
+        forward, backward = times.forward, times.backward
+        if kind == "head":
+            excess = self._loss(self.model, work, near) - self._loss(model, micro_batch, tensor)
+            each = excess / self.devices[device].bandwidth
+            # The loss takes half of a head's time at most.
+            forward = max(forward / 2, forward - LOSS_PASSES[0] * each)
+            backward = max(backward / 2, backward - LOSS_PASSES[1] * each)
+        return Times(forward, backward, max(times.error, SCALED_ERROR))
 
-    def _other_model(
-        self, model: Model, device: str, kind: str, micro_batch: int, tensor: int, times: Times,
-        ratio: float,
-    ) -> Times:  # fmt: skip
+    def _work(self, model: Model, kind: str) -> float:
+        """How much more a layer does for a sample than the measured model's."""
         if kind == "embedding":
-            return times.scaled(ratio * model.output_bytes() / self.model.output_bytes(), 0.2)
-        own = self.model.operations(kind)
-        if kind == "block":
-            return times.scaled(ratio * model.operations(kind) / own, SCALED_ERROR)
-        return head_of(self.model, model, times.scaled(ratio, SCALED_ERROR),
-                       self.devices[device], micro_batch, tensor)  # fmt: skip
+            return model.output_bytes() / self.model.output_bytes()
+        return model.operations(kind) / self.model.operations(kind)
+
+    @staticmethod
+    def _loss(model: Model, micro_batch: float, tensor: int) -> float:
+        """Bytes of the logits, over which the loss passes."""
+        return micro_batch * model.sequence * model.vocabulary * model.activation_bytes / tensor
 
     def step_seconds(self, device: str, tensor: int, parameters: int) -> float:
         """Seconds of an optimizer step over a rank's parameters."""
@@ -220,47 +232,22 @@ def _pairs(rows: Iterable[list[Any]]) -> dict[tuple[str, int], float]:
     return {(name, degree): value for name, degree, value in rows}
 
 
-def _at(curve: dict[int, Times], micro_batch: int) -> Times:
+def _at(curve: dict[int, Times], work: float) -> Times:
+    """The times at `work`, in micro-batches of the measured model."""
     sizes = list(curve)
-    if micro_batch in curve:
-        return curve[micro_batch]
-    if micro_batch < sizes[0]:  # no less than its share, no more than the smallest
+    if work in curve:
+        return curve[int(work)]
+    if work > sizes[-1]:
+        return curve[sizes[-1]].scaled(work / sizes[-1], EXTRAPOLATED_ERROR)
+    right = max(1, next(i for i, size in enumerate(sizes) if size > work))
+    if len(sizes) == 1:
         return curve[sizes[0]].scaled(1.0, EXTRAPOLATED_ERROR)
-    if micro_batch > sizes[-1]:
-        return curve[sizes[-1]].scaled(micro_batch / sizes[-1], EXTRAPOLATED_ERROR)
-    right = next(i for i, size in enumerate(sizes) if size > micro_batch)
     (a, low), (b, high) = ((size, curve[size]) for size in sizes[right - 1 : right + 1])
-    w = (micro_batch - a) / (b - a)
+    w = (work - a) / (b - a)
+    # Below the smallest: at least its share, because launches take their time.
+    share = min(1.0, work / a)
     return Times(
-        low.forward + w * (high.forward - low.forward),
-        low.backward + w * (high.backward - low.backward),
-        EXTRAPOLATED_ERROR / 2,
+        max(low.forward + w * (high.forward - low.forward), low.forward * share),
+        max(low.backward + w * (high.backward - low.backward), low.backward * share),
+        EXTRAPOLATED_ERROR,
     )
-
-
-# Passes over the logits by the loss of a vocabulary in parts: maximum, subtract, exponential, sum
-# and divide read or write 8 times forward; the gradient subtracts and scales in 3.
-LOSS_PASSES = (8, 3)
-
-
-def head_of(
-    measured: Model, model: Model, times: Times, device: Device, micro_batch: int, tensor: int
-) -> Times:
-    """The head of `model` from times of the head of `measured`, at the same micro-batch.
-
-    The loss passes over the logits at the device's bandwidth; the rest is a multiplication at an
-    equal rate. The loss takes half of the measured time at most.
-    """
-
-    def passes(of: Model, count: int) -> float:
-        logits = micro_batch * of.sequence * of.vocabulary * of.activation_bytes / tensor
-        return count * logits / device.bandwidth
-
-    work = model.operations("head") / measured.operations("head")
-    found = []
-    for count, seconds in zip(LOSS_PASSES, (times.forward, times.backward), strict=True):
-        loss = min(passes(measured, count), seconds / 2)
-        scaled_loss = loss * passes(model, 1) / passes(measured, 1)
-        found.append((seconds - loss) * work + scaled_loss)
-    forward, backward = found
-    return Times(forward, backward, max(times.error, SCALED_ERROR))

@@ -30,6 +30,9 @@ class Runtime:
 
     blocking: a stage carries transfers out between passes, see simulate(). parts: each tensor rank
     sends its own part of an activation, and the receivers gather the parts; else each sends all.
+    whole_parts: with unlike tensor degrees a rank sends its whole part to each of its partners, and
+    has as many partners as if all stages had ranks as fine as the replica's widest stage; else
+    each partner gets what it lacks.
     messages: of a transfer; all but one are short. barrier: all stages wait for the last one before
     the gradients' reduction. overlap_gradients: a layer's gradients leave during the last backward
     passes. host_path: of devices whose receivers use one.
@@ -39,6 +42,7 @@ class Runtime:
 
     blocking: bool = False
     parts: bool = False
+    whole_parts: bool = False
     messages: int = 1
     barrier: bool = False
     overlap_gradients: bool = True

@@ -32,16 +32,16 @@ def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> li
     whole("stages", stages, 1)
     whole("micro_batches", micro_batches, 1)
     whole("chunks", chunks, 1)
-    if schedule == "gpipe":
-        return [_gpipe(micro_batches) for _ in range(stages)]
-    if schedule == "1f1b" or (schedule == "interleaved" and chunks == 1):
-        return [_one_f_one_b(micro_batches, stages - s) for s in range(stages)]
-    if schedule == "interleaved":
+    if schedule == "interleaved" and chunks > 1:
         return [_interleaved(micro_batches, stages, chunks, s) for s in range(stages)]
+    if schedule == "gpipe" and chunks == 1:
+        return [_gpipe(micro_batches) for _ in range(stages)]
+    if schedule in ("1f1b", "interleaved") and chunks == 1:
+        return [_one_f_one_b(micro_batches, stages - s) for s in range(stages)]
     if schedule == "zero_bubble" and chunks == 1:
         return [_zero_bubble(micro_batches, stages - s, s) for s in range(stages)]
-    refuse("schedule", "gpipe, 1f1b, interleaved, or zero_bubble of one chunk",
-           f"{schedule} of {chunks} chunks", "choose one of these")  # fmt: skip
+    expected = "interleaved; or gpipe, 1f1b or zero_bubble with one chunk"
+    refuse("schedule", expected, f"{schedule} of {chunks} chunks", "choose one of these")
 
 
 def most_held(
