@@ -26,8 +26,9 @@ class Network(Protocol):
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
         """All pairs (source, target) at once, each with `size` bytes; until the last is over."""
 
-    def collective(self, name: str, groups: Groups, size: int) -> float:
-        """One of COLLECTIVES in all groups at once. size: bytes of the larger buffer of a rank."""
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
+        """One of COLLECTIVES in all groups at once. size: bytes of the larger buffer of a rank.
+        codec: of messages between hosts, where the network knows codecs."""
 
 
 def levels_of(network: Network, group: Sequence[int], level: str) -> list[list[int]]:
@@ -151,9 +152,10 @@ class Curves:
             return max(fewer, key=lambda curve: curve.flows).seconds(size)
         return min(curve.seconds(size) * max(1.0, flows / curve.flows) for curve in fewer)
 
-    def collective(self, name: str, groups: Groups, size: int) -> float:
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
         """By rings in the groups' order, as NCCL's for long messages: n - 1 rounds of size / n
-        bytes, twice for an all_reduce. The slowest neighbours set the pace of a round."""
+        bytes, twice for an all_reduce. The slowest neighbours set the pace of a round. Bytes travel
+        as they are, with any codec."""
         rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}[name]
         edges: dict[int, list[tuple[int, int]]] = {}
         for group in groups:
@@ -195,43 +197,41 @@ class Planned:
         return rank if level == "rank" else ""
 
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
-        return self._worst("broadcast", [list(pair) for pair in pairs], size)
+        return self._worst("broadcast", [list(pair) for pair in pairs], size, "none")
 
-    def collective(self, name: str, groups: Groups, size: int) -> float:
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
         if name not in COLLECTIVES:
             refuse("collective", f"one of {', '.join(COLLECTIVES)}", name, "choose one of these")
-        return self._worst(name, [list(group) for group in groups if len(group) > 1], size)
+        return self._worst(name, [list(group) for group in groups if len(group) > 1], size, codec)
 
-    def _worst(self, name: str, groups: list[list[int]], size: int) -> float:
+    def _worst(self, name: str, groups: list[list[int]], size: int, codec: str) -> float:
         crossing: dict[int, int] = {}
         hosts = [{self.topology.host_of(rank) for rank in group} for group in groups]
         for each in hosts:
             for host in each if len(each) > 1 else ():
                 crossing[host] = crossing.get(host, 0) + 1
-        return max(
-            (
-                self._price(name, group, size, max((crossing.get(h, 1) for h in each), default=1))
-                for group, each in zip(groups, hosts, strict=True)
-            ),
-            default=0.0,
-        )
+        worst = 0.0
+        for group, each in zip(groups, hosts, strict=True):
+            sharing = max((crossing.get(host, 1) for host in each), default=1)
+            worst = max(worst, self._price(name, group, size, codec, sharing))
+        return worst
 
-    def _price(self, name: str, group: list[int], size: int, sharing: int) -> float:
+    def _price(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
         small, large = self.SIZES
         if size <= large:
-            return self._exact(name, group, size, sharing)
-        low, high = (self._exact(name, group, each, sharing) for each in self.SIZES)
+            return self._exact(name, group, size, codec, sharing)
+        low, high = (self._exact(name, group, each, codec, sharing) for each in self.SIZES)
         return high + (high - low) * (size - large) / (large - small)
 
-    def _exact(self, name: str, group: list[int], size: int, sharing: int) -> float:
+    def _exact(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
         topology = self.topology
         # Equal shapes cost the same: hosts by their first rank's description, in group order.
         first: dict[int, int] = {}
         shape = tuple(first.setdefault(topology.host_of(r), len(first)) for r in group)
         about = tuple(self._describe(r) for r in group)
-        key = (name, shape, about, size, sharing)
+        key = (name, shape, about, size, codec, sharing)
         if key not in self._prices:
-            self._prices[key] = self._predicted(name, group, size, sharing)
+            self._prices[key] = self._predicted(name, group, size, codec, sharing)
         return self._prices[key]
 
     def _describe(self, rank: int) -> tuple[object, ...]:
@@ -239,7 +239,7 @@ class Planned:
         nics = tuple((nic.fabric.name, nic.bandwidth, nic.subnet) for nic in info.nics)
         return (info.vendor, info.memory.name, info.cores, nics)
 
-    def _predicted(self, name: str, group: list[int], size: int, sharing: int) -> float:
+    def _predicted(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
         infos = [self.topology.rank(rank) for rank in group]
         for info in infos:
             nics = info.nics
@@ -249,7 +249,7 @@ class Planned:
         part = _core.Topology(infos)
         many = name in ("all_gather", "reduce_scatter")
         elements = max(1, math.ceil(size / 4 / (len(group) if many else 1)))
-        spec = _core.Spec(getattr(_core.Collective, name), count=elements, in_place=False)
+        spec = _core.Spec(getattr(_core.Collective, name), count=elements).with_codec(codec)
         plans = planner_of(part, self.profile).plan_all(spec)
         cost = _core.predict(part, plans, _core.CostParameters(self.profile))
         return float(cost.total) * 1e-9

@@ -82,7 +82,7 @@ def _reduce(
     size = parameters * model.gradient_bytes
     level = layout.optimizer_states
     if level == "rank":
-        return network.collective("all_reduce", groups, size)
+        return network.collective("all_reduce", groups, size, layout.codec)
     inside = [part for group in groups for part in levels_of(network, group, level)]
     widest = max(len(part) for part in inside)
     across = [
@@ -90,8 +90,8 @@ def _reduce(
         for group in groups
         for i in range(widest)
     ]
-    seconds = network.collective("reduce_scatter", inside, size)
-    seconds += network.collective("all_reduce", across, size // widest)
+    seconds = network.collective("reduce_scatter", inside, size, layout.codec)
+    seconds += network.collective("all_reduce", across, size // widest, layout.codec)
     if layout.weights == "rank":
         seconds += network.collective("all_gather", inside, parameters * model.weight_bytes)
     return seconds

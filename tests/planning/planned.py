@@ -1,7 +1,16 @@
 """A small model, profile and network that the tests of predictions share."""
 
 from hetcomm.plan import (
-    Curve, Curves, Device, Layout, Model, Place, Profile, Replica, Row, Stage,
+    Curve,
+    Curves,
+    Device,
+    Layout,
+    Model,
+    Place,
+    Profile,
+    Replica,
+    Row,
+    Stage,
 )  # fmt: skip
 
 MODEL = Model(blocks=4, hidden=64, heads=4, sequence=32, vocabulary=512, feed_forward=256)

@@ -86,7 +86,12 @@ def test_activations_are_those_of_the_paper() -> None:
 
 def test_a_model_that_was_written_loads_as_it_was(tmp_path) -> None:
     model = load(LLAMA, tmp_path, sequence=4096)
-    assert (model.sequence, model.weight_bytes, model.state_bytes, model.gated) == (4096, 2, 12, True)
+    assert (model.sequence, model.weight_bytes, model.state_bytes, model.gated) == (
+        4096,
+        2,
+        12,
+        True,
+    )
     (tmp_path / "model.json").write_text(model.text())
     assert Model.load(tmp_path / "model.json") == model
 

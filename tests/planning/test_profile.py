@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from planned import DEVICES, MODEL, profile
 
 import hetcomm
 from hetcomm.plan import Device, Model, Profile, Row
 from hetcomm.plan.profile import LOSS_PASSES
-from planned import DEVICES, MODEL, profile
 
 
 def of(*rows: Row) -> Profile:

@@ -1,6 +1,7 @@
 """The replay of a pipeline, beside hand computation and two slow simulations."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -168,7 +169,7 @@ def test_blocking_replay_agrees_with_ticks(times: list[int], micro_batches: int)
 def conserved(orders: list[list[Pass]], costs: Costs, timeline: Timeline) -> None:
     for s, spans in enumerate(timeline.spans):
         assert [(x.what, x.micro_batch, x.chunk) for x in spans if x.what != "receive"] == orders[s]
-        assert all(a.end <= b.start + 1e-9 for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a.end <= b.start + 1e-9 for a, b in pairwise(spans))
         waited = sum(timeline.waits[s].values())
         assert timeline.busy(s) + waited >= timeline.ends[s] - 1e-6
 
