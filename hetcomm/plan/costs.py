@@ -102,8 +102,10 @@ class _Costs:
             if self.layout.recompute:
                 backward += forward
             gather = self._gather_weights(kind, replica)
-            # The next layer's weights arrive during this layer's pass.
-            forward, backward = max(forward, gather), max(backward, gather)
+            if self.runtime.gather_beside:
+                forward, backward = max(forward, gather), max(backward, gather)
+            else:
+                forward, backward = forward + gather, backward + gather
         elif replica.context > 1:
             forward, backward = forward / replica.context, backward / replica.context
         return Times(forward, backward)
@@ -160,15 +162,18 @@ class _Costs:
                     waves.append([])
                 waves[i] += pairs
             plans.append((len(rounds), self._part(a, lanes)))
-        found = []
-        for count, part in plans:
-            seconds = 0.0
-            for pairs in waves[:count]:
-                seconds += self.network.transfer(pairs, part)
-                if self.runtime.messages > 1:
-                    seconds += (self.runtime.messages - 1) * self.network.transfer(pairs, 8)
-            found.append(seconds)
-        return found
+        known: dict[tuple[int, int], float] = {}
+        for each in plans:
+            if each not in known:
+                count, part = each
+                known[each] = sum(self._message(pairs, part) for pairs in waves[:count])
+        return [known[each] for each in plans]
+
+    def _message(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
+        seconds = self.network.transfer(pairs, size)
+        if self.runtime.messages > 1:
+            seconds += (self.runtime.messages - 1) * self.network.transfer(pairs, 8)
+        return seconds
 
     def _part(self, sender: Replica, lanes: int) -> int:
         """Bytes of one lane's message."""

@@ -35,7 +35,8 @@ class Runtime:
     each partner gets what it lacks.
     messages: of a transfer; all but one are short. barrier: all stages wait for the last one before
     the gradients' reduction. overlap_gradients: a layer's gradients leave during the last backward
-    passes. host_path: of devices whose receivers use one.
+    passes. gather_beside: partitioned weights of the next layer come during a layer's pass.
+    host_path: of devices whose receivers use one.
     overhead_bytes: of device memory beside tensors, by device, "" for others: context, kernels,
     communicators. flat_gradients: the reduction copies all gradients into one buffer.
     """
@@ -46,6 +47,7 @@ class Runtime:
     messages: int = 1
     barrier: bool = False
     overlap_gradients: bool = True
+    gather_beside: bool = True
     host_path: Mapping[str, HostPath] = field(default_factory=dict)
     # Assumed: a context and kernels take about 0.6 GB, five communicators about 0.3 GB each.
     overhead_bytes: Mapping[str, float] = field(default_factory=lambda: {"": 2e9})

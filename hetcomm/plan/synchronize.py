@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .layout import Layout
+from .layout import LEVELS, Layout
 from .memory import stage_parameters
 from .model import Model
 from .network import Network, levels_of
@@ -92,9 +92,24 @@ def _reduce(
     ]
     seconds = network.collective("reduce_scatter", inside, size, layout.codec)
     seconds += network.collective("all_reduce", across, size // widest, layout.codec)
-    if layout.weights == "rank":
-        seconds += network.collective("all_gather", inside, parameters * model.weight_bytes)
-    return seconds
+    return seconds + _gather_updated(model, layout, network, inside, parameters)
+
+
+def _gather_updated(
+    model: Model, layout: Layout, network: Network, parts: list[list[int]], parameters: int
+) -> float:
+    """Each rank has updated its share of the states' level, and needs its share of the weights'
+    level: it gathers the rest from its counterparts in other parts of that level."""
+    if LEVELS.index(layout.weights) >= LEVELS.index(layout.optimizer_states):
+        return 0.0
+    groups, widest = [], 1
+    for part in parts:
+        pieces = levels_of(network, part, layout.weights)
+        most = max(len(piece) for piece in pieces)
+        widest = max(widest, most)
+        groups += [[piece[i % len(piece)] for piece in pieces] for i in range(most)]
+    size = parameters * model.weight_bytes // widest
+    return network.collective("all_gather", groups, size)
 
 
 def _share(layout: Layout, network: Network, group: list[int]) -> int:

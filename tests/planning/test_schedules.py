@@ -62,7 +62,10 @@ def test_a_stage_keeps_as_many_activations_as_its_schedule_says(
     for s in range(stages):
         assert most_held("gpipe", stages, micro_batches, s, [1.0]) == micro_batches
         assert most_held("1f1b", stages, micro_batches, s, [1.0]) == min(stages - s, micro_batches)
-        assert most_held("zero_bubble", stages, micro_batches, s, [1.0]) <= stages + 1
+        # Stage s puts off the pass for weights by s micro-batches.
+        assert most_held("zero_bubble", stages, micro_batches, s, [1.0]) == min(
+            stages, micro_batches
+        )
 
 
 def test_chunks_keep_their_own_sizes() -> None:
