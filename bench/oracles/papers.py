@@ -109,10 +109,10 @@ def tflops(family: dict[str, Any], prediction: Prediction) -> float:
 
 
 def calibrated(family: dict[str, Any], beside: bool) -> float:
-    """The rate at which the calibrating row comes out as published."""
+    """The rate at which the calibrating row comes out as published, by bisection."""
     row = next(row for row in family["rows"] if row.get("calibrates"))
-    low, high = row["tflops"] * 1e12, row["tflops"] * 1e14
-    for _ in range(25):
+    low, high = row["tflops"] * 1e12, row["tflops"] * 1e13
+    for _ in range(24):
         rate = (low * high) ** 0.5
         if tflops(family, prediction_of(family, row, rate, beside)) < row["tflops"]:
             low = rate

@@ -74,34 +74,35 @@ class _Costs:
         stages = self.layout.stages
         chunk, stage = divmod(virtual, len(stages))
         kinds = sorted({self.devices[rank] for rank in replica.ranks})
-        hosts = levels_of(self.network, replica.ranks[: replica.tensor], "host")
-        spread = replica.ranks if len(hosts) > 1 or replica.context > 1 else ()
+        group = replica.ranks[: replica.tensor]
+        apart = len(group) > 1 and len(levels_of(self.network, group, "host")) > 1
+        spread = replica.ranks if apart or replica.context > 1 else ()
         key = (virtual, tuple(kinds), replica.tensor, replica.context, spread)
         if key not in self._passes:
             first, end = stages[stage].chunks[chunk]
             worst = (0.0, 0.0)
             for device in kinds:
                 forward = backward = 0.0
-                for layer in range(first, end):
-                    times = self._layer(self.model.kind(layer), device, replica, len(hosts) > 1)
-                    forward += times.forward
-                    backward += times.backward
+                for kind, count in self.model.count(first, end).items():
+                    times = self._layer(kind, device, replica, stage, apart)
+                    forward += count * times.forward
+                    backward += count * times.backward
                 worst = max(worst, (forward, backward), key=sum)
             self._passes[key] = worst
         return self._passes[key]
 
-    def _layer(self, kind: str, device: str, replica: Replica, spread: bool) -> Times:
+    def _layer(self, kind: str, device: str, replica: Replica, stage: int, apart: bool) -> Times:
         times = self.profile.layer(self.model, device, kind, self.samples, replica.tensor)
         self.error = max(self.error, times.error)
         forward, backward = times.forward, times.backward
         if kind == "block":
-            moved = self._block_collectives(replica, spread)
+            moved = self._block_collectives(replica, apart)
             forward, backward = forward + moved, backward + moved
             if replica.context > 1:
                 forward, backward = self._context(replica, forward, backward)
             if self.layout.recompute:
                 backward += forward
-            gather = self._gather_weights(kind, replica)
+            gather = self._gather_weights(kind, replica, stage)
             if self.runtime.gather_beside:
                 forward, backward = max(forward, gather), max(backward, gather)
             else:
@@ -110,10 +111,10 @@ class _Costs:
             forward, backward = forward / replica.context, backward / replica.context
         return Times(forward, backward)
 
-    def _block_collectives(self, replica: Replica, spread: bool) -> float:
+    def _block_collectives(self, replica: Replica, apart: bool) -> float:
         """Two all_reduces of the activations in each direction (Shoeybi et al. 2019, arXiv
         1909.08053), where the tensor group leaves the host; else they are in the measured time."""
-        if not spread:
+        if not apart:
             return 0.0
         group = replica.ranks[: replica.tensor]
         size = self.model.output_bytes() * self.samples // replica.context
@@ -128,15 +129,13 @@ class _Costs:
         moved = self.network.collective("all_gather", groups, size)
         return forward / c + moved, backward / c + 2 * moved
 
-    def _gather_weights(self, kind: str, replica: Replica) -> float:
+    def _gather_weights(self, kind: str, replica: Replica, stage: int) -> float:
         """Of one layer whose weights are partitioned, among the ranks of the level."""
         if self.layout.weights == "rank":
             return 0.0
-        stage = next(s for s in self.layout.stages if replica in s.replicas)
-        index = self.layout.stages.index(stage)
         parts = [
             part
-            for group in self.layout.data_groups(index)
+            for group in self.layout.data_groups(stage)
             for part in levels_of(self.network, group, self.layout.weights)
         ]
         size = self.model.parameters(kind, replica.tensor) * self.model.weight_bytes

@@ -40,9 +40,12 @@ class Memory:
 def stage_parameters(model: Model, layout: Layout, stage: int, tensor: int) -> int:
     """Parameters of a stage on one rank of a tensor group. A tied head on another stage than the
     embedding has a copy of the table."""
-    layers = [layer for first, end in layout.stages[stage].chunks for layer in range(first, end)]
-    found = sum(model.parameters(model.kind(layer), tensor) for layer in layers)
-    if model.tied and model.layers - 1 in layers and 0 not in layers:
+    chunks = layout.stages[stage].chunks
+    found = 0
+    for first, end in chunks:
+        for kind, count in model.count(first, end).items():
+            found += count * model.parameters(kind, tensor)
+    if model.tied and chunks[-1][1] == model.layers and chunks[0][0] != 0:
         found += model.vocabulary * model.hidden // tensor
     return found
 
@@ -54,14 +57,13 @@ def chunk_kept(
     found = []
     for first, end in layout.stages[stage].chunks:
         size = 0.0
-        for layer in range(first, end):
-            kind = model.kind(layer)
+        for kind, count in model.count(first, end).items():
             if layout.recompute and kind == "block":
-                size += model.output_bytes()
+                size += count * model.output_bytes()
             elif profile is not None:
-                size += profile.kept_bytes(model, kind, tensor)
+                size += count * profile.kept_bytes(model, kind, tensor)
             else:
-                size += model.kept_bytes(kind, tensor)
+                size += count * model.kept_bytes(kind, tensor)
         found.append(size * layout.micro_batch / context)
     return found
 
@@ -115,7 +117,7 @@ def _of_rank(
     parameters = stage_parameters(model, layout, stage, tensor)
     sizes = chunk_kept(model, layout, profile, stage, tensor, context)
     chunks = layout.stages[stage].chunks
-    kinds = {model.kind(layer) for first, end in chunks for layer in range(first, end)}
+    kinds = {kind for first, end in chunks for kind in model.count(first, end)}
     samples = layout.micro_batch / context
     held = most_held(layout.schedule, len(layout.stages), layout.micro_batches, stage, sizes)
     working = max(model.working_bytes(kind, tensor) for kind in kinds) * samples

@@ -66,6 +66,14 @@ class Model:
             refuse("layer", f"0 to {self.layers - 1}", layer, "correct the layout")
         return "embedding" if layer == 0 else "head" if layer == self.layers - 1 else "block"
 
+    def count(self, first: int, end: int) -> dict[str, int]:
+        """How many layers of each kind are from `first` up to `end`."""
+        self.kind(first)
+        self.kind(end - 1)
+        ends = {"embedding": int(first == 0), "head": int(end == self.layers)}
+        found = ends | {"block": end - first - sum(ends.values())}
+        return {kind: found[kind] for kind in KINDS if found[kind]}
+
     def _matrices(self) -> tuple[int, int, int]:
         """Elements of a block's matrices, of their biases that tensor ranks share, of the others.
 

@@ -175,7 +175,7 @@ class Profile:
         """Bytes of the logits, over which the loss passes."""
         return micro_batch * model.sequence * model.vocabulary * model.activation_bytes / tensor
 
-    def step_seconds(self, device: str, tensor: int, parameters: int) -> float:
+    def step_seconds(self, device: str, tensor: int, parameters: float) -> float:
         """Seconds of an optimizer step over a rank's parameters."""
         degrees = [t for d, t in self.optimizer if d == device]
         if not degrees:

@@ -42,15 +42,16 @@ def synchronization(
             slowest = min(profile.bandwidth(kind) for kind in kinds)
             seconds += 6 * parameters * model.gradient_bytes / slowest
         share = _share(layout, network, groups[0])
+        own = {
+            degree: stage_parameters(model, layout, s, degree) / share
+            for degree in {replica.tensor for replica in stage.replicas}
+        }
         optimizer = tuple(
             max(
-                profile.step_seconds(
-                    devices[rank], each.tensor, stage_parameters(model, layout, s, each.tensor)
-                )
-                for rank in each.ranks[:1]
+                profile.step_seconds(device, replica.tensor, own[replica.tensor])
+                for device in {devices[rank] for rank in replica.ranks}
             )
-            / share
-            for each in stage.replicas
+            for replica in stage.replicas
         )
         found.append(Synchronization(seconds, _tied(model, layout, network, s), optimizer))
     return found
@@ -83,13 +84,10 @@ def _reduce(
     level = layout.optimizer_states
     if level == "rank":
         return network.collective("all_reduce", groups, size, layout.codec)
-    inside = [part for group in groups for part in levels_of(network, group, level)]
+    parts = [levels_of(network, group, level) for group in groups]
+    inside = [part for each in parts for part in each]
     widest = max(len(part) for part in inside)
-    across = [
-        [part[i % len(part)] for part in levels_of(network, group, level)]
-        for group in groups
-        for i in range(widest)
-    ]
+    across = [[part[i % len(part)] for part in each] for each in parts for i in range(widest)]
     seconds = network.collective("reduce_scatter", inside, size, layout.codec)
     seconds += network.collective("all_reduce", across, size // widest, layout.codec)
     return seconds + _gather_updated(model, layout, network, inside, parameters)

@@ -101,6 +101,12 @@ def test_kinds_of_layers() -> None:
     assert [model.kind(layer) for layer in range(4)] == ["embedding", "block", "block", "head"]
     with pytest.raises(hetcomm.InvalidArgumentError, match="0 to 3, got 4"):
         model.kind(4)
+    for first in range(4):
+        for end in range(first + 1, 5):
+            kinds = [model.kind(layer) for layer in range(first, end)]
+            assert model.count(first, end) == {kind: kinds.count(kind) for kind in kinds}
+    with pytest.raises(hetcomm.InvalidArgumentError, match="0 to 3, got 4"):
+        model.count(2, 5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from planned import MODEL, layout, network, profile
 import hetcomm
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.plan import Layout, Planned, Prediction, Replica, Runtime, Stage, predict
+from hetcomm.plan.synchronize import _waves
 
 QUIET = Runtime(overlap_gradients=False)
 STEP = 1e-9  # seconds of the optimizer for each parameter
@@ -123,6 +124,10 @@ def test_a_rank_serves_its_groups_one_after_another() -> None:
     halves = MODEL.parameters("block", 2) * 4 + MODEL.parameters("embedding", 2)
     halves += MODEL.parameters("head", 2)
     assert from_two == pytest.approx(2 * (2 * halves * 4 / 2 / 1e9), rel=1e-6)
+
+
+def test_groups_with_a_common_rank_are_in_unlike_waves() -> None:
+    assert _waves([[0, 1], [0, 2], [3, 4], [5]]) == [[[0, 1], [3, 4]], [[0, 2]]]
 
 
 def test_with_a_barrier_all_stages_wait_before_the_reduction() -> None:
