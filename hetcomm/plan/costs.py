@@ -102,14 +102,12 @@ class _Costs:
                 forward, backward = self._context(replica, forward, backward)
             if self.layout.recompute:
                 backward += forward
-            gather = self._gather_weights(kind, replica, stage)
-            if self.runtime.gather_beside:
-                forward, backward = max(forward, gather), max(backward, gather)
-            else:
-                forward, backward = forward + gather, backward + gather
         elif replica.context > 1:
             forward, backward = forward / replica.context, backward / replica.context
-        return Times(forward, backward)
+        gather = self._gather_weights(kind, replica, stage)
+        if self.runtime.gather_beside:
+            return Times(max(forward, gather), max(backward, gather))
+        return Times(forward + gather, backward + gather)
 
     def _block_collectives(self, replica: Replica, apart: bool) -> float:
         """Two all_reduces of the activations in each direction (Shoeybi et al. 2019, arXiv

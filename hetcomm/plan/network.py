@@ -182,9 +182,10 @@ class Planned:
     SIZES = (4 << 20, 16 << 20)
 
     def __init__(self, topology: _core.Topology, profile: _core.Profile | None = None) -> None:
-        for index in range(len(topology.hosts)):
-            positive(f"network: bandwidth of host {index}", topology.host_bandwidth(index),
-                     "give the host a NIC")  # fmt: skip
+        if len(topology.hosts) > 1:
+            for index in range(len(topology.hosts)):
+                what = f"network: bandwidth of host {index}"
+                positive(what, topology.host_bandwidth(index), "give the host a NIC")
         self.topology, self.profile = topology, profile
         self._prices: dict[tuple[object, ...], float] = {}
         self._infos = topology.ranks

@@ -108,3 +108,15 @@ def test_bad_input_is_refused() -> None:
         nowhere.transfer([(0, 1)], 1)
     with pytest.raises(hetcomm.InvalidArgumentError, match="one of all_reduce"):
         planned().collective("broadcast", [[0, 1]], 1)
+
+
+def test_hosts_without_links_are_refused() -> None:
+    def without(sizes: str) -> _core.Topology:
+        infos = topology_of(islands_of(sizes, "1gbit", "block")).ranks
+        for info in infos:
+            info.nics = []
+        return _core.Topology(infos)
+
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"host 0: .*got 0; give the host a NIC"):
+        Planned(without("1+1"))
+    assert Planned(without("2")).collective("all_reduce", [[0, 1]], 1 << 20) > 0

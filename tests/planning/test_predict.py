@@ -149,12 +149,12 @@ def test_a_flat_copy_of_gradients_is_filled_scaled_and_copied_back() -> None:
 
 def test_partitioned_weights_come_beside_passes_or_before_them() -> None:
     plan = layout((6,), replicas=2, batch=16, weights="cluster", optimizer_states="cluster")
-    gather = MODEL.parameters("block") * 4 / 2 / 1e9
+    gather = MODEL.total * 4 / 2 / 1e9
     alone = of(layout((6,)))
     passes = alone.timelines[0].ends[0]
     assert of(plan).timelines[0].ends[0] == pytest.approx(passes)
     before = of(plan, runtime=replace(QUIET, gather_beside=False)).timelines[0].ends[0]
-    assert before - passes == pytest.approx(8 * 4 * 2 * gather, rel=1e-4)
+    assert before - passes == pytest.approx(8 * 2 * gather, rel=1e-4)
 
 
 def test_updated_weights_are_gathered_up_to_their_level() -> None:
