@@ -9,6 +9,7 @@ import pytest
 from oracles import papers, sailor
 
 POINTS = sailor.DATA / "points_opt350_clariden.json"
+PAGE = Path(__file__).parents[2] / "docs" / "planning.md"
 
 
 def test_errors_of_sailors_points_stay_small() -> None:
@@ -102,3 +103,26 @@ def test_published_speeds_are_reproduced_and_predicted() -> None:
     assert len(errors) == 8
     # docs/planning.md: 13.4 %, and why it is not less.
     assert statistics.median(errors) < 0.16
+
+
+def test_the_page_shows_the_figures_of_the_oracles() -> None:
+    text = PAGE.read_text()
+    for point, predicted, of_time, of_memory in sailor.errors_of(POINTS):
+        layout = point.layout
+        shape = f"{len(layout.stages)} x {layout.replicas}, {layout.micro_batch}"
+        times = f"{point.seconds:.4f} s | {predicted.seconds:.4f} s | {of_time * 100:+.1f} %"
+        assert of_memory is not None
+        assert f"| {point.name} | {shape} | {times} | {of_memory * 100:+.1f} % |" in text
+    for family in json.loads(papers.ROWS.read_text()):
+        after, beside = (papers.errors_of(family, each) for each in (False, True))
+        for (row, one, of_one), (_, two, of_two) in zip(after, beside, strict=True):
+            cells = [f"{x:.1f} ({of * 100:+.1f} %)" for x, of in ((one, of_one), (two, of_two))]
+            wanted = [family["family"], row["name"], str(row["tflops"]), *cells]
+            assert f"| {' | '.join(wanted)} |" in text
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = PAGE.read_text().split("```python\n", 1)[1].split("```", 1)[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]

@@ -1,7 +1,7 @@
 """Orders of passes: complete, possible, with the bubbles and the memory of their papers."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetcomm
@@ -20,6 +20,7 @@ def costs_of(schedule: str, stages: int, chunks: int) -> Costs:
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), SCHEDULES)
+@settings(deadline=None)
 @given(stages=st.integers(1, 6), groups=st.integers(1, 4))
 def test_each_pass_occurs_once_and_forward_comes_first(
     schedule: str, chunks: int, stages: int, groups: int
@@ -55,6 +56,7 @@ def test_bubbles_are_those_of_the_papers(stages: int, micro_batches: int) -> Non
     assert bubble("zero_bubble") == pytest.approx((p - 1) / (3 * m + p - 1))
 
 
+@settings(deadline=None)
 @given(stages=st.integers(1, 8), micro_batches=st.integers(1, 20))
 def test_a_stage_keeps_as_many_activations_as_its_schedule_says(
     stages: int, micro_batches: int
