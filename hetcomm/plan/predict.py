@@ -25,7 +25,8 @@ class Prediction:
     """What a step of a layout takes.
 
     tflops: of the model's own operations per second and device, in 10^12; a second forward pass of
-    recompute does not count. memory: by rank. timelines: of each replica; equal replicas share one.
+    recompute does not count. memory: by rank. over: ranks that need more memory than their device
+    has. timelines: of each replica; equal replicas share one.
     parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. error:
     the largest relative error that the profile states for a layer's times.
     """
@@ -33,6 +34,7 @@ class Prediction:
     seconds: float
     tflops: float
     memory: dict[int, Memory]
+    over: list[int]
     timelines: list[Timeline]
     parts: dict[tuple[int, int], dict[str, float]]
     error: float
@@ -103,10 +105,15 @@ def predict(
     synced = synchronization(model, layout, profile, network, devices, runtime)
     seconds, parts = _step(layout, runtime, timelines, synced)
     operations = model.step_operations(layout.batch)
+    held = memory(model, layout, network, runtime, devices, profile)
+    over = [
+        rank for rank, each in held.items() if each.total > profile.devices[devices[rank]].memory
+    ]
     return Prediction(
         seconds=seconds,
         tflops=operations / seconds / len(layout.ranks) * 1e-12,
-        memory=memory(model, layout, network, runtime, devices, profile),
+        memory=held,
+        over=over,
         timelines=timelines,
         parts=parts,
         error=error,

@@ -67,8 +67,8 @@ def simulate(orders: Sequence[Sequence[Pass]], costs: Costs, blocking: bool = Fa
 
     blocking: between two passes a stage sends the first one's result and receives the second one's
     input. Each transfer needs both ends, a stage does one transfer at a time, and the next pass
-    waits for both. Otherwise transfers run beside passes; each stage sends one at a time in each
-    direction.
+    waits for both. If they are with unlike peers, the stage sends before it receives.
+    Not blocking: transfers run beside passes; a stage sends one at a time to each peer.
 
     Raises hetcomm.InvalidArgumentError for an order that can never be carried out.
     """
@@ -88,6 +88,7 @@ class _Replay:
         self.ready = [0.0] * self.stages  # when the last transfer before its next pass ended
         self.cause = [""] * self.stages
         self.open = [0] * self.stages  # transfers before its next pass
+        self.deferred: list[_Transfer | None] = [None] * self.stages  # to receive after a send
         self.posted: dict[_Transfer, float] = {}
         self.arrived: dict[_Transfer, float] = {}
         self.link: dict[object, float] = {}
@@ -143,7 +144,10 @@ class _Replay:
             if wanted is not None:
                 if self.blocking:
                     self.open[stage] += 1
-                    self._post(wanted, now)
+                    if done is not None and done.what == passes[at].what and self.open[stage] > 1:
+                        self.deferred[stage] = wanted
+                    else:
+                        self._post(wanted, now)
                 elif wanted in self.arrived:
                     self._arrive(stage, self.arrived.pop(wanted), wanted)
                 else:
@@ -193,6 +197,9 @@ class _Replay:
 
     def _complete(self, stage: int) -> None:
         self.open[stage] -= 1
+        if (wanted := self.deferred[stage]) is not None:
+            self.deferred[stage] = None
+            self._post(wanted, self.ready[stage])
         if not self.open[stage]:
             if self.position[stage] < len(self.orders[stage]):
                 self._gap(stage, self._start(stage))

@@ -215,6 +215,17 @@ def test_parts_add_up_to_the_step(
     assert fast.seconds - 1e-9 <= found.seconds <= slow.seconds + 1e-9
 
 
+def test_ranks_without_enough_memory_are_named() -> None:
+    kinds = ["fast", "slow"]
+    mine = profile()
+    need = of(layout((3, 3)), kinds).memory[1].total
+    mine.devices = {kind: replace(each, memory=1e12) for kind, each in mine.devices.items()}
+    for memory, over in ((need + 1, []), (need - 1, [1])):
+        mine.devices["slow"] = replace(mine.devices["slow"], memory=memory)
+        found = predict(MODEL, layout((3, 3)), mine, network(2, kinds), kinds, QUIET)
+        assert found.over == over
+
+
 def test_the_trace_shows_every_span() -> None:
     found = of(layout((3, 3), replicas=2, batch=16))
     events = json.loads(found.trace())["traceEvents"]

@@ -29,6 +29,13 @@ def test_two_stages_by_hand_with_blocking_transfers() -> None:
     assert spans[1] == [("f", 0, 3, 6), ("b", 0, 6, 11), ("f", 1, 13, 16), ("b", 1, 16, 21)]
 
 
+def test_a_blocked_stage_sends_before_it_receives_from_another() -> None:
+    costs = Costs((1, 1, 10), (1, 1, 1), (1, 1), (1, 1))
+    timeline = simulate(order("gpipe", 3, 3), costs, blocking=True)
+    # Stage 2 computes from 4 to 14, and takes 1 until 15. Only then stage 1 receives 2, until 16.
+    assert [(s.start, s.end) for s in timeline.spans[1][:3]] == [(2, 3), (5, 6), (16, 17)]
+
+
 def test_work_on_what_came_precedes_the_pass() -> None:
     costs = Costs((1, 1), (1, 1), (0.5,), (0.25,), receive=(0, 2), receive_gradient=(3, 0))
     timeline = simulate(order("gpipe", 2, 1), costs)
