@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hetcomm import _core
+
+from .refuse import refuse as _refuse
+from .refuse import whole as _whole
 
 VERSION = 1
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
@@ -191,15 +194,6 @@ def _made(kind: type, table: dict[str, Any]) -> Any:
         return kind(**table)
     except TypeError as error:
         raise _core.InvalidArgumentError(f"layout: {error}") from None
-
-
-def _refuse(what: str, expected: str, got: object, remedy: str) -> NoReturn:
-    raise _core.InvalidArgumentError(f"{what}: expected {expected}, got {got}; {remedy}")
-
-
-def _whole(what: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        _refuse(what, f"a whole number of at least {least}", value, "correct it")
 
 
 def _one_of(what: str, value: Any, known: Iterable[str]) -> None:

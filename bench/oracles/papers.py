@@ -1,0 +1,155 @@
+"""Predicts published training speeds: one row of a family gives a device's rate, the others follow.
+
+    .venv/bin/python bench/oracles/papers.py [ROWS.json]
+
+papers.json holds the facts, their sources, and what is assumed where a paper is silent. No paper
+says how much of the collectives runs beside the passes. So each row has two predictions: with
+collectives after the passes, and beside them. A family is calibrated for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetcomm.plan.layout import Layout, Replica, Stage
+from hetcomm.plan.model import Model
+from hetcomm.plan.network import Curve, Curves, Groups, Place
+from hetcomm.plan.predict import Prediction, predict
+from hetcomm.plan.profile import Device, Profile, Row
+from hetcomm.plan.runtime import Runtime
+
+ROWS = Path(__file__).parent / "papers.json"
+DEVICE = "device"
+# Levels of weights, gradients and optimizer states; bytes of gathered weights and of reduced
+# gradients between hosts, over those without a codec: ZeRO++ sends int8 and int4 for 16 bits.
+METHODS = {
+    "zero-3": (("cluster", "cluster", "cluster"), (1.0, 1.0)),
+    "zero++": (("host", "cluster", "cluster"), (0.5, 0.25)),
+    "states": (("rank", "rank", "cluster"), (1.0, 1.0)),
+}
+
+
+@dataclass
+class Quantised(Curves):
+    """Curves whose collectives between hosts carry fewer bytes."""
+
+    weights: float = 1.0
+    gradients: float = 1.0
+
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
+        if any(self._crosses(group) for group in groups):
+            size = round(size * (self.weights if name == "all_gather" else self.gradients))
+        return super().collective(name, groups, size, codec)
+
+    def _crosses(self, group: Sequence[int]) -> bool:
+        return len({self.places[rank].host for rank in group}) > 1
+
+
+def layout_of(family: dict[str, Any], method: str) -> Layout:
+    """Stages of equal blocks; the ranks of a stage are consecutive."""
+    weights, gradients, states = METHODS[method][0]
+    ranks = family["hosts"] * family["per_host"]
+    count = family["stages"]
+    layers = family["model"]["blocks"] + 2
+    cuts = [s * layers // count for s in range(count + 1)]
+    stages = tuple(
+        Stage(
+            ((cuts[s], cuts[s + 1]),),
+            tuple(Replica((r,)) for r in range(s * ranks // count, (s + 1) * ranks // count)),
+        )
+        for s in range(count)
+    )
+    return Layout(
+        stages, family["batch"], family["micro_batch"], recompute=True,
+        weights=weights, gradients=gradients, optimizer_states=states,
+    )  # fmt: skip
+
+
+def prediction_of(
+    family: dict[str, Any], row: dict[str, Any], rate: float, beside: bool
+) -> Prediction:
+    """rate: operations per second of a device in a pass."""
+    sizes = family["model"]
+    model = Model(
+        **sizes, feed_forward=4 * sizes["hidden"], weight_bytes=2, gradient_bytes=2,
+        activation_bytes=2, state_bytes=12,
+    )  # fmt: skip
+    rows = []
+    for kind in ("embedding", "block", "head"):
+        seconds = max(model.operations(kind) * family["micro_batch"] / rate, 1e-6)
+        rows.append(Row(DEVICE, kind, family["micro_batch"], 1, seconds, 2 * seconds))
+    profile = Profile(model, {DEVICE: Device(1e18, 1e18, 1e12)}, tuple(rows), {(DEVICE, 1): 1e-15})
+    ranks = family["hosts"] * family["per_host"]
+    places = [Place(f"host {rank // family['per_host']}", DEVICE) for rank in range(ranks)]
+    key = ("", DEVICE)
+    between = {(key, key): [Curve(1, 0, 0, row["GBps"], row["GBps"])]}
+    inside = family["inside_GBps"]
+    weights, gradients = METHODS[row["method"]][1]
+    network = Quantised(
+        places, between, {DEVICE: [Curve(1, 0, 0, inside, inside)]}, weights, gradients
+    )
+    runtime = Runtime(blocking=not beside, gather_beside=beside, overlap_gradients=beside)
+    layout = layout_of(family, row["method"])
+    return predict(model, layout, profile, network, [DEVICE] * ranks, runtime)
+
+
+def tflops(family: dict[str, Any], prediction: Prediction) -> float:
+    """Per device, with the second forward pass of recompute, as the papers count."""
+    sizes = family["model"]
+    model = Model(**sizes, feed_forward=4 * sizes["hidden"])
+    work = model.step_operations(family["batch"], recompute=True)
+    return work / prediction.seconds / (family["hosts"] * family["per_host"]) * 1e-12
+
+
+def calibrated(family: dict[str, Any], beside: bool) -> float:
+    """The rate at which the calibrating row comes out as published, by bisection."""
+    row = next(row for row in family["rows"] if row.get("calibrates"))
+    low, high = row["tflops"] * 1e12, row["tflops"] * 1e13
+    for _ in range(24):
+        rate = (low * high) ** 0.5
+        if tflops(family, prediction_of(family, row, rate, beside)) < row["tflops"]:
+            low = rate
+        else:
+            high = rate
+    return high
+
+
+def errors_of(family: dict[str, Any], beside: bool) -> list[tuple[dict[str, Any], float, float]]:
+    """Of each row not calibrated: the row, predicted TFLOPS, relative error."""
+    rate = calibrated(family, beside)
+    found = []
+    for row in family["rows"]:
+        if not row.get("calibrates"):
+            predicted = tflops(family, prediction_of(family, row, rate, beside))
+            found.append((row, predicted, predicted / row["tflops"] - 1))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("rows", nargs="?", type=Path, default=ROWS)
+    families = json.loads(parser.parse_args().rows.read_text())
+    print(f"{'family':14} {'row':18} {'published':>9}  {'after':>6} {'error':>7}  "
+          f"{'beside':>6} {'error':>7}")  # fmt: skip
+    errors: tuple[list[float], list[float]] = ([], [])
+    for family in families:
+        after, beside = (errors_of(family, each) for each in (False, True))
+        for (row, one, of_one), (_, two, of_two) in zip(after, beside, strict=True):
+            print(f"{family['family']:14} {row['name']:18} {row['tflops']:9.0f}  {one:6.1f} "
+                  f"{of_one:+7.1%}  {two:6.1f} {of_two:+7.1%}")  # fmt: skip
+            errors[0].append(abs(of_one))
+            errors[1].append(abs(of_two))
+    for name, each in zip(("after", "beside"), errors, strict=True):
+        print(f"{name}: median {statistics.median(each):.1%}, worst {max(each):.1%}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Seconds of the passes and transfers of each replica of a layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .layout import Layout, Replica
+from .model import Model
+from .network import Network, levels_of
+from .profile import Profile, Times
+from .runtime import Runtime
+from .simulate import Costs
+
+
+def replica_costs(
+    model: Model, layout: Layout, profile: Profile, network: Network, devices: Sequence[str],
+    runtime: Runtime,
+) -> tuple[list[Costs], float]:  # fmt: skip
+    """The costs of each replica, and the largest error that the profile states."""
+    return _Costs(model, layout, profile, network, devices, runtime).all()
+
+
+class _Costs:
+    def __init__(
+        self, model: Model, layout: Layout, profile: Profile, network: Network,
+        devices: Sequence[str], runtime: Runtime,
+    ) -> None:  # fmt: skip
+        self.model, self.layout, self.profile = model, layout, profile
+        self.network, self.devices, self.runtime = network, devices, runtime
+        self.error = 0.0
+        self.samples = layout.micro_batch
+        self.chunks = len(layout.stages[0].chunks)
+        self.virtual = self.chunks * len(layout.stages)
+        self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def all(self) -> tuple[list[Costs], float]:
+        stages = self.layout.stages
+        boundaries = range(self.virtual - 1)
+        activations = [self._transfers(v, backward=False) for v in boundaries]
+        gradients = [self._transfers(v, backward=True) for v in boundaries]
+        found = []
+        for r in range(self.layout.replicas):
+            forward, backward, receive, receive_gradient = [], [], [], []
+            for v in range(self.virtual):
+                replica = stages[v % len(stages)].replicas[r]
+                f, b = self._pass(v, replica)
+                forward.append(f)
+                backward.append(b)
+                work = self._receive(replica)
+                receive.append(work if v else 0.0)
+                receive_gradient.append(work if v + 1 < self.virtual else 0.0)
+            weights: tuple[float, ...] = ()
+            if self.layout.schedule == "zero_bubble":
+                # The gradients of inputs and of weights take the same operations.
+                weights = tuple(b / 2 for b in backward)
+                backward = list(weights)
+            found.append(
+                Costs(
+                    tuple(forward),
+                    tuple(backward),
+                    tuple(each[r] for each in activations),
+                    tuple(each[r] for each in gradients),
+                    tuple(receive),
+                    tuple(receive_gradient),
+                    weights,
+                )
+            )
+        return found, self.error
+
+    def _pass(self, virtual: int, replica: Replica) -> tuple[float, float]:
+        """Forward and backward of one virtual stage. The slowest device sets the pace of a replica;
+        a measured time holds for tensor groups inside a host."""
+        stages = self.layout.stages
+        chunk, stage = divmod(virtual, len(stages))
+        kinds = sorted({self.devices[rank] for rank in replica.ranks})
+        group = replica.ranks[: replica.tensor]
+        apart = len(group) > 1 and len(levels_of(self.network, group, "host")) > 1
+        spread = replica.ranks if apart or replica.context > 1 else ()
+        key = (virtual, tuple(kinds), replica.tensor, replica.context, spread)
+        if key not in self._passes:
+            first, end = stages[stage].chunks[chunk]
+            worst = (0.0, 0.0)
+            for device in kinds:
+                forward = backward = 0.0
+                for kind, count in self.model.count(first, end).items():
+                    times = self._layer(kind, device, replica, stage, apart)
+                    forward += count * times.forward
+                    backward += count * times.backward
+                worst = max(worst, (forward, backward), key=sum)
+            self._passes[key] = worst
+        return self._passes[key]
+
+    def _layer(self, kind: str, device: str, replica: Replica, stage: int, apart: bool) -> Times:
+        times = self.profile.layer(self.model, device, kind, self.samples, replica.tensor)
+        self.error = max(self.error, times.error)
+        forward, backward = times.forward, times.backward
+        if kind == "block":
+            moved = self._block_collectives(replica, apart)
+            forward, backward = forward + moved, backward + moved
+            if replica.context > 1:
+                forward, backward = self._context(replica, forward, backward)
+            if self.layout.recompute:
+                backward += forward
+        elif replica.context > 1:
+            forward, backward = forward / replica.context, backward / replica.context
+        gather = self._gather_weights(kind, replica, stage)
+        if self.runtime.gather_beside:
+            return Times(max(forward, gather), max(backward, gather))
+        return Times(forward + gather, backward + gather)
+
+    def _block_collectives(self, replica: Replica, apart: bool) -> float:
+        """Two all_reduces of the activations in each direction (Shoeybi et al. 2019, arXiv
+        1909.08053), where the tensor group leaves the host; else they are in the measured time."""
+        if not apart:
+            return 0.0
+        group = replica.ranks[: replica.tensor]
+        size = self.model.output_bytes() * self.samples // replica.context
+        return 2 * self.network.collective("all_reduce", [group], size)
+
+    def _context(self, replica: Replica, forward: float, backward: float) -> tuple[float, float]:
+        """Each rank has its share of the sequence, and gathers keys and values; the backward pass
+        gathers them again and reduces their gradients."""
+        t, c = replica.tensor, replica.context
+        groups = [replica.ranks[i::t] for i in range(t)]
+        size = 2 * self.model.output_bytes() * self.samples // t
+        moved = self.network.collective("all_gather", groups, size)
+        return forward / c + moved, backward / c + 2 * moved
+
+    def _gather_weights(self, kind: str, replica: Replica, stage: int) -> float:
+        """Of one layer whose weights are partitioned, among the ranks of the level."""
+        if self.layout.weights == "rank":
+            return 0.0
+        parts = [
+            part
+            for group in self.layout.data_groups(stage)
+            for part in levels_of(self.network, group, self.layout.weights)
+        ]
+        size = self.model.parameters(kind, replica.tensor) * self.model.weight_bytes
+        return self.network.collective("all_gather", parts, size)
+
+    def _transfers(self, virtual: int, backward: bool) -> list[float]:
+        """Seconds of a transfer between a virtual stage and the next, of each replica. Replicas run
+        alike, so those that share a host's NICs send at once."""
+        stages = self.layout.stages
+        ends = [stages[v % len(stages)] for v in (virtual, virtual + 1)]
+        if ends[0] is ends[1]:
+            return [0.0] * self.layout.replicas
+        source, target = reversed(ends) if backward else ends
+        waves: list[list[tuple[int, int]]] = []
+        plans = []
+        for r, (a, b) in enumerate(zip(source.replicas, target.replicas, strict=True)):
+            lanes = math.lcm(len(a.ranks), len(b.ranks))
+            if self.runtime.whole_parts:
+                lanes = math.lcm(lanes, *(len(stage.replicas[r].ranks) for stage in stages))
+            rounds = _rounds(a.ranks, b.ranks, lanes)
+            for i, pairs in enumerate(rounds):
+                if len(waves) <= i:
+                    waves.append([])
+                waves[i] += pairs
+            plans.append((len(rounds), self._part(a, lanes)))
+        known: dict[tuple[int, int], float] = {}
+        for each in plans:
+            if each not in known:
+                count, part = each
+                known[each] = sum(self._message(pairs, part) for pairs in waves[:count])
+        return [known[each] for each in plans]
+
+    def _message(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
+        seconds = self.network.transfer(pairs, size)
+        if self.runtime.messages > 1:
+            seconds += (self.runtime.messages - 1) * self.network.transfer(pairs, 8)
+        return seconds
+
+    def _part(self, sender: Replica, lanes: int) -> int:
+        """Bytes of one lane's message."""
+        size = self.model.output_bytes() * self.samples
+        if self.runtime.whole_parts:
+            return -(-size // len(sender.ranks))
+        return -(-size // (lanes if self.runtime.parts else sender.context))
+
+    def _receive(self, replica: Replica) -> float:
+        """Work of a stage on what came: through the host, and the parts of the tensor ranks."""
+        size = self.model.output_bytes() * self.samples / replica.context
+        paths = (self.runtime.host_path.get(self.devices[rank]) for rank in replica.ranks)
+        seconds = max((path.seconds(size) for path in paths if path is not None), default=0.0)
+        if self.runtime.parts and replica.tensor > 1:
+            group = replica.ranks[: replica.tensor]
+            seconds += self.network.collective("all_gather", [group], int(size))
+        return seconds
+
+
+def _rounds(
+    source: Sequence[int], target: Sequence[int], lanes: int
+) -> list[list[tuple[int, int]]]:
+    """Who sends to whom, in order. Lanes are cut at the same places on both sides; a rank serves
+    its lanes one after another."""
+    few = min(len(source), len(target))
+    rounds: list[list[tuple[int, int]]] = [[] for _ in range(lanes // few)]
+    for lane in range(lanes):
+        pair = (source[lane * len(source) // lanes], target[lane * len(target) // lanes])
+        rounds[lane % len(rounds)].append(pair)
+    return rounds

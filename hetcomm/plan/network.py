@@ -1,0 +1,256 @@
+"""Seconds of transfers and collectives among ranks: of measured curves, or of hetcomm's plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hetcomm import _core
+from hetcomm.explain_plan import planner_of
+
+from .layout import LEVELS
+from .refuse import positive, refuse
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+Groups = Sequence[Sequence[int]]
+
+
+class Network(Protocol):
+    """What a job's ranks have between them. All times are seconds."""
+
+    def domain(self, rank: int, level: str) -> object:
+        """A key that all ranks of one level ("rank", "island", "host", "cluster") share."""
+
+    def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
+        """All pairs (source, target) at once, each with `size` bytes; until the last is over."""
+
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
+        """One of COLLECTIVES in all groups at once. size: bytes of the larger buffer of a rank.
+        codec: of messages between hosts, where the network knows codecs."""
+
+
+def levels_of(network: Network, group: Sequence[int], level: str) -> list[list[int]]:
+    """The parts of a group that share a level, each in the group's order."""
+    if level not in LEVELS:
+        refuse("level", f"one of {', '.join(LEVELS)}", level, "choose one of these")
+    parts: dict[object, list[int]] = {}
+    for rank in group:
+        parts.setdefault(network.domain(rank, level), []).append(rank)
+    return list(parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Bytes per second of n flows together, by the bytes of one flow.
+
+    Gigabytes per second are c2 x^2 + c1 x + c0 with x = log2(megabytes), at most `most`. The fit
+    holds for messages from `least` bytes on. A shorter message takes as long as the fastest longer
+    one: no message is slower than a longer one.
+    """
+
+    flows: int
+    c2: float
+    c1: float
+    c0: float
+    most: float
+    least: int = 1 << 16
+    floor: float = field(init=False, compare=False)  # seconds of the fastest message
+    floor_bytes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        positive("curve: the highest bandwidth", self.most)
+        sizes = [self.least << i for i in range(14)]
+        fastest = min(sizes, key=self._raw)
+        if math.isinf(self._raw(fastest)):
+            refuse("curve", "a bandwidth above 0", (self.c2, self.c1, self.c0), "measure the link")
+        object.__setattr__(self, "floor", self._raw(fastest))
+        object.__setattr__(self, "floor_bytes", fastest)
+
+    def _raw(self, size: float) -> float:
+        x = math.log2(max(size, self.least) / 1e6)
+        rate = min(self.c2 * x * x + self.c1 * x + self.c0, self.most) / self.flows * 1e9
+        return max(size, self.least) / rate if rate > 0 else math.inf
+
+    def seconds(self, size: float) -> float:
+        """Of a message of each flow."""
+        if size <= 0:
+            return 0.0
+        top = 1 << 30  # beyond the fitted sizes the rate stays
+        if size > top:
+            return self._raw(top) * size / top
+        return self.floor if size <= self.floor_bytes else max(self.floor, self._raw(size))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank is. zone: of the cluster; hosts are in one zone."""
+
+    host: str
+    device: str
+    zone: str = ""
+
+
+@dataclass
+class Curves:
+    """A network of measured curves between hosts and inside hosts.
+
+    between: [(place without host) of the source, of the target] -> curves by number of flows.
+    inside: device -> curves by number of ranks; a device without: one rank per host.
+    """
+
+    places: Sequence[Place]
+    between: Mapping[tuple[tuple[str, str], tuple[str, str]], Sequence[Curve]]
+    inside: Mapping[str, Sequence[Curve]]
+
+    def domain(self, rank: int, level: str) -> object:
+        place = self.places[rank]
+        return {"rank": rank, "cluster": "", "host": place.host, "island": place.host}[level]
+
+    def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
+        """Messages between hosts share the sender's NICs and the receiver's."""
+        leaving: dict[tuple[str, str], int] = {}
+        inside: dict[str, set[int]] = {}
+        found: dict[tuple[str, str, str, str, str, int], float] = {}
+        for a, b in pairs:
+            source, target = self.places[a].host, self.places[b].host
+            if source == target:
+                inside.setdefault(source, set()).update((a, b))
+            else:
+                for port in (("out", source), ("in", target)):
+                    leaving[port] = leaving.get(port, 0) + 1
+        worst = 0.0
+        for a, b in pairs:
+            one, two = self.places[a], self.places[b]
+            if one.host == two.host:
+                flows = len(inside[one.host]) // 2
+            else:
+                flows = max(leaving["out", one.host], leaving["in", two.host])
+            key = (one.zone, one.device, two.zone, two.device, "" if one.host != two.host else "=",
+                   flows)  # fmt: skip
+            if key not in found:
+                found[key] = self._message(one, two, size, flows)
+                worst = max(worst, found[key])
+        return worst
+
+    def _message(self, source: Place, target: Place, size: float, flows: int) -> float:
+        """n pairs of ranks inside a host have links of their own in each direction, so a ring over
+        2 n ranks moves what n pairs do. Between hosts flows share at least what fewer flows had."""
+        local = source.host == target.host
+        if local:
+            curves, what = self.inside.get(source.device, ()), f"inside a host of {source.device}"
+        else:
+            key = ((source.zone, source.device), (target.zone, target.device))
+            curves, what = self.between.get(key, ()), f"from {key[0]} to {key[1]}"
+        if not curves:
+            refuse(f"network: a curve {what}", "a measured curve", "none", "measure this link")
+        fewer = [curve for curve in curves if curve.flows <= flows] or [
+            min(curves, key=lambda curve: curve.flows)
+        ]
+        if local:
+            return max(fewer, key=lambda curve: curve.flows).seconds(size)
+        return min(curve.seconds(size) * max(1.0, flows / curve.flows) for curve in fewer)
+
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
+        """By rings in the groups' order, as NCCL's for long messages: n - 1 rounds of size / n
+        bytes, twice for an all_reduce. The slowest neighbours set the pace of a round. Bytes travel
+        as they are, with any codec."""
+        rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}[name]
+        edges: dict[int, list[tuple[int, int]]] = {}
+        for group in groups:
+            if len(group) > 1:
+                ring = list(zip(group, [*group[1:], group[0]], strict=True))
+                edges.setdefault(len(group), []).extend(ring)
+        return max(
+            (
+                rounds * (n - 1) * self.transfer(pairs, math.ceil(size / n))
+                for n, pairs in edges.items()
+            ),
+            default=0.0,
+        )
+
+
+class Planned:
+    """A network whose times are those of hetcomm's own plans, priced by the core's cost model.
+
+    topology: of all ranks of the job, as hetcomm.explain.topology_of() makes it of a cluster file.
+    Sizes up to SIZES[1] are priced exactly once each; longer ones follow the line through SIZES.
+    Groups that share a host's NICs have equal parts of the NICs' bandwidth.
+    """
+
+    SIZES = (4 << 20, 16 << 20)
+
+    def __init__(self, topology: _core.Topology, profile: _core.Profile | None = None) -> None:
+        if len(topology.hosts) > 1:
+            for index in range(len(topology.hosts)):
+                what = f"network: bandwidth of host {index}"
+                positive(what, topology.host_bandwidth(index), "give the host a NIC")
+        self.topology, self.profile = topology, profile
+        self._prices: dict[tuple[object, ...], float] = {}
+        self._infos = topology.ranks
+
+    def domain(self, rank: int, level: str) -> object:
+        if level == "host":
+            return self.topology.host_of(rank)
+        if level == "island":
+            return self.topology.island_of(rank)
+        return rank if level == "rank" else ""
+
+    def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
+        return self._worst("broadcast", [list(pair) for pair in pairs], size, "none")
+
+    def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
+        if name not in COLLECTIVES:
+            refuse("collective", f"one of {', '.join(COLLECTIVES)}", name, "choose one of these")
+        return self._worst(name, [list(group) for group in groups if len(group) > 1], size, codec)
+
+    def _worst(self, name: str, groups: list[list[int]], size: int, codec: str) -> float:
+        crossing: dict[int, int] = {}
+        hosts = [{self.topology.host_of(rank) for rank in group} for group in groups]
+        for each in hosts:
+            for host in each if len(each) > 1 else ():
+                crossing[host] = crossing.get(host, 0) + 1
+        worst = 0.0
+        for group, each in zip(groups, hosts, strict=True):
+            sharing = max((crossing.get(host, 1) for host in each), default=1)
+            worst = max(worst, self._price(name, group, size, codec, sharing))
+        return worst
+
+    def _price(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
+        small, large = self.SIZES
+        if size <= large:
+            return self._exact(name, group, size, codec, sharing)
+        low, high = (self._exact(name, group, each, codec, sharing) for each in self.SIZES)
+        return high + (high - low) * (size - large) / (large - small)
+
+    def _exact(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
+        topology = self.topology
+        # Equal shapes cost the same: hosts by their first rank's description, in group order.
+        first: dict[int, int] = {}
+        shape = tuple(first.setdefault(topology.host_of(r), len(first)) for r in group)
+        about = tuple(self._describe(r) for r in group)
+        key = (name, shape, about, size, codec, sharing)
+        if key not in self._prices:
+            self._prices[key] = self._predicted(name, group, size, codec, sharing)
+        return self._prices[key]
+
+    def _describe(self, rank: int) -> tuple[object, ...]:
+        info = self._infos[rank]
+        nics = tuple((nic.fabric.name, nic.bandwidth, nic.subnet) for nic in info.nics)
+        return (info.vendor, info.memory.name, info.cores, nics)
+
+    def _predicted(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
+        infos = [self.topology.rank(rank) for rank in group]
+        for info in infos:
+            nics = info.nics
+            for nic in nics:
+                nic.bandwidth = max(1, nic.bandwidth // sharing)
+            info.nics = nics
+        part = _core.Topology(infos)
+        many = name in ("all_gather", "reduce_scatter")
+        elements = max(1, math.ceil(size / 4 / (len(group) if many else 1)))
+        spec = _core.Spec(getattr(_core.Collective, name), count=elements).with_codec(codec)
+        plans = planner_of(part, self.profile).plan_all(spec)
+        cost = _core.predict(part, plans, _core.CostParameters(self.profile))
+        return float(cost.total) * 1e-9

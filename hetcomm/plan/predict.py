@@ -1,0 +1,175 @@
+"""The prediction of a training step: seconds, memory, and where the time goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .costs import replica_costs
+from .layout import Layout
+from .memory import Memory, memory
+from .model import Model
+from .network import Network
+from .profile import Profile
+from .refuse import refuse
+from .runtime import Runtime
+from .schedules import order
+from .simulate import Costs, Timeline, simulate
+from .synchronize import Synchronization, synchronization
+
+
+@dataclass
+class Prediction:
+    """What a step of a layout takes.
+
+    tflops: of the model's own operations per second and device, in 10^12; a second forward pass of
+    recompute does not count. memory: by rank. over: ranks that need more memory than their device
+    has. timelines: of each replica; equal replicas share one.
+    parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. error:
+    the largest relative error that the profile states for a layer's times.
+    """
+
+    seconds: float
+    tflops: float
+    memory: dict[int, Memory]
+    over: list[int]
+    timelines: list[Timeline]
+    parts: dict[tuple[int, int], dict[str, float]]
+    error: float
+    layout: Layout = field(repr=False)
+
+    @property
+    def most_memory(self) -> float:
+        """Bytes of the rank that needs most."""
+        return max(each.total for each in self.memory.values())
+
+    def waits(self, stage: int, replica: int = 0) -> dict[str, float]:
+        """Seconds that a stage waits, by what it waits for."""
+        return dict(self.timelines[replica].waits[stage])
+
+    def trace(self) -> str:
+        """The timelines as JSON of Chrome's trace viewer: a process for each replica, a thread for
+        each stage."""
+        events: list[dict[str, object]] = []
+        for r, timeline in enumerate(self.timelines):
+            for s, spans in enumerate(timeline.spans):
+                for span in spans:
+                    events.append(
+                        {
+                            "name": f"{span.what} {span.micro_batch}",
+                            "cat": span.what,
+                            "ph": "X",
+                            "ts": span.start * 1e6,
+                            "dur": (span.end - span.start) * 1e6,
+                            "pid": r,
+                            "tid": s,
+                            "args": {"chunk": span.chunk},
+                        }
+                    )
+                start = spans[-1].end if spans else 0.0
+                for what in ("barrier", "gradients", "optimizer"):
+                    seconds = self.parts[s, r][what]
+                    if seconds > 0:
+                        events.append(
+                            {"name": what, "cat": what, "ph": "X", "ts": start * 1e6,
+                             "dur": seconds * 1e6, "pid": r, "tid": s}
+                        )  # fmt: skip
+                        start += seconds
+        return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+    def save_trace(self, path: str | Path) -> None:
+        """Writes trace() to a file."""
+        Path(path).write_text(self.trace())
+
+
+def predict(
+    model: Model,
+    layout: Layout,
+    profile: Profile,
+    network: Network,
+    devices: Sequence[str],
+    runtime: Runtime | None = None,
+) -> Prediction:
+    """Predicts a step. devices: the kind of device of each rank, a name that the profile knows.
+
+    Raises hetcomm.InvalidArgumentError where layout, model, profile and devices do not fit.
+    """
+    runtime = Runtime() if runtime is None else runtime
+    if layout.layers != model.layers:
+        refuse("layout", f"the model's {model.layers} layers", layout.layers, "change the chunks")
+    if (most := max(layout.ranks)) >= len(devices):
+        refuse("devices", f"a kind for each rank up to {most}", len(devices), "name them all")
+    timelines, error = _timelines(model, layout, profile, network, devices, runtime)
+    synced = synchronization(model, layout, profile, network, devices, runtime)
+    seconds, parts = _step(layout, runtime, timelines, synced)
+    operations = model.step_operations(layout.batch)
+    held = memory(model, layout, network, runtime, devices, profile)
+    over = [
+        rank for rank, each in held.items() if each.total > profile.devices[devices[rank]].memory
+    ]
+    return Prediction(
+        seconds=seconds,
+        tflops=operations / seconds / len(layout.ranks) * 1e-12,
+        memory=held,
+        over=over,
+        timelines=timelines,
+        parts=parts,
+        error=error,
+        layout=layout,
+    )
+
+
+def _timelines(
+    model: Model, layout: Layout, profile: Profile, network: Network, devices: Sequence[str],
+    runtime: Runtime,
+) -> tuple[list[Timeline], float]:  # fmt: skip
+    stages, chunks = len(layout.stages), len(layout.stages[0].chunks)
+    orders = order(layout.schedule, stages, layout.micro_batches, chunks)
+    costs, error = replica_costs(model, layout, profile, network, devices, runtime)
+    known: dict[Costs, Timeline] = {}
+    for each in costs:
+        if each not in known:
+            known[each] = simulate(orders, each, runtime.blocking)
+    return [known[each] for each in costs], error
+
+
+def _step(
+    layout: Layout, runtime: Runtime, timelines: list[Timeline], synced: list[Synchronization]
+) -> tuple[float, dict[tuple[int, int], dict[str, float]]]:
+    """Seconds of the step, and their parts by (stage, replica)."""
+    stages, replicas = len(layout.stages), layout.replicas
+    ends = [timeline.ends for timeline in timelines]
+    last = max(max(each) for each in ends)
+    parts: dict[tuple[int, int], dict[str, float]] = {}
+    finish = 0.0
+    for s in range(stages):
+        start = last if runtime.barrier else max(each[s] for each in ends)
+        sync = synced[s]
+        exposed = sync.seconds
+        if runtime.overlap_gradients or layout.overlap_optimizer:
+            # A layer's gradients leave once its last backward pass is over: those of the stage's
+            # first layer after all computation, the others during the backward pass.
+            shortest = min(_last_backward(timeline, s) for timeline in timelines)
+            layers = layout.stages[s].layers
+            exposed = max(sync.seconds / layers, sync.seconds - shortest * (layers - 1) / layers)
+        exposed += sync.tied
+        for r in range(replicas):
+            found = dict.fromkeys(("forward", "backward", "weights", "receive"), 0.0)
+            for span in timelines[r].spans[s]:
+                found[span.what] += span.end - span.start
+            found["waiting"] = ends[r][s] - sum(found.values())
+            found["barrier"] = start - ends[r][s]
+            found["gradients"] = exposed
+            found["optimizer"] = sync.optimizer[r]
+            finish = max(finish, start + exposed + sync.optimizer[r])
+            parts[s, r] = found
+    for found in parts.values():
+        found["end"] = finish - sum(found.values())
+    return finish, parts
+
+
+def _last_backward(timeline: Timeline, stage: int) -> float:
+    spans = [span for span in timeline.spans[stage] if span.what in ("backward", "weights")]
+    return spans[-1].end - spans[-1].start

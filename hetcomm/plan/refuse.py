@@ -1,0 +1,33 @@
+"""Refusals of the planner: what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from hetcomm import _core
+
+
+def refuse(what: str, expected: str, got: object, remedy: str) -> NoReturn:
+    """Raises hetcomm.InvalidArgumentError."""
+    raise _core.InvalidArgumentError(f"{what}: expected {expected}, got {got}; {remedy}")
+
+
+def positive(what: str, value: Any, remedy: str = "correct it") -> float:
+    """The number. Raises hetcomm.InvalidArgumentError if it is not finite and above 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not math.isfinite(value) or value <= 0:
+        refuse(what, "a finite number above 0", value, remedy)
+    return float(value)
+
+
+def whole(what: str, value: Any, least: int) -> None:
+    """Raises hetcomm.InvalidArgumentError unless value is an int of at least this."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        refuse(what, f"a whole number of at least {least}", value, "correct it")
+
+
+def divisible(what: str, value: int, degree: int) -> None:
+    """Raises hetcomm.InvalidArgumentError unless the degree divides the value."""
+    if degree < 1 or value % degree:
+        refuse(f"the degree {degree} of {what}", f"a divisor of {value}", degree, "change it")

@@ -1,0 +1,129 @@
+"""What follows the passes of a step: the gradients' reduction and the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .layout import LEVELS, Layout
+from .memory import stage_parameters
+from .model import Model
+from .network import Network, levels_of
+from .profile import Profile
+from .runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronization:
+    """Seconds of one stage: of the reduction of its gradients and, with partitioned states, the
+    gathering of its weights; of the reduction of tied weights; of the optimizer on each replica."""
+
+    seconds: float
+    tied: float
+    optimizer: tuple[float, ...]
+
+
+def synchronization(
+    model: Model, layout: Layout, profile: Profile, network: Network, devices: Sequence[str],
+    runtime: Runtime,
+) -> list[Synchronization]:  # fmt: skip
+    """What follows the passes on each stage."""
+    found = []
+    for s, stage in enumerate(layout.stages):
+        parts = max(replica.tensor for replica in stage.replicas)
+        parameters = stage_parameters(model, layout, s, parts)
+        seconds = 0.0
+        groups = layout.data_groups(s)
+        for wave in _waves(groups):
+            seconds += _reduce(model, layout, network, wave, parameters)
+        if runtime.flat_gradients:
+            # To copy to the flat buffer, to scale, and to copy back: each reads and writes once.
+            kinds = {devices[rank] for replica in stage.replicas for rank in replica.ranks}
+            slowest = min(profile.bandwidth(kind) for kind in kinds)
+            seconds += 6 * parameters * model.gradient_bytes / slowest
+        share = _share(layout, network, groups[0])
+        own = {
+            degree: stage_parameters(model, layout, s, degree) / share
+            for degree in {replica.tensor for replica in stage.replicas}
+        }
+        optimizer = tuple(
+            max(
+                profile.step_seconds(device, replica.tensor, own[replica.tensor])
+                for device in {devices[rank] for rank in replica.ranks}
+            )
+            for replica in stage.replicas
+        )
+        found.append(Synchronization(seconds, _tied(model, layout, network, s), optimizer))
+    return found
+
+
+def _waves(groups: list[list[int]]) -> list[list[list[int]]]:
+    """Groups that run at once. A rank in several groups serves them one after another."""
+    waves: list[list[list[int]]] = []
+    used: list[set[int]] = []
+    for group in groups:
+        if len(group) < 2:
+            continue
+        for wave, ranks in zip(waves, used, strict=True):
+            if not ranks.intersection(group):
+                wave.append(group)
+                ranks.update(group)
+                break
+        else:
+            waves.append([group])
+            used.append(set(group))
+    return waves
+
+
+def _reduce(
+    model: Model, layout: Layout, network: Network, groups: list[list[int]], parameters: int
+) -> float:
+    """All gradients of one part; partitioned over a level, each rank gets its share, the levels'
+    shares are reduced across, and the ranks of a level gather the weights."""
+    size = parameters * model.gradient_bytes
+    level = layout.optimizer_states
+    if level == "rank":
+        return network.collective("all_reduce", groups, size, layout.codec)
+    parts = [levels_of(network, group, level) for group in groups]
+    inside = [part for each in parts for part in each]
+    widest = max(len(part) for part in inside)
+    across = [[part[i % len(part)] for part in each] for each in parts for i in range(widest)]
+    seconds = network.collective("reduce_scatter", inside, size, layout.codec)
+    seconds += network.collective("all_reduce", across, size // widest, layout.codec)
+    return seconds + _gather_updated(model, layout, network, inside, parameters)
+
+
+def _gather_updated(
+    model: Model, layout: Layout, network: Network, parts: list[list[int]], parameters: int
+) -> float:
+    """Each rank has updated its share of the states' level, and needs its share of the weights'
+    level: it gathers the rest from its counterparts in other parts of that level."""
+    if LEVELS.index(layout.weights) >= LEVELS.index(layout.optimizer_states):
+        return 0.0
+    groups, widest = [], 1
+    for part in parts:
+        pieces = levels_of(network, part, layout.weights)
+        most = max(len(piece) for piece in pieces)
+        widest = max(widest, most)
+        groups += [[piece[i % len(piece)] for piece in pieces] for i in range(most)]
+    size = parameters * model.weight_bytes // widest
+    return network.collective("all_gather", groups, size)
+
+
+def _share(layout: Layout, network: Network, group: list[int]) -> int:
+    """The ranks that share an optimizer's states."""
+    return min(len(part) for part in levels_of(network, group, layout.optimizer_states))
+
+
+def _tied(model: Model, layout: Layout, network: Network, stage: int) -> float:
+    """The table of tied embeddings, whose gradients the first and the last stage add up."""
+    last = len(layout.stages) - 1
+    if not model.tied or last == 0 or stage not in (0, last):
+        return 0.0
+    groups = []
+    degree = 1
+    for a, b in zip(layout.stages[0].replicas, layout.stages[last].replicas, strict=True):
+        degree = max(degree, min(a.tensor, b.tensor))
+        groups += [[x, y] for x, y in zip(a.ranks, b.ranks, strict=False)]
+    size = model.vocabulary * model.hidden // degree * model.gradient_bytes
+    return network.collective("all_reduce", groups, size)

@@ -1,0 +1,123 @@
+"""Times of transfers and collectives: curves, and hetcomm's own plans."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planned import network
+
+import hetcomm
+from hetcomm import _core
+from hetcomm.explain import islands_of, topology_of
+from hetcomm.explain_plan import planner_of
+from hetcomm.plan import Curve, Curves, Place, Planned
+from hetcomm.plan.network import levels_of
+
+GH96 = Curve(4, -0.65351, 11.426, 45.25, 92.5519)  # of bench/oracles/sailor/network.json
+
+
+@settings(deadline=None)
+@given(st.floats(1, 1e10), st.floats(1, 1e10))
+def test_no_message_is_slower_than_a_longer_one(a: float, b: float) -> None:
+    if a > b:
+        a, b = b, a
+    assert 0 < GH96.seconds(a) <= GH96.seconds(b)
+
+
+def test_a_curve_gives_each_flow_its_share() -> None:
+    x = 4.0  # log2 of 16 MB
+    rate = (-0.65351 * x * x + 11.426 * x + 45.25) / 4 * 1e9
+    assert GH96.seconds(16e6) == pytest.approx(16e6 / rate)
+    assert GH96.seconds(0) == 0
+
+
+def test_flows_share_the_nics_of_their_hosts() -> None:
+    four = network(4, per_host=2)  # 1 GB/s for all flows of a host
+    assert four.transfer([(0, 2)], 10**9) == pytest.approx(1.0)
+    assert four.transfer([(0, 2), (1, 3)], 10**9) == pytest.approx(2.0)
+    assert four.transfer([(0, 2), (3, 1)], 10**9) == pytest.approx(1.0)  # one in each direction
+    assert four.transfer([(0, 1)], 10**9) == pytest.approx(0.01)
+
+
+def test_a_curve_of_more_flows_is_no_slower_than_one_of_fewer() -> None:
+    key = ("", "a")
+    curves = {(key, key): [Curve(4, 0, 0, 2.8, 2.8), Curve(8, 0, 0, 0.1, 0.1)]}
+    places = [Place("one", "a")] * 8 + [Place("two", "a")] * 8
+    pairs = [(i, 8 + i) for i in range(8)]
+    seconds = Curves(places, curves, {}).transfer(pairs, 10**8)
+    assert seconds == pytest.approx(8 * 1e8 / 2.8e9)
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("all_reduce", 2), ("all_gather", 1)])
+def test_collectives_are_rings(name: str, rounds: int) -> None:
+    seconds = network(4).collective(name, [[0, 1, 2, 3]], 4 * 10**9)
+    assert seconds == pytest.approx(rounds * 3 * 1.0)
+    assert network(4).collective(name, [[0]], 10**9) == 0
+
+
+def test_groups_that_share_hosts_share_their_nics() -> None:
+    four = network(4, per_host=2)
+    alone = four.collective("all_reduce", [[0, 2]], 10**9)
+    assert four.collective("all_reduce", [[0, 2], [1, 3]], 10**9) == pytest.approx(2 * alone)
+
+
+def test_levels_part_a_group() -> None:
+    four = network(4, per_host=2)
+    assert levels_of(four, [0, 1, 2, 3], "host") == [[0, 1], [2, 3]]
+    assert levels_of(four, [0, 1, 2, 3], "rank") == [[0], [1], [2], [3]]
+    assert levels_of(four, [0, 2], "cluster") == [[0, 2]]
+    with pytest.raises(hetcomm.InvalidArgumentError, match="one of rank, island"):
+        levels_of(four, [0], "rack")
+
+
+def planned(sizes: str = "2+2", rate: str = "1gbit") -> Planned:
+    return Planned(topology_of(islands_of(sizes, rate, "block")))
+
+
+def test_plans_are_priced_as_by_the_core() -> None:
+    mine = planned()
+    spec = _core.Spec(_core.Collective.all_reduce, count=1 << 18).with_codec("none")
+    plans = planner_of(mine.topology).plan_all(spec)
+    cost = _core.predict(mine.topology, plans, _core.CostParameters(None))
+    assert mine.collective("all_reduce", [[0, 1, 2, 3]], 1 << 20) == pytest.approx(
+        cost.total * 1e-9
+    )
+
+
+def test_long_collectives_take_the_time_of_their_bytes() -> None:
+    # Two hosts exchange N bytes each way: N / rate is the least.
+    seconds = planned().collective("all_reduce", [[0, 2]], 250 << 20)
+    assert 2.0 <= seconds / 1.048576 <= 2.4
+    assert planned().collective("all_reduce", [[0, 2]], 250 << 20, "bf16") < 0.7 * seconds
+
+
+def test_groups_of_plans_share_nics() -> None:
+    mine = planned()
+    one = mine.collective("all_reduce", [[0, 2]], 64 << 20)
+    both = mine.collective("all_reduce", [[0, 2], [1, 3]], 64 << 20)
+    assert both == pytest.approx(2 * one, rel=0.05)
+    assert mine.transfer([(0, 2), (1, 3)], 64 << 20) > 1.9 * mine.transfer([(0, 2)], 64 << 20)
+    assert mine.domain(0, "host") == mine.domain(1, "host") != mine.domain(2, "host")
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"bandwidth above 0.*measure the link"):
+        Curve(1, 0, 0, 0, 1)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="a finite number above 0, got 0"):
+        Curve(1, 0, 0, 1, 0)
+    nowhere = Curves([Place("a", "x"), Place("b", "y")], {}, {})
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"\('', 'x'\) to \('', 'y'\).*measure"):
+        nowhere.transfer([(0, 1)], 1)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="one of all_reduce"):
+        planned().collective("broadcast", [[0, 1]], 1)
+
+
+def test_hosts_without_links_are_refused() -> None:
+    def without(sizes: str) -> _core.Topology:
+        infos = topology_of(islands_of(sizes, "1gbit", "block")).ranks
+        for info in infos:
+            info.nics = []
+        return _core.Topology(infos)
+
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"host 0: .*got 0; give the host a NIC"):
+        Planned(without("1+1"))
+    assert Planned(without("2")).collective("all_reduce", [[0, 1]], 1 << 20) > 0

@@ -1,0 +1,128 @@
+"""The predictor beside measured steps of others: bench/oracles."""
+
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from oracles import papers, sailor
+
+POINTS = sailor.DATA / "points_opt350_clariden.json"
+PAGE = Path(__file__).parents[2] / "docs" / "planning.md"
+
+
+def test_errors_of_sailors_points_stay_small() -> None:
+    found = sailor.errors_of(POINTS)
+    times = [abs(each[2]) for each in found]
+    memories = [abs(each[3]) for each in found if each[3] is not None]
+    assert len(found) == len(memories) == 15
+    # The figures of docs/planning.md, with a margin. Sailor's own medians are 6 to 7.6 %.
+    assert statistics.median(times) < 0.03
+    assert statistics.mean(times) < 0.06
+    assert max(times) < 0.16
+    assert statistics.median(memories) < 0.03
+    assert max(memories) < 0.09
+
+
+def test_parameters_are_those_that_they_counted() -> None:
+    table = json.loads((sailor.DATA / "models.json").read_text())
+    for name in ("OPT-350", "GPT-Neo-2.7"):
+        model = sailor.model_of(name)
+        for degree, rows in table[name]["mem"].items():
+            # Megatron pads the vocabulary for each tensor rank. The oracle takes one padding.
+            unit = sailor.PADDED * int(degree)
+            vocabulary = -(-table[name]["vocab"] // unit) * unit
+            padded = replace(model, vocabulary=vocabulary)
+            assert vocabulary == pytest.approx(model.vocabulary, rel=0.02)
+            for kind, row in zip(("embedding", "block", "block", "head"), rows, strict=True):
+                assert padded.parameters(kind, int(degree)) == row[0]
+
+
+def point(**changes: object) -> dict:
+    stages = [[["V100-16", 2], ["V100-16", 4]], [["A100-40", 4], ["A100-40", 2]]]
+    table = {"id": "mixed", "model": "OPT-350", "pp": 2, "dp": 2, "mbs": 2, "gbs": 64, "t": 4.0,
+             "layers": [10, 16], "stages": stages}  # fmt: skip
+    return table | changes
+
+
+def test_points_of_unlike_stages_are_read(tmp_path: Path) -> None:
+    made = sailor.point_of(point())
+    assert [[len(r.ranks) for r in stage.replicas] for stage in made.layout.stages] == [
+        [2, 4],
+        [4, 2],
+    ]
+    assert [made.places[rank].device for rank in (0, 5, 6, 11)] == [
+        "V100-16", "V100-16", "A100-40", "A100-40",
+    ]  # fmt: skip
+    (tmp_path / "points.json").write_text(json.dumps([point()]))
+    ((_, predicted, _, memory),) = sailor.errors_of(tmp_path / "points.json")
+    assert memory is None
+    # The V100s with two tensor ranks set the pace: 1 embedding and 9 blocks, 16 times.
+    profile = sailor.profile_of("OPT-350")
+    ends = profile.layer(profile.model, "V100-16", "embedding", 2, 2)
+    block = profile.layer(profile.model, "V100-16", "block", 2, 2)
+    passes = 16 * (ends.forward + ends.backward + 9 * (block.forward + block.backward))
+    assert passes < predicted.seconds < 1.5 * passes
+
+
+def test_a_fast_network_and_a_slow_one_differ() -> None:
+    near = [[["A100-40", 4, "us-central1-a"]], [["A100-40", 4, "us-central1-a"]]]
+    far = [near[0], [["A100-40", 4, "us-west1-b"]]]
+    seconds = [
+        sailor.prediction_of(sailor.point_of(point(dp=1, stages=stages))).seconds
+        for stages in (near, far)
+    ]
+    assert seconds[1] > 1.2 * seconds[0]
+
+
+def test_the_head_without_its_projection_is_completed() -> None:
+    rows = json.loads((sailor.DATA / "profiles.json").read_text())["GPT-Neo-2.7"]["GH-96"]
+    neo = sailor.profile_of("GPT-Neo-2.7")
+    head = neo.layer(neo.model, "GH-96", "head", 8, 4)
+    assert head.forward > 5 * rows["8"]["4"][3][0]
+    assert head.forward + head.backward < 1e-3 + 2.6 * (0.004014 + 0.005944)  # of OPT, 2.5 x wider
+
+
+def test_measured_times_replace_those_set_by_hand() -> None:
+    opt = sailor.profile_of("OPT-350")
+    assert opt.layer(opt.model, "GH-96", "block", 4, 4).forward == 0.0018
+    assert opt.layer(opt.model, "GH-96", "block", 1, 4).forward == 0.001509  # not 2.381 ms
+
+
+def test_published_speeds_are_reproduced_and_predicted() -> None:
+    families = json.loads(papers.ROWS.read_text())
+    errors = []
+    for family in families:
+        row = family["rows"][0]
+        assert row["calibrates"]
+        rate = papers.calibrated(family, beside=False)
+        again = papers.prediction_of(family, row, rate, beside=False)
+        assert papers.tflops(family, again) == pytest.approx(row["tflops"], rel=1e-4)
+        errors += [abs(each[2]) for each in papers.errors_of(family, beside=False)]
+    assert len(errors) == 8
+    # docs/planning.md: 13.4 %, and why it is not less.
+    assert statistics.median(errors) < 0.16
+
+
+def test_the_page_shows_the_figures_of_the_oracles() -> None:
+    text = PAGE.read_text()
+    for point, predicted, of_time, of_memory in sailor.errors_of(POINTS):
+        layout = point.layout
+        shape = f"{len(layout.stages)} x {layout.replicas}, {layout.micro_batch}"
+        times = f"{point.seconds:.4f} s | {predicted.seconds:.4f} s | {of_time * 100:+.1f} %"
+        assert of_memory is not None
+        assert f"| {point.name} | {shape} | {times} | {of_memory * 100:+.1f} % |" in text
+    for family in json.loads(papers.ROWS.read_text()):
+        after, beside = (papers.errors_of(family, each) for each in (False, True))
+        for (row, one, of_one), (_, two, of_two) in zip(after, beside, strict=True):
+            cells = [f"{x:.1f} ({of * 100:+.1f} %)" for x, of in ((one, of_one), (two, of_two))]
+            wanted = [family["family"], row["name"], str(row["tflops"]), *cells]
+            assert f"| {' | '.join(wanted)} |" in text
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = PAGE.read_text().split("```python\n", 1)[1].split("```", 1)[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
