@@ -11,6 +11,7 @@ from hetcomm.demo.command import demo
 from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
 from hetcomm.launch import launch
+from hetcomm.plan.command import plan
 from hetcomm.topo import topo
 from hetcomm.tune.command import tune
 
@@ -27,6 +28,7 @@ app.command()(emulate)
 app.command()(demo)
 app.command()(bench)
 app.command()(tune)
+app.command()(plan)
 
 
 def main() -> None:

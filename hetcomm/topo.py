@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from json import dumps, loads
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.tree import Tree
 
-from hetcomm import _core
+from hetcomm import _core, topo_save
 from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
     count,
@@ -207,11 +208,16 @@ def topo(
     paths: Annotated[
         bool, typer.Option("--paths", help="Connect all ranks, and show the paths of messages.")
     ] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the cluster file of the job, for plan and emulate.")
+    ] = None,
 ) -> None:
     """Show ranks, islands, hosts and NICs, with the reason for each NIC."""
     cluster = gather(os.environ, timeout, paths)
     if cluster is None:
         return
+    if save is not None:
+        topo_save.save(cluster.topology, save)
     if json:
         typer.echo(dumps(describe(*vars(cluster).values()), indent=2))
     else:

@@ -16,9 +16,8 @@ FABRICS = ("ethernet", "roce", "infiniband")
 # Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
 DEFAULT_MTU = 9000
 _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
-# Above 34 Gbit/s the kernel's 32-bit byte rate overflows; below 1 Mbit/s one frame takes 70 ms.
-SLOWEST, FASTEST = 1_000_000, 34_000_000_000
-FASTEST_COPY = 1_000_000_000_000
+# Below 1 Mbit/s one frame takes 70 ms.
+SLOWEST, FASTEST = 1_000_000, 1_000_000_000_000
 GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
 _GPU_KEYS = ("copy_rate", "copy_latency", "fault", "direct")
 
@@ -51,11 +50,17 @@ class Host:
     ranks: int
     nics: tuple[Nic, ...]
     vendor: str = "cpu"
+    device: str | None = None  # the kind of each rank's device, such as "A100"; None: the vendor
     # Of emulated GPUs:
     copy_rate: int | None = None  # bits per second of a copy engine; None: as fast as memory
     copy_latency: int = 0  # microseconds of a copy before its first byte
     fault: str | None = None  # of emulated/settings.h
     direct: bool = False  # RDMA NICs and other ranks of the host reach the GPU's memory
+
+    @property
+    def kind(self) -> str:
+        """The kind of device by which the planner finds the speed of a rank."""
+        return self.device or self.vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def load(path: str | Path, order: str | None = None) -> Cluster:
     return cluster if order is None else replace(cluster, order=parse_order(order))
 
 
-def parse_rate(text: Any, key: str = "rate", fastest: int = FASTEST) -> int | None:
+def parse_rate(text: Any, key: str = "rate") -> int | None:
     """`"2.5gbit"` -> 2500000000 bits per second; `"unlimited"` -> None."""
     if text == "unlimited":
         return None
@@ -126,8 +131,8 @@ def parse_rate(text: Any, key: str = "rate", fastest: int = FASTEST) -> int | No
             "write a number directly followed by kbit, mbit or gbit, in quotes",
         )
     rate = round(float(match[1]) * _UNITS[match[2]])
-    if not SLOWEST <= rate <= fastest:
-        expected = f"a rate from {format_rate(SLOWEST)} to {format_rate(fastest)}"
+    if not SLOWEST <= rate <= FASTEST:
+        expected = f"a rate from {format_rate(SLOWEST)} to {format_rate(FASTEST)}"
         _refuse(key, expected, text, 'write "unlimited" for an unshaped direction')
     return rate
 
@@ -168,14 +173,15 @@ def _cluster(document: dict[str, Any]) -> Cluster:
 
 
 def _host(table: dict[str, Any], at: str) -> Host:
-    _check_keys(table, at, {"name", "ranks", "vendor", "nic", *_GPU_KEYS})
+    _check_keys(table, at, {"name", "ranks", "vendor", "device", "nic", *_GPU_KEYS})
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
         ranks=_typed(table, "ranks", int, at),
         nics=nics,
         vendor=_typed(table, "vendor", str, at, "cpu"),
-        copy_rate=parse_rate(table.get("copy_rate", "unlimited"), f"{at}copy_rate", FASTEST_COPY),
+        device=_typed(table, "device", str, at, None),
+        copy_rate=parse_rate(table.get("copy_rate", "unlimited"), f"{at}copy_rate"),
         copy_latency=_typed(table, "copy_latency", int, at, 0),
         fault=_typed(table, "fault", str, at, None),
         direct=_typed(table, "direct", bool, at, False),
@@ -242,6 +248,8 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
         seen.add(host.name.lower())
         if host.ranks < 1:
             _refuse(at + "ranks", "at least 1", host.ranks, "give the host ranks or delete it")
+        if host.device is not None and not host.device.strip():
+            _refuse(at + "device", 'a kind of device, such as "A100"', host.device, "or delete it")
         _check_gpus(host, at)
         if not 1 <= len(host.nics) <= 16:
             _refuse(at + "nic", "1 to 16 NICs", len(host.nics), "add or delete [[host.nic]] tables")

@@ -12,6 +12,7 @@ from .cluster import Cluster, Host, Nic, address, format_rate
 from .error import MASKED, refusal
 from .result import LinkUse
 
+FASTEST_SHAPED = 34_000_000_000  # above, the kernel's 32-bit byte rate overflows
 # A host may send so long at line speed after a pause. Shorter buckets lose rate when the kernel
 # wakes late (5 Gbit/s: 87 % with 0.1 ms, 99 % with 1 ms). Longer buckets let short messages exceed
 # the rate by more.
@@ -34,6 +35,23 @@ def segment_size(nic: Nic, mtu: int) -> int:
     if nic.slower is None:
         return LARGEST_SEGMENT
     return max(2 * mtu, min(LARGEST_SEGMENT, int(nic.slower / 8 * BURST_SECONDS)))
+
+
+def note(cluster: Cluster) -> str | None:
+    """The note of a run if the kernel cannot shape some NICs to their rates."""
+    fast = [
+        f"{host.name} eth{number}"
+        for host in cluster.hosts
+        for number, nic in enumerate(host.nics)
+        if max(nic.rate_out or 0, nic.rate_in or 0) > FASTEST_SHAPED
+    ]
+    if not fast:
+        return None
+    more = f" and {len(fast) - 8} more" if len(fast) > 8 else ""
+    return (
+        f"the kernel shapes rates up to {format_rate(FASTEST_SHAPED)}, so these NICs are as fast "
+        f"as the machine: {', '.join(fast[:8])}{more}"
+    )
 
 
 class Network:
@@ -155,7 +173,7 @@ def _bring_up(side: IPRoute, index: int, name: str) -> None:
 def _shape(
     side: IPRoute, index: int, rate: int | None, segment: int, queue_seconds: float, name: str
 ) -> None:
-    if rate is None:
+    if rate is None or rate > FASTEST_SHAPED:
         return
     byte_rate = rate // 8
     burst = max(segment + HEADER, int(byte_rate * BURST_SECONDS))

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from . import kernel
+from . import congestion, kernel
 from .cluster import Host
-from .congestion import note
 from .error import ClusterError, refusal
 from .host import READY, START, TERMINATE, serve
 from .job import Job
-from .network import Network
+from .network import Network, note
 from .result import Result
 
 SETUP_SECONDS = 30.0
@@ -96,13 +95,14 @@ class Supervisor:
         duration = time.monotonic() - started
         links = network.use()
         self._end_hosts()
-        ranks = range(self._job.cluster.ranks)
+        cluster = self._job.cluster
+        ranks, wanted = range(cluster.ranks), cluster.congestion
         return Result(
             exit_codes=tuple(self._exit_codes[rank] for rank in ranks),
-            hosts=tuple(self._job.cluster.hosts[i].name for i in self._job.cluster.placement),
+            hosts=tuple(cluster.hosts[i].name for i in cluster.placement),
             links=links,
             congestion=network.congestion,
-            notes=tuple(filter(None, (note(self._job.cluster.congestion, network.congestion),))),
+            notes=tuple(filter(None, (congestion.note(wanted, network.congestion), note(cluster)))),
             duration=duration,
             failed_rank=self._failed_rank,
             timed_out=self._timed_out,

@@ -153,12 +153,12 @@ class _Costs:
             lanes = math.lcm(len(a.ranks), len(b.ranks))
             if self.runtime.whole_parts:
                 lanes = math.lcm(lanes, *(len(stage.replicas[r].ranks) for stage in stages))
-            rounds = _rounds(a.ranks, b.ranks, lanes)
-            for i, pairs in enumerate(rounds):
+            every = rounds(a.ranks, b.ranks, lanes)
+            for i, pairs in enumerate(every):
                 if len(waves) <= i:
                     waves.append([])
                 waves[i] += pairs
-            plans.append((len(rounds), self._part(a, lanes)))
+            plans.append((len(every), self._part(a, lanes)))
         known: dict[tuple[int, int], float] = {}
         for each in plans:
             if each not in known:
@@ -190,14 +190,14 @@ class _Costs:
         return seconds
 
 
-def _rounds(
-    source: Sequence[int], target: Sequence[int], lanes: int
-) -> list[list[tuple[int, int]]]:
+def rounds(source: Sequence[int], target: Sequence[int], lanes: int) -> list[list[tuple[int, int]]]:
     """Who sends to whom, in order. Lanes are cut at the same places on both sides; a rank serves
     its lanes one after another."""
     few = min(len(source), len(target))
-    rounds: list[list[tuple[int, int]]] = [[] for _ in range(lanes // few)]
+    if len(source) == len(target) == lanes:
+        return [list(zip(source, target, strict=True))]
+    found: list[list[tuple[int, int]]] = [[] for _ in range(lanes // few)]
     for lane in range(lanes):
         pair = (source[lane * len(source) // lanes], target[lane * len(target) // lanes])
-        rounds[lane % len(rounds)].append(pair)
-    return rounds
+        found[lane % len(found)].append(pair)
+    return found

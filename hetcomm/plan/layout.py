@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -51,6 +52,20 @@ class Stage:
     def layers(self) -> int:
         """The number of layers of all chunks."""
         return sum(end - first for first, end in self.chunks)
+
+    def data_groups(self) -> list[list[int]]:
+        """The groups of ranks that hold the same weights and sum their gradients.
+
+        Replicas of unlike tensor degrees share weights by parts: a rank of a replica of degree t
+        then belongs to a group for each part that it holds of the largest degree.
+        """
+        parts = max(replica.tensor for replica in self.replicas)
+        groups: list[list[int]] = [[] for _ in range(parts)]
+        for replica in self.replicas:
+            tensor = replica.tensor
+            for part, group in enumerate(groups):
+                group += replica.ranks[part * tensor // parts :: tensor]
+        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +124,8 @@ class Layout:
         _refuse("rank", f"one of the {len(self.ranks)} ranks of the layout", rank, "correct it")
 
     def data_groups(self, stage: int) -> list[list[int]]:
-        """The groups of ranks that hold the same weights of a stage and sum their gradients.
-
-        Replicas of unlike tensor degrees share weights by parts: a rank of a replica of degree t
-        then belongs to a group for each part that it holds of the largest degree.
-        """
-        replicas = self.stages[stage].replicas
-        parts = max(replica.tensor for replica in replicas)
-        return [
-            [
-                replica.ranks[c * replica.tensor + part * replica.tensor // parts]
-                for replica in replicas
-                for c in range(replica.context)
-            ]
-            for part in range(parts)
-        ]
+        """The groups of ranks that hold the same weights of a stage and sum their gradients."""
+        return self.stages[stage].data_groups()
 
     def save(self, path: str | Path) -> None:
         """Writes the layout as JSON."""
@@ -261,7 +263,7 @@ def _check_ranks(layout: Layout) -> None:
     ranks = layout.ranks
     for rank in ranks:
         _whole("layout: a rank", rank, 0)
-    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    twice = sorted(rank for rank, count in Counter(ranks).items() if count > 1)
     if twice:
         _refuse("layout: ranks", "each rank once", f"{twice} again", "give each rank one place")
 

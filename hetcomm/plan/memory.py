@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from .layout import Layout
 from .model import Model
@@ -33,8 +33,8 @@ class Memory:
     @property
     def total(self) -> float:
         """Weights, gradients and states stay. The flat copy and the activations do not coincide."""
-        parts: dict[str, float] = asdict(self)
-        return sum(parts.values())
+        states = self.weights + self.gradients + self.optimizer_states
+        return states + self.activations + self.working + self.buffers + self.overhead
 
 
 def stage_parameters(model: Model, layout: Layout, stage: int, tensor: int) -> int:

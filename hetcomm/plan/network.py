@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hetcomm import _core
 from hetcomm.explain_plan import planner_of
@@ -171,15 +172,33 @@ class Curves:
         )
 
 
+class _Priced(NamedTuple):
+    """The ranks that stand for a group, what distinguishes them, the groups that share a host's
+    NICs, and the ratio of the prices."""
+
+    group: tuple[int, ...]
+    key: tuple[object, ...]
+    sharing: int
+    factor: float
+
+
+def _describe(info: _core.RankInfo) -> tuple[object, ...]:
+    nics = tuple((nic.fabric.name, nic.bandwidth, nic.subnet) for nic in info.nics)
+    return (info.vendor, info.memory.name, info.cores, nics)
+
+
 class Planned:
     """A network whose times are those of hetcomm's own plans, priced by the core's cost model.
 
     topology: of all ranks of the job, as hetcomm.explain.topology_of() makes it of a cluster file.
     Sizes up to SIZES[1] are priced exactly once each; longer ones follow the line through SIZES.
-    Groups that share a host's NICs have equal parts of the NICs' bandwidth.
+    Groups that share a host's NICs have equal parts of the NICs' bandwidth. A group of more than
+    LARGEST ranks is priced as evenly chosen hosts of it, times the ratio of (n - 1) / n: beyond
+    some hosts each one sends nearly the same bytes, and large plans take seconds to make.
     """
 
     SIZES = (4 << 20, 16 << 20)
+    LARGEST = 16
 
     def __init__(self, topology: _core.Topology, profile: _core.Profile | None = None) -> None:
         if len(topology.hosts) > 1:
@@ -188,59 +207,85 @@ class Planned:
                 positive(what, topology.host_bandwidth(index), "give the host a NIC")
         self.topology, self.profile = topology, profile
         self._prices: dict[tuple[object, ...], float] = {}
-        self._infos = topology.ranks
+        infos = topology.ranks
+        self._hosts = [topology.host_of(rank) for rank in range(len(infos))]
+        self._islands = [topology.island_of(rank) for rank in range(len(infos))]
+        descriptions: dict[tuple[object, ...], int] = {}
+        self._kinds = [
+            descriptions.setdefault(_describe(info), len(descriptions)) for info in infos
+        ]
+        self._known: dict[tuple[tuple[int, ...], ...], list[_Priced]] = {}
 
     def domain(self, rank: int, level: str) -> object:
         if level == "host":
-            return self.topology.host_of(rank)
+            return self._hosts[rank]
         if level == "island":
-            return self.topology.island_of(rank)
+            return self._islands[rank]
         return rank if level == "rank" else ""
 
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
-        return self._worst("broadcast", [list(pair) for pair in pairs], size, "none")
+        return self._worst("broadcast", tuple(pairs), size, "none")
 
     def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
         if name not in COLLECTIVES:
             refuse("collective", f"one of {', '.join(COLLECTIVES)}", name, "choose one of these")
-        return self._worst(name, [list(group) for group in groups if len(group) > 1], size, codec)
+        several = tuple(tuple(group) for group in groups if len(group) > 1)
+        return self._worst(name, several, size, codec)
 
-    def _worst(self, name: str, groups: list[list[int]], size: int, codec: str) -> float:
-        crossing: dict[int, int] = {}
-        hosts = [{self.topology.host_of(rank) for rank in group} for group in groups]
-        for each in hosts:
-            for host in each if len(each) > 1 else ():
-                crossing[host] = crossing.get(host, 0) + 1
-        worst = 0.0
+    def _worst(
+        self, name: str, groups: tuple[tuple[int, ...], ...], size: int, codec: str
+    ) -> float:
+        if groups not in self._known:
+            self._known[groups] = self._unlike(groups)
+        known = self._known[groups]
+        return max((self._price(name, each, size, codec) for each in known), default=0.0)
+
+    def _unlike(self, groups: tuple[tuple[int, ...], ...]) -> list[_Priced]:
+        """One of each kind of group: equal shapes with equal shares of NICs cost the same."""
+        hosts = [{self._hosts[rank] for rank in group} for group in groups]
+        crossing = Counter(host for each in hosts if len(each) > 1 for host in each)
+        found: dict[tuple[object, ...], _Priced] = {}
         for group, each in zip(groups, hosts, strict=True):
             sharing = max((crossing.get(host, 1) for host in each), default=1)
-            worst = max(worst, self._price(name, group, size, codec, sharing))
-        return worst
+            chosen = tuple(self._chosen(group))
+            factor = (1 - 1 / len(group)) / (1 - 1 / len(chosen))
+            # Hosts by their first rank, in group order.
+            first: dict[int, int] = {}
+            shape = tuple(first.setdefault(self._hosts[rank], len(first)) for rank in chosen)
+            key = (shape, tuple(self._kinds[rank] for rank in chosen), sharing)
+            if key not in found or found[key].factor < factor:
+                found[key] = _Priced(chosen, key, sharing, factor)
+        return list(found.values())
 
-    def _price(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
+    def _chosen(self, group: tuple[int, ...]) -> Sequence[int]:
+        """The group's ranks on evenly chosen hosts, and on few of each host, LARGEST at most."""
+        if len(group) <= self.LARGEST:
+            return group
+        members: dict[int, list[int]] = {}
+        for rank in group:
+            members.setdefault(self._hosts[rank], []).append(rank)
+        each = min(max(map(len, members.values())), self.LARGEST // 2)
+        count = min(len(members), self.LARGEST // each)
+        hosts = list(members.values())
+        taken = {r for i in range(count) for r in hosts[i * len(hosts) // count][:each]}
+        return [rank for rank in group if rank in taken]
+
+    def _price(self, name: str, priced: _Priced, size: int, codec: str) -> float:
         small, large = self.SIZES
         if size <= large:
-            return self._exact(name, group, size, codec, sharing)
-        low, high = (self._exact(name, group, each, codec, sharing) for each in self.SIZES)
+            return self._exact(name, priced, size, codec)
+        low, high = (self._exact(name, priced, each, codec) for each in self.SIZES)
         return high + (high - low) * (size - large) / (large - small)
 
-    def _exact(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
-        topology = self.topology
-        # Equal shapes cost the same: hosts by their first rank's description, in group order.
-        first: dict[int, int] = {}
-        shape = tuple(first.setdefault(topology.host_of(r), len(first)) for r in group)
-        about = tuple(self._describe(r) for r in group)
-        key = (name, shape, about, size, codec, sharing)
+    def _exact(self, name: str, priced: _Priced, size: int, codec: str) -> float:
+        key = (name, size, codec, *priced.key)
         if key not in self._prices:
-            self._prices[key] = self._predicted(name, group, size, codec, sharing)
-        return self._prices[key]
+            self._prices[key] = self._predicted(name, priced.group, size, codec, priced.sharing)
+        return self._prices[key] * priced.factor
 
-    def _describe(self, rank: int) -> tuple[object, ...]:
-        info = self._infos[rank]
-        nics = tuple((nic.fabric.name, nic.bandwidth, nic.subnet) for nic in info.nics)
-        return (info.vendor, info.memory.name, info.cores, nics)
-
-    def _predicted(self, name: str, group: list[int], size: int, codec: str, sharing: int) -> float:
+    def _predicted(
+        self, name: str, group: Sequence[int], size: int, codec: str, sharing: int
+    ) -> float:
         infos = [self.topology.rank(rank) for rank in group]
         for info in infos:
             nics = info.nics

@@ -18,7 +18,7 @@ VERSION = 1
 # Passes over the logits by the loss of a vocabulary in parts: maximum, subtract, exponential, sum
 # and divide read or write 8 times forward; the gradient subtracts and scales in 3.
 LOSS_PASSES = (8, 3)
-MEASURE = "hetcomm plan profile"  # the command that measures on a host with the device
+MEASURE = "hetcomm profile"  # the command that measures on a host with the device
 # Errors of scaling: the ratio of achieved rates, from the spread of rates of a GPU's own rows.
 SCALED_ERROR = 0.2  # another tensor degree or another model
 EXTRAPOLATED_ERROR = 0.1  # a micro-batch beyond the largest

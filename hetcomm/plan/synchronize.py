@@ -34,8 +34,11 @@ def synchronization(
         parameters = stage_parameters(model, layout, s, parts)
         seconds = 0.0
         groups = layout.data_groups(s)
-        for wave in _waves(groups):
-            seconds += _reduce(model, layout, network, wave, parameters)
+        for wave in waves(groups):
+            seconds += reduction_seconds(
+                model, network, wave, parameters, layout.weights, layout.optimizer_states,
+                layout.codec,
+            )  # fmt: skip
         if runtime.flat_gradients:
             # To copy to the flat buffer, to scale, and to copy back: each reads and writes once.
             kinds = {devices[rank] for replica in stage.replicas for rank in replica.ranks}
@@ -57,7 +60,7 @@ def synchronization(
     return found
 
 
-def _waves(groups: list[list[int]]) -> list[list[list[int]]]:
+def waves(groups: list[list[int]]) -> list[list[list[int]]]:
     """Groups that run at once. A rank in several groups serves them one after another."""
     waves: list[list[list[int]]] = []
     used: list[set[int]] = []
@@ -75,34 +78,35 @@ def _waves(groups: list[list[int]]) -> list[list[list[int]]]:
     return waves
 
 
-def _reduce(
-    model: Model, layout: Layout, network: Network, groups: list[list[int]], parameters: int
-) -> float:
+def reduction_seconds(
+    model: Model, network: Network, groups: list[list[int]], parameters: int, weights: str,
+    states: str, codec: str,
+) -> float:  # fmt: skip
     """All gradients of one part; partitioned over a level, each rank gets its share, the levels'
-    shares are reduced across, and the ranks of a level gather the weights."""
+    shares are reduced across, and the ranks of a level gather the weights. weights, states: the
+    levels of weights and optimizer states."""
     size = parameters * model.gradient_bytes
-    level = layout.optimizer_states
-    if level == "rank":
-        return network.collective("all_reduce", groups, size, layout.codec)
-    parts = [levels_of(network, group, level) for group in groups]
+    if states == "rank":
+        return network.collective("all_reduce", groups, size, codec)
+    parts = [levels_of(network, group, states) for group in groups]
     inside = [part for each in parts for part in each]
     widest = max(len(part) for part in inside)
     across = [[part[i % len(part)] for part in each] for each in parts for i in range(widest)]
-    seconds = network.collective("reduce_scatter", inside, size, layout.codec)
-    seconds += network.collective("all_reduce", across, size // widest, layout.codec)
-    return seconds + _gather_updated(model, layout, network, inside, parameters)
+    seconds = network.collective("reduce_scatter", inside, size, codec)
+    seconds += network.collective("all_reduce", across, size // widest, codec)
+    if LEVELS.index(weights) < LEVELS.index(states):
+        seconds += _gather_updated(model, weights, network, inside, parameters)
+    return seconds
 
 
 def _gather_updated(
-    model: Model, layout: Layout, network: Network, parts: list[list[int]], parameters: int
+    model: Model, weights: str, network: Network, parts: list[list[int]], parameters: int
 ) -> float:
     """Each rank has updated its share of the states' level, and needs its share of the weights'
     level: it gathers the rest from its counterparts in other parts of that level."""
-    if LEVELS.index(layout.weights) >= LEVELS.index(layout.optimizer_states):
-        return 0.0
     groups, widest = [], 1
     for part in parts:
-        pieces = levels_of(network, part, layout.weights)
+        pieces = levels_of(network, part, weights)
         most = max(len(piece) for piece in pieces)
         widest = max(widest, most)
         groups += [[piece[i % len(piece)] for piece in pieces] for i in range(most)]

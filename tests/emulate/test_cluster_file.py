@@ -1,6 +1,7 @@
 """Cluster files: parsed values, and the error for every other text."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetcomm.emulate import Cluster, ClusterError, Host, Nic, load
-from hetcomm.emulate.cluster import FASTEST, SLOWEST, format_rate, parse_order, parse_rate
+from hetcomm.emulate.cluster import (
+    FABRICS,
+    FASTEST,
+    SLOWEST,
+    format_rate,
+    parse_order,
+    parse_rate,
+)
+from hetcomm.emulate.cluster_text import text as text_of
+from hetcomm.emulate.network import FASTEST_SHAPED, note
 from hetcomm.emulate.vendors import environment, library
 
 EXAMPLES = Path(__file__).parents[2] / "examples/clusters"
@@ -34,10 +44,11 @@ def test_a_full_file_loads(tmp_path: Path) -> None:
 def test_hosts_with_gpus_load(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
     gpu = 'vendor = "nvidia"\ncopy_rate = "100gbit"\ncopy_latency = 20\nfault = "hang:3@1"\n'
-    gpu += "direct = true\n"
+    gpu += 'direct = true\ndevice = "A100"\n'
     file.write_text(HOST.replace("ranks = 2\n", f"ranks = 2\n{gpu}"))
     host = load(file).hosts[0]
     assert (host.vendor, host.copy_rate, host.copy_latency) == ("nvidia", 100_000_000_000, 20)
+    assert host.kind == "A100"
     assert environment(host, 1) == {
         "HETCOMM_CUDA_LIBRARY": str(library("nvidia")),
         "HETCOMM_NCCL_LIBRARY": str(library("nvidia")),
@@ -85,7 +96,7 @@ def test_examples_load(path: Path) -> None:
         (HOST.replace(NIC, ""), "host[0].nic", "[]"),
         (HOST.replace("1gbit", "1 gbit"), "host[0].nic[0].rate", "1 gbit"),
         (HOST.replace('"1gbit"', "1000"), "host[0].nic[0].rate", "1000"),
-        (HOST.replace("1gbit", "100gbit"), "host[0].nic[0].rate", "100gbit"),
+        (HOST.replace("1gbit", "1001gbit"), "host[0].nic[0].rate", "1001gbit"),
         (HOST.replace("1gbit", "1kbit"), "host[0].nic[0].rate", "1kbit"),
         (HOST + 'rate_in = "1gbit"\n', "host[0].nic[0].rate", "rate_in"),
         (HOST.replace("rate =", "rate_out ="), "host[0].nic[0].rate", "rate_out"),
@@ -101,6 +112,7 @@ def test_examples_load(path: Path) -> None:
             "-1",
         ),
         (HOST.replace(NIC, f"direct = true\n{NIC}"), "host[0].direct", "cpu"),
+        (HOST.replace(NIC, f'device = " "\n{NIC}'), "host[0].device", " "),
         (HOST.replace(NIC, f'vendor = "amd"\ndirect = 1\n{NIC}'), "host[0].direct", "1"),
         ("[[host", "syntax", "]]"),
     ],
@@ -150,3 +162,38 @@ def test_named_orders_place_ranks() -> None:
     assert Cluster(hosts).placement == (0, 1, 1, 1, 2, 2)
     assert Cluster(hosts, order="interleaved").placement == (0, 1, 2, 1, 2, 1)
     assert Cluster(hosts, order=parse_order("c,b,a, b,b,c")).placement == (2, 1, 0, 1, 1, 2)
+
+
+RATES = st.none() | st.sampled_from([1_000_000, 2_500_000_000, 200_000_000_000])
+NICS = st.builds(Nic, RATES, RATES, st.sampled_from(FABRICS), st.integers(-1, 3))
+GPUS = st.builds(
+    Host,
+    st.just("name"),
+    st.integers(1, 8),
+    st.lists(NICS, min_size=1, max_size=3).map(tuple),
+    st.sampled_from(["nvidia", "amd"]),
+    st.none() | st.just('A "100"'),
+    RATES,
+    st.integers(0, 9),
+    st.none() | st.just("hang:3@1"),
+    st.booleans(),
+)
+
+
+@given(st.lists(GPUS, min_size=1, max_size=4), ORDERS, st.none() | st.just("bbr"))
+def test_the_text_of_a_cluster_loads_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, hosts: list[Host], order: str, control: str | None
+) -> None:
+    named = tuple(replace(host, name=f"h{i}") for i, host in enumerate(hosts))
+    cluster = Cluster(named, order, mtu=1500, congestion=control)
+    file = tmp_path_factory.getbasetemp() / "cluster.toml"
+    for each in (cluster, Cluster(named, tuple(named[i].name for i in cluster.placement))):
+        file.write_text(text_of(each))
+        assert load(file) == each
+
+
+def test_nics_beyond_the_kernels_rates_are_named() -> None:
+    slow, fast = Nic(FASTEST_SHAPED, FASTEST_SHAPED), Nic(FASTEST_SHAPED + 1, None)
+    assert note(Cluster((Host("a", 1, (slow, Nic())),))) is None
+    told = note(Cluster((Host("a", 1, (slow,)), Host("b", 1, (slow, fast)))))
+    assert told is not None and "as fast as the machine: b eth1" in told

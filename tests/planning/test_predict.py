@@ -12,7 +12,7 @@ from planned import MODEL, layout, network, profile
 import hetcomm
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.plan import Layout, Planned, Prediction, Replica, Runtime, Stage, predict
-from hetcomm.plan.synchronize import _waves
+from hetcomm.plan.synchronize import waves
 
 QUIET = Runtime(overlap_gradients=False)
 STEP = 1e-9  # seconds of the optimizer for each parameter
@@ -127,7 +127,7 @@ def test_a_rank_serves_its_groups_one_after_another() -> None:
 
 
 def test_groups_with_a_common_rank_are_in_unlike_waves() -> None:
-    assert _waves([[0, 1], [0, 2], [3, 4], [5]]) == [[[0, 1], [3, 4]], [[0, 2]]]
+    assert waves([[0, 1], [0, 2], [3, 4], [5]]) == [[[0, 1], [3, 4]], [[0, 2]]]
 
 
 def test_with_a_barrier_all_stages_wait_before_the_reduction() -> None:
@@ -266,5 +266,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         predict(MODEL, layout((3, 3)), profile(), network(2), ["fast"])
     with pytest.raises(hetcomm.InvalidArgumentError, match="degree 8 of tensor parallelism"):
         of(layout((6,), tensor=8))
-    with pytest.raises(hetcomm.InvalidArgumentError, match="measure it with hetcomm plan profile"):
+    with pytest.raises(hetcomm.InvalidArgumentError, match="measure it with hetcomm profile"):
         of(layout((6,)), ["other"])

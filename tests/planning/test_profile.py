@@ -23,7 +23,7 @@ def test_a_saved_profile_loads_as_it_was(tmp_path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"hetcomm step profile": 2}', '{"model": 1}'])
 def test_other_files_are_refused(text: str, tmp_path) -> None:
     (tmp_path / "p.json").write_text(text)
-    with pytest.raises(hetcomm.InvalidArgumentError, match=r"p\.json.*hetcomm plan profile"):
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"p\.json.*hetcomm profile"):
         Profile.load(tmp_path / "p.json")
 
 
@@ -107,7 +107,7 @@ def test_a_missing_measurement_names_the_command() -> None:
         lambda: mine.layer(MODEL, "fast", "head", 1, 1),
         lambda: mine.step_seconds("fast", 1, 10),
     ):
-        with pytest.raises(hetcomm.InvalidArgumentError, match="hetcomm plan profile on a host"):
+        with pytest.raises(hetcomm.InvalidArgumentError, match="hetcomm profile on a host"):
             ask()
 
 

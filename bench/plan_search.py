@@ -1,0 +1,90 @@
+"""Seconds that hetcomm plan searches on large clusters of two and three kinds of devices.
+
+    .venv/bin/python bench/plan_search.py
+
+The model is GPT-Neo 2.7B with a batch of 2048. The devices' profiles follow data sheets: no machine
+measured them. Seconds are of the process's processor time, on one core, because other work on the
+machine does not change them; a search ends when no layout can be faster by the tolerance, or at the
+limit. Published times of peers are of their authors' machines, models and clusters of these sizes
+(Sailor, arXiv 2504.17096).
+"""
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from plan_inputs import DEVICES, cluster_of, gpt_neo, profile_of
+
+from hetcomm.plan.propose import Limits, Proposal, propose
+
+BATCH = 2048
+
+
+@dataclass(frozen=True)
+class Case:
+    """target: seconds. peer: seconds that the peer's authors published."""
+
+    name: str
+    ranks: dict[str, int]
+    target: float
+    peer: float
+
+
+CASES = (
+    Case("128 A100 + 384 V100", {"A100": 128, "V100": 384}, 5, 17),
+    Case("256 A100 + 256 V100 + 256 H100", {"A100": 256, "V100": 256, "H100": 256}, 30, 4900),
+)
+
+
+def measure(case: Case, tolerance: float, seconds: float) -> dict[str, float | str | bool]:
+    cluster, model = cluster_of(case.ranks), gpt_neo()
+    profile = profile_of(model, DEVICES)
+    wall, start = time.monotonic(), time.process_time()
+    limits = Limits(tolerance=tolerance, seconds=seconds)
+    found = propose(cluster, model, profile, BATCH, limits)
+    taken = time.process_time() - start
+    return {"case": case.name, "seconds": taken, "wall": time.monotonic() - wall} | facts(
+        found, case, taken
+    )
+
+
+def facts(proposal: Proposal, case: Case, taken: float) -> dict[str, float | str | bool]:
+    found = proposal.found
+    return {
+        "target": case.target,
+        "peer": case.peer,
+        "times_faster": case.peer / taken,
+        "step": proposal.best.prediction.seconds,
+        "gap": found.gap,
+        "cut": found.cut,
+        "predicted": found.priced,
+        "share_of_upper_bound": proposal.samples_per_second(proposal.best) / proposal.upper_bound,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--tolerance", type=float, default=0.05)
+    parser.add_argument("--limit", type=float, help="seconds of a search; default: the target")
+    parser.add_argument("--report", type=Path, help="figures as JSON")
+    arguments = parser.parse_args()
+    rows = []
+    for case in CASES:
+        row = measure(case, arguments.tolerance, arguments.limit or case.target)
+        rows.append(row)
+        ended = "cut by the limit" if row["cut"] else "ended by itself"
+        print(
+            f"{row['case']}: {row['seconds']:.1f} s of a core ({row['wall']:.1f} s), {ended}; "
+            f"target {case.target:g} s, peer {case.peer:g} s, {row['times_faster']:.0f} times as "
+            f"fast; step {row['step']:.3f} s, another layout at most {row['gap']:.1%} faster"
+        )
+    if arguments.report:
+        arguments.report.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""From a cluster, a model and a profile to the best layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hetcomm import _core
+from hetcomm.emulate.cluster import Cluster
+from hetcomm.explain import topology_of
+from hetcomm.plan.best_first import Found
+from hetcomm.plan.limits import refuse_memory, upper_bound
+from hetcomm.plan.model import Model
+from hetcomm.plan.network import Planned
+from hetcomm.plan.nodes import Search
+from hetcomm.plan.pools import pools_of
+from hetcomm.plan.profile import Profile
+from hetcomm.plan.refuse import refuse, whole
+from hetcomm.plan.runtime import Runtime
+from hetcomm.plan.search import Choice, search
+from hetcomm.plan.settings import Choices
+from hetcomm.plan.space import Space
+from hetcomm.plan.terms import Problem, Terms, distinct_levels
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search may take and vary.
+
+    tensors: degrees; None: those that the profile measured. contexts: degrees of context
+    parallelism. every_rank: no rank may be idle. alpha: the fastest kind of device counts as this
+    much faster when layers are divided (Holmes, arXiv 2312.03549). tolerance: the search ends when
+    no layout can be faster by more than this share. seconds: of the search.
+    """
+
+    tensors: Sequence[int] | None = None
+    contexts: Sequence[int] = (1,)
+    micro_batches: Sequence[int] = (1, 2, 4, 8, 16)
+    schedules: Sequence[str] = Choices.schedules
+    codecs: Sequence[str] = ("auto",)
+    recompute: Sequence[bool] = (False, True)
+    every_rank: bool = False
+    alpha: float = 1.0
+    tolerance: float = 0.01
+    seconds: float = 60.0
+    top: int = 5
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The best layout of a search, and the runners-up of unlike shapes.
+
+    upper_bound: samples per second if each device computed at the best rate of its kind, without
+    bubbles, transfers and memory limits. limits: bytes of memory by kind of device.
+    """
+
+    cluster: Cluster
+    search: Search = field(repr=False)
+    found: Found[Choice] = field(repr=False)
+    upper_bound: float
+    limits: dict[str, float]
+
+    @property
+    def choices(self) -> list[Choice]:
+        """Best first."""
+        return [choice for _, choice in self.found.best]
+
+    @property
+    def best(self) -> Choice:
+        return self.choices[0]
+
+    def samples_per_second(self, choice: Choice) -> float:
+        return choice.layout.batch / choice.prediction.seconds
+
+    @property
+    def idle(self) -> list[int]:
+        """The ranks without a place in the best layout."""
+        return sorted(set(range(self.cluster.ranks)) - set(self.best.layout.ranks))
+
+
+def propose(
+    cluster: Cluster,
+    model: Model,
+    profile: Profile,
+    batch: int,
+    limits: Limits | None = None,
+    links: _core.Profile | None = None,
+) -> Proposal:
+    """Searches the best layout of a model on a cluster. batch: samples of an optimizer step.
+
+    links: a profile of hetcomm tune for the cluster. Unlimited NICs need one.
+    Raises hetcomm.InvalidArgumentError for NICs without a rate, for kinds of devices that the
+    profile lacks, and if no layout fits the memory; the error says by how much.
+    """
+    limits = Limits() if limits is None else limits
+    whole("batch", batch, 1)
+    check_links(cluster, links)
+    root = search_of(cluster, model, profile, batch, limits, links)
+    found = search(root, top=limits.top, tolerance=limits.tolerance, seconds=limits.seconds)
+    if not found.best:
+        refuse_memory(root, limits.seconds, found.cut)
+    problem = root.terms.problem
+    memory = {pool.kind: profile.devices[pool.kind].memory for pool in problem.pools}
+    return Proposal(cluster, root, found, upper_bound(root), memory)
+
+
+def search_of(
+    cluster: Cluster,
+    model: Model,
+    profile: Profile,
+    batch: int,
+    limits: Limits,
+    links: _core.Profile | None,
+) -> Search:
+    """The search of propose(), before its first step."""
+    network = Planned(topology_of(cluster), links)
+    kinds = [cluster.hosts[place].kind for place in cluster.placement]
+    scaled = limits.tensors is not None
+    problem = Problem(model, profile, network, kinds, pools_of(cluster), Runtime(), scaled)
+    terms = Terms(problem)
+    tensors = limits.tensors
+    if tensors is None:
+        tensors = sorted({t for pool in problem.pools for t in terms.degrees(pool.kind)})
+    for pool in problem.pools:
+        for layer in dict.fromkeys(terms.kinds):  # the profile names what it lacks
+            profile.layer(model, pool.kind, layer, 1, 1)
+        profile.step_seconds(pool.kind, 1, 1)
+    space = Space(
+        problem.pools,
+        model.layers,
+        batch,
+        tensors,
+        limits.contexts,
+        limits.micro_batches,
+        limits.every_rank,
+    )
+    choices = Choices(
+        limits.schedules,
+        recompute=limits.recompute,
+        levels=distinct_levels(problem),
+        codecs=limits.codecs,
+    )
+    return Search(terms, space, choices, limits.alpha)
+
+
+def check_links(cluster: Cluster, links: _core.Profile | None) -> None:
+    """Raises hetcomm.InvalidArgumentError for NICs without a rate. A cluster file is connected: NIC
+    i of each host is on network i."""
+    for host in cluster.hosts:
+        for number, nic in enumerate(host.nics):
+            if nic.slower is None and links is None:
+                refuse(
+                    f"{host.name} NIC {number}",
+                    "a rate",
+                    '"unlimited"',
+                    "write its rate into the cluster file, or give --links a profile of "
+                    "hetcomm tune",
+                )

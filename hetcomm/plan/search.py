@@ -1,0 +1,76 @@
+"""The search for the best layout of a job: best-first by bounds that no prediction beats."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from hetcomm.plan.best_first import Found, best_first
+from hetcomm.plan.layout import Layout
+from hetcomm.plan.memory import memory
+from hetcomm.plan.nodes import Candidate, Search
+from hetcomm.plan.predict import Prediction, predict
+from hetcomm.plan.terms import Problem
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layout, and its prediction."""
+
+    candidate: Candidate
+    layout: Layout
+    prediction: Prediction
+
+
+def search(
+    space: Search, *, top: int = 5, tolerance: float = 0.01, seconds: float = 60.0
+) -> Found[Choice]:
+    """The best layouts of the space, best first, of unlike shapes.
+
+    No layout of the space is faster than (1 - tolerance) times the best one, unless the time limit
+    cut the search; then Found.gap says how far away it may be.
+    """
+    problem = space.terms.problem
+
+    def price(candidate: Candidate) -> tuple[float, Choice] | None:
+        layout = fitting(problem, candidate.layout, space.choices.levels)
+        if layout is None:
+            return None
+        choice = Choice(candidate, layout, predicted(problem, layout))
+        return choice.prediction.seconds, choice
+
+    return best_first(space.roots(), price, _shape, top=top, tolerance=tolerance, seconds=seconds)
+
+
+def predicted(problem: Problem, layout: Layout) -> Prediction:
+    return predict(
+        problem.model, layout, problem.profile, problem.network, problem.devices, problem.runtime
+    )
+
+
+def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout | None:
+    """The layout with the least level of gradients that fits the devices' memory; None if no level
+    does. Of the levels, those from the weights' to the optimizer states' are tried."""
+    first, last = levels.index(layout.weights), levels.index(layout.optimizer_states)
+    for level in levels[first : last + 1]:
+        tried = replace(layout, gradients=level)
+        if not lacking(problem, tried):
+            return tried
+    return None
+
+
+def lacking(problem: Problem, layout: Layout) -> dict[int, float]:
+    """By rank, the bytes that the layout needs beyond the device's memory, where it does."""
+    needed = memory(
+        problem.model, layout, problem.network, problem.runtime, problem.devices, problem.profile
+    )
+    unlike = {id(each): each for each in needed.values()}  # many ranks share theirs
+    totals = {name: each.total for name, each in unlike.items()}
+    limits = {name: device.memory for name, device in problem.profile.devices.items()}
+    over = {rank: totals[id(each)] - limits[problem.devices[rank]] for rank, each in needed.items()}
+    return {rank: lack for rank, lack in over.items() if lack > 0}
+
+
+def _shape(candidate: Candidate) -> Hashable:
+    """Layouts of equal parts in equal order are one choice for people."""
+    return (candidate.shape.runs, candidate.shape.micro_batch)

@@ -1,0 +1,70 @@
+"""What a search varies beside the shape: schedule, recompute and partition levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
+
+from hetcomm.plan.layout import LEVELS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """chunks: of each stage. weights, states: the levels of weights and optimizer states. codec: of
+    the bridge, for gradients."""
+
+    schedule: str
+    chunks: int
+    recompute: bool
+    weights: str
+    states: str
+    codec: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The settings of a search. A single stage has the first schedule. chunks: of the interleaved
+    schedule, beyond one. levels: narrowest first."""
+
+    schedules: Sequence[str] = ("1f1b", "gpipe", "interleaved", "zero_bubble")
+    chunks: Sequence[int] = (2, 3, 4)
+    recompute: Sequence[bool] = (False, True)
+    levels: Sequence[str] = LEVELS
+    codecs: Sequence[str] = ("auto",)
+
+    def settings(self, stages: int, micro_batches: int, layers: int) -> Iterator[Settings]:
+        """Those that a pipeline of so many stages can have. A single stage has one schedule."""
+        levels = [
+            (weights, states)
+            for weights, states in combinations_with_replacement(self.levels, 2)
+            if LEVELS.index(weights) <= LEVELS.index(states)
+        ]
+        schedules = self.schedules if stages > 1 else self.schedules[:1]
+        for schedule, recompute in product(schedules, self.recompute):
+            for chunks in self.chunks if schedule == "interleaved" else (1,):
+                whole = micro_batches % stages == 0 and chunks * stages <= layers
+                if schedule != "interleaved" or (stages > 1 and whole):
+                    for (weights, states), codec in product(levels, self.codecs):
+                        yield Settings(schedule, chunks, recompute, weights, states, codec)
+
+
+def in_flight(settings: Settings, stages: int, micro_batches: int, stage: int) -> int:
+    """Forward passes of chunks whose activations a stage keeps at its fullest."""
+    if settings.schedule == "gpipe":
+        return micro_batches
+    if settings.schedule == "1f1b":
+        return min(stages - stage, micro_batches)
+    if settings.schedule == "zero_bubble":
+        return min(stages, micro_batches)
+    warm = 2 * (stages - stage - 1) + (settings.chunks - 1) * stages
+    return min(micro_batches * settings.chunks, warm + 1)
+
+
+def warm_up(settings: Settings, stages: int, micro_batches: int) -> list[int] | None:
+    """Forward passes of each stage before its first backward pass; None with chunks."""
+    if settings.schedule == "interleaved":
+        return None
+    if settings.schedule == "gpipe":
+        return [micro_batches] * stages
+    return [min(stages - stage, micro_batches) for stage in range(stages)]

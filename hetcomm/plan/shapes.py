@@ -1,0 +1,90 @@
+"""The shapes of a search: which ranks serve which stages, before layers are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hetcomm.plan.layout import Replica
+from hetcomm.plan.pools import Pool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Equal replicas of a stage on one pool. pool: its index. count: of the replicas."""
+
+    pool: int
+    tensor: int
+    context: int
+    count: int
+
+    @property
+    def width(self) -> int:
+        """The ranks of a replica."""
+        return self.tensor * self.context
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The parts of each stage, and the samples of a forward pass of one replica.
+
+    across: a pool gives consecutive slots to the replicas of one stage, as Holmes does (arXiv
+    2312.03549), so that gradients stay among few hosts. Otherwise it gives them to the stages of
+    one replica, so that activations do.
+    """
+
+    stages: tuple[tuple[Part, ...], ...]
+    micro_batch: int
+    across: bool = True
+
+    @property
+    def replicas(self) -> int:
+        """The data-parallel degree."""
+        return sum(part.count for part in self.stages[0])
+
+    @property
+    def lines(self) -> list[tuple[Part, ...]]:
+        """The pipelines of equal parts: of each stage, its part at the same place."""
+        return list(zip(*self.stages, strict=True))
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of all stages."""
+        return sum(part.count * part.width for stage in self.stages for part in stage)
+
+    @cached_property
+    def runs(self) -> tuple[tuple[tuple[Part, ...], int], ...]:
+        """The stages as (parts, number of consecutive stages with these parts)."""
+        found: list[tuple[tuple[Part, ...], int]] = []
+        for stage in self.stages:
+            if found and found[-1][0] == stage:
+                found[-1] = (stage, found[-1][1] + 1)
+            else:
+                found.append((stage, 1))
+        return tuple(found)
+
+    @property
+    def first_stages(self) -> list[int]:
+        """The first stage of each run."""
+        counts = [count for _, count in self.runs]
+        return [sum(counts[:run]) for run in range(len(counts))]
+
+    def place(self, pools: Sequence[Pool]) -> list[tuple[Replica, ...]]:
+        """The replicas of each stage, on ranks of the pools. Each rank has one place at most.
+
+        A pool serves one run of stages.
+        """
+        slots = {
+            part.pool: pools[part.pool].slots(part.width) for stage in self.stages for part in stage
+        }
+        stages: list[list[Replica]] = [[] for _ in self.stages]
+        start = 0
+        for parts, count in self.runs:
+            for part in parts:
+                for s in range(count):
+                    for r in range(part.count):
+                        slot = s * part.count + r if self.across else r * count + s
+                        stages[start + s].append(Replica(slots[part.pool][slot], part.context))
+            start += count
+        return [tuple(stage) for stage in stages]

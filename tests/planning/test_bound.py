@@ -1,0 +1,107 @@
+"""Lower bounds of a step, against the replay of schedules."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetcomm.plan.bound import Pipeline, relaxed_bound, step_bound
+from hetcomm.plan.schedules import order
+from hetcomm.plan.simulate import Costs, simulate
+
+SECONDS = st.integers(0, 20).map(lambda tenths: tenths / 10)
+
+
+@st.composite
+def replays(draw: st.DrawFn) -> tuple[str, int, int, Costs]:
+    """schedule, stages, micro-batches, costs"""
+    schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zero_bubble"]))
+    stages = draw(st.integers(1, 5))
+    chunks = draw(st.integers(2, 3)) if schedule == "interleaved" else 1
+    groups = draw(st.integers(1, 3))
+    micro_batches = groups * stages if schedule == "interleaved" else draw(st.integers(1, 9))
+
+    def several(count: int) -> list[float]:
+        return draw(st.lists(SECONDS, min_size=count, max_size=count))
+
+    virtual = stages * chunks
+    way = several(virtual - 1)
+    weights = several(virtual) if schedule == "zero_bubble" else [0.0] * virtual
+    costs = Costs(several(virtual), several(virtual), way, way, weights=weights)
+    return schedule, stages, micro_batches, costs
+
+
+def pipeline_of(schedule: str, stages: int, micro_batches: int, costs: Costs) -> Pipeline:
+    def by_stage(values: object) -> np.ndarray:
+        return np.asarray(values).reshape(-1, stages).sum(axis=0)
+
+    chunks = len(costs.forward) // stages
+    passes = order(schedule, stages, micro_batches, chunks)
+    warm = [next(i for i, each in enumerate(own) if each.what != "forward") for own in passes]
+    return Pipeline(
+        forward=by_stage(costs.forward),
+        backward=by_stage(costs.backward) + by_stage(costs.weights),
+        deferred=by_stage(costs.weights),
+        first=np.asarray(costs.forward[:stages]),
+        last=np.asarray(costs.backward[:stages]),
+        transfers=np.asarray(costs.activation[: stages - 1]),
+        tails=np.zeros(stages),
+        micro_batches=micro_batches,
+        warm_up=None if chunks > 1 else warm,
+    )
+
+
+@settings(deadline=None, max_examples=400)
+@given(replays(), st.data())
+def test_no_replay_is_faster_than_its_bound(
+    replay: tuple[str, int, int, Costs], data: st.DataObject
+) -> None:
+    schedule, stages, micro_batches, costs = replay
+    pipeline = pipeline_of(*replay)
+    tails = np.asarray(data.draw(st.lists(SECONDS, min_size=stages, max_size=stages)))
+    passes = order(schedule, stages, micro_batches, len(costs.forward) // stages)
+    ends = simulate(passes, costs).ends
+    step = max(end + tail for end, tail in zip(ends, tails, strict=True))
+    assert step_bound(replace(pipeline, tails=tails)) <= step + 1e-9
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_the_bound_of_equal_stages_is_tight(schedule: str) -> None:
+    costs = Costs([1.0] * 4, [2.0] * 4, [0.0] * 3, [0.0] * 3)
+    bound = step_bound(pipeline_of(schedule, 4, 12, costs))
+    assert bound == pytest.approx(max(simulate(order(schedule, 4, 12), costs).ends))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=5),
+    st.integers(1, 8),
+    st.sampled_from(["gpipe", "1f1b", "zero_bubble", "interleaved"]),
+    st.data(),
+)
+def test_no_division_of_blocks_is_faster_than_the_relaxed_bound(
+    speeds: list[int], micro_batches: int, schedule: str, data: st.DataObject
+) -> None:
+    stages = len(speeds)
+    chunks = 2 if schedule == "interleaved" else 1
+    micro_batches *= stages if schedule == "interleaved" else 1
+    counts = st.lists(st.integers(chunks, 5), min_size=stages, max_size=stages)
+    blocks = data.draw(counts)
+    way = data.draw(st.lists(SECONDS, min_size=stages - 1, max_size=stages - 1))
+    seconds = [10 / speed for speed in speeds]
+    forward = [
+        each * (count // chunks + (chunk < count % chunks)) / 3
+        for chunk in range(chunks)
+        for each, count in zip(seconds, blocks, strict=True)
+    ]
+    halves = 2 if schedule == "zero_bubble" else 1
+    backward = [2 * each / halves for each in forward]
+    around = [*way, 0.0] * chunks
+    costs = Costs(forward, backward, around, around, weights=backward)
+    step = max(simulate(order(schedule, stages, micro_batches, chunks), costs).ends)
+    fill = {"zero_bubble": 1 / 3, "interleaved": 1 / chunks}.get(schedule, 1.0)
+    ways = [each * (1 if schedule == "zero_bubble" else 2) for each in way]
+    bound = relaxed_bound(seconds, ways, sum(blocks), micro_batches, [fill] * stages)
+    assert bound <= step * (1 + 1e-9)

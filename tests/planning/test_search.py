@@ -1,0 +1,146 @@
+"""The search against all layouts there are, on small clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_inputs import DEVICES, cluster_of, profile_of, small_model
+
+from hetcomm.emulate import Cluster
+from hetcomm.explain import topology_of
+from hetcomm.plan import Planned, Runtime
+from hetcomm.plan.layout import Layout, Stage
+from hetcomm.plan.nodes import FAMILIES, Search
+from hetcomm.plan.pools import pools_of
+from hetcomm.plan.search import fitting, lacking, predicted, search
+from hetcomm.plan.settings import Choices
+from hetcomm.plan.shapes import Shape
+from hetcomm.plan.space import Space
+from hetcomm.plan.terms import Problem, Terms, distinct_levels
+
+MODEL = small_model(blocks=2)
+
+
+def search_of(
+    cluster: Cluster,
+    batch: int,
+    memory: float = 1e12,
+    runtime: Runtime | None = None,
+    schedules: Sequence[str] = ("1f1b",),
+    contexts: Sequence[int] = (1,),
+) -> Search:
+    devices = {name: replace(device, memory=memory) for name, device in DEVICES.items()}
+    network = Planned(topology_of(cluster))
+    kinds = [cluster.hosts[place].kind for place in cluster.placement]
+    profile = profile_of(MODEL, devices, tensors=(1, 2), micro_batches=(1, 2))
+    problem = Problem(MODEL, profile, network, kinds, pools_of(cluster), runtime or Runtime())
+    space = Space(problem.pools, MODEL.layers, batch, (1, 2), contexts, (1, 2))
+    choices = Choices(schedules, chunks=(2,), levels=distinct_levels(problem))
+    return Search(Terms(problem), space, choices)
+
+
+def every_layout(root: Search) -> Iterator[Layout]:
+    """All layouts of the space, by plain enumeration."""
+    problem = root.terms.problem
+    for family in FAMILIES:
+        for group in root.space.groups():
+            shapes, _ = family(root.space, root.terms.block_seconds, group, 0.0, float("inf"))
+            for _, shape in shapes:
+                micro_batches = root.micro_batches(shape)
+                for each in root.choices.settings(len(shape.stages), micro_batches, MODEL.layers):
+                    for ends in combinations(range(1, MODEL.layers), len(shape.stages) - 1):
+                        counts = [
+                            b - a for a, b in zip((0, *ends), (*ends, MODEL.layers), strict=True)
+                        ]
+                        if min(counts) >= each.chunks:
+                            yield layout_of(root, shape, each, counts, problem)
+
+
+def layout_of(root: Search, shape: Shape, each, counts: list[int], problem: Problem) -> Layout:  # type: ignore[no-untyped-def]
+    spans: list[list[tuple[int, int]]] = [[] for _ in counts]
+    first = 0
+    for chunk in range(each.chunks):
+        for s, count in enumerate(counts):
+            end = first + count // each.chunks + (1 if chunk < count % each.chunks else 0)
+            spans[s].append((first, end))
+            first = end
+    places = shape.place(problem.pools)
+    return Layout(
+        tuple(Stage(tuple(span), place) for span, place in zip(spans, places, strict=True)),
+        root.space.batch,
+        shape.micro_batch,
+        schedule=each.schedule,
+        recompute=each.recompute,
+        weights=each.weights,
+        gradients=each.states,
+        optimizer_states=each.states,
+        codec=each.codec,
+        overlap_optimizer=True,
+    )
+
+
+CLUSTERS = st.sampled_from(
+    [
+        cluster_of({"A100": 2}, ranks=1, rate=10**9),
+        cluster_of({"A100": 2, "V100": 2}, ranks=2, rate=10**10),
+        cluster_of({"A100": 1, "V100": 3}, ranks=2, rate=10**9),
+        cluster_of({"A100": 2, "V100": 1}, ranks=4, rate=10**11, fabrics={"V100": "ethernet"}),
+    ]
+)
+# Everything fits; much fits only if partitioned or computed again; nearly nothing fits.
+MEMORY = st.sampled_from([1e12, 2.16e9, 2.1e9])
+RUNTIMES = st.sampled_from(
+    [Runtime(), Runtime(overlap_gradients=False, barrier=True), Runtime(blocking=True, parts=True)]
+)
+SCHEDULES = st.sampled_from([("1f1b", "interleaved"), ("gpipe", "zero_bubble")])
+CONTEXTS = st.sampled_from([(1,), (1, 2)])
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> Search:
+    runtime = draw(RUNTIMES)
+    schedules = ("1f1b", "zero_bubble") if runtime.blocking else draw(SCHEDULES)
+    batch = draw(st.sampled_from([2, 4]))
+    return search_of(draw(CLUSTERS), batch, draw(MEMORY), runtime, schedules, draw(CONTEXTS))
+
+
+@settings(deadline=None, max_examples=15)
+@given(searches())
+def test_the_best_of_all_layouts_is_found(root: Search) -> None:
+    problem, least = root.terms.problem, float("inf")
+    for layout in every_layout(root):
+        if not lacking(problem, layout):
+            least = min(least, predicted(problem, layout).seconds)
+    found = search(root, tolerance=0.0)
+    assert not found.cut
+    if least == float("inf"):
+        assert not found.best
+    else:
+        assert found.best[0][0] == pytest.approx(least, rel=1e-9)
+        assert found.bound == pytest.approx(least, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(searches(), st.randoms(use_true_random=False))
+def test_no_layout_is_faster_than_the_bounds_of_its_nodes(root: Search, random: Random) -> None:
+    problem = root.terms.problem
+    for _ in range(10):
+        nodes, above = list(root.roots()), []
+        while nodes:
+            node = random.choice(nodes)
+            above.append(node)
+            candidate = node.leaf
+            if candidate is not None:
+                layout = fitting(problem, candidate.layout, root.choices.levels)
+                if layout is not None:
+                    seconds = predicted(problem, layout).seconds
+                    for each in above:
+                        assert each.bound <= seconds * (1 + 1e-9), (type(each), layout)
+                break
+            nodes = list(node.open(float("inf")))

@@ -1,0 +1,170 @@
+"""Pools, and the shapes that serve a model on them, against a plain enumeration."""
+
+from itertools import permutations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetcomm.emulate import Cluster, Host, Nic
+from hetcomm.plan.pools import Pool, names, pools_of
+from hetcomm.plan.shapes import Part, Shape
+from hetcomm.plan.space import Space, divisors, replica_shapes, stage_shapes
+
+IB, ROCE, ETHERNET = (Nic(10**9, 10**9, fabric) for fabric in ("infiniband", "roce", "ethernet"))
+
+
+def test_pools_have_one_kind_and_one_fabric() -> None:
+    cluster = Cluster(
+        (
+            Host("a", 2, (ETHERNET, IB), "nvidia", "A100"),
+            Host("b", 1, (ROCE,), "nvidia", "A100"),
+            Host("c", 3, (ETHERNET,), "amd"),
+            Host("d", 1, (IB,), "nvidia", "A100"),
+        ),
+        "interleaved",
+    )
+    pools = pools_of(cluster)
+    assert pools == [
+        Pool("A100", "infiniband", ((0, 4), (3,)), uniform=False),
+        Pool("A100", "roce", ((1,),)),
+        Pool("amd", "ethernet", ((2, 5, 6),)),
+    ]
+    assert names(pools) == ["A100 over infiniband", "A100 over roce", "amd"]
+    assert pools[0].slots(1) == [(0,), (4,), (3,)]
+    assert (pools[0].slots(2), pools[0].capacity(2), pools[0].widest) == ([(0, 4)], 1, 2)
+
+
+def seconds(pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
+    """Pool 0 is twice as fast; no device runs five ranks of a tensor group."""
+    return None if tensor == 5 else (pool + 1) * micro_batch / (tensor * context) ** 0.9
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> Space:
+    sizes = draw(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=2), max_size=3))
+    pools, first = [], 0
+    for index, hosts in enumerate(sizes or [[2]]):
+        ranks = []
+        for count in hosts:
+            ranks.append(tuple(range(first, first + count)))
+            first += count
+        pools.append(Pool(f"kind {index}", "ethernet", tuple(ranks)))
+    return Space(
+        pools,
+        layers=draw(st.integers(3, 5)),
+        batch=draw(st.sampled_from([1, 4, 6])),
+        tensors=(1, 2, 5),
+        contexts=draw(st.sampled_from([(1,), (1, 2)])),
+        micro_batches=(1, 2),
+        every_rank=draw(st.booleans()),
+    )
+
+
+def every_stages(space: Space) -> set[tuple[tuple[tuple[Part, ...], ...], int]]:
+    """The stages and micro-batch of each shape of the first family, from the definition."""
+    found = set()
+    numbers = range(len(space.pools))
+    for replicas in range(1, space.batch + 1):
+        for micro_batch, context in product(space.micro_batches, space.contexts):
+            if space.batch % (replicas * micro_batch):
+                continue
+            for count in range(1, len(space.pools) + 1):
+                for order in permutations(numbers, count):
+                    for tensors in product((1, 2), repeat=count):
+                        for each in product(range(1, space.layers + 1), repeat=count):
+                            stages = tuple(
+                                (Part(pool, tensor, context, replicas),)
+                                for pool, tensor, run in zip(order, tensors, each, strict=True)
+                                for _ in range(run)
+                            )
+                            if len(stages) <= space.layers and fits(space, stages):
+                                found.add((stages, micro_batch))
+    return found
+
+
+def fits(space: Space, stages: tuple[tuple[Part, ...], ...]) -> bool:
+    used = 0
+    for index, pool in enumerate(space.pools):
+        parts = [part for stage in stages for part in stage if part.pool == index]
+        if parts and sum(part.count for part in parts) > pool.capacity(parts[0].width):
+            return False
+        used += sum(part.count * part.width for part in parts)
+    return not space.every_rank or used == sum(pool.ranks for pool in space.pools)
+
+
+def windows(space: Space, family) -> list[tuple[float, Shape]]:  # type: ignore[no-untyped-def]
+    """All shapes of a family, window after window."""
+    shapes = []
+    for group in space.groups():
+        low, below = 0.0, 0.7
+        while low < float("inf"):
+            found, further = family(space, seconds, group, low, below)
+            assert all(low <= bound < below for bound, _ in found)
+            assert further >= below
+            shapes += found
+            low, below = further, further * 1.5
+    return shapes
+
+
+@settings(deadline=None, max_examples=50)
+@given(spaces())
+def test_each_shape_of_the_first_family_comes_once(space: Space) -> None:
+    shapes = windows(space, stage_shapes)
+    across = [(shape.stages, shape.micro_batch) for _, shape in shapes if shape.across]
+    assert len(across) == len(set(across))
+    assert set(across) == every_stages(space)
+
+
+@settings(deadline=None)
+@given(spaces(), st.sampled_from([stage_shapes, replica_shapes]))
+def test_shapes_have_valid_places_and_bounds(space: Space, family) -> None:  # type: ignore[no-untyped-def]
+    ranks = {rank for pool in space.pools for host in pool.hosts for rank in host}
+    for bound, shape in windows(space, family):
+        stages = shape.place(space.pools)
+        placed = [rank for stage in stages for replica in stage for rank in replica.ranks]
+        assert len(placed) == len(set(placed)) == shape.ranks
+        assert set(placed) <= ranks
+        assert not space.every_rank or set(placed) == ranks
+        assert {len(stage) for stage in stages} == {shape.replicas}
+        for stage, parts in zip(stages, shape.stages, strict=True):
+            wanted = [part for part in parts for _ in range(part.count)]
+            for replica, part in zip(stage, wanted, strict=True):
+                assert (replica.tensor, replica.context) == (part.tensor, part.context)
+                inside = [host for host in space.pools[part.pool].hosts if replica.ranks[0] in host]
+                assert set(replica.ranks) <= set(inside[0])
+        assert bound <= balanced(space, shape) * (1 + 1e-12)
+
+
+def balanced(space: Space, shape: Shape) -> float:
+    """Seconds if blocks could be divided, with the slowest replica of each stage."""
+    rate = sum(
+        1
+        / max(
+            seconds(part.pool, part.tensor, part.context, shape.micro_batch) or 0 for part in parts
+        )
+        for parts in shape.stages
+    )
+    return space.batch // (shape.replicas * shape.micro_batch) * (space.layers - 2) / rate
+
+
+def test_replicas_of_whole_pipelines_prefer_the_faster_pool() -> None:
+    pools = [Pool("slow", "ethernet", ((0, 1), (2, 3))), Pool("fast", "ethernet", ((4, 5),))]
+    space = Space(pools, layers=4, batch=6, tensors=(1, 2), micro_batches=(1,))
+
+    def fast_last(pool: int, *degrees: int) -> float | None:
+        return seconds(1 - pool, *degrees)  # type: ignore[call-arg]
+
+    shapes = [shape for _, shape in replica_shapes(space, fast_last, (3, 1, 1), 0.0, 1e9)[0]]
+    assert {shape.stages for shape in shapes} >= {
+        ((Part(1, 1, 1, 2), Part(0, 1, 1, 1)),),
+        ((Part(1, 1, 1, 2), Part(0, 2, 1, 1)),),
+        ((Part(1, 1, 1, 1), Part(0, 1, 1, 2)),) * 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(1, [1]), (12, [1, 2, 3, 4, 6, 12]), (9, [1, 3, 9])]
+)
+def test_divisors(number: int, expected: list[int]) -> None:
+    assert divisors(number) == expected
