@@ -79,15 +79,19 @@ def lines(levels: Sequence[Groups], size: int) -> list[Groups]:
     return found
 
 
+def default_timeout(device: torch.device) -> timedelta | None:
+    """The timeout of the default group, if its backend tells."""
+    backend = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
+    return getattr(getattr(backend, "options", None), "_timeout", None)
+
+
 def build(levels: Sequence[Groups], device: torch.device, timeout: timedelta | None) -> Grid:
     """Makes the grid and its process groups. A collective of all ranks.
 
     timeout: of the groups; None takes that of the default group, if its backend tells.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
-    if timeout is None:
-        backend = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
-        timeout = getattr(getattr(backend, "options", None), "_timeout", None)
+    timeout = timeout or default_timeout(device)
     dimensions = []
     for line in lines(levels, size):
         mine = Dimension(1, 0)
