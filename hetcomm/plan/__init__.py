@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .chunks import split as split
     from .job import Job as Job
     from .job import load as load
+    from .partitions import partition as partition
     from .pipeline import schedule as schedule
 
 # The modules of names that need torch.
@@ -21,6 +22,7 @@ _HOMES = {
     "load": "hetcomm.plan.job",
     "split": "hetcomm.plan.chunks",
     "schedule": "hetcomm.plan.pipeline",
+    "partition": "hetcomm.plan.partitions",
 }
 
 __all__ = ["Layout", "Replica", "Stage", "rank_order"]

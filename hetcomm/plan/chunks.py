@@ -26,6 +26,10 @@ class Chunk(nn.Module):
         for index, layer in layers.items():
             self.add_module(str(index), layer)
 
+    def units(self) -> list[nn.Module]:
+        """The modules whose weights are used together."""
+        return list(self.children())
+
     def forward(self, x: Any) -> Any:
         for index, layer in self._modules.items():
             assert layer is not None

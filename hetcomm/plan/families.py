@@ -81,6 +81,14 @@ class ModelChunk(nn.Module):
         if head is not None:
             self.add_module(family.head, head)
 
+    def units(self) -> list[nn.Module]:
+        """The modules whose weights are used together."""
+        trunk = self.get_submodule(self._family.trunk)
+        parts = dict(trunk.named_children())
+        blocks = parts.pop(self._family.blocks)
+        head = self._modules.get(self._family.head)
+        return [*parts.values(), *blocks.children(), *([] if head is None else [head])]
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         trunk = self.get_submodule(self._family.trunk)
         given = {"input_ids" if self._takes_tokens else "inputs_embeds": x}

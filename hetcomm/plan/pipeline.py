@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from hetcomm import _core
 from hetcomm.partitioning import agreement
+from hetcomm.partitioning.partition import Partition
 
 if TYPE_CHECKING:
     from hetcomm.plan.job import Job, Neighbours
@@ -40,6 +42,7 @@ class Stage(PipelineStage):
         job: Job,
         given: torch.Tensor,
         made: torch.Tensor,
+        partition: Partition | None,
     ) -> None:
         stages = job.layout.stages
         super().__init__(
@@ -52,7 +55,26 @@ class Stage(PipelineStage):
             group=job.pipeline_group,
         )
         self.group_rank = job.stage
-        self._job = job
+        self._job, self._partition = job, partition
+
+    def backward_one_chunk(
+        self,
+        bwd_chunk_id: int,
+        loss: Any = None,
+        full_backward: bool = True,
+        last_backward: bool = False,
+    ) -> Any:
+        """Keeps gradients on this rank until the step's last micro-batch.
+
+        If weights have backward passes of their own, the optimizer's step reduces gradients.
+        """
+        keeps = self._partition is not None and not (full_backward and last_backward)
+        with self._partition.no_sync() if keeps and self._partition else nullcontext():
+            return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> Any:
+        with self._partition.no_sync() if self._partition else nullcontext():
+            return super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         return _receive(super().get_fwd_recv_ops(fwd_chunk_id), self._job.previous)
@@ -91,6 +113,7 @@ def schedule(
     job: Job,
     loss: Callable[[Any, torch.Tensor], torch.Tensor],
     example: torch.Tensor,
+    partition: Partition | None = None,
 ) -> Any:
     """The layout's schedule of torch.distributed.pipelining, for the chunks of split().
 
@@ -103,6 +126,7 @@ def schedule(
         chunks: of this rank, on their device.
         loss: the mean loss of the model's output and a target.
         example: an input of one micro-batch, (micro_batch, ...). Its values do not matter.
+        partition: of the chunks, if there is one. Gradients are then reduced once a step.
 
     Raises:
         hetcomm.InvalidArgumentError: this torch lacks the schedule or refuses the layout's number
@@ -117,7 +141,7 @@ def schedule(
         )
     shapes = _shapes(chunks, job, example)
     stages = [
-        Stage(chunk, index, job, shapes[index], shapes[index + 1])
+        Stage(chunk, index, job, shapes[index], shapes[index + 1], partition)
         for index, chunk in zip(_indices(job), chunks, strict=True)
     ]
 

@@ -14,6 +14,7 @@ from hetcomm import plan
 from hetcomm.plan import Layout, Replica, Stage
 
 BATCH, STEPS = 12, 4
+CLIP = 0.5  # of the gradient norm; it is larger in each step
 
 
 class Embed(nn.Module):
@@ -66,7 +67,7 @@ def layout(
     )
 
 
-def reference(blocks: int) -> list[float]:
+def reference(blocks: int, clip: bool = False) -> list[float]:
     """The loss of every step, if one process trains the unsplit model."""
     alone = model(blocks)
     optimizer = gpt.optimizer(alone.parameters())
@@ -75,26 +76,36 @@ def reference(blocks: int) -> list[float]:
         loss = gpt.loss_of(alone(tokens), targets)
         optimizer.zero_grad()
         loss.backward()
+        if clip:
+            norm = nn.utils.clip_grad_norm_(alone.parameters(), CLIP)
+            assert norm > CLIP
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] != losses[0]
     return losses
 
 
-def train(rank: int, size: int, path: Path, blocks: int) -> list[float] | None:
+def train(
+    rank: int, size: int, path: Path, blocks: int, partitioned: bool = False
+) -> list[float] | None:
     """Trains by the layout of a file. The losses of each step, on the last stage."""
     job = plan.load(path)
     chunks = plan.split(model(blocks), job)
     parameters = [p for chunk in chunks for p in chunk.parameters()]
     optimizer = gpt.optimizer(iter(parameters))
-    schedule = plan.schedule(chunks, job, gpt.loss_of, next(batches())[0][: job.layout.micro_batch])
+    partition = plan.partition(chunks, optimizer, job) if partitioned else None
+    example = next(batches())[0][: job.layout.micro_batch]
+    schedule = plan.schedule(chunks, job, gpt.loss_of, example, partition)
     found = []
     for tokens, targets in batches():
         given = (job.share(tokens),) if job.is_first else ()
         losses: list[torch.Tensor] = []
         last = {"target": job.share(targets), "losses": losses} if job.is_last else {}
         schedule.step(*given, **last)
-        average([p.grad for p in parameters if p.grad is not None], job.data_group)
+        if partition is None:
+            average([p.grad for p in parameters if p.grad is not None], job.data_group)
+        else:
+            partition.clip_grad_norm_(CLIP)
         optimizer.step()
         optimizer.zero_grad()
         if job.is_last:

@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Case, str]] = {
     "integers": (lambda r: _call(dtype=torch.int32), "expected a floating-point dtype"),
     "unlike dtypes": (
         lambda r: _call(dtype=torch.bfloat16 if r else None),
-        "dtype, codecs and sync: expected the same on all ranks",
+        "dtype, codecs, sync and overlap: expected the same on all ranks",
     ),
     "unlike modules": (_unlike_modules, "expected equal parameters, units and groups"),
     "units of no class": (lambda r: _call(units="Linear"), "units: expected a list of module"),

@@ -1,0 +1,45 @@
+"""A partitioned pipeline has the losses of the unsplit model, with its gradients clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import staged
+from ranks import Job, values
+from staged import layout
+
+OVERLAPPED = {
+    "gradients": "cluster",
+    "optimizer_states": "cluster",
+    "overlap_optimizer": True,
+}
+CASES = {
+    "summed at the step": layout([[2, 6]], replicas=2, order=[3, 0, 2, 1]),
+    "overlapped": layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], **OVERLAPPED),
+    "overlapped, three replicas": layout([[6]], replicas=3, order=[2, 0, 1], **OVERLAPPED),
+    "overlapped, one replica": layout([[2, 6]], **OVERLAPPED),
+    "overlapped, interleaved": layout(
+        [[1, 2], [3, 6]], replicas=2, schedule="interleaved", order=[3, 0, 2, 1], **OVERLAPPED
+    ),
+    "overlapped, zero bubble": layout(
+        [[2, 6]], replicas=2, schedule="zero_bubble", order=[3, 0, 2, 1], **OVERLAPPED
+    ),
+    "overlapped, recomputed": layout([[2, 6]], replicas=2, recompute=True, **OVERLAPPED),
+    "states divided": layout([[2, 6]], replicas=2, optimizer_states="cluster"),
+    "weights divided": layout(
+        [[2, 6]], replicas=2, order=[3, 0, 2, 1], weights="cluster", **OVERLAPPED
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
+    chosen, path = CASES[case], tmp_path / "layout.json"
+    chosen.save(path)
+    results = values(job("a" * len(chosen.ranks), backend="gloo"), staged.train, path, 4, True)
+    last = [result for result in results if result is not None]
+    assert len(last) == chosen.replicas
+    for losses in last:
+        assert losses == pytest.approx(staged.reference(4, clip=True), rel=1e-6)
