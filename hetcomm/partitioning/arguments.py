@@ -46,7 +46,9 @@ def agree(
 
     every = agreement.gather(describe, group)
     described, facts, modules, settings = zip(*every, strict=True)
-    agreement.require_equal("dtype, codecs, sync and overlap", list(settings), "pass equal ones")
+    agreement.require_equal(
+        "dtype, codecs, sync, bucket and overlap", list(settings), "pass equal ones"
+    )
     for rank, (module, first) in enumerate(zip(modules, [modules[0]] * len(modules), strict=True)):
         if module != first:
             differing = next((a, b) for a, b in _pairs(first, module) if a != b)
@@ -77,6 +79,7 @@ def check_module(
     units: Choice,
     dtype: torch.dtype | None,
     codecs: dict[str, str | None],
+    bucket: int,
     group: Any,
 ) -> list[Any]:
     """Raises InvalidArgumentError for what cannot be partitioned; else describes the module."""
@@ -96,6 +99,10 @@ def check_module(
             f"dtype: expected a floating-point dtype such as torch.bfloat16, or None; got {dtype}"
         )
     check_codecs(codecs, group)
+    if isinstance(bucket, bool) or not isinstance(bucket, int) or bucket < 0:
+        raise _core.InvalidArgumentError(
+            f"bucket: expected a number of elements of at least 0, got {bucket!r}"
+        )
     _check_updates(module, dtype, codecs.get("updates"))
     named = dict(module.named_parameters())
     _check_parameters(named)

@@ -166,9 +166,10 @@ class Flat:
 
     def spread_further(self, codec: str | None) -> None:
         """Waits for spread(), and starts its second part, along the gradients dimension."""
-        collectives.wait(self._update)
         along = self.grid.gradients
-        self._update = collectives.gather(self.weights, self._own(2), along, codec)
+        if along.size > 1:
+            collectives.wait(self._update)
+            self._update = collectives.gather(self.weights, self._own(2), along, codec)
 
     def arrive(self) -> None:
         """Waits for spread_further()."""

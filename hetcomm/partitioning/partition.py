@@ -44,6 +44,7 @@ class Partition:
         codecs: dict[str, str | None],
         prefetch: bool,
         sync: bool,
+        bucket: int,
         overlap: bool,
         norm_group: dist.ProcessGroup | None,
     ) -> None:
@@ -53,7 +54,7 @@ class Partition:
             unit.make_flats(grid, dtype, sync)
         flats = [flat for unit in self.units for flat in unit.trainable]
         self._whole = False
-        self._passes = Passes(self.units, dtype, codecs, prefetch)
+        self._passes = Passes(self.units, dtype, codecs, prefetch, bucket)
         self._shards = Shards(optimizer, flats, grid)
         self.trained = self._shards.trained
         self._steps = Steps(self._shards, self._passes, grid, codecs, overlap, norm_group)
@@ -171,6 +172,7 @@ def partition(
     codecs: dict[str, str | None] | None = None,
     prefetch: bool = True,
     sync: bool = True,
+    bucket: int = 0,
     overlap: bool = False,
     timeout: timedelta | None = None,
     group: dist.ProcessGroup | None = None,
@@ -194,10 +196,12 @@ def partition(
         codecs: by traffic ("weights", "gradients", "updates"), the name of a hetcomm.codec().
         prefetch: gathers the next unit while one computes.
         sync: rank 0 gives its parameters and buffers to all ranks. False takes them as they are.
+        bucket: elements. A reduction waits for so many gradients, of several units, or for the end
+            of the backward pass. 0 reduces each unit by itself.
         overlap: new weights travel during the next forward pass, and each unit waits for its own.
             Outside of their unit, parameters may then have values of neither step. With gradients
             and optimizer_states of "cluster", this is the overlapped distributed optimizer of
-            Holmes (arXiv 2312.03549).
+            Holmes (arXiv 2312.03549). Buckets have 500,000,000 elements there.
         timeout: of each collective; None takes that of the default group.
         group: the ranks that share the module; "cluster" then means these. None takes all ranks.
         norm_group: ranks that hold other parameters of the same model, such as the other stages of
@@ -218,8 +222,8 @@ def partition(
     chosen = dict(codecs or {})
     levels = agree(
         given,
-        lambda: check_module(module, optimizer, units, dtype, chosen, group),
-        (dtype, chosen, sync, overlap),
+        lambda: check_module(module, optimizer, units, dtype, chosen, bucket, group),
+        (dtype, chosen, sync, bucket, overlap),
         group,
     )
     device = next(module.parameters()).device
@@ -231,7 +235,7 @@ def partition(
             if not parameter.is_floating_point():
                 _broadcast(parameter.data, grid)
     return Partition(
-        module, optimizer, grid, units, dtype, chosen, prefetch, sync, overlap, norm_group
+        module, optimizer, grid, units, dtype, chosen, prefetch, sync, bucket, overlap, norm_group
     )
 
 

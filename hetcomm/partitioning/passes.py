@@ -30,9 +30,10 @@ class Passes:
         dtype: torch.dtype | None,
         codecs: dict[str, str | None],
         prefetch: bool,
+        bucket: int,
     ) -> None:
         self.units = units
-        self.reductions = Reductions(codecs.get("gradients"))
+        self.reductions = Reductions(codecs.get("gradients"), bucket)
         self.history = 0  # a checksum of the units in the order of their use
         self.reduced = False  # gradients came since the last forget()
         self.changed = False  # gradients came since the caller has cleared this
@@ -160,6 +161,7 @@ class Passes:
             ):
                 self._check_ran(unit)
                 self._take(unit)
+        self.reductions.flush()
         self.free()
 
     def _check_ran(self, unit: Unit) -> None:
@@ -192,7 +194,7 @@ class Passes:
 
     def forget(self) -> None:
         """Drops all gradients, also those that are not reduced yet."""
-        self.reductions.finish()
+        self.reductions.forget()
         self._held.clear()
         self.reduced = self.changed = False
         for unit in self.units:
