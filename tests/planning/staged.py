@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import gpt
 import torch
@@ -85,10 +86,8 @@ def reference(blocks: int, clip: bool = False) -> list[float]:
     return losses
 
 
-def train(
-    rank: int, size: int, path: Path, blocks: int, partitioned: bool = False
-) -> list[float] | None:
-    """Trains by the layout of a file. The losses of each step, on the last stage."""
+def train(rank: int, size: int, path: Path, blocks: int, partitioned: bool = False) -> list[float]:
+    """Trains by the layout of a file. The losses of each step on the last stage, else none."""
     job = plan.load(path)
     chunks = plan.split(model(blocks), job)
     parameters = [p for chunk in chunks for p in chunk.parameters()]
@@ -96,23 +95,37 @@ def train(
     partition = plan.partition(chunks, optimizer, job) if partitioned else None
     example = next(batches())[0][: job.layout.micro_batch]
     schedule = plan.schedule(chunks, job, gpt.loss_of, example, partition)
+
+    def finish() -> None:
+        if partition is None:
+            average([p.grad for p in parameters if p.grad is not None], job.data_group)
+        else:
+            partition.clip_grad_norm_(CLIP)
+
+    return steps(job, schedule, optimizer, finish)
+
+
+def steps(
+    job: plan.Job,
+    schedule: Any,
+    optimizer: torch.optim.Optimizer,
+    finish: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """One pass over the batches. finish: is called before each step of the optimizer."""
     found = []
     for tokens, targets in batches():
         given = (job.share(tokens),) if job.is_first else ()
         losses: list[torch.Tensor] = []
         last = {"target": job.share(targets), "losses": losses} if job.is_last else {}
         schedule.step(*given, **last)
-        if partition is None:
-            average([p.grad for p in parameters if p.grad is not None], job.data_group)
-        else:
-            partition.clip_grad_norm_(CLIP)
+        finish()
         optimizer.step()
         optimizer.zero_grad()
         if job.is_last:
             mean = torch.stack(losses).mean().detach()
             average([mean], job.data_group)
             found.append(mean.item())
-    return found if job.is_last else None
+    return found
 
 
 def average(tensors: list[torch.Tensor], group: dist.ProcessGroup) -> None:

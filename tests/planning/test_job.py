@@ -138,7 +138,7 @@ def test_a_pipeline_of_unlike_degrees_trains(job: Callable[..., Job], tmp_path: 
     )
     chosen.save(tmp_path / "layout.json")
     found = values(job("a" * 6, backend="gloo"), staged.train, tmp_path / "layout.json", 4)
-    losses = [each for each in found if each is not None]
+    losses = [each for each in found if each]
     assert len(losses) == 3
     for each in losses:
         assert each == pytest.approx(staged.reference(4), rel=1e-6)

@@ -39,7 +39,7 @@ def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path,
     chosen, path = CASES[case], tmp_path / "layout.json"
     chosen.save(path)
     results = values(job("a" * len(chosen.ranks), backend="gloo"), staged.train, path, 4, True)
-    last = [result for result in results if result is not None]
+    last = [losses for losses in results if losses]
     assert len(last) == chosen.replicas
     for losses in last:
         assert losses == pytest.approx(staged.reference(4, clip=True), rel=1e-6)
