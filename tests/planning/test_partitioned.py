@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 import staged
-from ranks import Job, values
+import torch
+from ranks import Job, check_texts, refusal, values
 from staged import layout
+
+from hetcomm import plan
+from hetcomm.plan import Layout, Replica, Stage
 
 OVERLAPPED = {
     "gradients": "cluster",
@@ -43,3 +47,32 @@ def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path,
     assert len(last) == chosen.replicas
     for losses in last:
         assert losses == pytest.approx(staged.reference(4, clip=True), rel=1e-6)
+
+
+def refusals(rank: int, size: int, paths: list[Path]) -> list[str]:
+    found = []
+    for path in paths:
+        job = plan.load(path)
+        chunks = plan.split(staged.model(4), job)
+        optimizer = torch.optim.SGD(chunks[0].parameters(), lr=0.1)
+        found.append(refusal(lambda: plan.partition(chunks, optimizer, job)))  # noqa: B023
+    return found
+
+
+def test_layouts_that_cannot_be_partitioned_are_refused(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    layouts = [
+        Layout((Stage(((0, 6),), (Replica((0, 1)),)),), batch=2, micro_batch=1),
+        layout([[2, 6]], schedule="zero_bubble", weights="cluster", **OVERLAPPED),
+        layout([[6]], replicas=2, gradients="cluster"),
+    ]
+    for index, each in enumerate(layouts):
+        each.save(tmp_path / f"{index}.json")
+    paths = [tmp_path / f"{index}.json" for index in range(3)]
+    expected = [
+        "expected tensor degree 1 in all replicas, got 2",
+        'weights: expected "rank" with the schedule zero_bubble, got "cluster"',
+        "choose for optimizer_states a level that is as wide or wider",
+    ]
+    check_texts(values(job("aa", backend="gloo"), refusals, paths), expected)
