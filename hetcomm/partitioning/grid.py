@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hetcomm.partitioning import agreement
 from hetcomm.partitioning.levels import Groups
 
 
@@ -102,6 +103,12 @@ def build(
     rank, members = dist.get_rank(group), dist.get_process_group_ranks(group)
     size, alone = len(members), group is not dist.group.WORLD
     timeout = timeout or default_timeout(device)
+    if alone and any(1 < len(each) < size for groups in levels for each in groups):
+        # torch names a group by its ranks and by the number of groups that a rank has.
+        counts = agreement.gather(lambda: len(dist.distributed_c10d._world.pg_names), group)
+        agreement.require_equal(
+            "process groups", list(counts), "make the same number of groups on all ranks of group="
+        )
     dimensions = []
     for line in lines(levels, size):
         mine = Dimension(1, 0)

@@ -55,7 +55,6 @@ class Job:
         tensor = layout.stages[self.stage].replicas[self.replica].tensor
         self.context_rank, self.tensor_rank = divmod(self.position, tensor)
         self._made: dict[tuple[int, ...], Any] = {}
-        # All ranks make all groups, in the same order.
         self.data_groups = self._groups(
             ranks for s in range(len(layout.stages)) for ranks in layout.data_groups(s)
         )
@@ -65,14 +64,22 @@ class Job:
         )
 
     def _groups(self, every: Iterable[Sequence[int]]) -> list[Any]:
-        """This rank's groups among several. Groups of equal ranks are made once."""
+        """This rank's groups among several. All ranks make all groups, in the same order.
+
+        Groups of equal ranks are made once, and those of one rank by this rank alone.
+        """
         timeout = default_timeout(self.device)
         mine = []
         for ranks in every:
             key = tuple(sorted(ranks))
-            if key not in self._made:
+            alone = len(key) == 1
+            if key not in self._made and (self.rank in key or not alone):
                 whole = len(key) == dist.get_world_size()
-                self._made[key] = dist.group.WORLD if whole else dist.new_group(key, timeout)
+                self._made[key] = (
+                    dist.group.WORLD
+                    if whole
+                    else dist.new_group(key, timeout, use_local_synchronization=alone)
+                )
             if self.rank in key and self._made[key] not in mine:
                 mine.append(self._made[key])
         return mine

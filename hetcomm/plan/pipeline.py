@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,7 @@ from hetcomm.partitioning.partition import Partition
 
 if TYPE_CHECKING:
     from hetcomm.plan.job import Job, Neighbours
+    from hetcomm.plan.layout import Layout
 
 NAMES = {
     "gpipe": "ScheduleGPipe",
@@ -57,24 +58,21 @@ class Stage(PipelineStage):
         self.group_rank = job.stage
         self._job, self._partition = job, partition
 
-    def backward_one_chunk(
-        self,
-        bwd_chunk_id: int,
-        loss: Any = None,
-        full_backward: bool = True,
-        last_backward: bool = False,
-    ) -> Any:
+    def backward_one_chunk(self, bwd_chunk_id: int, *given: Any, **named: Any) -> Any:
         """Keeps gradients on this rank until the step's last micro-batch.
 
         If weights have backward passes of their own, the optimizer's step reduces gradients.
         """
-        keeps = self._partition is not None and not (full_backward and last_backward)
-        with self._partition.no_sync() if keeps and self._partition else nullcontext():
-            return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+        reduces = named.get("full_backward", True) and named.get("last_backward", False)
+        with self._keeping(not reduces):
+            return super().backward_one_chunk(bwd_chunk_id, *given, **named)
 
-    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> Any:
-        with self._partition.no_sync() if self._partition else nullcontext():
-            return super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *given: Any, **named: Any) -> Any:
+        with self._keeping(True):
+            return super().backward_weight_one_chunk(bwd_chunk_id, *given, **named)
+
+    def _keeping(self, keeps: bool) -> AbstractContextManager[None]:
+        return self._partition.no_sync() if keeps and self._partition else nullcontext()
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         return _receive(super().get_fwd_recv_ops(fwd_chunk_id), self._job.previous)
@@ -133,12 +131,7 @@ def schedule(
             of micro-batches, or a chunk cannot run. All ranks raise it.
     """
     layout = job.layout
-    kind = _kind(layout.schedule)
-    if len(example) != layout.micro_batch:
-        raise _core.InvalidArgumentError(
-            f"example: expected the {layout.micro_batch} samples of a micro-batch of the layout, "
-            f"got {len(example)}"
-        )
+    kind = agreement.gather(lambda: _kind(layout, example))[0]
     shapes = _shapes(chunks, job, example)
     stages = [
         Stage(chunk, index, job, shapes[index], shapes[index + 1], partition)
@@ -164,12 +157,19 @@ def schedule(
         ) from None
 
 
-def _kind(name: str) -> Any:
-    kind = getattr(pipelining, NAMES[name], None)
+def _kind(layout: Layout, example: torch.Tensor) -> Any:
+    """The schedule's class, for arguments that fit."""
+    if len(example) != layout.micro_batch:
+        raise _core.InvalidArgumentError(
+            f"example: expected the {layout.micro_batch} samples of a micro-batch of the layout, "
+            f"got {len(example)}"
+        )
+    name = NAMES[layout.schedule]
+    kind = getattr(pipelining, name, None)
     if kind is None:
         raise _core.InvalidArgumentError(
             f"layout.schedule: expected a schedule of torch {torch.__version__}, but it has no "
-            f'{NAMES[name]} for "{name}"; choose another schedule, or take a later torch'
+            f'{name} for "{layout.schedule}"; choose another schedule, or take a later torch'
         )
     return kind
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from partitioned import adam, losses_of, train_partitioned
-from ranks import Job, values
+from ranks import Job, check_texts, refusal, values
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -234,6 +234,28 @@ def test_levels_divide_the_group(job: Callable[..., Job]) -> None:
     found = values(job("aabbb"), hosts_of_a_group)
     assert found[0] == [[1, 2, 2, 1], [0, 1]]
     assert found[4] == [[1, 2, 2, 1], [3, 4]]
+
+
+def unlike_numbers_of_groups(rank: int, size: int) -> str:
+    dist.new_group([0, 1])
+    group = dist.new_group([0, 2, 3, 4])
+    model = gpt.Gpt(2)
+    return (
+        ""
+        if rank == 1
+        else refusal(
+            lambda: hetcomm.partition(
+                model, adam(model.parameters()), gradients="host", group=group
+            )
+        )
+    )
+
+
+def test_ranks_with_unlike_numbers_of_groups_are_refused(job: Callable[..., Job]) -> None:
+    """torch could not make the group of a host."""
+    found = values(job("aaabb"), unlike_numbers_of_groups)
+    found.pop(1)
+    check_texts([[text] for text in found], ["process groups: expected the same on all ranks; got"])
 
 
 def half(rank: int, size: int, dtype: torch.dtype) -> list[Any]:
