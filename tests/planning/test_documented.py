@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hetcomm.plan import Layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "planning-runtime.md"
 BOUND = 240.0
 
 
+@pytest.mark.slow
 def test_the_trainer_of_the_page_learns(tmp_path: Path) -> None:
     layout, trainer = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
