@@ -45,7 +45,7 @@ _HOMES = {
     "ProcessGroupHetcomm": "hetcomm.backend",
 }
 
-_MODULES = ("functional", "hooks")  # of torch; loaded at first use
+_MODULES = ("functional", "hooks", "plan")  # loaded at first use
 
 # Without names that need torch, so `from hetcomm import *` works without torch.
 _OF_TORCH = ("ProcessGroupHetcomm", "Options", "partition", *_MODULES)

@@ -2,6 +2,7 @@
 
 from hetcomm import functional as functional
 from hetcomm import hooks as hooks
+from hetcomm import plan as plan
 from hetcomm._core import AbortedError as AbortedError
 from hetcomm._core import Error as Error
 from hetcomm._core import InvalidArgumentError as InvalidArgumentError

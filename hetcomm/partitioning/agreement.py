@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -12,8 +12,10 @@ from hetcomm import _core
 Facts = TypeVar("Facts")
 
 
-def gather(look: Callable[[], Facts]) -> list[Facts]:
-    """What `look` returns on each rank of the job, by rank. A collective of all ranks.
+def gather(look: Callable[[], Facts], group: Any = None) -> list[Facts]:
+    """What `look` returns on each rank of a group, by rank in the group. A collective of its ranks.
+
+    group: None is the default group.
 
     Raises:
         hetcomm.InvalidArgumentError: `look` raised an error on a rank. All ranks raise it.
@@ -26,9 +28,10 @@ def gather(look: Callable[[], Facts]) -> list[Facts]:
         problem = str(error)
     except Exception as error:  # the other ranks must not wait for this one
         problem, cause = f"{type(error).__name__}: {error}", error
-    every: list[tuple[str, Facts]] = [None] * dist.get_world_size()  # type: ignore[list-item]
-    dist.all_gather_object(every, (problem, facts))
-    for rank, (text, _) in enumerate(every):
+    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+    every: list[tuple[str, Facts]] = [None] * len(ranks)  # type: ignore[list-item]
+    dist.all_gather_object(every, (problem, facts), group=group)
+    for rank, (text, _) in zip(ranks, every, strict=True):
         if text:
             raise _core.InvalidArgumentError(f"rank {rank}: {text}") from cause
     return [each for _, each in every]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -32,24 +31,24 @@ def _check_updates(module: nn.Module, dtype: torch.dtype | None, codec: str | No
         )
 
 
-def agree(given: dict[str, Any], look: Callable[[], Any], equal: Any) -> list[levels.Groups]:
-    """The groups of each level. A collective of all ranks.
+def agree(
+    given: dict[str, Any], look: Callable[[], Any], equal: Any, group: Any
+) -> list[levels.Groups]:
+    """The groups of each level, of ranks in `group`. A collective of the group's ranks.
 
     given: levels by name. look: checks this rank's arguments, and describes the module. equal: what
     must be the same on all ranks.
     """
-    if not dist.is_initialized():
-        raise _core.InvalidArgumentError(
-            "expected a process group, got none; call torch.distributed.init_process_group() first"
-        )
 
     def describe() -> tuple[Any, ...]:
-        described = {what: levels.describe(what, level) for what, level in given.items()}
+        described = {what: levels.describe(what, level, group) for what, level in given.items()}
         return described, levels.facts(described.values()), look(), equal
 
-    every = agreement.gather(describe)
+    every = agreement.gather(describe, group)
     described, facts, modules, settings = zip(*every, strict=True)
-    agreement.require_equal("dtype, codecs and sync", list(settings), "pass equal arguments")
+    agreement.require_equal(
+        "dtype, codecs, sync, bucket and overlap", list(settings), "pass equal ones"
+    )
     for rank, (module, first) in enumerate(zip(modules, [modules[0]] * len(modules), strict=True)):
         if module != first:
             differing = next((a, b) for a, b in _pairs(first, module) if a != b)
@@ -80,6 +79,8 @@ def check_module(
     units: Choice,
     dtype: torch.dtype | None,
     codecs: dict[str, str | None],
+    bucket: int,
+    group: Any,
 ) -> list[Any]:
     """Raises InvalidArgumentError for what cannot be partitioned; else describes the module."""
     if not isinstance(module, nn.Module) or not isinstance(optimizer, Optimizer):
@@ -97,7 +98,11 @@ def check_module(
         raise _core.InvalidArgumentError(
             f"dtype: expected a floating-point dtype such as torch.bfloat16, or None; got {dtype}"
         )
-    check_codecs(codecs)
+    check_codecs(codecs, group)
+    if isinstance(bucket, bool) or not isinstance(bucket, int) or bucket < 0:
+        raise _core.InvalidArgumentError(
+            f"bucket: expected a number of elements of at least 0, got {bucket!r}"
+        )
     _check_updates(module, dtype, codecs.get("updates"))
     named = dict(module.named_parameters())
     _check_parameters(named)

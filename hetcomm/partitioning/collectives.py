@@ -21,7 +21,7 @@ def encoded(codec: str | None) -> AbstractContextManager[Any]:
     return nullcontext() if codec is None else codecs.codec(codec)
 
 
-def check_codecs(given: dict[str, str | None]) -> None:
+def check_codecs(given: dict[str, str | None], group: Any) -> None:
     """Raises InvalidArgumentError for unknown traffic, unknown codecs and other backends."""
     for traffic, codec in given.items():
         if traffic not in TRAFFIC:
@@ -30,9 +30,10 @@ def check_codecs(given: dict[str, str | None]) -> None:
             )
         if codec is None:
             continue
-        if dist.get_backend() != "hetcomm":
+        backend = dist.get_backend(group)
+        if backend != "hetcomm":
             raise _core.InvalidArgumentError(
-                f'codecs: expected the backend "hetcomm", got "{dist.get_backend()}"; leave codecs '
+                f'codecs: expected the backend "hetcomm", got "{backend}"; leave codecs '
                 'out, or use init_process_group("hetcomm")'
             )
         with encoded(codec):  # refuses unknown names

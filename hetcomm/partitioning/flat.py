@@ -70,6 +70,8 @@ class Flat:
         self.gradient: torch.Tensor | None = None
         self._nan = torch.full((), float("nan"), dtype=self.dtype, device=first.device)
         self._work: Any = None
+        self._update: Any = None  # the Work of spread() or spread_further()
+        self.updating = False
         self.ready = False
         self._fill(first, sync)
 
@@ -78,7 +80,7 @@ class Flat:
         for entry in self.entries:
             values[entry.start : entry.end] = entry.parameter.detach().reshape(-1)
         if sync:
-            torch.distributed.broadcast(values, 0)
+            self.grid.broadcast(values)
         start, end = self.grid.shard(self.length, 1)
         self.weights = values[start:end].to(self.dtype, copy=True)
         self.master = self.weights[:0]
@@ -111,11 +113,13 @@ class Flat:
         """Starts to gather the weights, unless they are there or on their way."""
         if self.ready or self._work is not None:
             return
+        self.arrive()
         self.full.untyped_storage().resize_(self.length * self.dtype.itemsize)
         self._work = collectives.gather(self.full, self.weights, self.grid.weights, codec)
 
     def use(self) -> None:
         """Waits for the weights, and shows them in the parameters."""
+        self.arrive()
         if not self.ready:
             collectives.wait(self._work)
             self._work = None
@@ -149,13 +153,26 @@ class Flat:
                 entry.parameter.grad = None
         return out
 
-    def spread(self, codec: str | None) -> Any:
-        """Casts the master weights, and starts to gather them along the optimizer dimension."""
+    def spread(self, codec: str | None) -> None:
+        """Casts the master weights, and starts to gather them along the optimizer dimension.
+
+        Until arrive(), the weights are of neither step.
+        """
         own = self._own(3)
         if not self.aliased:
             own.copy_(self.master)
-        return collectives.gather(self._own(2), own, self.grid.optimizer, codec)
+        self.updating = True
+        self._update = collectives.gather(self._own(2), own, self.grid.optimizer, codec)
 
-    def spread_further(self, codec: str | None) -> Any:
-        """Starts the second part of spread(), along the gradients dimension."""
-        return collectives.gather(self.weights, self._own(2), self.grid.gradients, codec)
+    def spread_further(self, codec: str | None) -> None:
+        """Waits for spread(), and starts its second part, along the gradients dimension."""
+        along = self.grid.gradients
+        if along.size > 1:
+            collectives.wait(self._update)
+            self._update = collectives.gather(self.weights, self._own(2), along, codec)
+
+    def arrive(self) -> None:
+        """Waits for spread_further()."""
+        collectives.wait(self._update)
+        self._update = None
+        self.updating = False

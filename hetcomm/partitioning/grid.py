@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hetcomm.partitioning import agreement
 from hetcomm.partitioning.levels import Groups
 
 
@@ -35,12 +36,13 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Grid:
-    """The four dimensions of the job, seen from this rank."""
+    """The four dimensions of a group of ranks, seen from this rank."""
 
     weights: Dimension
     gradients: Dimension
     optimizer: Dimension
     replicas: Dimension
+    group: Any = None
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -49,6 +51,11 @@ class Grid:
     @property
     def ranks(self) -> int:
         return prod(dimension.size for dimension in self.dimensions)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Gives the values of the group's first rank to all its ranks. A collective of these."""
+        first = dist.get_process_group_ranks(self.group)[0]
+        dist.broadcast(tensor, first, group=self.group)
 
     def parts(self, level: int) -> int:
         """Parts of a buffer at a level: 0 for the whole, 1 weights, 2 gradients, 3 optimizer."""
@@ -79,23 +86,43 @@ def lines(levels: Sequence[Groups], size: int) -> list[Groups]:
     return found
 
 
-def build(levels: Sequence[Groups], device: torch.device, timeout: timedelta | None) -> Grid:
-    """Makes the grid and its process groups. A collective of all ranks.
+def default_timeout(device: torch.device) -> timedelta | None:
+    """The timeout of the default group, if its backend tells."""
+    backend = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
+    return getattr(getattr(backend, "options", None), "_timeout", None)
 
-    timeout: of the groups; None takes that of the default group, if its backend tells.
+
+def build(
+    levels: Sequence[Groups], device: torch.device, timeout: timedelta | None, group: Any
+) -> Grid:
+    """Makes the grid of a group and its process groups. A collective of the group's ranks.
+
+    levels: of ranks in the group. timeout: of the groups; None takes that of the default group, if
+    its backend tells.
     """
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if timeout is None:
-        backend = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
-        timeout = getattr(getattr(backend, "options", None), "_timeout", None)
+    rank, members = dist.get_rank(group), dist.get_process_group_ranks(group)
+    size, alone = len(members), group is not dist.group.WORLD
+    timeout = timeout or default_timeout(device)
+    if alone and any(1 < len(each) < size for groups in levels for each in groups):
+        # torch names a group by its ranks and by the number of groups that a rank has.
+        counts = agreement.gather(lambda: len(dist.distributed_c10d._world.pg_names), group)
+        agreement.require_equal(
+            "process groups", list(counts), "make the same number of groups on all ranks of group="
+        )
     dimensions = []
     for line in lines(levels, size):
         mine = Dimension(1, 0)
         for ranks in line:
             if len(ranks) == 1:
                 continue
-            group = dist.new_group(ranks, timeout) if len(ranks) < size else dist.group.WORLD
+            if alone and rank not in ranks:
+                continue
+            along = group
+            if len(ranks) < size:
+                global_ranks = [members[each] for each in ranks]
+                along = dist.new_group(global_ranks, timeout, use_local_synchronization=alone)
             if rank in ranks:
-                mine = Dimension(len(ranks), ranks.index(rank), group)
+                mine = Dimension(len(ranks), ranks.index(rank), along)
         dimensions.append(mine)
-    return Grid(*dimensions)
+    weights, gradients, optimizer, replicas = dimensions
+    return Grid(weights, gradients, optimizer, replicas, group)

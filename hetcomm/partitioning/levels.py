@@ -18,11 +18,13 @@ Groups = list[list[int]]
 """Disjoint groups of ranks. Ranks are sorted in each group, and groups by their first rank."""
 
 
-def describe(what: str, level: Any) -> str | tuple[int, ...]:
+def describe(what: str, level: Any, group: Any) -> str | tuple[int, ...]:
     """A level in a form that ranks can exchange: its name, or the ranks of this rank's group.
 
+    Ranks are those in `group`, which is divided.
+
     Raises:
-        hetcomm.InvalidArgumentError: `level` is no level.
+        hetcomm.InvalidArgumentError: `level` is no level of the group.
     """
     if isinstance(level, str) and level in NAMES:
         return level
@@ -34,7 +36,13 @@ def describe(what: str, level: Any) -> str | tuple[int, ...]:
             )
         level = level.get_group()
     if isinstance(level, dist.ProcessGroup):
-        return tuple(sorted(dist.get_process_group_ranks(level)))
+        members = dist.get_process_group_ranks(group)
+        ranks = sorted(dist.get_process_group_ranks(level))
+        if not set(ranks) <= set(members):
+            raise _core.InvalidArgumentError(
+                f"{what}: expected ranks of the group {members}, got {ranks}; divide this group"
+            )
+        return tuple(map(members.index, ranks))
     names = ", ".join(f'"{name}"' for name in NAMES)
     raise _core.InvalidArgumentError(
         f"{what}: expected {names}, a DeviceMesh of one dimension or a ProcessGroup of this rank; "

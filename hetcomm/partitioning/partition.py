@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
+from hetcomm import _core
 from hetcomm.partitioning import grid as grids
 from hetcomm.partitioning import states
 from hetcomm.partitioning.arguments import agree, check_module
@@ -29,8 +30,8 @@ class Partition:
     """A partitioned module. hetcomm.partition() makes it.
 
     The module, its optimizer and schedulers of the optimizer are used as before. All ranks run the
-    same units in the same order. The methods are collectives of all ranks, except state_dict(),
-    memory() and predicted_memory().
+    same units in the same order. The methods are collectives of all ranks, except no_sync(),
+    state_dict(), memory() and predicted_memory().
     """
 
     def __init__(
@@ -43,6 +44,9 @@ class Partition:
         codecs: dict[str, str | None],
         prefetch: bool,
         sync: bool,
+        bucket: int,
+        overlap: bool,
+        norm_group: dist.ProcessGroup | None,
     ) -> None:
         self.module, self.optimizer, self.grid = module, optimizer, grid
         self.units = cut(module, units)
@@ -50,10 +54,10 @@ class Partition:
             unit.make_flats(grid, dtype, sync)
         flats = [flat for unit in self.units for flat in unit.trainable]
         self._whole = False
-        self._passes = Passes(self.units, dtype, codecs, prefetch)
+        self._passes = Passes(self.units, dtype, codecs, prefetch, bucket)
         self._shards = Shards(optimizer, flats, grid)
         self.trained = self._shards.trained
-        self._steps = Steps(self._shards, self._passes, grid, codecs)
+        self._steps = Steps(self._shards, self._passes, grid, codecs, overlap, norm_group)
         guard(module, optimizer, self._steps.zero_grad, lambda: self._whole)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -67,6 +71,18 @@ class Partition:
             hetcomm.InvalidArgumentError: a negative norm, or ranks ran different units.
         """
         return self._steps.clip(float(max_norm), float(norm_type))
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside keep gradients in the parameters, whole, without communication.
+
+        The next backward pass outside reduces the sum of its units, and step() all others.
+        """
+        self._passes.reduces = False
+        try:
+            yield
+        finally:
+            self._passes.reduces = True
 
     def state_dict(self) -> dict[str, Any]:
         """{"model": ..., "optimizer": ...}, to be saved by torch.distributed.checkpoint.
@@ -87,6 +103,7 @@ class Partition:
         Raises:
             hetcomm.InvalidArgumentError: names, shapes or groups differ from the partition's.
         """
+        self._steps.arrive()
         states.load_model(self.module, self.units, state_dict["model"])
         if "optimizer" in state_dict:
             states.load_optimizer(self.optimizer, self._shards, state_dict["optimizer"])
@@ -98,7 +115,7 @@ class Partition:
         Weights are the optimizer's master weights, float32. One unit at a time is gathered.
         """
         full: dict[str, torch.Tensor] = {}
-        keep = dist.get_rank() == 0
+        keep = dist.get_rank(self.grid.group) == 0
         for name, value in states.model_state(self.module, self.units).items():
             if keep and not isinstance(value, states.Piece):
                 full[name] = value.to("cpu", copy=True)
@@ -155,11 +172,15 @@ def partition(
     codecs: dict[str, str | None] | None = None,
     prefetch: bool = True,
     sync: bool = True,
+    bucket: int = 0,
+    overlap: bool = False,
     timeout: timedelta | None = None,
+    group: dist.ProcessGroup | None = None,
+    norm_group: dist.ProcessGroup | None = None,
 ) -> Partition:
-    """Partitions a module and its optimizer, in place, over all ranks of the job.
+    """Partitions a module and its optimizer, in place, over all ranks of a group.
 
-    A collective of all ranks of the default group. With p_w, p_g and p_o ranks in the levels, a
+    A collective of all ranks of the group. With p_w, p_g and p_o ranks in the levels, a
     rank holds 2P/p_w + 2P/p_g + 12P/p_o bytes for P parameters, bfloat16 and Adam (arXiv
     2501.04266). A level is "rank" (each rank holds all), "island", "host" or "cluster" (all ranks
     share), or a DeviceMesh of one dimension, or a ProcessGroup. Each level lies inside the next.
@@ -175,7 +196,16 @@ def partition(
         codecs: by traffic ("weights", "gradients", "updates"), the name of a hetcomm.codec().
         prefetch: gathers the next unit while one computes.
         sync: rank 0 gives its parameters and buffers to all ranks. False takes them as they are.
+        bucket: elements. A reduction waits for so many gradients, of several units, or for the end
+            of the backward pass. 0 reduces each unit by itself.
+        overlap: new weights travel during the next forward pass, and each unit waits for its own.
+            Outside of their unit, parameters may then have values of neither step. With gradients
+            and optimizer_states of "cluster", this is the overlapped distributed optimizer of
+            Holmes (arXiv 2312.03549). Buckets have 500,000,000 elements there.
         timeout: of each collective; None takes that of the default group.
+        group: the ranks that share the module; "cluster" then means these. None takes all ranks.
+        norm_group: ranks that hold other parameters of the same model, such as the other stages of
+            a pipeline. clip_grad_norm_() then takes the norm over the parameters of all.
 
     Returns:
         The partition, for clipping, checkpoints and the memory report.
@@ -183,23 +213,33 @@ def partition(
     Raises:
         hetcomm.InvalidArgumentError: an argument does not fit. All ranks raise it.
     """
+    if not dist.is_initialized():
+        raise _core.InvalidArgumentError(
+            "expected a process group, got none; call torch.distributed.init_process_group() first"
+        )
+    group = group or dist.group.WORLD
     given = {"weights": weights, "gradients": gradients, "optimizer_states": optimizer_states}
     chosen = dict(codecs or {})
     levels = agree(
-        given, lambda: check_module(module, optimizer, units, dtype, chosen), (dtype, chosen, sync)
+        given,
+        lambda: check_module(module, optimizer, units, dtype, chosen, bucket, group),
+        (dtype, chosen, sync, bucket, overlap),
+        group,
     )
     device = next(module.parameters()).device
-    grid = grids.build(levels, device, timeout)
+    grid = grids.build(levels, device, timeout, group)
     if sync:
         for buffer in module.buffers():
-            _broadcast(buffer)
+            _broadcast(buffer, grid)
         for parameter in module.parameters():
             if not parameter.is_floating_point():
-                _broadcast(parameter.data)
-    return Partition(module, optimizer, grid, units, dtype, chosen, prefetch, sync)
+                _broadcast(parameter.data, grid)
+    return Partition(
+        module, optimizer, grid, units, dtype, chosen, prefetch, sync, bucket, overlap, norm_group
+    )
 
 
-def _broadcast(tensor: torch.Tensor) -> None:
+def _broadcast(tensor: torch.Tensor, grid: grids.Grid) -> None:
     whole = tensor.contiguous()
-    dist.broadcast(whole.view(torch.uint8) if whole.dtype == torch.bool else whole, 0)
+    grid.broadcast(whole.view(torch.uint8) if whole.dtype == torch.bool else whole)
     tensor.copy_(whole)

@@ -30,12 +30,15 @@ class Passes:
         dtype: torch.dtype | None,
         codecs: dict[str, str | None],
         prefetch: bool,
+        bucket: int,
     ) -> None:
         self.units = units
-        self.reductions = Reductions(codecs.get("gradients"))
+        self.reductions = Reductions(codecs.get("gradients"), bucket)
         self.history = 0  # a checksum of the units in the order of their use
         self.reduced = False  # gradients came since the last forget()
         self.changed = False  # gradients came since the caller has cleared this
+        self.reduces = True  # else gradients stay in the parameters
+        self._held: set[Unit] = set()  # units with such gradients
         self._codec = codecs.get("weights")
         self._dtype = dtype
         self._prefetch = prefetch
@@ -133,9 +136,16 @@ class Passes:
         """Frees a unit after its backward pass, and starts to reduce its gradients."""
         self._active.remove(unit)
         unit.free()
-        self._reduce(unit)
+        self._take(unit)
+
+    def _take(self, unit: Unit) -> None:
+        if self.reduces:
+            self._reduce(unit)
+        else:
+            self._held.add(unit)
 
     def _reduce(self, unit: Unit) -> None:
+        self._held.discard(unit)
         self._note("reduce", unit)
         self.reduced = self.changed = True
         for flat in unit.trainable:
@@ -146,14 +156,18 @@ class Passes:
             self._retire(unit)
         self._backward = -1
         for unit in self.units:
-            if any(e.parameter.grad is not None for f in unit.trainable for e in f.entries):
+            if unit not in self._held and any(
+                e.parameter.grad is not None for f in unit.trainable for e in f.entries
+            ):
                 self._check_ran(unit)
-                self._reduce(unit)
+                self._take(unit)
+        self.reductions.flush()
         self.free()
 
     def _check_ran(self, unit: Unit) -> None:
-        """Weights that were used outside of their unit were not gathered: they were NaN."""
-        if unit.gathers and not unit.ran:
+        """Weights that were used outside of their unit were NaN, or of the step before."""
+        early = any(flat.updating for flat in unit.flats)
+        if early or (unit.gathers and not unit.ran):
             raise _core.InvalidArgumentError(
                 f"{unit.name}: expected calls of this unit, but only its parameters were used; "
                 "give partition() units whose forward() is called"
@@ -172,12 +186,16 @@ class Passes:
             unit.free()
 
     def finish(self) -> None:
-        """Waits for all reductions."""
+        """Reduces all gradients, and waits for them."""
+        for unit in self.units:
+            if unit in self._held:
+                self._reduce(unit)
         self.reductions.finish()
 
     def forget(self) -> None:
         """Drops all gradients, also those that are not reduced yet."""
-        self.finish()
+        self.reductions.forget()
+        self._held.clear()
         self.reduced = self.changed = False
         for unit in self.units:
             for flat in unit.trainable:

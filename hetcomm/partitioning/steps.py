@@ -18,9 +18,17 @@ class Steps:
     """Hooks of an optimizer, and gradient clipping. Gradients are means over all ranks."""
 
     def __init__(
-        self, shards: Shards, passes: Passes, grid: Grid, codecs: dict[str, str | None]
+        self,
+        shards: Shards,
+        passes: Passes,
+        grid: Grid,
+        codecs: dict[str, str | None],
+        overlap: bool,
+        norm_group: Any,
     ) -> None:
+        """overlap: weights may arrive after step(). norm_group: see partition()."""
         self._shards, self._passes, self._grid = shards, passes, grid
+        self._overlap, self._norm_group = overlap, norm_group
         self._gradient_codec = codecs.get("gradients")
         self._update_codec = codecs.get("updates")
         self._means: list[torch.Tensor] | None = None  # by flat, until the step
@@ -34,6 +42,7 @@ class Steps:
             )
         self._shards.check()
         self.finish_gradients()
+        self.arrive()
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._means is not None:
@@ -62,7 +71,7 @@ class Steps:
         device = self._shards.flats[0].weights.device
         mine = self._passes.history
         ends = torch.tensor([mine, -mine], dtype=torch.int64, device=device)
-        dist.all_reduce(ends, dist.ReduceOp.MAX)
+        dist.all_reduce(ends, dist.ReduceOp.MAX, group=self._grid.group)
         self._passes.history = 0
         if ends[0] != -ends[1]:
             raise _core.InvalidArgumentError(
@@ -99,12 +108,23 @@ class Steps:
         ]
 
     def spread(self) -> None:
-        """Gives the optimizer's new weights to the ranks that hold them. A collective."""
+        """Gives the optimizer's new weights to the ranks that hold them. A collective.
+
+        With overlap, units wait for their weights before their next forward pass.
+        """
         codec = self._update_codec
         self._passes.free()
-        for start in ("spread", "spread_further"):
-            for work in [getattr(flat, start)(codec) for flat in self._shards.flats]:
-                collectives.wait(work)
+        for flat in self._shards.flats:
+            flat.spread(codec)
+        for flat in self._shards.flats:
+            flat.spread_further(codec)
+        if not self._overlap:
+            self.arrive()
+
+    def arrive(self) -> None:
+        """Waits until all weights are those of the last step."""
+        for flat in self._shards.flats:
+            flat.arrive()
 
     def drop_means(self) -> None:
         self._means = None
@@ -129,13 +149,16 @@ class Steps:
         total = torch.zeros((), dtype=torch.float64, device=device)
         if norms:
             total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
-        if norm_type == float("inf"):
-            dist.all_reduce(total, dist.ReduceOp.MAX)
-        else:
-            total = total**norm_type
-            dist.all_reduce(total)
+        largest = norm_type == float("inf")
+        operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
+        if not largest:
             # Replicas hold equal shards, so each of them counts once.
-            total = (total / self._grid.replicas.size) ** (1 / norm_type)
+            total = total**norm_type / self._grid.replicas.size
+        dist.all_reduce(total, operation, group=self._grid.group)
+        if self._norm_group is not None:
+            dist.all_reduce(total, operation, group=self._norm_group)
+        if not largest:
+            total = total ** (1 / norm_type)
         scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
         for mean in means:
             mean *= scale.to(mean.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import gc
+import itertools
 import os
 import re
 import time
@@ -56,6 +57,19 @@ class Job:
     environments: Sequence[Mapping[str, str]] = ()
     prepare: Callable[[], Any] | None = None
     may_die: Sequence[int] = ()  # these ranks need not exit with 0
+
+
+def jobs(folder: Path) -> Callable[..., Job]:
+    """Makes a Job from one letter per rank: ranks with the same letter share a host."""
+    made = itertools.count(1)
+
+    def make(hosts: str, **settings: Any) -> Job:
+        own = folder / f"job{next(made)}"
+        own.mkdir()
+        names = [f"{os.getpid()}-{folder.name}-{host}" for host in hosts]
+        return Job(hosts=names, folder=own, **settings)
+
+    return make
 
 
 class JobFailed(AssertionError):

@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Case, str]] = {
     "integers": (lambda r: _call(dtype=torch.int32), "expected a floating-point dtype"),
     "unlike dtypes": (
         lambda r: _call(dtype=torch.bfloat16 if r else None),
-        "dtype, codecs and sync: expected the same on all ranks",
+        "dtype, codecs, sync, bucket and overlap: expected the same on all ranks",
     ),
     "unlike modules": (_unlike_modules, "expected equal parameters, units and groups"),
     "units of no class": (lambda r: _call(units="Linear"), "units: expected a list of module"),
@@ -141,6 +141,7 @@ CASES: dict[str, tuple[Case, str]] = {
         "rank 1: ZeroDivisionError",
     ),
     "traffic": (lambda r: _call(codecs={"weight": None}), "codecs: expected keys of weights"),
+    "a bucket of no number": (lambda r: _call(bucket=-1), "bucket: expected a number of elements"),
     "meta": (lambda r: _call(nn.Linear(2, 2, device="meta")), "on one device with memory"),
 }
 
@@ -239,6 +240,15 @@ class Inlined(nn.Module):
         return self.layers[1](x)
 
 
+def inlined_while_updating(rank: int) -> None:
+    model = Inlined()
+    optimizer = sgd(model.parameters())
+    hetcomm.partition(model, optimizer, "rank", "cluster", overlap=True)
+    for _ in range(2):
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+
+
 def inlined(rank: int) -> None:
     model = Inlined()
     _call(model, None, "host", "host")
@@ -268,6 +278,10 @@ USES: dict[str, tuple[Case, str]] = {
     "frozen later": (frozen_later, r"freeze parameters before partition"),
     "other units on one rank": (other_control_flow, "expected all ranks to run the same units"),
     "a unit without calls": (inlined, "layers.0: expected calls of this unit"),
+    "a unit without calls while weights arrive": (
+        inlined_while_updating,
+        "layers.0: expected calls of this unit",
+    ),
     "reentrant checkpoint": (reentrant, "use_reentrant=False"),
 }
 

@@ -24,6 +24,7 @@ import hetcomm
 from hetcomm.partitioning.pieces import Piece, boxes
 
 Levels = tuple[str, str, str]
+OVERLAPPED = ("rank", "cluster", "cluster")
 
 
 def _partition(levels: Levels, seed: int = 7) -> tuple[nn.Module, Any, Any]:
@@ -33,7 +34,8 @@ def _partition(levels: Levels, seed: int = 7) -> tuple[nn.Module, Any, Any]:
     model.blocks[0].wide.requires_grad_(False)
     model.head.weight = model.embedding.weight
     optimizer = adam(model.parameters())
-    return model, optimizer, hetcomm.partition(model, optimizer, *levels)
+    overlap = levels == OVERLAPPED
+    return model, optimizer, hetcomm.partition(model, optimizer, *levels, overlap=overlap)
 
 
 def _losses(model: nn.Module) -> list[float]:
@@ -97,12 +99,13 @@ def load_plain(rank: int, size: int, path: Path) -> tuple[list[float], list[floa
 CASES: list[tuple[Levels, list[tuple[str, Levels]]]] = [
     (
         ("host", "host", "cluster"),
-        [("abab", ("cluster", "cluster", "cluster")), ("ab", ("rank", "cluster", "cluster"))],
+        [("abab", ("cluster", "cluster", "cluster")), ("ab", OVERLAPPED)],
     ),
     (
         ("rank", "rank", "rank"),
         [("abab", ("rank", "host", "cluster")), ("a", ("rank", "rank", "rank"))],
     ),
+    (OVERLAPPED, [("ab", OVERLAPPED)]),
 ]
 
 

@@ -1,0 +1,101 @@
+"""The chunks of a model that a rank runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hetcomm import _core
+from hetcomm.plan import families
+
+if TYPE_CHECKING:
+    from hetcomm.plan.job import Job
+
+
+class Chunk(nn.Module):
+    """Consecutive layers of a list, each with its index in the list as its name."""
+
+    def __init__(self, layers: Mapping[int, nn.Module], recomputed: range) -> None:
+        """recomputed: the layers that keep no activations for the backward pass."""
+        super().__init__()
+        self._recomputed = recomputed
+        for index, layer in layers.items():
+            self.add_module(str(index), layer)
+
+    def units(self) -> list[nn.Module]:
+        """The modules whose weights are used together."""
+        return list(self.children())
+
+    def forward(self, x: Any) -> Any:
+        for index, layer in self._modules.items():
+            assert layer is not None
+            if int(index) in self._recomputed and torch.is_grad_enabled():
+                x = checkpoint(layer, x, use_reentrant=False)
+            else:
+                x = layer(x)
+        return x
+
+
+def split(model: Any, job: Job) -> list[nn.Module]:
+    """The chunks of this rank, with the model's own layers in them, not copies.
+
+    Layer 0 of the layout is the embedding, the last layer is the head, the others are blocks. A
+    chunk takes and returns one tensor. The first takes the model's input, the last returns the
+    model's output. Names of parameters are those of the whole model, so checkpoints of all stages
+    fit together. The layout's recompute holds for blocks.
+
+    Args:
+        model: a list of layers (nn.Sequential, nn.ModuleList, list), or a causal language model of
+            Hugging Face transformers: GPT-2, OPT, GPT-NeoX, Llama or one of Llama's structure.
+        job: of this rank.
+
+    Raises:
+        hetcomm.InvalidArgumentError: the model has another structure, or another number of layers
+            than the layout, or stages share a parameter.
+    """
+    layout = job.layout
+    model = list(model) if isinstance(model, nn.Sequential | nn.ModuleList | tuple) else model
+    listed = isinstance(model, list)
+    layers = len(model) if listed else families.layers(model)
+    if layers != layout.layers:
+        raise _core.InvalidArgumentError(
+            f"model: expected the {layout.layers} layers of the layout (embedding, "
+            f"{layout.layers - 2} blocks, head), got {layers}; plan for this model"
+        )
+    _check_shared(model, job)
+    recomputed = range(1, layers - 1) if layout.recompute else range(0)
+    return [
+        Chunk({index: model[index] for index in range(first, end)}, recomputed)
+        if listed
+        else families.chunk(model, first, end, layout.recompute)
+        for first, end in layout.stages[job.stage].chunks
+    ]
+
+
+def _check_shared(model: Any, job: Job) -> None:
+    """Refuses parameters of several stages: each stage would train a copy of its own."""
+    homes: dict[int, tuple[int, str]] = {}
+    for s, stage in enumerate(job.layout.stages):
+        for first, end in stage.chunks:
+            for name, parameter in _named(model, first, end):
+                home, other = homes.setdefault(id(parameter), (s, name))
+                if home != s:
+                    raise _core.InvalidArgumentError(
+                        f"model: expected the parameters of a layer in one stage, but {other} of "
+                        f"stage {home} and {name} of stage {s} are one parameter; untie them "
+                        "(tie_word_embeddings=False), or take a layout with both in one stage"
+                    )
+
+
+def _named(model: Any, first: int, end: int) -> list[tuple[str, nn.Parameter]]:
+    if not isinstance(model, list):
+        return list(families.chunk(model, first, end).named_parameters())
+    return [
+        (f"{index}.{name}", parameter)
+        for index in range(first, end)
+        for name, parameter in model[index].named_parameters()
+    ]

@@ -1,0 +1,81 @@
+"""The partition of a rank's chunks, as their layout says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from hetcomm import _core
+from hetcomm.partitioning.partition import Partition
+from hetcomm.partitioning.partition import partition as partition_module
+
+if TYPE_CHECKING:
+    from hetcomm.plan.job import Job
+
+
+def partition(
+    chunks: Sequence[nn.Module], optimizer: Optimizer, job: Job, **settings: Any
+) -> Partition:
+    """Partitions the chunks of split() over their data group: hetcomm.partition() by the layout.
+
+    A collective of all ranks. Takes the layout's levels of weights, gradients and optimizer states,
+    its codec for gradients, and its overlap_optimizer as `overlap`. Levels are those of the stage's
+    data group: "cluster" means all of its ranks. Gradients are means over this group. The norm of
+    clip_grad_norm_() is that of all stages. Checkpoints have the names of the whole model, so each
+    stage saves its own part of one checkpoint.
+
+    Args:
+        chunks: of this rank, on their device.
+        optimizer: over the parameters of all chunks.
+        settings: other arguments of hetcomm.partition(), such as dtype.
+
+    Raises:
+        hetcomm.InvalidArgumentError: an argument or the layout does not fit. All ranks of the group
+            raise it.
+    """
+    layout = job.layout
+    tensor = max(replica.tensor for stage in layout.stages for replica in stage.replicas)
+    if tensor > 1:
+        raise _core.InvalidArgumentError(
+            f"layout: expected tensor degree 1 in all replicas, got {tensor}; ranks hold parts of "
+            "tensors then: sum their gradients over data_groups by fully_shard or by hand"
+        )
+    if layout.schedule == "zero_bubble" and layout.weights != "rank":
+        raise _core.InvalidArgumentError(
+            'layout.weights: expected "rank" with the schedule zero_bubble, got '
+            f'"{layout.weights}"; the second half of a backward pass uses weights that are freed '
+            "before; choose another level or schedule"
+        )
+    units = {id(unit) for chunk in chunks for unit in chunk.units()}  # type: ignore[operator]
+    codecs = None if layout.codec == "auto" else {"gradients": layout.codec}
+    return partition_module(
+        _joined(list(chunks)),
+        optimizer,
+        layout.weights,
+        layout.gradients,
+        layout.optimizer_states,
+        **{
+            "units": lambda module: id(module) in units,
+            "codecs": codecs,
+            "overlap": layout.overlap_optimizer,
+            "group": job.data_group,
+            "norm_group": job.pipeline_group if len(layout.stages) > 1 else None,
+            **settings,
+        },
+    )
+
+
+def _joined(modules: list[nn.Module]) -> nn.Module:
+    """One module with the parts of all, by their names. Parts without a state may be left out."""
+    kept = [module for module in modules if module.state_dict()] or modules[:1]
+    if all(module is kept[0] for module in kept):
+        return kept[0]
+    joined = nn.Module()
+    for name in dict.fromkeys(name for module in kept for name, _ in module.named_children()):
+        joined.add_module(
+            name, _joined([m.get_submodule(name) for m in kept if name in m._modules])
+        )
+    return joined

@@ -1,0 +1,49 @@
+"""The programs of docs/planning-runtime.md work as they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetcomm.plan import Layout
+
+PAGE = Path(__file__).parents[2] / "docs" / "planning-runtime.md"
+BOUND = 240.0
+
+
+@pytest.mark.slow
+def test_the_trainer_of_the_page_learns(tmp_path: Path) -> None:
+    layout, trainer = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    (tmp_path / "layout.py").write_text(layout)
+    (tmp_path / "train.py").write_text(trainer)
+    output = ""
+    for command in (["layout.py"], [*launch, "train.py"]):
+        done = subprocess.run(
+            [sys.executable, "-P", *command],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=BOUND,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        output += done.stdout
+    assert Layout.load(tmp_path / "layout.json").micro_batches == 4
+    losses = re.findall(r"replica (\d), step (\d+): ([\d.]+)", output)
+    assert len(losses) == 2 * 20
+    first = float(min(losses, key=lambda line: int(line[1]))[2])
+    last = float(max(losses, key=lambda line: int(line[1]))[2])
+    assert last < first - 0.5, "nothing was learned"
+    assert (tmp_path / "checkpoint" / ".metadata").exists()
+
+
+def test_the_page_names_every_function_and_schedule() -> None:
+    from hetcomm.plan.layout import SCHEDULES
+    from hetcomm.plan.pipeline import NAMES
+
+    page = PAGE.read_text()
+    assert all(f"plan.{name}(" in page for name in ("load", "split", "schedule", "partition"))
+    assert all(f"| `{name}` | `{NAMES[name]}` |" in page for name in SCHEDULES)

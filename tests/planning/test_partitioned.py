@@ -1,0 +1,117 @@
+"""A partitioned pipeline has the losses of the unsplit model, with its gradients clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpt
+import pytest
+import staged
+import torch
+import torch.distributed as dist
+from ranks import Job, check_texts, refusal, values
+from staged import layout
+
+from hetcomm import plan
+from hetcomm.partitioning import collectives
+from hetcomm.plan import Layout, Replica, Stage
+
+OVERLAPPED = {
+    "gradients": "cluster",
+    "optimizer_states": "cluster",
+    "overlap_optimizer": True,
+}
+CASES = {
+    "summed at the step": layout([[2, 6]], replicas=2, order=[3, 0, 2, 1]),
+    "overlapped": layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], **OVERLAPPED),
+    "overlapped, three replicas": layout([[6]], replicas=3, order=[2, 0, 1], **OVERLAPPED),
+    "overlapped, one replica": layout([[2, 6]], **OVERLAPPED),
+    "overlapped, interleaved": layout(
+        [[1, 2], [3, 6]], replicas=2, schedule="interleaved", order=[3, 0, 2, 1], **OVERLAPPED
+    ),
+    "overlapped, zero bubble": layout(
+        [[2, 6]], replicas=2, schedule="zero_bubble", order=[3, 0, 2, 1], **OVERLAPPED
+    ),
+    "overlapped, recomputed": layout([[2, 6]], replicas=2, recompute=True, **OVERLAPPED),
+    "states divided": layout([[2, 6]], replicas=2, optimizer_states="cluster"),
+    "weights divided": layout(
+        [[2, 6]], replicas=2, order=[3, 0, 2, 1], weights="cluster", **OVERLAPPED
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
+    chosen, path = CASES[case], tmp_path / "layout.json"
+    chosen.save(path)
+    results = values(job("a" * len(chosen.ranks), backend="gloo"), staged.train, path, 4, True)
+    last = [losses for losses in results if losses]
+    assert len(last) == chosen.replicas
+    for losses in last:
+        assert losses == pytest.approx(staged.reference(4, clip=True), rel=1e-6)
+
+
+def traffic(rank: int, size: int, path: Path) -> list[Any]:
+    """The ranks among which the collectives of a step run, and their codecs. Also those of data."""
+    job = plan.load(path)
+    chunks = plan.split(staged.model(4), job)
+    optimizer = torch.optim.SGD([p for chunk in chunks for p in chunk.parameters()], lr=0.1)
+    partition = plan.partition(chunks, optimizer, job)
+    example = next(staged.batches())[0][: job.layout.micro_batch]
+    schedule = plan.schedule(chunks, job, gpt.loss_of, example, partition)
+    found = []
+    start = collectives._start
+
+    def noted(call: Any, *tensors: torch.Tensor, group: Any, codec: str | None) -> Any:
+        ranks = dist.get_process_group_ranks(group)
+        found.append((call.__name__.split("_")[0], tuple(ranks), codec))
+        return start(call, *tensors, group=group, codec=codec)
+
+    collectives._start = noted
+    staged.steps(job, schedule, optimizer)
+    return [set(found), len(found), dist.get_process_group_ranks(job.data_group)]
+
+
+def test_the_optimizer_uses_the_data_group_and_the_codec(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Once a step and layer, whatever the number of micro-batches."""
+    chosen = layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], codec="int8", **OVERLAPPED)
+    chosen.save(tmp_path / "layout.json")
+    found = values(job("abab"), traffic, tmp_path / "layout.json")
+    for rank, (calls, count, data) in enumerate(found):
+        stage, _, _ = chosen.place(rank)
+        assert [data] == [sorted(group) for group in chosen.data_groups(stage)]
+        assert calls == {("reduce", tuple(data), "int8"), ("all", tuple(data), None)}
+        assert count == 2 * staged.STEPS * (2, 4)[stage]
+
+
+def refusals(rank: int, size: int, paths: list[Path]) -> list[str]:
+    found = []
+    for path in paths:
+        job = plan.load(path)
+        chunks = plan.split(staged.model(4), job)
+        optimizer = torch.optim.SGD(chunks[0].parameters(), lr=0.1)
+        found.append(refusal(lambda: plan.partition(chunks, optimizer, job)))  # noqa: B023
+    return found
+
+
+def test_layouts_that_cannot_be_partitioned_are_refused(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    layouts = [
+        Layout((Stage(((0, 6),), (Replica((0, 1)),)),), batch=2, micro_batch=1),
+        layout([[2, 6]], schedule="zero_bubble", weights="cluster", **OVERLAPPED),
+        layout([[6]], replicas=2, gradients="cluster"),
+    ]
+    for index, each in enumerate(layouts):
+        each.save(tmp_path / f"{index}.json")
+    paths = [tmp_path / f"{index}.json" for index in range(3)]
+    expected = [
+        "expected tensor degree 1 in all replicas, got 2",
+        'weights: expected "rank" with the schedule zero_bubble, got "cluster"',
+        "choose for optimizer_states a level that is as wide or wider",
+    ]
+    check_texts(values(job("aa", backend="gloo"), refusals, paths), expected)

@@ -1,0 +1,48 @@
+"""A GPT split by a layout has the losses of the unsplit model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import staged
+from ranks import Job, values
+from staged import layout
+
+from hetcomm.plan import Layout
+
+CASES = {
+    "one stage": (layout([[6]]), 4),
+    "data alone": (layout([[6]], replicas=3, order=[2, 0, 1]), 4),
+    "unequal stages": (layout([[4, 6]]), 4),
+    "ranks in another order": (layout([[1, 4, 6]], order=[2, 0, 1]), 4),
+    "two replicas": (layout([[2, 6]], replicas=2, order=[3, 0, 2, 1]), 4),
+    "three replicas": (layout([[3, 6]], replicas=3), 4),
+    "four stages": (layout([[1, 2, 4, 6]], order=[1, 3, 0, 2]), 4),
+    "gpipe": (layout([[1, 4, 6]], order=[2, 1, 0], schedule="gpipe"), 4),
+    "recompute": (layout([[2, 6]], order=[1, 0], recompute=True), 4),
+    "interleaved": (layout([[2, 3], [4, 8]], order=[1, 0], schedule="interleaved"), 6),
+    "interleaved, two replicas": (
+        layout([[1, 2], [3, 8]], replicas=2, order=[3, 0, 2, 1], schedule="interleaved"),
+        6,
+    ),
+    "interleaved, one chunk": (layout([[2, 4, 8]], order=[1, 2, 0], schedule="interleaved"), 6),
+    "zero bubble": (layout([[2, 4, 8]], order=[1, 2, 0], schedule="zero_bubble"), 6),
+    "zero bubble, two chunks": (layout([[2, 3], [4, 8]], order=[1, 0], schedule="zero_bubble"), 6),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
+    chosen, blocks = CASES[case]
+    chosen.save(tmp_path / "layout.json")
+    check(job("a" * len(chosen.ranks), backend="gloo"), chosen, tmp_path / "layout.json", blocks)
+
+
+def check(job: Job, chosen: Layout, path: Path, blocks: int) -> None:
+    results = values(job, staged.train, path, blocks)
+    last = [losses for losses in results if losses]
+    assert len(last) == chosen.replicas
+    for losses in last:
+        assert losses == pytest.approx(staged.reference(blocks), rel=1e-6)
