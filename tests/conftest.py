@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
     return request.config.stash[SEED]
-
-
-@pytest.fixture(autouse=True)
-def _restore_codec() -> Iterator[None]:
-    """Commands set HETCOMM_BRIDGE_CODEC for their own process, which here is that of all tests."""
-    before = os.environ.get("HETCOMM_BRIDGE_CODEC")
-    yield
-    if before is None:
-        os.environ.pop("HETCOMM_BRIDGE_CODEC", None)
-    else:
-        os.environ["HETCOMM_BRIDGE_CODEC"] = before

@@ -5,8 +5,10 @@ A family is one class in one file. It serves every installed library of its kind
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,6 +41,12 @@ def ping_pong(
     return first if rank == 0 else last if other == 0 else _nothing
 
 
+def usual_codec() -> str:
+    """The codec of hetcomm's calls without a codec of their own: that of HETCOMM_BRIDGE_CODEC if
+    set, else "none". Timed sums in place are of zeros, and "auto" would send almost nothing."""
+    return _core.bridge_codec() if os.environ.get("HETCOMM_BRIDGE_CODEC") else "none"
+
+
 @dataclass(frozen=True)
 class Operation:
     """A prepared case. load: copies the input to where `call` reads it. call: makes one call.
@@ -64,6 +72,10 @@ class Backend(ABC):
 
         Raises InvalidArgumentError if the backend lacks the case.
         """
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Calls of an operation are inside."""
+        return nullcontext()
 
     @abstractmethod
     def barrier(self) -> None: ...

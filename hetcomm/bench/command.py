@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hetcomm import _core
-from hetcomm.bench.backends import family_of
+from hetcomm.bench.backends import family_of, usual_codec
 from hetcomm.bench.case import KINDS
 from hetcomm.bench.data import GRADIENTS, check_data, gradients_file
 from hetcomm.bench.error import BenchError
@@ -117,7 +117,7 @@ def bench(
     for success, 1 if a rank failed or a result was wrong, 2 if the request cannot be measured.
     """
     start = Start("bench", ranks, cluster, order)
-    encodes = bool(codec) or _core.bridge_codec() != "none"
+    encodes = bool(codec) or usual_codec() != "none"
     # Timed reductions in place are of zeros, which a codec makes small.
     place = False if encodes or data else None
     settings = Settings(

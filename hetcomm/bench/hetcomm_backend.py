@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from hetcomm import _core
+from hetcomm import _core, codecs
 from hetcomm._vendors import vendors
 from hetcomm.bench import spans
-from hetcomm.bench.backends import Backend, Operation, ping_pong
+from hetcomm.bench.backends import Backend, Operation, ping_pong, usual_codec
 from hetcomm.bench.case import Case
 from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.legs import one_clock
@@ -26,10 +27,13 @@ class HetcommBackend(Backend):
     """Calls as a user writes them. Predictions are those of `hetcomm explain`."""
 
     def __init__(self, name: str, which: str, control: ControlChannel, device: str) -> None:
-        """which: the codec of every call; "" for that of HETCOMM_BRIDGE_CODEC."""
-        codec = which or _core.bridge_codec().replace("none", "")
-        super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip(), codec)
-        self._codec = which
+        """which: the codec of every call; "" for usual_codec()."""
+        codec = which or usual_codec()
+        asked = which or codec.replace("none", "")
+        super().__init__(name, f"hetcomm {version('hetcomm') or ''}".strip(), asked)
+        self._named = bool(which)
+        # The lossy codec of a group leaves calls alone that it cannot encode. A named one fails.
+        self._codec = codec if which or codec == "none" else ""
         vendor = os.environ.get("HETCOMM_VENDOR", "")
         if vendor in vendors() or device not in ("", "cpu"):
             raise _core.InvalidArgumentError(
@@ -45,7 +49,7 @@ class HetcommBackend(Backend):
         comm, kind, here = self._comm, case.kind, self._comm.rank == case.root
         source, target = _typed(case.dtype, given), _typed(case.dtype, got)
         name = case.collective
-        if self._codec and name in ("send_recv", "ping_pong", "barrier"):
+        if self._named and name in ("send_recv", "ping_pong", "barrier"):
             raise _core.InvalidArgumentError(
                 "messages between two ranks and barriers have no codec; leave --codec out"
             )
@@ -64,8 +68,10 @@ class HetcommBackend(Backend):
         if name != "broadcast":
             arguments.append(None if kind.rooted_output and not here else target)
         arguments += [case.root] * kind.rooted + [case.op] * kind.reduces
-        call = partial(getattr(comm, name), *arguments)
-        return Operation(partial(call, codec=self._codec) if self._codec else call)
+        return Operation(partial(getattr(comm, name), *arguments))
+
+    def calling(self) -> AbstractContextManager[None]:
+        return codecs.codec(self._codec) if self._codec else nullcontext()
 
     def _exchange(self, source: Any, target: Any) -> None:
         comm = self._comm

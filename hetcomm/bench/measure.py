@@ -189,9 +189,10 @@ class _Measured:
         samples = [max(sample) for sample in zip(*self._by_rank, strict=True)]
         legs = None
         if effort.legs:
-            legs = measure_legs(
-                self._control, self._backend, self._case, self._operation, median(samples)
-            )
+            with self._backend.calling():
+                legs = measure_legs(
+                    self._control, self._backend, self._case, self._operation, median(samples)
+                )
         return Row(
             self._backend.name,
             self._backend.library,
@@ -238,7 +239,8 @@ class _Measured:
         return found
 
     def _run(self, calls: int) -> float:
-        return seconds_of(self._operation.call, calls, self._operation.finish)
+        with self._backend.calling():
+            return seconds_of(self._operation.call, calls, self._operation.finish)
 
     def _check(self) -> None:
         self._operation.read()

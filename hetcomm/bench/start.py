@@ -45,8 +45,6 @@ class Start:
     )
 
     def __post_init__(self) -> None:
-        # Timed sums in place are of zeros. The default codec would send almost nothing for zeros.
-        os.environ.setdefault("HETCOMM_BRIDGE_CODEC", "none")
         if self.job is not None and (self.ranks is not None or self.cluster is not None):
             raise _core.InvalidArgumentError(
                 "--ranks and --cluster start ranks, but a launcher has started them; leave them out"

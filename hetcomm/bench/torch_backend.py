@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import hetcomm
 from hetcomm import _core
-from hetcomm.bench.backends import Backend, Operation, ping_pong
+from hetcomm.bench.backends import Backend, Operation, ping_pong, usual_codec
 from hetcomm.bench.case import Case
 from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.error import BenchError
@@ -41,7 +42,12 @@ class TorchBackend(Backend):
                 world_size=control.size,
                 timeout=timedelta(seconds=control.timeout),
             )
-        self._group = dist.new_group(backend=backend, timeout=timedelta(seconds=control.timeout))
+        ours = which == "hetcomm"
+        self._group = dist.new_group(
+            backend=backend,
+            timeout=timedelta(seconds=control.timeout),
+            pg_options=hetcomm.Options(bridge_codec=usual_codec()) if ours else None,
+        )
 
     def prepare(self, case: Case, given: Array, got: Array) -> Operation:
         source, target = self._tensor(case, given), self._tensor(case, got)

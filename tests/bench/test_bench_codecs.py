@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hetcomm.bench.backends import family_of
 from hetcomm.bench.case import Case, case_of
 from hetcomm.bench.check import compare, fill_input
 from hetcomm.bench.inputs import Inputs
+from hetcomm.bench.start import Start
 from hetcomm.bench.tolerance import GROUP, group_maxima, tolerance_of
 from hetcomm.bench.values import CHUNK, ELEMENTS, cast
 
@@ -176,3 +178,24 @@ def test_the_table_shows_bytes_and_errors() -> None:
 def test_a_lossless_codec_is_checked_exactly() -> None:
     found = measured("all_reduce", "--ranks", 2, "--codec", "lossless", "--dtype", "bfloat16")
     assert {row["codec"] for row in found["rows"]} == {"", "lossless"}
+
+
+@pytest.mark.needs("namespaces", "torch")
+def test_calls_without_a_codec_send_zeros_as_they_are() -> None:
+    """Timed sums in place are of zeros, for which the default codec would send almost nothing."""
+    size = 1 << 20
+    found = bench(
+        "--cluster", CLUSTER, "--backend", "hetcomm", "--backend", "torch:hetcomm", "--legs",
+        *QUICK[2:], "--sizes", size, "--json",
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    for row in json.loads(found.stdout)["rows"]:
+        assert row["in_place"] and row["codec"] == ""
+        assert row["legs"]["bridge_bytes"] > size, row["backend"]
+
+
+def test_a_command_leaves_its_environment_alone() -> None:
+    before = dict(os.environ)
+    for command in ("bench", "tune"):
+        Start(command, 2, None, None, job=None)
+    assert dict(os.environ) == before
