@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hetcomm
 from hetcomm import _core, functional
-from hetcomm.hooks.residuals import check_codec, pack, unpack
+from hetcomm.residuals import check_codec, pack, unpack
 
 Numbers = tuple[int, ...]  # of the parameters of a bucket, in its order
 

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 
 import hetcomm
 from hetcomm import _core, functional
-from hetcomm.hooks.residuals import check_codec, pack, unpack
+from hetcomm.residuals import check_codec, pack, unpack
 
 _compressed: WeakSet[Any] = WeakSet()  # modules
 

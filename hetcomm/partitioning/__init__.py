@@ -7,7 +7,8 @@ The package is not named after its function `hetcomm.partition`: an import of th
 replace the function.
 """
 
+from hetcomm.partitioning.feedback import LoadPlanner
 from hetcomm.partitioning.memory import Memory, predict
 from hetcomm.partitioning.partition import Partition, partition
 
-__all__ = ["Memory", "Partition", "partition", "predict"]
+__all__ = ["LoadPlanner", "Memory", "Partition", "partition", "predict"]

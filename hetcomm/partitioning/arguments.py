@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from hetcomm import _core
 from hetcomm.partitioning import agreement, levels, trial
-from hetcomm.partitioning.collectives import check_codecs
+from hetcomm.partitioning.collectives import check_codecs, is_lossy
 from hetcomm.partitioning.guards import is_guarded
 from hetcomm.partitioning.shards import check_membership
 from hetcomm.partitioning.units import Choice, cut
@@ -21,13 +21,27 @@ from hetcomm.partitioning.units import Choice, cut
 
 def _check_updates(module: nn.Module, dtype: torch.dtype | None, codec: str | None) -> None:
     """Refuses a lossy codec of weights that are the optimizer's own: it would lose updates."""
-    if codec is None or _core.is_lossless(codec):
+    if not is_lossy(codec):
         return
     kept = {dtype or p.dtype for p in module.parameters() if p.requires_grad}
     if any(each.itemsize >= 4 for each in kept):
         raise _core.InvalidArgumentError(
             f'codecs: expected a lossless codec of updates of float32 weights, got "{codec}", '
             "which would round the optimizer's own weights; pass dtype=torch.bfloat16, or no codec"
+        )
+
+
+def _check_feedback(feedback: bool, codecs: dict[str, str | None], bucket: int) -> None:
+    """Refuses feedback of codecs that lose nothing, and of buckets of several units."""
+    if feedback and not any(is_lossy(codecs.get(each)) for each in ("gradients", "updates")):
+        raise _core.InvalidArgumentError(
+            f"feedback: expected a lossy codec of gradients or updates, got {codecs}; name one, or "
+            "leave feedback out"
+        )
+    if feedback and bucket:
+        raise _core.InvalidArgumentError(
+            f"bucket: expected 0 with feedback, got {bucket}; each unit has residuals of its own, "
+            "so leave bucket or feedback out"
         )
 
 
@@ -47,7 +61,7 @@ def agree(
     every = agreement.gather(describe, group)
     described, facts, modules, settings = zip(*every, strict=True)
     agreement.require_equal(
-        "dtype, codecs, sync, bucket and overlap", list(settings), "pass equal ones"
+        "dtype, codecs, feedback, sync, bucket and overlap", list(settings), "pass equal ones"
     )
     for rank, (module, first) in enumerate(zip(modules, [modules[0]] * len(modules), strict=True)):
         if module != first:
@@ -79,6 +93,7 @@ def check_module(
     units: Choice,
     dtype: torch.dtype | None,
     codecs: dict[str, str | None],
+    feedback: bool,
     bucket: int,
     group: Any,
 ) -> list[Any]:
@@ -103,6 +118,7 @@ def check_module(
         raise _core.InvalidArgumentError(
             f"bucket: expected a number of elements of at least 0, got {bucket!r}"
         )
+    _check_feedback(feedback, codecs, bucket)
     _check_updates(module, dtype, codecs.get("updates"))
     named = dict(module.named_parameters())
     _check_parameters(named)

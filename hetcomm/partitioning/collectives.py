@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,9 +16,24 @@ from hetcomm.partitioning.grid import Dimension
 TRAFFIC = ("weights", "gradients", "updates")
 
 
-def encoded(codec: str | None) -> AbstractContextManager[Any]:
+@dataclass(frozen=True)
+class Encoding:
+    """How sums are encoded between hosts. codec: None for that of the group. feedback: keeps what a
+    lossy codec loses, or None."""
+
+    codec: str | None
+    feedback: codecs.Feedback | None = None
+
+
+def encoded(
+    codec: str | None, feedback: codecs.Feedback | None = None, key: str = ""
+) -> AbstractContextManager[Any]:
     """The context in which collectives use a codec; no context for None."""
-    return nullcontext() if codec is None else codecs.codec(codec)
+    return nullcontext() if codec is None else codecs.codec(codec, feedback=feedback, key=key)
+
+
+def is_lossy(codec: str | None) -> bool:
+    return codec is not None and not _core.is_lossless(codec)
 
 
 def check_codecs(given: dict[str, str | None], group: Any) -> None:
@@ -40,11 +55,6 @@ def check_codecs(given: dict[str, str | None], group: Any) -> None:
             pass
 
 
-def _start(call: Callable[..., Any], *tensors: torch.Tensor, group: Any, codec: str | None) -> Any:
-    with encoded(codec):
-        return call(*tensors, group=group, async_op=True)
-
-
 def gather(out: torch.Tensor, part: torch.Tensor, along: Dimension, codec: str | None) -> Any:
     """Starts to gather the parts of all ranks along a dimension. Returns a Work, or None for one
     rank. `part` may lie in `out`, at its own place."""
@@ -52,17 +62,25 @@ def gather(out: torch.Tensor, part: torch.Tensor, along: Dimension, codec: str |
         if out.data_ptr() != part.data_ptr():
             out.copy_(part)
         return None
-    return _start(all_gather_single, out, part, group=along.group, codec=codec)
+    with encoded(codec):
+        return all_gather_single(out, part, group=along.group, async_op=True)
 
 
-def scatter_sum(out: torch.Tensor, whole: torch.Tensor, along: Dimension, codec: str | None) -> Any:
-    """Starts to sum `whole` of all ranks along a dimension; each rank gets its part as `out`."""
-    return _start(reduce_scatter_single, out, whole, group=along.group, codec=codec)
+def scatter_sum(
+    out: torch.Tensor, whole: torch.Tensor, along: Dimension, encoding: Encoding, key: str
+) -> Any:
+    """Starts to sum `whole` of all ranks along a dimension; each rank gets its part as `out`.
+
+    key: names the tensor for feedback. One sum of a key is in flight at a time.
+    """
+    with encoded(encoding.codec, encoding.feedback, key):
+        return reduce_scatter_single(out, whole, group=along.group, async_op=True)
 
 
-def all_sum(tensor: torch.Tensor, along: Dimension, codec: str | None) -> Any:
-    """Starts to sum `tensor` of all ranks along a dimension, in place."""
-    return _start(dist.all_reduce, tensor, group=along.group, codec=codec)
+def all_sum(tensor: torch.Tensor, along: Dimension, encoding: Encoding, key: str) -> Any:
+    """Starts to sum `tensor` of all ranks along a dimension, in place. key: as of scatter_sum()."""
+    with encoded(encoding.codec, encoding.feedback, key):
+        return dist.all_reduce(tensor, group=along.group, async_op=True)
 
 
 def wait(work: Any) -> None:

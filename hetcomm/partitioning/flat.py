@@ -38,6 +38,7 @@ class Entry:
 class Flat:
     """Parameters of one dtype, all trainable or all frozen, as one padded buffer.
 
+    name: unique among the module's buffers.
     weights: this rank's part, in the dtype of computation, (length / p_weights,).
     gradient: sum of the gradients so far, (length / p_gradients,), or None.
     master: the weights that the optimizer changes, (length / p_optimizer,), at least float32. With
@@ -50,12 +51,14 @@ class Flat:
 
     def __init__(
         self,
+        name: str,
         parameters: list[tuple[nn.Parameter, tuple[str, ...]]],
         grid: Grid,
         dtype: torch.dtype | None,
         sync: bool,
     ) -> None:
         first = parameters[0][0]
+        self.name = name
         self.grid = grid
         self.trainable = first.requires_grad
         self.dtype = dtype or first.dtype
@@ -70,8 +73,7 @@ class Flat:
         self.gradient: torch.Tensor | None = None
         self._nan = torch.full((), float("nan"), dtype=self.dtype, device=first.device)
         self._work: Any = None
-        self._update: Any = None  # the Work of spread() or spread_further()
-        self.updating = False
+        self.update: Any = None  # new weights on their way, a Spread
         self.ready = False
         self._fill(first, sync)
 
@@ -88,7 +90,7 @@ class Flat:
             start, end = self.grid.shard(self.length, 3)
             wide = torch.promote_types(first.dtype, torch.float32)
             self.master = (
-                self._own(3) if wide == self.dtype else values[start:end].to(wide, copy=True)
+                self.own(3) if wide == self.dtype else values[start:end].to(wide, copy=True)
             )
         if self.grid.weights.size == 1:
             self.full = self.weights
@@ -103,7 +105,7 @@ class Flat:
         """The optimizer changes the weights themselves."""
         return self.master.numel() > 0 and self.master.dtype == self.dtype
 
-    def _own(self, level: int) -> torch.Tensor:
+    def own(self, level: int) -> torch.Tensor:
         """This rank's part at a level, as a range of `weights`."""
         offset, _ = self.grid.shard(self.length, 1)
         start, end = self.grid.shard(self.length, level)
@@ -153,26 +155,9 @@ class Flat:
                 entry.parameter.grad = None
         return out
 
-    def spread(self, codec: str | None) -> None:
-        """Casts the master weights, and starts to gather them along the optimizer dimension.
-
-        Until arrive(), the weights are of neither step.
-        """
-        own = self._own(3)
-        if not self.aliased:
-            own.copy_(self.master)
-        self.updating = True
-        self._update = collectives.gather(self._own(2), own, self.grid.optimizer, codec)
-
-    def spread_further(self, codec: str | None) -> None:
-        """Waits for spread(), and starts its second part, along the gradients dimension."""
-        along = self.grid.gradients
-        if along.size > 1:
-            collectives.wait(self._update)
-            self._update = collectives.gather(self.weights, self._own(2), along, codec)
-
     def arrive(self) -> None:
-        """Waits for spread_further()."""
-        collectives.wait(self._update)
-        self._update = None
-        self.updating = False
+        """Waits for new weights on their way."""
+        if self.update is not None:
+            while not self.update.advance():
+                pass
+            self.update = None

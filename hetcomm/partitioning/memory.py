@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one rank. optimizer: master weights and states."""
+    """Bytes on one rank. optimizer: master weights and states. feedback: residuals of codecs."""
 
     weights: float
     gradients: float
     optimizer: float
+    feedback: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer
+        return self.weights + self.gradients + self.optimizer + self.feedback
 
 
 def predict(
@@ -88,7 +89,8 @@ def held(partition: Partition) -> Memory:
     gradients = _bytes(flat.gradient for flat in flats if flat.gradient is not None)
     master = _bytes(flat.master for flat in flats if not flat.aliased)
     states = sum(_bytes(_moments(state)) for state in partition.optimizer.state.values())
-    return Memory(weights, gradients, master + states)
+    feedback = 0 if partition.residuals is None else partition.residuals.bytes()
+    return Memory(weights, gradients, master + states, feedback)
 
 
 def padding(partition: Partition) -> int:

@@ -13,10 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hetcomm import _core
+from hetcomm.codecs import Feedback
 from hetcomm.partitioning import grid as grids
 from hetcomm.partitioning import states
 from hetcomm.partitioning.arguments import agree, check_module
-from hetcomm.partitioning.collectives import gather, wait
+from hetcomm.partitioning.collectives import Encoding, gather, wait
+from hetcomm.partitioning.feedback import Residuals
 from hetcomm.partitioning.guards import guard
 from hetcomm.partitioning.levels import Level
 from hetcomm.partitioning.memory import Memory, held, predicted
@@ -24,6 +26,7 @@ from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
 from hetcomm.partitioning.steps import Steps
 from hetcomm.partitioning.units import Choice, cut
+from hetcomm.partitioning.updates import Updates
 
 
 class Partition:
@@ -44,6 +47,7 @@ class Partition:
         codecs: dict[str, str | None],
         prefetch: bool,
         sync: bool,
+        feedback: bool,
         bucket: int,
         overlap: bool,
         norm_group: dist.ProcessGroup | None,
@@ -54,10 +58,21 @@ class Partition:
             unit.make_flats(grid, dtype, sync)
         flats = [flat for unit in self.units for flat in unit.trainable]
         self._whole = False
-        self._passes = Passes(self.units, dtype, codecs, prefetch, bucket)
+        sums = Feedback() if feedback else None
+        gradients = Encoding(codecs.get("gradients"), sums)
+        self._passes = Passes(self.units, dtype, codecs.get("weights"), gradients, prefetch, bucket)
         self._shards = Shards(optimizer, flats, grid)
         self.trained = self._shards.trained
-        self._steps = Steps(self._shards, self._passes, grid, codecs, overlap, norm_group)
+        self._updates = Updates(flats, codecs.get("updates"), feedback, overlap)
+        if feedback and not sync:
+            self._updates.spread(exactly=True)  # differences are to weights that all ranks hold
+        self._steps = Steps(self._shards, self._passes, grid, gradients, self._updates, norm_group)
+        self.residuals: Residuals | None = None
+        if sums is not None:
+            units_of = [[f.name, f.length, *(e.names for e in f.entries)] for f in flats]
+            sizes = [along.size for along in grid.dimensions]
+            layout = (sizes, units_of, str(dtype), sorted(codecs.items()))
+            self.residuals = Residuals(sums, self._updates, layout, grid.group)
         guard(module, optimizer, self._steps.zero_grad, lambda: self._whole)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -91,23 +106,38 @@ class Partition:
         into any other partition, and into the plain module and optimizer. To load, take this
         dictionary, fill it with torch.distributed.checkpoint.load(), and give it to
         load_state_dict(). Weights share this partition's memory.
+
+        With feedback there is "feedback", too: copies of this rank's residuals. They load into the
+        same layout of levels and ranks only. For others, give torch.distributed.checkpoint.load()
+        the planner hetcomm.partitioning.LoadPlanner().
         """
-        return {
+        state: dict[str, Any] = {
             "model": states.model_state(self.module, self.units),
             "optimizer": states.optimizer_state(self.optimizer, self._shards),
         }
+        if self.residuals is not None:
+            self._updates.arrive()
+            state["feedback"] = self.residuals.state_dict()
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes weights, and states if there are any: of state_dict(), or whole tensors by name.
 
+        With feedback, residuals of this layout come back with their bits. Otherwise they start at
+        zero, and rank 0 warns.
+
         Raises:
             hetcomm.InvalidArgumentError: names, shapes or groups differ from the partition's.
         """
-        self._steps.arrive()
+        self._updates.arrive()
         states.load_model(self.module, self.units, state_dict["model"])
         if "optimizer" in state_dict:
             states.load_optimizer(self.optimizer, self._shards, state_dict["optimizer"])
-        self._steps.spread()
+        self._passes.free()
+        if self.residuals is None:
+            self._updates.spread()
+        else:
+            self.residuals.load_state_dict(state_dict.get("feedback", {}))
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """The whole module's state on rank 0, in host memory; an empty dictionary on other ranks.
@@ -170,6 +200,7 @@ def partition(
     units: Choice = None,
     dtype: torch.dtype | None = None,
     codecs: dict[str, str | None] | None = None,
+    feedback: bool = False,
     prefetch: bool = True,
     sync: bool = True,
     bucket: int = 0,
@@ -194,6 +225,8 @@ def partition(
         dtype: of gathered weights and gradients; inputs of units are cast to it. None keeps the
             parameters' own. The optimizer always works in float32 or more.
         codecs: by traffic ("weights", "gradients", "updates"), the name of a hetcomm.codec().
+        feedback: adds to each step's gradients, and to its new weights, what a lossy codec lost of
+            the step before.
         prefetch: gathers the next unit while one computes.
         sync: rank 0 gives its parameters and buffers to all ranks. False takes them as they are.
         bucket: elements. A reduction waits for so many gradients, of several units, or for the end
@@ -222,8 +255,8 @@ def partition(
     chosen = dict(codecs or {})
     levels = agree(
         given,
-        lambda: check_module(module, optimizer, units, dtype, chosen, bucket, group),
-        (dtype, chosen, sync, bucket, overlap),
+        lambda: check_module(module, optimizer, units, dtype, chosen, feedback, bucket, group),
+        (dtype, chosen, feedback, sync, bucket, overlap),
         group,
     )
     device = next(module.parameters()).device
@@ -235,7 +268,18 @@ def partition(
             if not parameter.is_floating_point():
                 _broadcast(parameter.data, grid)
     return Partition(
-        module, optimizer, grid, units, dtype, chosen, prefetch, sync, bucket, overlap, norm_group
+        module,
+        optimizer,
+        grid,
+        units,
+        dtype,
+        chosen,
+        prefetch,
+        sync,
+        feedback,
+        bucket,
+        overlap,
+        norm_group,
     )
 
 

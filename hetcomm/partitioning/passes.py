@@ -16,6 +16,7 @@ from torch.autograd import Variable
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hetcomm import _core
+from hetcomm.partitioning.collectives import Encoding
 from hetcomm.partitioning.order import Order
 from hetcomm.partitioning.reductions import Reductions
 from hetcomm.partitioning.units import Unit
@@ -28,18 +29,20 @@ class Passes:
         self,
         units: list[Unit],
         dtype: torch.dtype | None,
-        codecs: dict[str, str | None],
+        codec: str | None,
+        gradients: Encoding,
         prefetch: bool,
         bucket: int,
     ) -> None:
+        """codec: of weights."""
         self.units = units
-        self.reductions = Reductions(codecs.get("gradients"), bucket)
+        self.reductions = Reductions(gradients, bucket)
         self.history = 0  # a checksum of the units in the order of their use
         self.reduced = False  # gradients came since the last forget()
         self.changed = False  # gradients came since the caller has cleared this
         self.reduces = True  # else gradients stay in the parameters
         self._held: set[Unit] = set()  # units with such gradients
-        self._codec = codecs.get("weights")
+        self._codec = codec
         self._dtype = dtype
         self._prefetch = prefetch
         self._order = Order()
@@ -166,7 +169,7 @@ class Passes:
 
     def _check_ran(self, unit: Unit) -> None:
         """Weights that were used outside of their unit were NaN, or of the step before."""
-        early = any(flat.updating for flat in unit.flats)
+        early = any(flat.update is not None for flat in unit.flats)
         if early or (unit.gathers and not unit.ran):
             raise _core.InvalidArgumentError(
                 f"{unit.name}: expected calls of this unit, but only its parameters were used; "

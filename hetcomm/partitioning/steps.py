@@ -9,9 +9,11 @@ import torch.distributed as dist
 
 from hetcomm import _core
 from hetcomm.partitioning import collectives
+from hetcomm.partitioning.collectives import Encoding
 from hetcomm.partitioning.grid import Grid
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
+from hetcomm.partitioning.updates import Updates
 
 
 class Steps:
@@ -22,15 +24,14 @@ class Steps:
         shards: Shards,
         passes: Passes,
         grid: Grid,
-        codecs: dict[str, str | None],
-        overlap: bool,
+        encoding: Encoding,
+        updates: Updates,
         norm_group: Any,
     ) -> None:
-        """overlap: weights may arrive after step(). norm_group: see partition()."""
+        """encoding: of gradients. norm_group: see partition()."""
         self._shards, self._passes, self._grid = shards, passes, grid
-        self._overlap, self._norm_group = overlap, norm_group
-        self._gradient_codec = codecs.get("gradients")
-        self._update_codec = codecs.get("updates")
+        self._encoding, self._updates = encoding, updates
+        self._norm_group = norm_group
         self._means: list[torch.Tensor] | None = None  # by flat, until the step
         shards.optimizer.register_step_pre_hook(self._before)
         shards.optimizer.register_step_post_hook(self._after)
@@ -42,11 +43,12 @@ class Steps:
             )
         self._shards.check()
         self.finish_gradients()
-        self.arrive()
+        self._updates.arrive()
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._means is not None:
-            self.spread()
+            self._passes.free()
+            self._updates.spread()
         self.drop_means()
 
     def finish_gradients(self) -> list[torch.Tensor]:
@@ -90,8 +92,8 @@ class Steps:
             part = shard
             if self._grid.optimizer.size > 1:
                 part = shard.new_empty(flat.length // self._grid.parts(3))
-                along = self._grid.optimizer
-                works.append(collectives.scatter_sum(part, shard, along, self._gradient_codec))
+                along, key = self._grid.optimizer, f"{flat.name} optimizer"
+                works.append(collectives.scatter_sum(part, shard, along, self._encoding, key))
             sent.append(shard)
             parts.append(part)
         for work in works:
@@ -100,31 +102,16 @@ class Steps:
             # `gradient` keeps this rank's sum, because later backward passes add to it.
             parts = [p.clone() if p is s else p for p, s in zip(parts, sent, strict=True)]
             along = self._grid.replicas
-            for work in [collectives.all_sum(part, along, self._gradient_codec) for part in parts]:
+            works = [
+                collectives.all_sum(part, along, self._encoding, f"{flat.name} replicas")
+                for part, flat in zip(parts, self._shards.flats, strict=True)
+            ]
+            for work in works:
                 work.wait()
         return [
             part.to(flat.master.dtype, copy=True).div_(self._grid.ranks)
             for part, flat in zip(parts, self._shards.flats, strict=True)
         ]
-
-    def spread(self) -> None:
-        """Gives the optimizer's new weights to the ranks that hold them. A collective.
-
-        With overlap, units wait for their weights before their next forward pass.
-        """
-        codec = self._update_codec
-        self._passes.free()
-        for flat in self._shards.flats:
-            flat.spread(codec)
-        for flat in self._shards.flats:
-            flat.spread_further(codec)
-        if not self._overlap:
-            self.arrive()
-
-    def arrive(self) -> None:
-        """Waits until all weights are those of the last step."""
-        for flat in self._shards.flats:
-            flat.arrive()
 
     def drop_means(self) -> None:
         self._means = None

@@ -40,7 +40,10 @@ class Unit:
             kinds.setdefault((parameter.dtype, parameter.requires_grad), []).append(
                 (parameter, names)
             )
-        self.flats = [Flat(parameters, grid, dtype, sync) for parameters in kinds.values()]
+        self.flats = [
+            Flat(f"{self.index} {of} {trained}", parameters, grid, dtype, sync)
+            for (of, trained), parameters in kinds.items()
+        ]
 
     @property
     def trainable(self) -> Iterator[Flat]:

@@ -62,14 +62,18 @@ def traffic(rank: int, size: int, path: Path) -> list[Any]:
     example = next(staged.batches())[0][: job.layout.micro_batch]
     schedule = plan.schedule(chunks, job, gpt.loss_of, example, partition)
     found = []
-    start = collectives._start
 
-    def noted(call: Any, *tensors: torch.Tensor, group: Any, codec: str | None) -> Any:
-        ranks = dist.get_process_group_ranks(group)
-        found.append((call.__name__.split("_")[0], tuple(ranks), codec))
-        return start(call, *tensors, group=group, codec=codec)
+    def noted(name: str, call: Any, codec_of: Callable[[Any], str | None]) -> Any:
+        def start(out: Any, given: Any, along: Any, encoding: Any, *key: str) -> Any:
+            if along.size > 1:
+                ranks = dist.get_process_group_ranks(along.group)
+                found.append((name, tuple(ranks), codec_of(encoding)))
+            return call(out, given, along, encoding, *key)
 
-    collectives._start = noted
+        return start
+
+    collectives.gather = noted("all", collectives.gather, lambda codec: codec)
+    collectives.scatter_sum = noted("reduce", collectives.scatter_sum, lambda each: each.codec)
     staged.steps(job, schedule, optimizer)
     return [set(found), len(found), dist.get_process_group_ranks(job.data_group)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gpt
@@ -33,54 +34,56 @@ def losses_of(model: nn.Module, micro: int) -> Iterator[tuple[int, torch.Tensor]
             yield step, gpt.loss_of(model(part), wanted) / micro
 
 
-def train_by_hand(
+def train(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    group: dist.ProcessGroup,
+    average: Callable[[], None],
+    clip: Callable[[float, float], torch.Tensor],
     micro: int = 1,
     max_norm: float | None = None,
     norm_type: float = 2.0,
 ) -> tuple[list[float], list[float]]:
-    """Losses and gradient norms. Gradients are averaged over gloo; unused ones are zero."""
+    """Losses and gradient norms. average: of gradients over ranks, before each clip and step."""
     losses, norms = [], []
     for index, (_, loss) in enumerate(losses_of(model, micro)):
         loss.backward()
         losses.append(loss.item())
         if (index + 1) % micro:
             continue
-        trained = [p for p in model.parameters() if p.requires_grad]
+        average()
+        if max_norm is not None:
+            norms.append(clip(max_norm, norm_type).item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms
+
+
+def train_by_hand(
+    model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup, **training: Any
+) -> tuple[list[float], list[float]]:
+    """As train(). Gradients are averaged over gloo; unused ones are zero."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+
+    def average() -> None:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
         mean = nn.utils.parameters_to_vector(gradients)
         dist.all_reduce(mean, group=group)
         nn.utils.vector_to_parameters(mean / dist.get_world_size(), gradients)
         for parameter, gradient in zip(trained, gradients, strict=True):
             parameter.grad = gradient
-        if max_norm is not None:
-            norms.append(nn.utils.clip_grad_norm_(trained, max_norm, norm_type).item())
-        optimizer.step()
-        optimizer.zero_grad()
-    return losses, norms
+
+    clip = partial(nn.utils.clip_grad_norm_, trained)
+    return train(model, optimizer, average, clip, **training)
 
 
 def train_partitioned(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     partition: hetcomm.partitioning.Partition,
-    micro: int = 1,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
+    **training: Any,
 ) -> tuple[list[float], list[float]]:
-    losses, norms = [], []
-    for index, (_, loss) in enumerate(losses_of(model, micro)):
-        loss.backward()
-        losses.append(loss.item())
-        if (index + 1) % micro:
-            continue
-        if max_norm is not None:
-            norms.append(partition.clip_grad_norm_(max_norm, norm_type).item())
-        optimizer.step()
-        optimizer.zero_grad()
-    return losses, norms
+    """As train(). The partition averages gradients."""
+    return train(model, optimizer, lambda: None, partition.clip_grad_norm_, **training)
 
 
 def both(

@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Case, str]] = {
     "integers": (lambda r: _call(dtype=torch.int32), "expected a floating-point dtype"),
     "unlike dtypes": (
         lambda r: _call(dtype=torch.bfloat16 if r else None),
-        "dtype, codecs, sync, bucket and overlap: expected the same on all ranks",
+        "dtype, codecs, feedback, sync, bucket and overlap: expected the same on all ranks",
     ),
     "unlike modules": (_unlike_modules, "expected equal parameters, units and groups"),
     "units of no class": (lambda r: _call(units="Linear"), "units: expected a list of module"),
@@ -142,6 +142,14 @@ CASES: dict[str, tuple[Case, str]] = {
     ),
     "traffic": (lambda r: _call(codecs={"weight": None}), "codecs: expected keys of weights"),
     "a bucket of no number": (lambda r: _call(bucket=-1), "bucket: expected a number of elements"),
+    "feedback of nothing": (
+        lambda r: _call(codecs={"weights": "int8", "gradients": "lossless"}, feedback=True),
+        "feedback: expected a lossy codec of gradients or updates",
+    ),
+    "a bucket with feedback": (
+        lambda r: _call(codecs={"gradients": "int8"}, feedback=True, bucket=1),
+        "bucket: expected 0 with feedback, got 1",
+    ),
     "meta": (lambda r: _call(nn.Linear(2, 2, device="meta")), "on one device with memory"),
 }
 
@@ -299,7 +307,7 @@ def record_codecs(rank: int, size: int) -> list[str]:
     found: list[str] = []
 
     @contextmanager
-    def codec(name: str) -> Iterator[None]:
+    def codec(name: str, **_: Any) -> Iterator[None]:
         found.append(name)
         yield
 

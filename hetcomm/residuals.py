@@ -33,9 +33,19 @@ def unpack(feedback: hetcomm.Feedback, state: Mapping[str, Mapping[str, Any]]) -
         feedback.add(key, _unpack(value).numpy())
 
 
+def bytes_held(feedback: hetcomm.Feedback) -> int:
+    """Bytes of the blocks that are not zero. The system gives other blocks no memory."""
+    return sum(4 * _BLOCK * len(_places(values)) for values in feedback.views().values())
+
+
+def _places(values: Any) -> list[int]:
+    """Where the blocks begin that are not zero. values: a NumPy view of float32."""
+    return [at for at in range(0, len(values), _BLOCK) if values[at : at + _BLOCK].any()]
+
+
 def _pack(values: Any) -> dict[str, Any]:
     """values: a NumPy view of float32. Copies blocks that are not zero."""
-    places = [at for at in range(0, len(values), _BLOCK) if values[at : at + _BLOCK].any()]
+    places = _places(values)
     blocks = torch.zeros(len(places), _BLOCK)
     for block, at in zip(blocks, places, strict=True):
         part = torch.from_numpy(values[at : at + _BLOCK])
