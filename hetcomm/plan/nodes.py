@@ -11,8 +11,8 @@ import numpy as np
 
 from hetcomm.plan.best_first import Node
 from hetcomm.plan.bound import relaxed_bound, whole_bound
+from hetcomm.plan.division import Floats
 from hetcomm.plan.layout import Layout, Stage
-from hetcomm.plan.partition import Floats
 from hetcomm.plan.pipelines import Pipelines, Spans, all_bottlenecks
 from hetcomm.plan.probes import Probes
 from hetcomm.plan.settings import Choices, Settings

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hetcomm.plan.bound import Pipeline, step_bound
-from hetcomm.plan.partition import (
+from hetcomm.plan.division import (
     Bottlenecks,
     Floats,
     after_last,

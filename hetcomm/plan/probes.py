@@ -10,9 +10,9 @@ from typing import TypeVar
 import numpy as np
 
 from hetcomm.plan.costs import rounds
+from hetcomm.plan.division import Floats
 from hetcomm.plan.layout import Replica, Stage
 from hetcomm.plan.network import levels_of
-from hetcomm.plan.partition import Floats
 from hetcomm.plan.settings import Settings
 from hetcomm.plan.shapes import Shape
 from hetcomm.plan.synchronize import reduction_seconds, waves

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from hetcomm.plan.division import Floats, sums_of
 from hetcomm.plan.layout import LEVELS
 from hetcomm.plan.model import Model
 from hetcomm.plan.network import Network
-from hetcomm.plan.partition import Floats, sums_of
 from hetcomm.plan.pools import Pool
 from hetcomm.plan.profile import Profile
 from hetcomm.plan.runtime import Runtime
