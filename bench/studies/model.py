@@ -53,7 +53,7 @@ class Layout:
                 ranks,
                 tuple(Nic(rate, rate) for rate in rates),
                 vendor,
-                parse_rate(self.copy_rate, fastest=10**12),
+                copy_rate=parse_rate(self.copy_rate),
             )
             for index, (ranks, rates, vendor) in enumerate(
                 zip(self.hosts, self.rates_by_host, cycle(self.vendors), strict=False)
