@@ -192,19 +192,21 @@ struct Boolean : Integer<unsigned char, unsigned> {
 
 struct Moved {};  // without arithmetic
 
-// Block quantisation: device/quantise.h has the definition.
-template <int bits>
-struct Quantised {
-  static constexpr int kMost = (1 << (bits - 1)) - 1;
-
+// A group's greatest code is `most`. Its scale is 2^least at least: no product is a subnormal.
+template <int most, int least>
+struct GroupScale {
   // From the bits of a group's greatest magnitude. Bits order like magnitudes, with NaN last.
   HETCOMM_FUNCTION float scale(int greatest) {
-    const int quotient = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(kMost));
-    constexpr int kLeast = (127 - 124) << 23;  // 2^-124: no product is a subnormal
+    const int quotient = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(most));
+    constexpr int kLeast = (127 + least) << 23;
     const int scale = select(quotient < kLeast, kLeast, quotient);
     return bit_cast<float>(select(greatest >= 0x7f800000, 0x7fc00000, scale));
   }
+};
 
+// Block quantisation: device/quantise.h has the definition.
+template <int bits>
+struct Quantised : GroupScale<(1 << (bits - 1)) - 1, -124> {
   // The nearest integer, ties to even, of a number of magnitude 2^22 at most. Next to 2^23 floats
   // are 1 apart, so the addition rounds. A NaN gives 0.
   HETCOMM_FUNCTION int nearest(float quotient) {
@@ -215,15 +217,7 @@ struct Quantised {
 
 // 8-bit floats whose group has a scale: codec/scaled_codec.cc has the definition.
 template <class Number, int most>
-struct Scaled {
-  // As that of Quantised.
-  HETCOMM_FUNCTION float scale(int greatest) {
-    const int share = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(most));
-    constexpr int kLeast = (127 - 100) << 23;  // 2^-100: no product is a subnormal
-    const int scale = select(share < kLeast, kLeast, share);
-    return bit_cast<float>(select(greatest >= 0x7f800000, 0x7fc00000, scale));
-  }
-
+struct Scaled : GroupScale<most, -100> {
   // The nearest number to a quotient of finite numbers.
   HETCOMM_FUNCTION int nearest(float quotient) {
     const int bits = bit_cast<int>(quotient);
