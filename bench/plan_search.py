@@ -16,7 +16,7 @@ from pathlib import Path
 
 from plan_inputs import DEVICES, cluster_of, gpt_neo, profile_of
 
-from hetcomm.plan.propose import Limits, Proposal, propose
+from hetcomm.plan.search.propose import Limits, Proposal, propose
 
 BATCH = 2048
 

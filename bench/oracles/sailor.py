@@ -20,10 +20,10 @@ from typing import Any
 
 from hetcomm.plan.layout import Layout, Replica, Stage
 from hetcomm.plan.model import Model
-from hetcomm.plan.network import Curve, Curves, Place
-from hetcomm.plan.predict import Prediction, predict
+from hetcomm.plan.prediction.network import Curve, Curves, Place
+from hetcomm.plan.prediction.predict import Prediction, predict
+from hetcomm.plan.prediction.runtime import HostPath, Runtime
 from hetcomm.plan.profile import Device, Profile, Row
-from hetcomm.plan.runtime import HostPath, Runtime
 
 DATA = Path(__file__).parent / "sailor"
 ZONE = "us-central1-a"  # of points that name none

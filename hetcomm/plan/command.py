@@ -15,9 +15,9 @@ from hetcomm.emulate.cluster import load
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
 from hetcomm.plan.profile import MEASURE, Profile
-from hetcomm.plan.propose import Limits, propose
 from hetcomm.plan.refuse import refuse
-from hetcomm.plan.show import describe, render
+from hetcomm.plan.search.propose import Limits, propose
+from hetcomm.plan.search.show import describe, render
 
 
 def plan(
@@ -98,7 +98,7 @@ def plan(
         if path is not None:
             _write(option, path, text)
     if picture is not None:
-        from hetcomm.plan.picture import write_picture  # matplotlib takes a second to load
+        from hetcomm.plan.search.picture import write_picture  # matplotlib takes a second to load
 
         write_picture(picture, proposal)
 

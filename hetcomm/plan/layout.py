@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
-
-from .refuse import refuse as _refuse
-from .refuse import whole as _whole
+from hetcomm.plan.refuse import refuse as _refuse
+from hetcomm.plan.refuse import whole as _whole
 
 VERSION = 1
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
-
-from .refuse import divisible, refuse, whole
+from hetcomm.plan.refuse import divisible, refuse, whole
 
 VERSION = 1
 KINDS = ("embedding", "block", "head")

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
-
-from .model import KINDS, Model
-from .refuse import positive, refuse, whole
+from hetcomm.plan.model import KINDS, Model
+from hetcomm.plan.refuse import positive, refuse, whole
 
 VERSION = 1
 # Passes over the logits by the loss of a vocabulary in parts: maximum, subtract, exponential, sum

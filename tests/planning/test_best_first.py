@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetcomm.plan.best_first import best_first
+from hetcomm.plan.search.best_first import best_first
 
 
 @dataclass

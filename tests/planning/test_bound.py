@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetcomm.plan.bound import Pipeline, relaxed_bound, step_bound
-from hetcomm.plan.schedules import order
-from hetcomm.plan.simulate import Costs, simulate
+from hetcomm.plan.prediction.schedules import order
+from hetcomm.plan.prediction.simulate import Costs, simulate
+from hetcomm.plan.search.bound import Pipeline, relaxed_bound, step_bound
 
 SECONDS = st.integers(0, 20).map(lambda tenths: tenths / 10)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetcomm.plan.division import Bottlenecks, bottlenecks, sums_of
+from hetcomm.plan.search.division import Bottlenecks, bottlenecks, sums_of
 
 SECONDS = st.integers(0, 9).map(float)
 

@@ -7,7 +7,7 @@ from planned import MODEL, layout, network
 from torch import nn
 
 from hetcomm.plan import Layout, Model, Runtime
-from hetcomm.plan.memory import memory
+from hetcomm.plan.prediction.memory import memory
 
 NOTHING = Runtime(overhead_bytes={"": 0.0})
 

@@ -10,7 +10,7 @@ from hetcomm import _core
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.explain_plan import planner_of
 from hetcomm.plan import Curve, Curves, Place, Planned
-from hetcomm.plan.network import levels_of
+from hetcomm.plan.prediction.network import levels_of
 
 GH96 = Curve(4, -0.65351, 11.426, 45.25, 92.5519)  # of bench/oracles/sailor/network.json
 

@@ -20,9 +20,10 @@ import hetcomm
 from hetcomm.cli import app
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.emulate.cluster_text import text
-from hetcomm.plan import Layout, Profile, best_first
-from hetcomm.plan.propose import Limits, check_links, propose
-from hetcomm.plan.show import render
+from hetcomm.plan import Layout, Profile
+from hetcomm.plan.search import best_first
+from hetcomm.plan.search.propose import Limits, check_links, propose
+from hetcomm.plan.search.show import render
 
 MODEL = small_model()
 MIXED = cluster_of({"A100": 2, "V100": 2}, ranks=2)

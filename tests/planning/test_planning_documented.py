@@ -42,7 +42,7 @@ def test_the_trainer_of_the_page_learns(tmp_path: Path) -> None:
 
 def test_the_page_names_every_function_and_schedule() -> None:
     from hetcomm.plan.layout import SCHEDULES
-    from hetcomm.plan.pipeline import NAMES
+    from hetcomm.plan.run.schedule import NAMES
 
     page = PAGE.read_text()
     assert all(f"plan.{name}(" in page for name in ("load", "split", "schedule", "partition"))

@@ -12,7 +12,7 @@ from planned import MODEL, layout, network, profile
 import hetcomm
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.plan import Layout, Planned, Prediction, Replica, Runtime, Stage, predict
-from hetcomm.plan.synchronize import waves
+from hetcomm.plan.prediction.synchronize import waves
 
 QUIET = Runtime(overlap_gradients=False)
 STEP = 1e-9  # seconds of the optimizer for each parameter

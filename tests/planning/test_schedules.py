@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetcomm
-from hetcomm.plan.schedules import most_held, order
-from hetcomm.plan.simulate import Costs, simulate
+from hetcomm.plan.prediction.schedules import most_held, order
+from hetcomm.plan.prediction.simulate import Costs, simulate
 
 SCHEDULES = [("gpipe", 1), ("1f1b", 1), ("zero_bubble", 1), ("interleaved", 2), ("interleaved", 3)]
 

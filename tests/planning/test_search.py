@@ -16,13 +16,13 @@ from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan import Planned, Runtime
 from hetcomm.plan.layout import Layout, Stage
-from hetcomm.plan.nodes import FAMILIES, Search
-from hetcomm.plan.pools import pools_of
-from hetcomm.plan.search import fitting, lacking, predicted, search
-from hetcomm.plan.settings import Choices
-from hetcomm.plan.shapes import Shape
-from hetcomm.plan.space import Space
-from hetcomm.plan.terms import Problem, Terms, distinct_levels
+from hetcomm.plan.search.nodes import FAMILIES, Search
+from hetcomm.plan.search.pools import pools_of
+from hetcomm.plan.search.search import fitting, lacking, predicted, search
+from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.shapes import Shape
+from hetcomm.plan.search.space import Space
+from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
 MODEL = small_model(blocks=2)
 

@@ -11,10 +11,10 @@ from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.explain import topology_of
 from hetcomm.plan import Planned, Runtime
 from hetcomm.plan.layout import SCHEDULES
-from hetcomm.plan.pools import pools_of
-from hetcomm.plan.schedules import order
-from hetcomm.plan.settings import Choices, Settings, in_flight, warm_up
-from hetcomm.plan.terms import Problem, distinct_levels
+from hetcomm.plan.prediction.schedules import order
+from hetcomm.plan.search.pools import pools_of
+from hetcomm.plan.search.settings import Choices, Settings, in_flight, warm_up
+from hetcomm.plan.search.terms import Problem, distinct_levels
 
 
 @given(st.sampled_from(SCHEDULES), st.integers(1, 6), st.integers(1, 4), st.integers(2, 4))

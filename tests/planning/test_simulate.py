@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hetcomm
-from hetcomm.plan.schedules import Pass, order
-from hetcomm.plan.simulate import Costs, Timeline, simulate
+from hetcomm.plan.prediction.schedules import Pass, order
+from hetcomm.plan.prediction.simulate import Costs, Timeline, simulate
 
 
 def test_two_stages_by_hand_with_transfers_beside_passes() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetcomm.emulate import Cluster, Host, Nic
-from hetcomm.plan.pools import Pool, names, pools_of
-from hetcomm.plan.shapes import Part, Shape
-from hetcomm.plan.space import Space, divisors, replica_shapes, stage_shapes
+from hetcomm.plan.search.pools import Pool, names, pools_of
+from hetcomm.plan.search.shapes import Part, Shape
+from hetcomm.plan.search.space import Space, divisors, replica_shapes, stage_shapes
 
 IB, ROCE, ETHERNET = (Nic(10**9, 10**9, fabric) for fabric in ("infiniband", "roce", "ethernet"))
 

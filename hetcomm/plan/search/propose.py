@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from hetcomm import _core
 from hetcomm.emulate.cluster import Cluster
 from hetcomm.explain import topology_of
-from hetcomm.plan.best_first import Found
-from hetcomm.plan.limits import refuse_memory, upper_bound
 from hetcomm.plan.model import Model
-from hetcomm.plan.network import Planned
-from hetcomm.plan.nodes import Search
-from hetcomm.plan.pools import pools_of
+from hetcomm.plan.prediction.network import Planned
+from hetcomm.plan.prediction.runtime import Runtime
 from hetcomm.plan.profile import Profile
 from hetcomm.plan.refuse import refuse, whole
-from hetcomm.plan.runtime import Runtime
-from hetcomm.plan.search import Choice, search
-from hetcomm.plan.settings import Choices
-from hetcomm.plan.space import Space
-from hetcomm.plan.terms import Problem, Terms, distinct_levels
+from hetcomm.plan.search.best_first import Found
+from hetcomm.plan.search.limits import refuse_memory, upper_bound
+from hetcomm.plan.search.nodes import Search
+from hetcomm.plan.search.pools import pools_of
+from hetcomm.plan.search.search import Choice, search
+from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.space import Space
+from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
 
 @dataclass(frozen=True)

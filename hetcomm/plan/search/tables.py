@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hetcomm.plan.bound import Pipeline, step_bound
-from hetcomm.plan.division import (
+from hetcomm.plan.search.bound import Pipeline, step_bound
+from hetcomm.plan.search.division import (
     Bottlenecks,
     Floats,
     after_last,
@@ -17,10 +17,10 @@ from hetcomm.plan.division import (
     least_before,
     sums_of,
 )
-from hetcomm.plan.probes import Probes
-from hetcomm.plan.settings import Settings, in_flight, warm_up
-from hetcomm.plan.shapes import Part, Shape
-from hetcomm.plan.terms import Shares, Terms
+from hetcomm.plan.search.probes import Probes
+from hetcomm.plan.search.settings import Settings, in_flight, warm_up
+from hetcomm.plan.search.shapes import Part, Shape
+from hetcomm.plan.search.terms import Shares, Terms
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 

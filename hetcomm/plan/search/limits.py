@@ -8,10 +8,10 @@ from typing import NoReturn
 import numpy as np
 
 from hetcomm import _core
-from hetcomm.plan.nodes import Search
-from hetcomm.plan.search import lacking, search
-from hetcomm.plan.shapes import Part
-from hetcomm.plan.terms import Terms
+from hetcomm.plan.search.nodes import Search
+from hetcomm.plan.search.search import lacking, search
+from hetcomm.plan.search.shapes import Part
+from hetcomm.plan.search.terms import Terms
 
 # Memory is tried with these factors, until a layout fits.
 FACTORS = (1.1, 1.25, 1.5, 2, 3, 5, 8, 16, 64, 1024)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .layout import Layout, Replica
-from .model import Model
-from .network import Network, levels_of
-from .profile import Profile, Times
-from .runtime import Runtime
-from .simulate import Costs
+from hetcomm.plan.layout import Layout, Replica
+from hetcomm.plan.model import Model
+from hetcomm.plan.prediction.network import Network, levels_of
+from hetcomm.plan.prediction.runtime import Runtime
+from hetcomm.plan.prediction.simulate import Costs
+from hetcomm.plan.profile import Profile, Times
 
 
 def replica_costs(

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from hetcomm import _core
 from hetcomm.plan.layout import Layout
-from hetcomm.plan.pools import names
-from hetcomm.plan.predict import Prediction
-from hetcomm.plan.propose import Proposal
-from hetcomm.plan.search import Choice
+from hetcomm.plan.prediction.predict import Prediction
+from hetcomm.plan.search.pools import names
+from hetcomm.plan.search.propose import Proposal
+from hetcomm.plan.search.search import Choice
 from hetcomm.topo_page import format_ranks
 
 # Parts of a prediction, as people call them together.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetcomm.plan.division import Floats
+from hetcomm.plan.search.division import Floats
 
 
 @dataclass(frozen=True)

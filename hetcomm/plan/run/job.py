@@ -17,7 +17,7 @@ from hetcomm import _core
 from hetcomm.partitioning import agreement
 from hetcomm.partitioning.grid import default_timeout
 from hetcomm.plan.layout import Layout
-from hetcomm.plan.orders import degrees, rank_order
+from hetcomm.plan.run.orders import degrees, rank_order
 
 DIMENSIONS = ("pipeline", "data", "context", "tensor")
 

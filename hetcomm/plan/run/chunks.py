@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hetcomm import _core
-from hetcomm.plan import families
+from hetcomm.plan.run import families
 
 if TYPE_CHECKING:
-    from hetcomm.plan.job import Job
+    from hetcomm.plan.run.job import Job
 
 
 class Chunk(nn.Module):

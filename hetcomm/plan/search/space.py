@@ -14,8 +14,8 @@ from itertools import permutations, product
 
 import numpy as np
 
-from hetcomm.plan.pools import Pool
-from hetcomm.plan.shapes import Part, Shape
+from hetcomm.plan.search.pools import Pool
+from hetcomm.plan.search.shapes import Part, Shape
 
 # (index of the pool, tensor degree, context degree, micro-batch) -> the least seconds in which a
 # replica computes one block forward and backward; None where the degrees are impossible.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hetcomm.plan.layout import Replica
-from hetcomm.plan.pools import Pool
+from hetcomm.plan.search.pools import Pool
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .refuse import refuse, whole
+from hetcomm.plan.refuse import refuse, whole
 
 
 class Pass(NamedTuple):

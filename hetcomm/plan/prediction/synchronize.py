@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .layout import LEVELS, Layout
-from .memory import stage_parameters
-from .model import Model
-from .network import Network, levels_of
-from .profile import Profile
-from .runtime import Runtime
+from hetcomm.plan.layout import LEVELS, Layout
+from hetcomm.plan.model import Model
+from hetcomm.plan.prediction.memory import stage_parameters
+from hetcomm.plan.prediction.network import Network, levels_of
+from hetcomm.plan.prediction.runtime import Runtime
+from hetcomm.plan.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hetcomm.plan.best_first import Node
-from hetcomm.plan.bound import relaxed_bound, whole_bound
-from hetcomm.plan.division import Floats
 from hetcomm.plan.layout import Layout, Stage
-from hetcomm.plan.pipelines import Pipelines, Spans, all_bottlenecks
-from hetcomm.plan.probes import Probes
-from hetcomm.plan.settings import Choices, Settings
-from hetcomm.plan.shapes import Part, Shape
-from hetcomm.plan.space import Space, replica_shapes, stage_shapes
-from hetcomm.plan.terms import Terms
+from hetcomm.plan.search.best_first import Node
+from hetcomm.plan.search.bound import relaxed_bound, whole_bound
+from hetcomm.plan.search.division import Floats
+from hetcomm.plan.search.probes import Probes
+from hetcomm.plan.search.settings import Choices, Settings
+from hetcomm.plan.search.shapes import Part, Shape
+from hetcomm.plan.search.space import Space, replica_shapes, stage_shapes
+from hetcomm.plan.search.tables import Pipelines, Spans, all_bottlenecks
+from hetcomm.plan.search.terms import Terms
 
 # A group of shapes is opened in windows of bounds, each this much further.
 WINDOW = 1.02

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from hetcomm import _core
 from hetcomm.demo.plot import STYLE, pyplot
-from hetcomm.plan.propose import Proposal
-from hetcomm.plan.show import PARTS, describe_shape
+from hetcomm.plan.search.propose import Proposal
+from hetcomm.plan.search.show import PARTS, describe_shape
 
 IDLE = (0.93, 0.93, 0.94, 1.0)
 PART_COLOURS = ("#0b6e8f", "#a9b1ba", "#c4622d", "#6a8f3c", "#d9dee3")

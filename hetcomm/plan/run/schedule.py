@@ -17,8 +17,8 @@ from hetcomm.partitioning import agreement
 from hetcomm.partitioning.partition import Partition
 
 if TYPE_CHECKING:
-    from hetcomm.plan.job import Job, Neighbours
     from hetcomm.plan.layout import Layout
+    from hetcomm.plan.run.job import Job, Neighbours
 
 NAMES = {
     "gpipe": "ScheduleGPipe",

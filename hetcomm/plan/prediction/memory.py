@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .layout import Layout
-from .model import Model
-from .network import Network, levels_of
-from .profile import Profile
-from .runtime import Runtime
-from .schedules import most_held
+from hetcomm.plan.layout import Layout
+from hetcomm.plan.model import Model
+from hetcomm.plan.prediction.network import Network, levels_of
+from hetcomm.plan.prediction.runtime import Runtime
+from hetcomm.plan.prediction.schedules import most_held
+from hetcomm.plan.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

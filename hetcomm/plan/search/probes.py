@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from hetcomm.plan.costs import rounds
-from hetcomm.plan.division import Floats
 from hetcomm.plan.layout import Replica, Stage
-from hetcomm.plan.network import levels_of
-from hetcomm.plan.settings import Settings
-from hetcomm.plan.shapes import Shape
-from hetcomm.plan.synchronize import reduction_seconds, waves
-from hetcomm.plan.terms import Terms
+from hetcomm.plan.prediction.costs import rounds
+from hetcomm.plan.prediction.network import levels_of
+from hetcomm.plan.prediction.synchronize import reduction_seconds, waves
+from hetcomm.plan.search.division import Floats
+from hetcomm.plan.search.settings import Settings
+from hetcomm.plan.search.shapes import Shape
+from hetcomm.plan.search.terms import Terms
 
 Value = TypeVar("Value")
 

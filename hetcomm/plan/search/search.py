@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from hetcomm.plan.best_first import Found, best_first
 from hetcomm.plan.layout import Layout
-from hetcomm.plan.memory import memory
-from hetcomm.plan.nodes import Candidate, Search
-from hetcomm.plan.predict import Prediction, predict
-from hetcomm.plan.terms import Problem
+from hetcomm.plan.prediction.memory import memory
+from hetcomm.plan.prediction.predict import Prediction, predict
+from hetcomm.plan.search.best_first import Found, best_first
+from hetcomm.plan.search.nodes import Candidate, Search
+from hetcomm.plan.search.terms import Problem
 
 
 @dataclass(frozen=True)

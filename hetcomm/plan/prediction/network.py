@@ -10,9 +10,8 @@ from typing import NamedTuple, Protocol
 
 from hetcomm import _core
 from hetcomm.explain_plan import planner_of
-
-from .layout import LEVELS
-from .refuse import positive, refuse
+from hetcomm.plan.layout import LEVELS
+from hetcomm.plan.refuse import positive, refuse
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 Groups = Sequence[Sequence[int]]

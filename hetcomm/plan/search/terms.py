@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from hetcomm.plan.division import Floats, sums_of
 from hetcomm.plan.layout import LEVELS
 from hetcomm.plan.model import Model
-from hetcomm.plan.network import Network
-from hetcomm.plan.pools import Pool
+from hetcomm.plan.prediction.network import Network
+from hetcomm.plan.prediction.runtime import Runtime
 from hetcomm.plan.profile import Profile
-from hetcomm.plan.runtime import Runtime
-from hetcomm.plan.settings import Settings
-from hetcomm.plan.shapes import Part
+from hetcomm.plan.search.division import Floats, sums_of
+from hetcomm.plan.search.pools import Pool
+from hetcomm.plan.search.settings import Settings
+from hetcomm.plan.search.shapes import Part
 
 # The ranks that share weights, and those that share gradients and optimizer states.
 Shares = tuple[int, int]

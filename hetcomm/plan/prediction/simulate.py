@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .refuse import refuse
-from .schedules import Pass
+from hetcomm.plan.prediction.schedules import Pass
+from hetcomm.plan.refuse import refuse
 
 
 class Span(NamedTuple):

@@ -13,7 +13,7 @@ from hetcomm.partitioning.partition import Partition
 from hetcomm.partitioning.partition import partition as partition_module
 
 if TYPE_CHECKING:
-    from hetcomm.plan.job import Job
+    from hetcomm.plan.run.job import Job
 
 
 def partition(

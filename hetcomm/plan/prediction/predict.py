@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .costs import replica_costs
-from .layout import Layout
-from .memory import Memory, memory
-from .model import Model
-from .network import Network
-from .profile import Profile
-from .refuse import refuse
-from .runtime import Runtime
-from .schedules import order
-from .simulate import Costs, Timeline, simulate
-from .synchronize import Synchronization, synchronization
+from hetcomm.plan.layout import Layout
+from hetcomm.plan.model import Model
+from hetcomm.plan.prediction.costs import replica_costs
+from hetcomm.plan.prediction.memory import Memory, memory
+from hetcomm.plan.prediction.network import Network
+from hetcomm.plan.prediction.runtime import Runtime
+from hetcomm.plan.prediction.schedules import order
+from hetcomm.plan.prediction.simulate import Costs, Timeline, simulate
+from hetcomm.plan.prediction.synchronize import Synchronization, synchronization
+from hetcomm.plan.profile import Profile
+from hetcomm.plan.refuse import refuse
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""What runs a layout: the job's groups, a rank's layers, their schedule and partition."""
