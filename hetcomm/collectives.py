@@ -43,7 +43,8 @@ class Collectives:
     rank: int
     size: int
 
-    # "n" is the number of ranks. Small calls would notice the look-up of keyword-only parameters.
+    # "n" is the number of ranks. Small calls would notice the look-up of keyword-only parameters,
+    # and that of `_collective` as a method.
 
     def all_reduce(
         self,
@@ -59,8 +60,8 @@ class Collectives:
         """Every rank gets the reduction of all arrays. Shapes are equal; `out` may be `array`."""
         if out is None:
             out = self._new_output(array, arrays.shape)
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout)
+        call = self._collective
+        return call(self, _ALL_REDUCE, array, out, op, factor, 0, stream, async_op, timeout, codec)
 
     def reduce(
         self,
@@ -77,8 +78,8 @@ class Collectives:
         """The root, 0 if None, gets the reduction of all arrays, of one shape. Other ranks get
         None. A whole number in place of `out` is the root: reduce(x, 2)."""
         out, root = self._root_output(array, out, root, arrays.shape)
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout)
+        call = self._collective
+        return call(self, _REDUCE, array, out, op, factor, root, stream, async_op, timeout, codec)
 
     def broadcast(
         self,
@@ -90,8 +91,10 @@ class Collectives:
         codec: str | None = None,
     ) -> Any:
         """Copies the root's array to every rank's array, of the same shape."""
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout)
+        call = self._collective
+        return call(
+            self, _BROADCAST, array, array, "sum", 1.0, root, stream, async_op, timeout, codec
+        )
 
     def all_gather(
         self,
@@ -105,8 +108,8 @@ class Collectives:
         """Every rank gets all arrays, of one shape, in the order of ranks: (n, *array.shape)."""
         if out is None:
             out = self._new_output(array, self._stacked_shape)
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout)
+        call = self._collective
+        return call(self, _ALL_GATHER, array, out, "sum", 1.0, 0, stream, async_op, timeout, codec)
 
     def reduce_scatter(
         self,
@@ -123,8 +126,10 @@ class Collectives:
         arrays: (array.shape[0] / n, *array.shape[1:])."""
         if out is None:
             out = self._new_output(array, self._block_shape)
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout)
+        call = self._collective
+        return call(
+            self, _REDUCE_SCATTER, array, out, op, factor, 0, stream, async_op, timeout, codec
+        )
 
     def all_to_all(
         self,
@@ -152,13 +157,13 @@ class Collectives:
                     shape = arrays.shape(array)
                     rows = sum(splits[1]) if splits[1] else shape[0] if shape else 0
                     out = arrays.empty(array, (max(rows, 0), *shape[1:]))
-            return self._by(codec, self._start)(
-                _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout, splits
+            return self._start(
+                _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout, codec, splits
             )
         if out is None:
             out = self._new_output(array, self._even_shape)
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout)
+        call = self._collective
+        return call(self, _ALL_TO_ALL, array, out, "sum", 1.0, 0, stream, async_op, timeout, codec)
 
     def gather(
         self,
@@ -173,8 +178,8 @@ class Collectives:
         """The root, 0 if None, gets all arrays, of one shape: (n, *array.shape). Other ranks get
         None. A whole number in place of `out` is the root: gather(x, 2)."""
         out, root = self._root_output(array, out, root, self._stacked_shape)
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout)
+        call = self._collective
+        return call(self, _GATHER, array, out, "sum", 1.0, root, stream, async_op, timeout, codec)
 
     def scatter(
         self,
@@ -199,12 +204,13 @@ class Collectives:
                     "scatter: expected `out`, an array for this rank's part; got None; only the "
                     "root knows its shape without it"
                 )
-        call = self._collective if codec is None else self._by(codec)
-        return call(self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout)
+        call = self._collective
+        return call(self, _SCATTER, given, out, "sum", 1.0, root, stream, async_op, timeout, codec)
 
     def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Any:
         """Returns when all ranks have called it. Pending work of streams does not count."""
-        return self._collective(self, _BARRIER, None, None, "sum", 1.0, 0, None, async_op, timeout)
+        call = self._collective
+        return call(self, _BARRIER, None, None, "sum", 1.0, 0, None, async_op, timeout, None)
 
     # Messages: in order for each pair of ranks and tag, from 0 to 65535.
 
@@ -315,20 +321,6 @@ class Collectives:
         first, *rest = self._even_shape(array)
         return (first // self.size, *rest)
 
-    def _by(self, codec: str | None, call: Any = None) -> Any:
-        """`call`, or the collective call if None, with a codec of its own."""
-        call = call or self._collective
-        if codec is None:
-            return call
-        with self._reporting_refusal():
-            inside = codec_of_calls(codec)
-
-        def encoded(*arguments: Any) -> Any:
-            with inside:
-                return call(*arguments)
-
-        return encoded
-
     def _start(
         self,
         collective: int,
@@ -340,14 +332,23 @@ class Collectives:
         stream: Any,
         async_op: bool,
         timeout: float | None,
+        codec: str | None,
         splits: tuple[list[int], list[int]] | None = None,
     ) -> Any:
+        if codec is not None:
+            with self._reporting_refusal():
+                inside = codec_of_calls(codec)
+            with inside:
+                return self._start(
+                    collective, array, out, op, factor, root, stream, async_op, timeout, None,
+                    splits,
+                )  # fmt: skip
         chosen = OPERATIONS.get(op) if isinstance(op, str) else None
         if chosen is None:
             with self._reporting_refusal():
                 op = name_of(op, array)
             return self._collective(
-                self, collective, array, out, op, factor, root, stream, async_op, timeout
+                self, collective, array, out, op, factor, root, stream, async_op, timeout, None
             )
         given, result, write_back = self._packed(array, out)
         order, dlpack = self._streams(result if given is None else given, stream)

@@ -148,6 +148,17 @@ ArrayCollective::ArrayCollective(Communicator& communicator, Collective collecti
   }
 }
 
+Communicator::CallOptions ArrayCollective::with_residual(Communicator& communicator,
+                                                         Communicator::CallOptions options) const {
+  try {
+    options.residual = CallCodec::of_thread().residual(spec, communicator.size());
+  } catch (const Error& error) {
+    communicator.report_refusal(error.status());  // the other ranks may wait for it
+    throw;
+  }
+  return options;
+}
+
 Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
                                      std::optional<uintptr_t> stream) {
   Communicator::CallOptions options;

@@ -42,13 +42,16 @@ struct ArrayCollective {
     return communicator.try_submit(spec, input ? input->data() : nullptr,
                                    output ? output->data() : nullptr, options);
   }
-  Work submit(Communicator& communicator, Communicator::CallOptions options) const {
-    try {
-      options.residual = CallCodec::of_thread().residual(spec, communicator.size());
-    } catch (const Error& error) {
-      communicator.report_refusal(error.status());  // the other ranks may wait for it
-      throw;
-    }
+  Work submit(Communicator& communicator, const Communicator::CallOptions& options) const {
+    if (spec.feedback) return submit_with(communicator, with_residual(communicator, options));
+    return submit_with(communicator, options);
+  }
+
+ private:
+  // Throws Error(invalid_argument), and tells the other ranks.
+  Communicator::CallOptions with_residual(Communicator& communicator,
+                                          Communicator::CallOptions options) const;
+  Work submit_with(Communicator& communicator, const Communicator::CallOptions& options) const {
     return communicator.submit(spec, input ? input->data() : nullptr,
                                output ? output->data() : nullptr, options);
   }

@@ -22,7 +22,20 @@ struct Target {
   Communicator& communicator;
 };
 
-enum Argument { self, collective, input, output, op, factor, root, stream, async_op, timeout, all };
+enum Argument {
+  self,
+  collective,
+  input,
+  output,
+  op,
+  factor,
+  root,
+  stream,
+  async_op,
+  timeout,
+  codec,
+  all
+};
 
 std::optional<ReduceOp> op_of(PyObject* given) {
   static const auto names = [] {
@@ -85,7 +98,9 @@ PyObject* call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
     static PyObject* const start = PyUnicode_InternFromString("_start");
     return PyObject_VectorcallMethod(start, given, all, nullptr);
   };
-  if (given[async_op] != Py_False || communicator.device() || !chosen) return leave_to_python();
+  if (given[async_op] != Py_False || given[codec] != Py_None || communicator.device() || !chosen) {
+    return leave_to_python();
+  }
   const double scale = PyFloat_AsDouble(given[factor]);
   const long which = PyLong_AsLong(given[collective]);
   const long at = std::clamp<long>(PyLong_AsLong(given[root]), -1, INT_MAX);  // no rank beyond
@@ -116,11 +131,12 @@ py::object collective_call(const py::object& communicator) {
 }
 
 void bind(py::module_& module) {
-  module.def("collective_call", &collective_call, py::arg("communicator"),
-             "A function (self, collective: int, input, output, op: str, factor, root, stream, "
-             "async_op, timeout) that returns `output` when the collective is over. Calls "
-             "self._start() with the other arguments for asynchronous collectives, for devices and "
-             "for arrays that need a copy.");
+  module.def(
+      "collective_call", &collective_call, py::arg("communicator"),
+      "A function (self, collective: int, input, output, op: str, factor, root, stream, "
+      "async_op, timeout, codec) that returns `output` when the collective is over. Calls "
+      "self._start() with the other arguments for asynchronous collectives, for those with a "
+      "codec of their own, for devices and for arrays that need a copy.");
 }
 
 const Binding binding(50, bind);

@@ -23,8 +23,8 @@ void check_recordable(const Plan& plan) {
                   " steps, which the host moves; leave it out of the graph");
 }
 
-void check_residual(const Spec& spec, const Run::Buffers& buffers) {
-  if (spec.feedback == (buffers.residual != nullptr) || spec.count == 0) return;
+void check_residual(const Spec& spec, const Communicator::CallOptions& options) {
+  if (spec.feedback == (options.residual != nullptr) || spec.count == 0) return;
   throw Error(Code::invalid_argument,
               describe(spec) + ": expected " +
                   (spec.feedback ? "a residual, because the call has feedback; got none"
@@ -66,8 +66,7 @@ void Communicator::validate(const Spec& spec) {
 Work Communicator::submit(const Spec& spec, const void* input, void* output,
                           const CallOptions& options) {
   check_process();
-  return submit_locked(spec, {input, output, options.residual}, options,
-                       {std::unique_lock(submit_mutex_), {}, {}});
+  return submit_locked(spec, {input, output}, options, {std::unique_lock(submit_mutex_), {}, {}});
 }
 
 std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input, void* output,
@@ -83,7 +82,7 @@ std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input
   if (group_->health && !locks.recording) return std::nullopt;
   locks.engine = group_->executor->try_lock();
   if (!locks.engine || group_->queue->busy()) return std::nullopt;
-  return submit_locked(spec, {input, output, options.residual}, options, std::move(locks));
+  return submit_locked(spec, {input, output}, options, std::move(locks));
 }
 
 Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const CallOptions& options,
@@ -92,7 +91,7 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
   std::shared_ptr<Run> run;
   try {
     if (!last_plan_ || last_plan_->spec != spec) take_plan(spec);
-    check_residual(spec, buffers);
+    check_residual(spec, options);
     run = last_trial_ ? make_trial_run(buffers, {.call = call}, options)
                       : make_run(last_plan_, buffers, {.call = call}, options);
   } catch (const Error& error) {  // the call has no number yet
@@ -117,6 +116,7 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
   auto run = make_shared_of_process<Run>(std::move(plan), buffers, operation,
                                          options.timeout.value_or(timeout_), group_->device);
   recorder_.add(*run);
+  if (options.residual) run->update(options.residual);
   if (trial.trial) run->join(trial);
   if (DeviceRun* on_device = run->device()) {
     const DeviceKernels* const kernels = group_->queue->paths->streams()->kernels();

@@ -27,7 +27,6 @@ class Run {
   struct Buffers {
     const void* input = nullptr;
     void* output = nullptr;
-    std::shared_ptr<Residual> residual;  // see Spec::feedback
   };
 
   // The call of a run with an automatic codec.
@@ -39,14 +38,16 @@ class Run {
   };
 
   // The buffers stay alive until the run is over. They are memory of `device`, or host memory if
-  // `device` is null. Throws as Residual::on_host() does.
+  // `device` is null.
   Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
       std::chrono::nanoseconds timeout, std::shared_ptr<Device> device = nullptr);
   ~Run();
   Run(const Run&) = delete;
 
-  // These four come before submission.
-  DeviceRun* device() { return device_ ? &*device_ : nullptr; }  // null on host memory
+  // These five come before submission.
+  DeviceRun* device() { return device_.get(); }  // null on host memory
+  // The residual of a call with feedback. Throws as Residual::on_host() does.
+  void update(std::shared_ptr<Residual> residual);
   const std::shared_ptr<Residual>& residual() const { return residual_; }
   std::shared_ptr<const Trace> begin_trace();  // of this run
   // A receive from any rank gets its plan from `plan_for`, once the sender is known.
@@ -133,7 +134,7 @@ class Run {
   std::optional<Deadline> deadline_;
   std::shared_ptr<Trace> trace_;  // mostly null
   RunMemory memory_;
-  const std::shared_ptr<Residual> residual_;
+  std::shared_ptr<Residual> residual_;
   std::unique_ptr<std::byte[]> scratch_;
   Paths* paths_ = nullptr;
   int lane_ = 0;
@@ -141,7 +142,7 @@ class Run {
   // The performers that the plan needs.
   std::optional<MessageSteps> messages_;
   std::optional<IslandSteps> island_;
-  std::optional<DeviceRun> device_;
+  std::unique_ptr<DeviceRun> device_;  // apart, to keep runs of host memory small
 
   std::vector<int> waiting_;   // by step: the number of incomplete steps before it
   std::vector<int> ready_;     // steps to start, the last first
