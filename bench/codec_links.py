@@ -17,12 +17,13 @@ import statistics
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 import hetcomm
 from hetcomm import _core
+from hetcomm.bench.data import numbers_of
+from hetcomm.bench.inputs import scale_of
 
 CODECS = ["none", *(name for name in _core.codecs() if name != "none")]
 DTYPES = ("float32", "bfloat16", "float16")
@@ -37,11 +38,10 @@ def groups(codecs: list[str]) -> dict[str, dist.ProcessGroup]:
 
 
 def gradients(data: Path, dtype: torch.dtype, size: int) -> torch.Tensor:
-    with np.load(data) as file:
-        last = torch.from_numpy(file[file.files[-1]])
+    last = torch.from_numpy(numbers_of(data))
     count = size // dtype.itemsize
     repeated = last.repeat(count // last.numel() + 1)[:count]
-    return (repeated * (1 + 0.01 * dist.get_rank())).to(dtype)
+    return (repeated * scale_of(dist.get_rank())).to(dtype)
 
 
 def random_bits(dtype: torch.dtype, size: int) -> torch.Tensor:
