@@ -4,22 +4,26 @@
     hetcomm emulate examples/clusters/two-islands.toml -- \\
       python bench/codec_links.py --data gradients.npz
 
+The study codec-links repeats the figures of docs/codecs.md by this program.
+
 Each rank reduces the gradients of a step, repeated up to --bytes and scaled by its rank, and random
 bits. A group of each codec reduces them in turns. Figures are medians of rank 0, and the time
 without a codec over each time.
 """
 
 import argparse
+import json
 import statistics
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 import hetcomm
 from hetcomm import _core
+from hetcomm.bench.data import numbers_of
+from hetcomm.bench.inputs import scale_of
 
 CODECS = ["none", *(name for name in _core.codecs() if name != "none")]
 DTYPES = ("float32", "bfloat16", "float16")
@@ -34,11 +38,10 @@ def groups(codecs: list[str]) -> dict[str, dist.ProcessGroup]:
 
 
 def gradients(data: Path, dtype: torch.dtype, size: int) -> torch.Tensor:
-    with np.load(data) as file:
-        last = torch.from_numpy(file[file.files[-1]])
+    last = torch.from_numpy(numbers_of(data))
     count = size // dtype.itemsize
     repeated = last.repeat(count // last.numel() + 1)[:count]
-    return (repeated * (1 + 0.01 * dist.get_rank())).to(dtype)
+    return (repeated * scale_of(dist.get_rank())).to(dtype)
 
 
 def random_bits(dtype: torch.dtype, size: int) -> torch.Tensor:
@@ -65,29 +68,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("output", type=Path, nargs="?", help="JSON file for medians in seconds")
     parser.add_argument("--data", type=Path, required=True, help="of hetcomm.demo.gradients")
     parser.add_argument("--bytes", type=int, default=64_000_000, help="of one all_reduce")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--codecs", nargs="+", default=CODECS, help="all of them")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES)
+    parser.add_argument("--random-bits", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("hetcomm")
     made = groups(["none", *(name for name in arguments.codecs if name != "none")])
-    for dtype in (getattr(torch, name) for name in arguments.dtypes):
-        size = arguments.bytes // 4 * 4
-        named = {
-            "gradients": gradients(arguments.data, dtype, size),
-            "random bits": random_bits(dtype, size),
-        }
-        for name, data in named.items():
-            found = seconds(made, data, arguments.rounds)
+    report: dict[str, dict[str, float]] = {}
+    for name in arguments.dtypes:
+        dtype, size = getattr(torch, name), arguments.bytes // 4 * 4
+        named = {"gradients": gradients(arguments.data, dtype, size)}
+        if arguments.random_bits:
+            named["random bits"] = random_bits(dtype, size)
+        for what, data in named.items():
+            found = report[f"{name} {what}"] = seconds(made, data, arguments.rounds)
             if dist.get_rank() == 0:
                 times = ", ".join(
                     f"{codec} {1e3 * each:.1f} ms ({found['none'] / each:.3f}x)"
                     for codec, each in found.items()
                 )
-                print(f"{str(dtype).removeprefix('torch.')} {name}: {times}", flush=True)
+                print(f"{name} {what}: {times}", flush=True)
+    if arguments.output and dist.get_rank() == 0:
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
     dist.destroy_process_group()
 
 

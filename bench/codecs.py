@@ -6,7 +6,8 @@
 Rates are bytes of elements over the best time of many calls. The copy runs right before each codec,
 so that shares hold on a busy machine. `ratio` is bytes of elements over bytes of the result.
 `error` is the norm of what one encoding changes, over the norm of the elements. Lossy codecs also
-encode with a residual, and add what they decode to other elements. Without --data the elements are
+encode with a residual, and add what they decode to other elements. The study codec-rates repeats
+the figures of docs/codecs.md by this program. Without --data the elements are
 normal numbers. Lossless codecs get random bits, too; lossy ones have a fixed length.
 """
 

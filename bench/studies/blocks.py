@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
-from studies import sentences
+from studies import codec_blocks, sentences
 from studies.catalogue import STUDIES
 from studies.model import Verdict
-from studies.stored import Result, in_words, ratio_text, time_text
+from studies.stored import Results, in_words, ratio_text, time_text
+from studies.tables import table
 
-Results = Mapping[str, Result]
 # The meaning of a ratio, by kind of comparison.
 MEANINGS = {
     "mpi": "times as fast as the better MPI",
@@ -28,11 +28,6 @@ MEANINGS = {
 PREDICTIONS = {"prediction": "median error", "worst prediction": "worst error"}
 SIZED = re.compile(r"(\w+) ([\d.]+ [KMG]?i?B)")  # "all_reduce 64 KiB"
 LABELS = {"mpi": "better MPI", "gloo": "gloo", "bound": "wire bound", "copies": "copies"}
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def met(verdict: Verdict) -> str:
@@ -254,6 +249,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
         results, *(("small-messages", kind) for kind in ("round trips", "mpi", "gloo"))
     ),
     "staging": partial(beside, study="staging", kind="bound"),
+    **codec_blocks.BLOCKS,
 }
 UNUSED = set(STUDIES) - {name.partition("/")[0] for name in BLOCKS}
 assert not UNUSED, f"studies without a table: {UNUSED}"

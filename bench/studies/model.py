@@ -162,7 +162,7 @@ class Verdict:
         return ", ".join(filter(None, (self.where, self.what)))
 
 
-FASTER = ("mpi", "mpi, mean", "gloo", "slower NIC", "start-up")
+FASTER = ("mpi", "mpi, mean", "gloo", "slower NIC", "start-up", "codec")
 LIMITS = ("bound", "round trips", "copies", "longer part", "empty call")
 OTHER = ("bytes", "prediction", "worst prediction", "scratch")
 KINDS = (*FASTER, *LIMITS, *OTHER)

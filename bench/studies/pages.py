@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from studies import draw, panels, sentences
-from studies.blocks import BLOCKS, Results
+from studies.blocks import BLOCKS
 from studies.catalogue import STUDIES
-from studies.stored import FOLDER, Result, ResultError, load
+from studies.stored import FOLDER, Result, ResultError, Results, load
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- figures: (.*?) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
@@ -29,7 +29,11 @@ class Page:
     section: str = ""
 
 
-PAGES = (Page("README.md", "## Performance"), Page("docs/performance.md"))
+PAGES = (
+    Page("README.md", "## Performance"),
+    Page("docs/performance.md"),
+    Page("docs/codecs.md", "## Figures"),
+)
 
 
 def results_of(folder: Path = FOLDER) -> dict[str, Result]:

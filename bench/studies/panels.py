@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from studies.model import FASTER, MPIS, Outcome, Verdict, what_of
@@ -34,9 +35,8 @@ class Panel:
 
 def panels_of(result: Result) -> list[Panel]:
     """Empty if no limit or peer was measured."""
-    if result.study in ("start-up", "overlap"):
-        panel = _start_up(result.bars) if result.study == "start-up" else _overlap(result)
-        return [panel] if panel.lines else []
+    if result.study in SPECIAL:
+        return [panel for panel in SPECIAL[result.study](result) if panel.lines]
     found = []
     for where in dict.fromkeys(outcome.where for outcome in result.outcomes):
         for kind, reference in REFERENCES.items():
@@ -79,8 +79,8 @@ def target_of(verdict: Verdict) -> float | None:
     return 1 / value if verdict.kind in FASTER else value
 
 
-def _start_up(bars: dict[str, float]) -> Panel:
-    lines = []
+def _start_up(result: Result) -> list[Panel]:
+    lines, bars = [], result.bars
     for ours, label, peers in (
         ("hetcomm", "array API", {name: name for name in MPIS}),
         ("torch:hetcomm", "through torch", {"torch:gloo": "gloo"}),
@@ -96,10 +96,10 @@ def _start_up(bars: dict[str, float]) -> Panel:
                 marks = {name: seconds / best for name, seconds in beside.items()}
                 ratio = bars[f"{ours}: {what}"] / best
                 lines.append(Line(f"{label}, {what}", {"hetcomm": ratio, **marks}))
-    return Panel("2 ranks, first all_reduce", "divided by the better MPI's, or gloo's", lines)
+    return [Panel("2 ranks, first all_reduce", "divided by the better MPI's, or gloo's", lines)]
 
 
-def _overlap(result: Result) -> Panel:
+def _overlap(result: Result) -> list[Panel]:
     """Times divided by computing alone, of the same backend."""
     lines = []
     for verdict in result.of("longer part"):
@@ -112,4 +112,31 @@ def _overlap(result: Result) -> Panel:
             for name in ("hetcomm", "gloo")
         }
         lines.append(Line(in_words(verdict.where), marks, target_of(verdict), verdict.met))
-    return Panel("a step of DDP", "divided by that of computing alone", lines)
+    return [Panel("a step of DDP", "divided by that of computing alone", lines)]
+
+
+def _codec_rates(result: Result) -> list[Panel]:
+    lines = [
+        Line(each.what.replace(" float32,", ""), {"hetcomm": each.ratio})
+        for each in result.of("copies")
+        if " float32," in each.what
+    ]
+    return [Panel("float32 gradients on one core", "divided by that of a copy", lines)]
+
+
+def _codec_links(result: Result) -> list[Panel]:
+    panels = []
+    for where in dict.fromkeys(each.where for each in result.of("codec")):
+        lines = [
+            Line(each.what, {"hetcomm": _ours(each)}) for each in result.of("codec", where=where)
+        ]
+        panels.append(Panel(in_words(where), "divided by that without a codec", lines))
+    return panels
+
+
+SPECIAL: dict[str, Callable[[Result], list[Panel]]] = {
+    "start-up": _start_up,
+    "overlap": _overlap,
+    "codec-rates": _codec_rates,
+    "codec-links": _codec_links,
+}

@@ -12,7 +12,8 @@ SHAPED = "gbit"
 
 
 def of(result: Result) -> str:
-    return SENTENCES[result.study](result)
+    text = SENTENCES[result.study](result)
+    return f"{text} (QUICK RUN, no measurement)" if result.quick else text
 
 
 def spread(ratios: Iterable[float]) -> str:
@@ -46,12 +47,12 @@ def congestion_control(results: Iterable[Result]) -> str:
 
 
 def commit(result: Result) -> str:
-    """ "commit 1234567", with the number of changed files."""
+    """ "commit 1234567", with the number of changed files, and whether the run was quick."""
     facts = result.facts
     words = f"commit {facts['commit'][:7]}" if facts["commit"] else "no commit"
     if facts.get("changed"):
         words += f" and {len(facts['changed'])} changed files"
-    return words
+    return f"{words}, QUICK RUN" if result.quick else words
 
 
 def _shares(verdicts: Iterable[Verdict]) -> list[float]:
@@ -133,6 +134,23 @@ def _start_up(result: Result) -> str:
     return text
 
 
+def _codec_rates(result: Result) -> str:
+    def shares(call: str) -> str:
+        found = [each for each in result.of("copies") if each.what.endswith(f"float32, {call}")]
+        return spread(1 / each.ratio for each in found)
+
+    return (
+        f"One core encodes float32 gradients at {shares('encode')} times the rate of a copy, and "
+        f"decodes at {shares('decode')} times"
+    )
+
+
+def _codec_links(result: Result) -> str:
+    slow = [each for each in result.of("codec") if "1gbit" in each.where]
+    ratios = [each.ratio for each in slow if "gradients" in each.what]
+    return f"Over 1 Gbit/s a codec makes an all_reduce of gradients {spread(ratios)} times as fast"
+
+
 SENTENCES: dict[str, Callable[[Result], str]] = {
     "island-latency": lambda result: _faster(result, "Small all_reduces of 2 ranks on one host"),
     "island-bandwidth": lambda result: _faster(result, "Large collectives on one host"),
@@ -145,4 +163,6 @@ SENTENCES: dict[str, Callable[[Result], str]] = {
     "staging": _bound("Between emulated accelerators an all_reduce takes"),
     "overlap": _overlap,
     "start-up": _start_up,
+    "codec-rates": _codec_rates,
+    "codec-links": _codec_links,
 }

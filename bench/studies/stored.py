@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ class Result:
         """The name of this result in its picture."""
         return f"{self.study} {self.facts['time']} {self.facts['commit']}"
 
+    @property
+    def quick(self) -> bool:
+        """A try with few calls, as `--quick` makes."""
+        return "--quick" in self.command.split()
+
     def of(self, *kinds: str, where: str | None = None) -> list[Verdict]:
         """Measured verdicts of these kinds, on this layout."""
         return [
@@ -57,6 +63,9 @@ class Result:
         }
         lines = [f"{json.dumps(key)}: {_nested(value)}" for key, value in content.items()]
         (folder / f"{self.study}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+Results = Mapping[str, Result]  # by study
 
 
 def load(name: str, folder: Path = FOLDER) -> Result:
