@@ -38,7 +38,7 @@ def met(verdict: Verdict) -> str:
 
 
 def overview(results: Results) -> str:
-    """The result and the met targets of each study, then the missed targets."""
+    """The result and the met targets of each study."""
     rows = []
     for result in results.values():
         aims = [each.met for each in result.verdicts if each.met is not None]
@@ -49,7 +49,7 @@ def overview(results: Results) -> str:
     control = sentences.congestion_control(results.values())
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
     return (
-        f"{table(['study', 'result', 'targets met'], rows)}\n\n{missed(results)}\n\n"
+        f"{table(['study', 'result', 'targets met'], rows)}\n\n"
         f"Measured on {'; '.join([*machines, *filter(None, [control])])}; {when}."
     )
 
@@ -86,7 +86,7 @@ def missed(results: Results) -> str:
     if not rows:
         return "No target is missed."
     heads = ["study", "ranks", "case", "hetcomm", "target"]
-    return f"Targets that are missed:\n\n{table(heads, rows)}"
+    return table(heads, rows)
 
 
 def _likeness(verdict: Verdict) -> tuple[bool | None, str, str, str, str]:
@@ -225,6 +225,7 @@ def predictions(results: Results) -> str:
 
 BLOCKS: dict[str, Callable[[Results], str]] = {
     "overview": overview,
+    "missed": missed,
     "sources": sources,
     "bytes": bytes_sent,
     "overlap": parts_of_steps,
