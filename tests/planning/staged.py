@@ -122,9 +122,9 @@ def steps(
         optimizer.step()
         optimizer.zero_grad()
         if job.is_last:
-            mean = torch.stack(losses).mean().detach()
-            average([mean], job.data_group)
-            found.append(mean.item())
+            own = torch.stack(losses).sum().detach()
+            dist.all_reduce(own, group=job.data_group)
+            found.append(own.item() / sum(job.layout.micro_batches))
     return found
 
 

@@ -35,6 +35,8 @@ CASES = {
         [[2, 6]], replicas=2, schedule="zero_bubble", order=[3, 0, 2, 1], **OVERLAPPED
     ),
     "overlapped, recomputed": layout([[2, 6]], replicas=2, recompute=True, **OVERLAPPED),
+    "unequal shares": layout([[2, 6]], replicas=2, shares=(2, 4)),
+    "unequal shares, overlapped": layout([[2, 6]], replicas=2, shares=(4, 2), **OVERLAPPED),
     "states divided": layout([[2, 6]], replicas=2, optimizer_states="cluster"),
     "weights divided": layout(
         [[2, 6]], replicas=2, order=[3, 0, 2, 1], weights="cluster", **OVERLAPPED
@@ -109,13 +111,15 @@ def test_layouts_that_cannot_be_partitioned_are_refused(
         Layout((Stage(((0, 6),), (Replica((0, 1)),)),), batch=2, micro_batch=1),
         layout([[2, 6]], schedule="zero_bubble", weights="cluster", **OVERLAPPED),
         layout([[6]], replicas=2, gradients="cluster"),
+        layout([[6]], replicas=2, weights="cluster", shares=(4, 2), **OVERLAPPED),
     ]
     for index, each in enumerate(layouts):
         each.save(tmp_path / f"{index}.json")
-    paths = [tmp_path / f"{index}.json" for index in range(3)]
+    paths = [tmp_path / f"{index}.json" for index in range(len(layouts))]
     expected = [
         "expected tensor degree 1 in all replicas, got 2",
         'weights: expected "rank" with the schedule zero_bubble, got "cluster"',
         "choose for optimizer_states a level that is as wide or wider",
+        'weights: expected "rank" with unequal shares of the batch, got "cluster"',
     ]
     check_texts(values(job("aa", backend="gloo"), refusals, paths), expected)

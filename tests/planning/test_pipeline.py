@@ -28,6 +28,12 @@ CASES = {
         6,
     ),
     "interleaved, one chunk": (layout([[2, 4, 8]], order=[1, 2, 0], schedule="interleaved"), 6),
+    "unequal shares": (layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], shares=(4, 2)), 4),
+    "unequal shares, three replicas": (layout([[6]], replicas=3, shares=(1, 3, 2)), 4),
+    "unequal shares, interleaved": (
+        layout([[1, 2], [3, 8]], replicas=2, schedule="interleaved", shares=(2, 4)),
+        6,
+    ),
     "zero bubble": (layout([[2, 4, 8]], order=[1, 2, 0], schedule="zero_bubble"), 6),
     "zero bubble, two chunks": (layout([[2, 3], [4, 8]], order=[1, 0], schedule="zero_bubble"), 6),
 }

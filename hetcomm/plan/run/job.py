@@ -152,7 +152,8 @@ class Job:
         return rank_order(self.layout)
 
     def share(self, batch: torch.Tensor) -> torch.Tensor:
-        """This replica's samples of a step: (batch / replicas, ...) of (batch, ...), a view.
+        """This replica's samples of a step, a view: (its micro-batches * micro_batch, ...) of
+        (batch, ...).
 
         Raises hetcomm.InvalidArgumentError for a batch of another size than the layout's.
         """
@@ -160,7 +161,8 @@ class Job:
             raise _core.InvalidArgumentError(
                 f"batch: expected the {self.layout.batch} samples of the layout, got {len(batch)}"
             )
-        return batch.chunk(self.layout.replicas)[self.replica]
+        sizes = [count * self.layout.micro_batch for count in self.layout.micro_batches]
+        return batch.split(sizes)[self.replica]
 
 
 def _tensor(layout: Layout) -> Iterator[tuple[int, ...]]:

@@ -51,6 +51,12 @@ def partition(
         )
     units = {id(unit) for chunk in chunks for unit in chunk.units()}  # type: ignore[operator]
     codecs = None if layout.codec == "auto" else {"gradients": layout.codec}
+    if layout.weights != "rank" and len(set(layout.micro_batches)) > 1:
+        raise _core.InvalidArgumentError(
+            'layout.weights: expected "rank" with unequal shares of the batch, got '
+            f'"{layout.weights}"; ranks gather divided weights for each micro-batch together; '
+            "choose another level or equal shares"
+        )
     return partition_module(
         _joined(list(chunks)),
         optimizer,
