@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import staged
-from ranks import Job, values
+from ranks import Job
 from staged import layout
-
-from hetcomm.plan import Layout
 
 CASES = {
     "one stage": (layout([[6]]), 4),
@@ -42,13 +41,5 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
     chosen, blocks = CASES[case]
-    chosen.save(tmp_path / "layout.json")
-    check(job("a" * len(chosen.ranks), backend="gloo"), chosen, tmp_path / "layout.json", blocks)
-
-
-def check(job: Job, chosen: Layout, path: Path, blocks: int) -> None:
-    results = values(job, staged.train, path, blocks)
-    last = [losses for losses in results if losses]
-    assert len(last) == chosen.replicas
-    for losses in last:
-        assert losses == pytest.approx(staged.reference(blocks), rel=1e-6)
+    ranks = job("a" * len(chosen.ranks), backend="gloo")
+    staged.check(ranks, tmp_path / "layout.json", chosen, partial(staged.model, blocks))

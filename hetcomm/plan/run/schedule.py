@@ -15,6 +15,7 @@ from torch.distributed.pipelining import PipelineStage
 from hetcomm import _core
 from hetcomm.partitioning import agreement
 from hetcomm.partitioning.partition import Partition
+from hetcomm.plan.run.tied import Tied
 
 if TYPE_CHECKING:
     from hetcomm.plan.layout import Layout
@@ -120,6 +121,7 @@ def schedule(
     last stage gives `target=` too, and a list as `losses=`. Gradients of a step are this replica's
     own. Their mean over data_groups is that of the whole batch's mean loss: a replica's gradients
     are those of the sum of its micro-batches' losses, over the replicas' mean number of these.
+    Without a partition, a step also sums the gradients of tied parameters over their stages.
 
     Args:
         chunks: of this rank, on their device.
@@ -144,6 +146,9 @@ def schedule(
     def scaled(output: Any, target: torch.Tensor) -> torch.Tensor:
         return _Scaled.apply(loss(output, target), mean)
 
+    tied = Tied(chunks, job) if partition is None else None
+    if tied:
+        kind = _summing(kind, tied)
     several = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
     found: list[Any] = []
 
@@ -166,6 +171,18 @@ def schedule(
 
     agreement.gather(make)
     return found[0]
+
+
+def _summing(kind: Any, tied: Tied) -> Any:
+    """A schedule whose steps end with the sums of tied parameters' gradients."""
+
+    class Summing(kind):
+        def step(self, *given: Any, **named: Any) -> Any:
+            with tied.summed() if self._has_backward else nullcontext():
+                return super().step(*given, **named)
+
+    Summing.__name__ = kind.__name__
+    return Summing
 
 
 def _kind(layout: Layout, example: torch.Tensor) -> Any:
