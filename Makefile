@@ -43,7 +43,8 @@ $(TRAINERS)/.ready: $(READY)
 	touch $@
 
 test-trainers: build $(TRAINERS)/.ready
-	$(TRAINERS)/bin/python -m pytest tests/trainers/test_trainers.py
+	$(TRAINERS)/bin/python -m pytest tests/trainers/test_trainers.py \
+	  tests/planning/test_transformers.py
 
 # Other torches, Pythons and compilers; RUN=1 installs what PyTorch's wheels need to be imported, 3 GB each.
 test-versions: $(READY)

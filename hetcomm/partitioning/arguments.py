@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -61,7 +61,9 @@ def agree(
     every = agreement.gather(describe, group)
     described, facts, modules, settings = zip(*every, strict=True)
     agreement.require_equal(
-        "dtype, codecs, feedback, sync, bucket and overlap", list(settings), "pass equal ones"
+        "dtype, codecs, feedback, sync, bucket, overlap and the names of tied",
+        list(settings),
+        "pass equal ones",
     )
     for rank, (module, first) in enumerate(zip(modules, [modules[0]] * len(modules), strict=True)):
         if module != first:
@@ -96,6 +98,7 @@ def check_module(
     feedback: bool,
     bucket: int,
     group: Any,
+    tied: Mapping[str, nn.Parameter],
 ) -> list[Any]:
     """Raises InvalidArgumentError for what cannot be partitioned; else describes the module."""
     if not isinstance(module, nn.Module) or not isinstance(optimizer, Optimizer):
@@ -122,6 +125,12 @@ def check_module(
     _check_updates(module, dtype, codecs.get("updates"))
     named = dict(module.named_parameters())
     _check_parameters(named)
+    own = {id(parameter) for parameter in named.values()}
+    if strange := [name for name, parameter in tied.items() if id(parameter) not in own]:
+        raise _core.InvalidArgumentError(
+            f"tied: expected parameters of the module, but {strange[:3]} "
+            f"{'are' if len(strange) > 1 else 'is'} none; give the module's own parameters"
+        )
     trainable = {id(p): name for name, p in named.items() if p.requires_grad and p.numel()}
     frozen = {id(p) for p in named.values() if id(p) not in trainable}
     check_membership(optimizer, trainable, frozen)
@@ -129,8 +138,17 @@ def check_module(
     group_of = {
         id(p): index for index, group in enumerate(optimizer.param_groups) for p in group["params"]
     }
+    ties = {id(parameter): name for name, parameter in tied.items()}
     return [
-        (names, tuple(p.shape), str(p.dtype), p.requires_grad, unit.name, group_of.get(id(p)))
+        (
+            names,
+            tuple(p.shape),
+            str(p.dtype),
+            p.requires_grad,
+            unit.name,
+            group_of.get(id(p)),
+            ties.get(id(p)),
+        )
         for unit in cut(module, units)
         for p, names in unit.parameters
     ]

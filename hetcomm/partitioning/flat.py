@@ -16,11 +16,20 @@ ALIGNMENT = 16  # bytes; vector units and matrix libraries are fastest on such a
 
 @dataclass(frozen=True)
 class Entry:
-    """A parameter and its range of the buffer, in elements. names: more than one if it is tied."""
+    """A parameter and its range of the buffer, in elements.
+
+    names: more than one if several modules share the parameter. tie: see partition(), or "".
+    """
 
     parameter: nn.Parameter
     names: tuple[str, ...]
     start: int
+    tie: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the optimizer's states, equal in all modules that hold the parameter."""
+        return self.tie or self.names[0]
 
     @property
     def shape(self) -> torch.Size:
@@ -38,7 +47,7 @@ class Entry:
 class Flat:
     """Parameters of one dtype, all trainable or all frozen, as one padded buffer.
 
-    name: unique among the module's buffers.
+    A tied parameter has a buffer of its own. name: unique among the module's buffers.
     weights: this rank's part, in the dtype of computation, (length / p_weights,).
     gradient: sum of the gradients so far, (length / p_gradients,), or None.
     master: the weights that the optimizer changes, (length / p_optimizer,), at least float32. With
@@ -56,16 +65,17 @@ class Flat:
         grid: Grid,
         dtype: torch.dtype | None,
         sync: bool,
+        tie: str = "",
     ) -> None:
         first = parameters[0][0]
-        self.name = name
+        self.name, self.tie = name, tie
         self.grid = grid
         self.trainable = first.requires_grad
         self.dtype = dtype or first.dtype
         align = ALIGNMENT // min(self.dtype.itemsize, 4)
         self.entries, end = [], 0
         for parameter, names in parameters:
-            self.entries.append(Entry(parameter, names, end))
+            self.entries.append(Entry(parameter, names, end, tie))
             end += -(-parameter.numel() // align) * align
         multiple = align * grid.parts(3)
         self.length = -(-end // multiple) * multiple

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from hetcomm.partitioning.memory import Memory, held, predicted
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
 from hetcomm.partitioning.steps import Steps
+from hetcomm.partitioning.ties import Ties, tie
 from hetcomm.partitioning.units import Choice, cut
 from hetcomm.partitioning.updates import Updates
 
@@ -51,11 +52,13 @@ class Partition:
         bucket: int,
         overlap: bool,
         norm_group: dist.ProcessGroup | None,
+        tied: Mapping[str, nn.Parameter] | None,
     ) -> None:
         self.module, self.optimizer, self.grid = module, optimizer, grid
         self.units = cut(module, units)
+        names = {id(parameter): name for name, parameter in (tied or {}).items()}
         for unit in self.units:
-            unit.make_flats(grid, dtype, sync)
+            unit.make_flats(grid, dtype, sync, names)
         flats = [flat for unit in self.units for flat in unit.trainable]
         self._whole = False
         sums = Feedback() if feedback else None
@@ -64,9 +67,12 @@ class Partition:
         self._shards = Shards(optimizer, flats, grid)
         self.trained = self._shards.trained
         self._updates = Updates(flats, codecs.get("updates"), feedback, overlap)
-        if feedback and not sync:
-            self._updates.spread(exactly=True)  # differences are to weights that all ranks hold
-        self._steps = Steps(self._shards, self._passes, grid, gradients, self._updates, norm_group)
+        ties = Ties({}) if tied is None else tie(flats, grid, sync)
+        if (feedback and not sync) or (ties and sync):
+            self._updates.spread(exactly=True)  # ranks hold the weights of the masters
+        self._steps = Steps(
+            self._shards, self._passes, grid, gradients, self._updates, norm_group, ties
+        )
         self.residuals: Residuals | None = None
         if sums is not None:
             units_of = [[f.name, f.length, *(e.names for e in f.entries)] for f in flats]
@@ -208,6 +214,7 @@ def partition(
     timeout: timedelta | None = None,
     group: dist.ProcessGroup | None = None,
     norm_group: dist.ProcessGroup | None = None,
+    tied: Mapping[str, nn.Parameter] | None = None,
 ) -> Partition:
     """Partitions a module and its optimizer, in place, over all ranks of a group.
 
@@ -239,6 +246,11 @@ def partition(
         group: the ranks that share the module; "cluster" then means these. None takes all ranks.
         norm_group: ranks that hold other parameters of the same model, such as the other stages of
             a pipeline. clip_grad_norm_() then takes the norm over the parameters of all.
+        tied: parameters that modules of other groups hold too, such as the embeddings of a
+            pipeline's first and last stage, each by a name that is equal in all groups. Mean
+            gradients of all holders are added up, and one group gives its values at the start, if
+            `sync`. The optimizer's states have this name in checkpoints. A mapping, also an empty
+            one, makes partition() a collective of all ranks.
 
     Returns:
         The partition, for clipping, checkpoints and the memory report.
@@ -255,8 +267,10 @@ def partition(
     chosen = dict(codecs or {})
     levels = agree(
         given,
-        lambda: check_module(module, optimizer, units, dtype, chosen, feedback, bucket, group),
-        (dtype, chosen, feedback, sync, bucket, overlap),
+        lambda: check_module(
+            module, optimizer, units, dtype, chosen, feedback, bucket, group, tied or {}
+        ),
+        (dtype, chosen, feedback, sync, bucket, overlap, sorted(tied or {})),
         group,
     )
     device = next(module.parameters()).device
@@ -280,6 +294,7 @@ def partition(
         bucket,
         overlap,
         norm_group,
+        tied,
     )
 
 

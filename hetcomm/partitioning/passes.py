@@ -123,7 +123,7 @@ class Passes:
                 "expected one backward pass at a time, got one inside another; give "
                 "torch.utils.checkpoint.checkpoint use_reentrant=False"
             )
-        if first:
+        if first and (unit.gathers or self.reduces):  # else ranks may have unlike micro-batches
             self._note("backward", unit)
         for other in list(self._active):
             # Autograd runs later calls first. So only units around this one are not done. An inner

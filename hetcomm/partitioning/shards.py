@@ -30,7 +30,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        return self.entry.names[0]
+        return self.entry.name
 
     def cut(self, values: torch.Tensor) -> torch.Tensor:
         """The same piece of a tensor of the parameter's shape."""

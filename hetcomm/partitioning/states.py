@@ -67,7 +67,7 @@ def optimizer_state(optimizer: Optimizer, shards: Shards) -> dict[str, Any]:
     groups = [
         {
             **{k: v for k, v in group.items() if k not in ("params", "param_names")},
-            "params": [entry.names[0] for _, entry in trained],
+            "params": [entry.name for _, entry in trained],
         }
         for group, trained in zip(optimizer.param_groups, shards.trained, strict=True)
     ]

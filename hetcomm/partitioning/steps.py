@@ -13,6 +13,7 @@ from hetcomm.partitioning.collectives import Encoding
 from hetcomm.partitioning.grid import Grid
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
+from hetcomm.partitioning.ties import Ties
 from hetcomm.partitioning.updates import Updates
 
 
@@ -27,11 +28,12 @@ class Steps:
         encoding: Encoding,
         updates: Updates,
         norm_group: Any,
+        ties: Ties,
     ) -> None:
         """encoding: of gradients. norm_group: see partition()."""
         self._shards, self._passes, self._grid = shards, passes, grid
         self._encoding, self._updates = encoding, updates
-        self._norm_group = norm_group
+        self._norm_group, self._ties = norm_group, ties
         self._means: list[torch.Tensor] | None = None  # by flat, until the step
         shards.optimizer.register_step_pre_hook(self._before)
         shards.optimizer.register_step_post_hook(self._after)
@@ -108,10 +110,12 @@ class Steps:
             ]
             for work in works:
                 work.wait()
-        return [
+        means = [
             part.to(flat.master.dtype, copy=True).div_(self._grid.ranks)
             for part, flat in zip(parts, self._shards.flats, strict=True)
         ]
+        self._ties.add_up(self._shards.flats, means, self._encoding)
+        return means
 
     def drop_means(self) -> None:
         self._means = None
@@ -133,6 +137,10 @@ class Steps:
         means = self.finish_gradients()
         device = self._shards.flats[0].weights.device
         norms = [torch.linalg.vector_norm(m, norm_type, dtype=torch.float64) for m in means]
+        if norms and self._norm_group is not None:
+            # Modules hold equal tied parameters, so each parameter counts once.
+            copies = self._ties.copies(self._shards.flats)
+            norms = [n * c ** (-1 / norm_type) for n, c in zip(norms, copies, strict=True)]
         total = torch.zeros((), dtype=torch.float64, device=device)
         if norms:
             total = torch.linalg.vector_norm(torch.stack(norms), norm_type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,17 +32,18 @@ class Unit:
     flats: list[Flat] = field(default_factory=list)
     ran: bool = False
 
-    def make_flats(self, grid: Grid, dtype: torch.dtype | None, sync: bool) -> None:
+    def make_flats(
+        self, grid: Grid, dtype: torch.dtype | None, sync: bool, ties: Mapping[int, str]
+    ) -> None:
         """Moves the parameters into flat buffers, one for each dtype, trainable and frozen apart.
-        A collective if `sync`: rank 0's values count."""
+        A collective if `sync`: rank 0's values count. ties: names by ids of tied parameters."""
         kinds: dict[Any, list[Named]] = {}
         for parameter, names in self.parameters:
-            kinds.setdefault((parameter.dtype, parameter.requires_grad), []).append(
-                (parameter, names)
-            )
+            key = (parameter.dtype, parameter.requires_grad, ties.get(id(parameter), ""))
+            kinds.setdefault(key, []).append((parameter, names))
         self.flats = [
-            Flat(f"{self.index} {of} {trained}", parameters, grid, dtype, sync)
-            for (of, trained), parameters in kinds.items()
+            Flat(f"{self.index} {of} {trained} {tie}".rstrip(), parameters, grid, dtype, sync, tie)
+            for (of, trained, tie), parameters in kinds.items()
         ]
 
     @property

@@ -74,6 +74,7 @@ class Layout:
     batch and micro_batch are samples: of one optimizer step of the whole job, and of one forward
     pass of one replica. weights, gradients and optimizer_states name the levels that partition
     them among the replicas of a stage ("rank": not at all). codec is the bridge's, for gradients.
+    shares: the micro-batches of each replica in a step; none: equally many.
 
     Raises hetcomm.InvalidArgumentError where the parts do not fit together.
     """
@@ -88,6 +89,7 @@ class Layout:
     optimizer_states: str = "rank"
     codec: str = "auto"
     overlap_optimizer: bool = False
+    shares: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -98,9 +100,10 @@ class Layout:
         return len(self.stages[0].replicas)
 
     @property
-    def micro_batches(self) -> int:
-        """Forward passes of each replica in a step."""
-        return self.batch // (self.micro_batch * self.replicas)
+    def micro_batches(self) -> tuple[int, ...]:
+        """Forward passes of each replica in a step: the shares, if there are any."""
+        together = self.batch // self.micro_batch
+        return self.shares or (together // self.replicas,) * self.replicas
 
     @property
     def layers(self) -> int:
@@ -169,7 +172,8 @@ class Layout:
             )
             for stage in _list(document, "stages")
         ]
-        return _made(Layout, document | {"stages": tuple(stages)})
+        shares = tuple(_list(document, "shares")) if "shares" in document else ()
+        return _made(Layout, document | {"stages": tuple(stages), "shares": shares})
 
 
 def _list(table: Any, key: str) -> list[Any]:
@@ -214,13 +218,31 @@ def _check(layout: Layout) -> None:
         _check_stage(f"layout.stages[{s}]", stage, layout)
     _check_ranks(layout)
     _check_layers(layout.stages)
+    _check_shares(layout)
+
+
+def _check_shares(layout: Layout) -> None:
     together = layout.micro_batch * layout.replicas
-    if layout.batch % together:
+    if not layout.shares:
+        if layout.batch % together:
+            _refuse(
+                "layout.batch",
+                f"a multiple of micro_batch * replicas = {together}",
+                layout.batch,
+                "change the batch, the micro-batch or the replicas, or give shares",
+            )
+        return
+    for share in layout.shares:
+        _whole("layout.shares: micro-batches of a replica", share, 1)
+    if len(layout.shares) != layout.replicas:
+        expected = f"one for each of {layout.replicas} replicas"
+        _refuse("layout.shares", expected, layout.shares, "correct it")
+    if sum(layout.shares) * layout.micro_batch != layout.batch:
         _refuse(
-            "layout.batch",
-            f"a multiple of micro_batch * replicas = {together}",
-            layout.batch,
-            "change the batch, the micro-batch or the number of replicas",
+            "layout.shares",
+            f"a sum of batch / micro_batch = {layout.batch / layout.micro_batch:g}",
+            layout.shares,
+            "change the shares, the batch or the micro-batch",
         )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import gpt
 import torch
 from torch import nn
 
-WIDTH, VOCABULARY, TOKENS = 8, 11, 5
+WIDTH, VOCABULARY, TOKENS = 8, gpt.VOCABULARY, gpt.TOKENS
 
 
 class Block(nn.Module):
@@ -78,6 +79,14 @@ class Model(nn.Module):
         trunk = self.get_submodule(self.path)
         found = trunk(input_ids=tokens, use_cache=False, return_dict=True)
         return self.get_submodule(self.head)(found.last_hidden_state)
+
+
+def tied(family: str) -> Model:
+    """gpt2(), opt(), gpt_neox() or llama(), by its name, with one weight of embedding and head."""
+    made: Model = globals()[family]()
+    trunk = made.get_submodule(made.path)
+    made.get_submodule(made.head).weight = trunk.get_submodule(trunk.names["tokens"]).weight
+    return made
 
 
 def gpt2() -> Model:

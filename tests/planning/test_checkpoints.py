@@ -12,12 +12,11 @@ import staged
 import torch
 import torch.distributed.checkpoint as dcp
 from ranks import Job, values
-from staged import layout
+from staged import OVERLAPPED, layout
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from hetcomm import plan
 
-OVERLAPPED = {"gradients": "cluster", "optimizer_states": "cluster", "overlap_optimizer": True}
 SAVED = layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], **OVERLAPPED)
 INTERLEAVED = layout([[1, 2], [4, 6]], schedule="interleaved", micro_batch=3)
 OTHERS = {
@@ -27,10 +26,10 @@ OTHERS = {
 }
 
 
-def run(rank: int, size: int, path: Path, saved: Path, save: bool) -> list[float]:
+def run(rank: int, size: int, path: Path, saved: Path, save: bool, tied: bool) -> list[float]:
     """Trains, saves and trains on; or loads and trains. The losses of the second training."""
     job = plan.load(path)
-    chunks = plan.split(staged.model(4), job)
+    chunks = plan.split(staged.model(4, tied), job)
     parameters = [p for chunk in chunks for p in chunk.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.01, eps=1e-3)
     partition = plan.partition(chunks, optimizer, job)
@@ -49,8 +48,8 @@ def run(rank: int, size: int, path: Path, saved: Path, save: bool) -> list[float
     return staged.steps(job, schedule, optimizer)
 
 
-def run_plain(rank: int, size: int, saved: Path) -> list[float]:
-    model = staged.model(4)
+def run_plain(rank: int, size: int, saved: Path, tied: bool) -> list[float]:
+    model = staged.model(4, tied)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-3)
     weights, states = get_state_dict(model, optimizer)
     state: dict[str, Any] = {"model": weights, "optimizer": states}
@@ -68,14 +67,31 @@ def run_plain(rank: int, size: int, saved: Path) -> list[float]:
     return losses
 
 
-def test_training_resumes_by_other_layouts(job: Callable[..., Job], tmp_path: Path) -> None:
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_training_resumes_by_other_layouts(
+    job: Callable[..., Job], tmp_path: Path, tied: bool
+) -> None:
     path, saved = tmp_path / "layout.json", tmp_path / "checkpoint"
     SAVED.save(path)
-    after = values(job("a" * 4, backend="gloo"), run, path, saved, True)[2]
+    after = values(job("a" * 4, backend="gloo"), run, path, saved, True, tied)[2]
     assert len(after) == staged.STEPS
     for name, other in OTHERS.items():
         other.save(path)
-        found = values(job("a" * len(other.ranks), backend="gloo"), run, path, saved, False)
+        ranks = "a" * len(other.ranks)
+        found = values(job(ranks, backend="gloo"), run, path, saved, False, tied)
         (resumed, *_) = filter(None, found)
         assert resumed == pytest.approx(after, rel=2e-6), name
-    assert values(job("a", backend="gloo"), run_plain, saved)[0] == pytest.approx(after, rel=2e-6)
+    (plain,) = values(job("a", backend="gloo"), run_plain, saved, tied)
+    assert plain == pytest.approx(after, rel=2e-6)
+
+
+def test_a_checkpoint_of_one_stage_loads_into_several(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Tied embeddings have one state of the optimizer there, and one on each of two stages here."""
+    path, saved = tmp_path / "layout.json", tmp_path / "checkpoint"
+    layout([[6]], replicas=2, **OVERLAPPED).save(path)
+    after, _ = values(job("aa", backend="gloo"), run, path, saved, True, True)
+    SAVED.save(path)
+    found = values(job("aaaa", backend="gloo"), run, path, saved, False, True)
+    assert next(filter(None, found)) == pytest.approx(after, rel=2e-6)

@@ -31,7 +31,7 @@ def place(chosen: Layout, stage: int) -> Any:
     return SimpleNamespace(layout=chosen, stage=stage)
 
 
-def all_chunks(model: Any, chosen: Layout) -> list[nn.Module]:
+def all_chunks(model: Any, chosen: Layout) -> list[Any]:
     parts = [plan.split(model, place(chosen, s)) for s in range(len(chosen.stages))]
     return [part[c] for c in range(len(parts[0])) for part in parts]
 
@@ -103,18 +103,22 @@ def test_another_number_of_layers_is_refused() -> None:
     assert "the 7 layers of the layout" in refusal(lookalikes.llama(), layout([[7]]))
 
 
-def test_a_parameter_of_two_stages_is_refused() -> None:
-    model = staged.model(4)
-    model[5].weight = model[0].tokens.weight
-    text = refusal(model, layout([[3, 6]]))
-    assert "0.tokens.weight of stage 0 and 5.weight of stage 1 are one parameter; untie" in text
-    all_chunks(model, layout([[6]]))
+def test_stages_that_share_a_parameter_know_its_first_name() -> None:
+    model = staged.model(4, tied=True)
+    assert [chunk.tied for chunk in all_chunks(model, layout([[2, 4, 6]]))] == [
+        {"0.tokens.weight": "0.tokens.weight"}, {}, {"0.tokens.weight": "5.weight"}
+    ]  # fmt: skip
+    interleaved = layout([[1, 2], [3, 6]], schedule="interleaved")
+    assert [chunk.tied for chunk in all_chunks(model, interleaved)][1:3] == [{}, {}]
+    assert not all_chunks(model, layout([[6]]))[0].tied
+    assert not any(chunk.tied for chunk in all_chunks(staged.model(4), layout([[2, 4, 6]])))
 
 
-def test_tied_embeddings_of_a_known_family_are_refused() -> None:
+def test_tied_embeddings_of_a_known_family_stay_one_parameter() -> None:
     model = lookalikes.gpt2()
     model.lm_head.weight = model.transformer.wte.weight
-    text = refusal(model, layout([[3, 6]]))
-    assert "transformer.wte.weight of stage 0 and lm_head.weight of stage 1" in text
+    first, last = all_chunks(model, layout([[3, 6]]))
+    assert last.tied == {"transformer.wte.weight": "lm_head.weight"}
+    assert last.get_parameter("lm_head.weight") is first.get_parameter("transformer.wte.weight")
     (chunk,) = all_chunks(model, layout([[6]]))
     assert "lm_head.weight" in chunk.state_dict()

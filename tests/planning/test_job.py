@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import staged
 import torch
 import torch.distributed as dist
@@ -136,12 +136,34 @@ def test_a_pipeline_of_unlike_degrees_trains(job: Callable[..., Job], tmp_path: 
             for s in chosen.stages
         ),
     )
-    chosen.save(tmp_path / "layout.json")
-    found = values(job("a" * 6, backend="gloo"), staged.train, tmp_path / "layout.json", 4)
-    losses = [each for each in found if each]
-    assert len(losses) == 3
-    for each in losses:
-        assert each == pytest.approx(staged.reference(4), rel=1e-6)
+    ranks = job("a" * 6, backend="gloo")
+    staged.check(ranks, tmp_path / "layout.json", chosen, partial(staged.model, 4))
+
+
+def numbers(rank: int, size: int, path: Path) -> list[int]:
+    job = plan.load(path)
+    return job.share(torch.arange(job.layout.batch)).tolist()
+
+
+def test_shares_divide_the_batch(job: Callable[..., Job], tmp_path: Path) -> None:
+    layout([[6]], replicas=3, shares=(1, 3, 2)).save(tmp_path / "layout.json")
+    found = values(job("aaa", backend="gloo"), numbers, tmp_path / "layout.json")
+    assert found == [[0, 1], [2, 3, 4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def few(rank: int, size: int, path: Path) -> str:
+    job = plan.load(path)
+    tokens, _ = next(staged.batches())
+    chunks = plan.split(staged.model(4), job)
+    return refusal(lambda: plan.schedule(chunks, job, torch.sub, tokens[:2]))
+
+
+def test_a_share_below_the_stages_is_refused_by_all_ranks(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    layout([[3, 6]], replicas=2, shares=(5, 1)).save(tmp_path / "layout.json")
+    found = values(job("aaaa", backend="gloo"), few, tmp_path / "layout.json")
+    check_texts([found], ["rank 1: .* that Schedule1F1B takes, got 1 for 2 stages"] * 4)
 
 
 def loads(rank: int, size: int, paths: list[Path]) -> list[str]:

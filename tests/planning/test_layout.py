@@ -34,10 +34,28 @@ def interleaved() -> Layout:
 
 def test_degrees_follow_from_the_parts() -> None:
     layout = two_stages()
-    assert (layout.replicas, layout.micro_batches, layout.layers) == (2, 4, 6)
+    assert (layout.replicas, layout.micro_batches, layout.layers) == (2, (4, 4), 6)
     assert layout.ranks == [0, 1, 2, 3, 4]
     assert layout.place(1) == (0, 0, 1)
     assert layout.place(3) == (1, 1, 0)
+
+
+def test_shares_are_micro_batches_of_replicas() -> None:
+    layout = replace(two_stages(), shares=(5, 3))
+    assert layout.micro_batches == (5, 3)
+    assert replace(layout, batch=8, shares=(1, 3)).micro_batches == (1, 3)
+
+
+def test_shares_that_do_not_fit_are_refused() -> None:
+    layout = two_stages()
+    with pytest.raises(hetcomm.InvalidArgumentError, match="batch / micro_batch = 8, got"):
+        replace(layout, shares=(5, 4))
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"micro_batch = 7\.5, got"):
+        replace(layout, batch=15, shares=(5, 2))
+    with pytest.raises(hetcomm.InvalidArgumentError, match="one for each of 2 replicas"):
+        replace(layout, shares=(8,))
+    with pytest.raises(hetcomm.InvalidArgumentError, match="at least 1, got 0"):
+        replace(layout, shares=(8, 0))
 
 
 def test_replicas_of_unlike_tensor_degrees_share_weights_by_parts() -> None:
@@ -51,7 +69,11 @@ def test_context_ranks_hold_the_same_weights() -> None:
     assert layout.data_groups(0) == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
-@pytest.mark.parametrize("layout", [two_stages(), interleaved()], ids=["1f1b", "interleaved"])
+@pytest.mark.parametrize(
+    "layout",
+    [two_stages(), interleaved(), replace(two_stages(), shares=(2, 6))],
+    ids=["1f1b", "interleaved", "shares"],
+)
 def test_a_saved_layout_loads_as_it_was(layout: Layout, tmp_path) -> None:
     layout.save(tmp_path / "layout.json")
     assert Layout.load(tmp_path / "layout.json") == layout
@@ -92,6 +114,10 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ('{"hetcomm layout": 1, "stages": [{"chunks": 3}]}', "pairs of first and end"),
         ('{"hetcomm layout": 1, "stages": [{"chunks": [[0, 1]], "replicas": [3]}]}', "a list"),
         (two_stages().text().replace('"batch": 16', '"batch": "16"'), "a whole number"),
+        (
+            two_stages().text().replace('"shares": []', '"shares": 3'),
+            "shares: expected a list",
+        ),
     ],
 )
 def test_a_file_without_a_layout_is_refused(text: str, message: str, tmp_path) -> None:

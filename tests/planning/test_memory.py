@@ -39,6 +39,11 @@ def test_activations_follow_the_schedule() -> None:
             assert found[s].activations == pytest.approx(held[s] * (block + ends[s]))
 
 
+def test_activations_follow_the_share_of_a_replica() -> None:
+    found = of(layout((6,), replicas=2, schedule="gpipe", shares=(6, 2)))
+    assert found[0].activations == pytest.approx(3 * found[1].activations)
+
+
 def test_recompute_keeps_inputs_of_blocks_and_works_on_one() -> None:
     plain, again = of(layout((6,)))[0], of(layout((6,), recompute=True))[0]
     ends = MODEL.kept_bytes("embedding") + MODEL.kept_bytes("head")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,12 @@ import staged
 import torch
 import torch.distributed as dist
 from ranks import Job, check_texts, refusal, values
-from staged import layout
+from staged import OVERLAPPED, layout
 
 from hetcomm import plan
 from hetcomm.partitioning import collectives
 from hetcomm.plan import Layout, Replica, Stage
 
-OVERLAPPED = {
-    "gradients": "cluster",
-    "optimizer_states": "cluster",
-    "overlap_optimizer": True,
-}
 CASES = {
     "summed at the step": layout([[2, 6]], replicas=2, order=[3, 0, 2, 1]),
     "overlapped": layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], **OVERLAPPED),
@@ -35,6 +31,8 @@ CASES = {
         [[2, 6]], replicas=2, schedule="zero_bubble", order=[3, 0, 2, 1], **OVERLAPPED
     ),
     "overlapped, recomputed": layout([[2, 6]], replicas=2, recompute=True, **OVERLAPPED),
+    "unequal shares": layout([[2, 6]], replicas=2, shares=(2, 4)),
+    "unequal shares, overlapped": layout([[2, 6]], replicas=2, shares=(4, 2), **OVERLAPPED),
     "states divided": layout([[2, 6]], replicas=2, optimizer_states="cluster"),
     "weights divided": layout(
         [[2, 6]], replicas=2, order=[3, 0, 2, 1], weights="cluster", **OVERLAPPED
@@ -44,13 +42,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
-    chosen, path = CASES[case], tmp_path / "layout.json"
-    chosen.save(path)
-    results = values(job("a" * len(chosen.ranks), backend="gloo"), staged.train, path, 4, True)
-    last = [losses for losses in results if losses]
-    assert len(last) == chosen.replicas
-    for losses in last:
-        assert losses == pytest.approx(staged.reference(4, clip=True), rel=1e-6)
+    chosen, make = CASES[case], partial(staged.model, 4)
+    ranks = job("a" * len(chosen.ranks), backend="gloo")
+    staged.check(ranks, tmp_path / "layout.json", chosen, make, partitioned=True)
+    assert staged.reference(make) != pytest.approx(staged.reference(make, clip=True), rel=1e-3)
 
 
 def traffic(rank: int, size: int, path: Path) -> list[Any]:
@@ -109,13 +104,15 @@ def test_layouts_that_cannot_be_partitioned_are_refused(
         Layout((Stage(((0, 6),), (Replica((0, 1)),)),), batch=2, micro_batch=1),
         layout([[2, 6]], schedule="zero_bubble", weights="cluster", **OVERLAPPED),
         layout([[6]], replicas=2, gradients="cluster"),
+        layout([[6]], replicas=2, weights="cluster", shares=(4, 2), **OVERLAPPED),
     ]
     for index, each in enumerate(layouts):
         each.save(tmp_path / f"{index}.json")
-    paths = [tmp_path / f"{index}.json" for index in range(3)]
+    paths = [tmp_path / f"{index}.json" for index in range(len(layouts))]
     expected = [
         "expected tensor degree 1 in all replicas, got 2",
         'weights: expected "rank" with the schedule zero_bubble, got "cluster"',
         "choose for optimizer_states a level that is as wide or wider",
+        'weights: expected "rank" with unequal shares of the batch, got "cluster"',
     ]
     check_texts(values(job("aa", backend="gloo"), refusals, paths), expected)

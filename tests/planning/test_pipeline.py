@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import staged
-from ranks import Job, values
+from ranks import Job
 from staged import layout
-
-from hetcomm.plan import Layout
 
 CASES = {
     "one stage": (layout([[6]]), 4),
@@ -28,6 +27,12 @@ CASES = {
         6,
     ),
     "interleaved, one chunk": (layout([[2, 4, 8]], order=[1, 2, 0], schedule="interleaved"), 6),
+    "unequal shares": (layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], shares=(4, 2)), 4),
+    "unequal shares, three replicas": (layout([[6]], replicas=3, shares=(1, 3, 2)), 4),
+    "unequal shares, interleaved": (
+        layout([[1, 2], [3, 8]], replicas=2, schedule="interleaved", shares=(2, 4)),
+        6,
+    ),
     "zero bubble": (layout([[2, 4, 8]], order=[1, 2, 0], schedule="zero_bubble"), 6),
     "zero bubble, two chunks": (layout([[2, 3], [4, 8]], order=[1, 0], schedule="zero_bubble"), 6),
 }
@@ -36,13 +41,5 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
     chosen, blocks = CASES[case]
-    chosen.save(tmp_path / "layout.json")
-    check(job("a" * len(chosen.ranks), backend="gloo"), chosen, tmp_path / "layout.json", blocks)
-
-
-def check(job: Job, chosen: Layout, path: Path, blocks: int) -> None:
-    results = values(job, staged.train, path, blocks)
-    last = [losses for losses in results if losses]
-    assert len(last) == chosen.replicas
-    for losses in last:
-        assert losses == pytest.approx(staged.reference(blocks), rel=1e-6)
+    ranks = job("a" * len(chosen.ranks), backend="gloo")
+    staged.check(ranks, tmp_path / "layout.json", chosen, partial(staged.model, blocks))

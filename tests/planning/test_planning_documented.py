@@ -31,7 +31,7 @@ def test_the_trainer_of_the_page_learns(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         output += done.stdout
-    assert Layout.load(tmp_path / "layout.json").micro_batches == 4
+    assert Layout.load(tmp_path / "layout.json").micro_batches == (4, 4)
     losses = re.findall(r"replica (\d), step (\d+): ([\d.]+)", output)
     assert len(losses) == 2 * 20
     first = float(min(losses, key=lambda line: int(line[1]))[2])

@@ -61,6 +61,17 @@ def test_the_slowest_replica_sets_the_pace() -> None:
     assert mixed.parts[0, 1]["barrier"] == pytest.approx(0)
 
 
+def test_a_fast_replica_with_a_larger_share_does_not_wait() -> None:
+    plan = layout((6,), replicas=2, batch=24, shares=(16, 8))
+    found = of(plan, ["fast", "slow"])
+    assert found.parts[0, 0]["forward"] == pytest.approx(16 * (0.1 + 4 * 1.0 + 0.5))
+    assert [found.parts[0, r]["barrier"] for r in range(2)] == pytest.approx([0, 0])
+    equal = of(replace(plan, shares=()), ["fast", "slow"])
+    assert equal.parts[0, 0]["barrier"] == pytest.approx(12 * (0.2 + 12.0 + 1.5))
+    assert equal.seconds - found.seconds == pytest.approx(8 * (0.2 + 12.0 + 1.5))
+    assert of(replace(plan, shares=(12, 12)), ["fast", "slow"]).seconds == equal.seconds
+
+
 def test_partitioned_states_are_reduced_inside_and_across_and_gathered() -> None:
     plan = layout((6,), replicas=4, batch=32, optimizer_states="host")
     places = network(4, per_host=2)

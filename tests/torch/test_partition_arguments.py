@@ -93,6 +93,11 @@ def _unlike_modules(rank: int) -> Any:
     return _call(nn.Linear(3, 4 + rank % 2))
 
 
+def _unlike_ties(rank: int) -> Any:
+    model = _model()
+    return _call(model, tied={str(rank): model[0].weight})
+
+
 def _ddp(rank: int) -> Any:
     model = DistributedDataParallel(_model())
     return _call(model)
@@ -131,8 +136,13 @@ CASES: dict[str, tuple[Case, str]] = {
     "integers": (lambda r: _call(dtype=torch.int32), "expected a floating-point dtype"),
     "unlike dtypes": (
         lambda r: _call(dtype=torch.bfloat16 if r else None),
-        "dtype, codecs, feedback, sync, bucket and overlap: expected the same on all ranks",
+        "bucket, overlap and the names of tied: expected the same on all ranks",
     ),
+    "tied parameters of no module": (
+        lambda r: _call(tied={"a": nn.Parameter(torch.ones(2))}),
+        r"tied: expected parameters of the module, but \['a'\] is none",
+    ),
+    "unlike ties": (_unlike_ties, "the names of tied: expected the same on all ranks"),
     "unlike modules": (_unlike_modules, "expected equal parameters, units and groups"),
     "units of no class": (lambda r: _call(units="Linear"), "units: expected a list of module"),
     "units without a match": (lambda r: _call(units=[nn.LSTM]), "found none; leave units out"),

@@ -78,15 +78,15 @@ def memory(
 ) -> dict[int, Memory]:
     """The memory of each rank. devices: the kind of each rank's device.
 
-    Replicas that share a tensor degree and their partition's size share the answer.
+    Replicas of equal degrees, devices, partitions and shares of the batch share the answer.
     """
     found: dict[int, Memory] = {}
     for s, stage in enumerate(layout.stages):
         known: dict[tuple[object, ...], Memory] = {}
         degrees = _degrees(layout, network, s)
-        for replica in stage.replicas:
+        for replica, count in zip(stage.replicas, layout.micro_batches, strict=True):
             for rank in replica.ranks:
-                key = (replica.tensor, replica.context, devices[rank], *degrees[rank])
+                key = (replica.tensor, replica.context, devices[rank], count, *degrees[rank])
                 if key not in known:
                     known[key] = _of_rank(model, layout, runtime, profile, s, key)
                 found[rank] = known[key]
@@ -111,15 +111,16 @@ def _of_rank(
     model: Model, layout: Layout, runtime: Runtime, profile: Profile | None, stage: int,
     key: tuple[object, ...],
 ) -> Memory:  # fmt: skip
-    tensor, context, device, weights, gradients, states = key
+    tensor, context, device, micro_batches, weights, gradients, states = key
     assert isinstance(tensor, int) and isinstance(context, int) and isinstance(device, str)
+    assert isinstance(micro_batches, int)
     assert isinstance(weights, int) and isinstance(gradients, int) and isinstance(states, int)
     parameters = stage_parameters(model, layout, stage, tensor)
     sizes = chunk_kept(model, layout, profile, stage, tensor, context)
     chunks = layout.stages[stage].chunks
     kinds = {kind for first, end in chunks for kind in model.count(first, end)}
     samples = layout.micro_batch / context
-    held = most_held(layout.schedule, len(layout.stages), layout.micro_batches, stage, sizes)
+    held = most_held(layout.schedule, len(layout.stages), micro_batches, stage, sizes)
     working = max(model.working_bytes(kind, tensor) for kind in kinds) * samples
     if layout.recompute and "block" in kinds:
         working += model.kept_bytes("block", tensor) * samples

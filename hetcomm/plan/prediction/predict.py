@@ -126,13 +126,14 @@ def _timelines(
     runtime: Runtime,
 ) -> tuple[list[Timeline], float]:  # fmt: skip
     stages, chunks = len(layout.stages), len(layout.stages[0].chunks)
-    orders = order(layout.schedule, stages, layout.micro_batches, chunks)
     costs, error = replica_costs(model, layout, profile, network, devices, runtime)
-    known: dict[Costs, Timeline] = {}
-    for each in costs:
-        if each not in known:
-            known[each] = simulate(orders, each, runtime.blocking)
-    return [known[each] for each in costs], error
+    runs = list(zip(costs, layout.micro_batches, strict=True))
+    known: dict[tuple[Costs, int], Timeline] = {}
+    for each, count in runs:
+        if (each, count) not in known:
+            orders = order(layout.schedule, stages, count, chunks)
+            known[each, count] = simulate(orders, each, runtime.blocking)
+    return [known[run] for run in runs], error
 
 
 def _step(

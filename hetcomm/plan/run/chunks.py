@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class Chunk(nn.Module):
-    """Consecutive layers of a list, each with its index in the list as its name."""
+    """Consecutive layers of a list, each with its index in the list as its name.
+
+    tied: see split().
+    """
 
     def __init__(self, layers: Mapping[int, nn.Module], recomputed: range) -> None:
         """recomputed: the layers that keep no activations for the backward pass."""
         super().__init__()
+        self.tied: dict[str, str] = {}
         self._recomputed = recomputed
         for index, layer in layers.items():
             self.add_module(str(index), layer)
@@ -48,6 +52,10 @@ def split(model: Any, job: Job) -> list[nn.Module]:
     model's output. Names of parameters are those of the whole model, so checkpoints of all stages
     fit together. The layout's recompute holds for blocks.
 
+    Stages may share parameters, such as tied embeddings. Each of them then holds such a parameter,
+    and `tied` of a chunk has its name there by its first name in the model. partition() or
+    schedule() keep them equal.
+
     Args:
         model: a list of layers (nn.Sequential, nn.ModuleList, list), or a causal language model of
             Hugging Face transformers: GPT-2, OPT, GPT-NeoX, Llama or one of Llama's structure.
@@ -55,7 +63,7 @@ def split(model: Any, job: Job) -> list[nn.Module]:
 
     Raises:
         hetcomm.InvalidArgumentError: the model has another structure, or another number of layers
-            than the layout, or stages share a parameter.
+            than the layout.
     """
     layout = job.layout
     model = list(model) if isinstance(model, nn.Sequential | nn.ModuleList | tuple) else model
@@ -66,29 +74,32 @@ def split(model: Any, job: Job) -> list[nn.Module]:
             f"model: expected the {layout.layers} layers of the layout (embedding, "
             f"{layout.layers - 2} blocks, head), got {layers}; plan for this model"
         )
-    _check_shared(model, job)
     recomputed = range(1, layers - 1) if layout.recompute else range(0)
-    return [
+    chunks: list[Any] = [
         Chunk({index: model[index] for index in range(first, end)}, recomputed)
         if listed
         else families.chunk(model, first, end, layout.recompute)
         for first, end in layout.stages[job.stage].chunks
     ]
+    shared = _shared(model, job)
+    for chunk in chunks:
+        chunk.tied = {
+            shared[id(parameter)]: name
+            for name, parameter in chunk.named_parameters()
+            if id(parameter) in shared
+        }
+    return chunks
 
 
-def _check_shared(model: Any, job: Job) -> None:
-    """Refuses parameters of several stages: each stage would train a copy of its own."""
-    homes: dict[int, tuple[int, str]] = {}
-    for s, stage in enumerate(job.layout.stages):
-        for first, end in stage.chunks:
-            for name, parameter in _named(model, first, end):
-                home, other = homes.setdefault(id(parameter), (s, name))
-                if home != s:
-                    raise _core.InvalidArgumentError(
-                        f"model: expected the parameters of a layer in one stage, but {other} of "
-                        f"stage {home} and {name} of stage {s} are one parameter; untie them "
-                        "(tie_word_embeddings=False), or take a layout with both in one stage"
-                    )
+def _shared(model: Any, job: Job) -> dict[int, str]:
+    """The first names of the parameters that several stages hold, by id."""
+    homes: dict[int, tuple[str, set[int]]] = {}
+    stages = job.layout.stages
+    for chunk in range(len(stages[0].chunks)):
+        for s, stage in enumerate(stages):
+            for name, parameter in _named(model, *stage.chunks[chunk]):
+                homes.setdefault(id(parameter), (name, set()))[1].add(s)
+    return {key: name for key, (name, found) in homes.items() if len(found) > 1}
 
 
 def _named(model: Any, first: int, end: int) -> list[tuple[str, nn.Parameter]]:

@@ -66,10 +66,14 @@ class _NoPositions(nn.Module):
 
 
 class ModelChunk(nn.Module):
-    """Consecutive layers of a model, under the names that they have there."""
+    """Consecutive layers of a model, under the names that they have there.
+
+    tied: see split().
+    """
 
     def __init__(self, family: Family, trunk: nn.Module, head: nn.Module | None) -> None:
         super().__init__()
+        self.tied: dict[str, str] = {}
         self._family = family
         self._takes_tokens = not isinstance(getattr(trunk, family.embedding[0]), nn.Identity)
         *outer, last = family.trunk.split(".")

@@ -55,15 +55,15 @@ class Job:
         tensor = layout.stages[self.stage].replicas[self.replica].tensor
         self.context_rank, self.tensor_rank = divmod(self.position, tensor)
         self._made: dict[tuple[int, ...], Any] = {}
-        self.data_groups = self._groups(
+        self.data_groups = self.groups(
             ranks for s in range(len(layout.stages)) for ranks in layout.data_groups(s)
         )
         self.tensor_group, self.context_group, self.pipeline_group, self._replica_group = (
-            self._groups(lines)[0]
+            self.groups(lines)[0]
             for lines in (_tensor(layout), _context(layout), _pipeline(layout), _replicas(layout))
         )
 
-    def _groups(self, every: Iterable[Sequence[int]]) -> list[Any]:
+    def groups(self, every: Iterable[Sequence[int]]) -> list[Any]:
         """This rank's groups among several. All ranks make all groups, in the same order.
 
         Groups of equal ranks are made once, and those of one rank by this rank alone.
@@ -152,7 +152,8 @@ class Job:
         return rank_order(self.layout)
 
     def share(self, batch: torch.Tensor) -> torch.Tensor:
-        """This replica's samples of a step: (batch / replicas, ...) of (batch, ...), a view.
+        """This replica's samples of a step, a view: (its micro-batches * micro_batch, ...) of
+        (batch, ...).
 
         Raises hetcomm.InvalidArgumentError for a batch of another size than the layout's.
         """
@@ -160,7 +161,8 @@ class Job:
             raise _core.InvalidArgumentError(
                 f"batch: expected the {self.layout.batch} samples of the layout, got {len(batch)}"
             )
-        return batch.chunk(self.layout.replicas)[self.replica]
+        sizes = [count * self.layout.micro_batch for count in self.layout.micro_batches]
+        return batch.split(sizes)[self.replica]
 
 
 def _tensor(layout: Layout) -> Iterator[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from hetcomm import _core
 from hetcomm.partitioning.partition import Partition
 from hetcomm.partitioning.partition import partition as partition_module
+from hetcomm.plan.run import tied
 
 if TYPE_CHECKING:
     from hetcomm.plan.run.job import Job
@@ -25,7 +26,8 @@ def partition(
     its codec for gradients, and its overlap_optimizer as `overlap`. Levels are those of the stage's
     data group: "cluster" means all of its ranks. Gradients are means over this group. The norm of
     clip_grad_norm_() is that of all stages. Checkpoints have the names of the whole model, so each
-    stage saves its own part of one checkpoint.
+    stage saves its own part of one checkpoint. Stages that hold a tied parameter sum its gradients
+    at the optimizer's step.
 
     Args:
         chunks: of this rank, on their device.
@@ -49,6 +51,12 @@ def partition(
             f'"{layout.weights}"; the second half of a backward pass uses weights that are freed '
             "before; choose another level or schedule"
         )
+    if layout.weights != "rank" and len(set(layout.micro_batches)) > 1:
+        raise _core.InvalidArgumentError(
+            'layout.weights: expected "rank" with unequal shares of the batch, got '
+            f'"{layout.weights}"; ranks gather divided weights for each micro-batch together; '
+            "choose another level or equal shares"
+        )
     units = {id(unit) for chunk in chunks for unit in chunk.units()}  # type: ignore[operator]
     codecs = None if layout.codec == "auto" else {"gradients": layout.codec}
     return partition_module(
@@ -63,6 +71,7 @@ def partition(
             "overlap": layout.overlap_optimizer,
             "group": job.data_group,
             "norm_group": job.pipeline_group if len(layout.stages) > 1 else None,
+            "tied": tied.parameters(chunks) if len(layout.stages) > 1 else None,
             **settings,
         },
     )

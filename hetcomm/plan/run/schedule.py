@@ -15,6 +15,7 @@ from torch.distributed.pipelining import PipelineStage
 from hetcomm import _core
 from hetcomm.partitioning import agreement
 from hetcomm.partitioning.partition import Partition
+from hetcomm.plan.run.tied import Tied
 
 if TYPE_CHECKING:
     from hetcomm.plan.layout import Layout
@@ -97,7 +98,7 @@ class _Scaled(torch.autograd.Function):
     """A loss of which backward() computes a fraction of the gradients."""
 
     @staticmethod
-    def forward(context: Any, loss: torch.Tensor, divisor: int) -> torch.Tensor:
+    def forward(context: Any, loss: torch.Tensor, divisor: float) -> torch.Tensor:
         context.divisor = divisor
         return loss.clone()  # zero bubble refuses a view
 
@@ -117,8 +118,10 @@ def schedule(
 
     A collective of all ranks. Each chunk runs once, without gradients, so that ranks learn the
     shapes of activations. Call `step(share)` on the first stage and `step()` on the others; the
-    last stage gives `target=` too, and a list as `losses=`. Gradients of a step are those of the
-    mean of the micro-batches' losses. They are this replica's own; average them over data_groups.
+    last stage gives `target=` too, and a list as `losses=`. Gradients of a step are this replica's
+    own. Their mean over data_groups is that of the whole batch's mean loss: a replica's gradients
+    are those of the sum of its micro-batches' losses, over the replicas' mean number of these.
+    Without a partition, a step also sums the gradients of tied parameters over their stages.
 
     Args:
         chunks: of this rank, on their device.
@@ -138,23 +141,48 @@ def schedule(
         for index, chunk in zip(_indices(job), chunks, strict=True)
     ]
 
-    def scaled(output: Any, target: torch.Tensor) -> torch.Tensor:
-        return _Scaled.apply(loss(output, target), layout.micro_batches)
+    own, mean = layout.micro_batches[job.replica], sum(layout.micro_batches) / layout.replicas
 
+    def scaled(output: Any, target: torch.Tensor) -> torch.Tensor:
+        return _Scaled.apply(loss(output, target), mean)
+
+    tied = Tied(chunks, job) if partition is None else None
+    if tied:
+        kind = _summing(kind, tied)
     several = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
-    try:
-        return kind(
-            stages if several else stages[0],
-            n_microbatches=layout.micro_batches,
-            loss_fn=scaled,
-            scale_grads=False,
-        )
-    except ValueError as error:
-        raise _core.InvalidArgumentError(
-            f"layout: expected micro-batches that {kind.__name__} takes, got "
-            f"{layout.micro_batches} for {len(layout.stages)} stages ({error}); change the batch, "
-            "the micro-batch or the schedule"
-        ) from None
+    found: list[Any] = []
+
+    def make() -> None:
+        try:
+            found.append(
+                kind(
+                    stages if several else stages[0],
+                    n_microbatches=own,
+                    loss_fn=scaled,
+                    scale_grads=False,
+                )
+            )
+        except ValueError as error:
+            raise _core.InvalidArgumentError(
+                f"layout: expected micro-batches that {kind.__name__} takes, got {own} for "
+                f"{len(layout.stages)} stages ({error}); change the batch, the micro-batch, the "
+                "shares or the schedule"
+            ) from None
+
+    agreement.gather(make)
+    return found[0]
+
+
+def _summing(kind: Any, tied: Tied) -> Any:
+    """A schedule whose steps end with the sums of tied parameters' gradients."""
+
+    class Summing(kind):
+        def step(self, *given: Any, **named: Any) -> Any:
+            with tied.summed() if self._has_backward else nullcontext():
+                return super().step(*given, **named)
+
+    Summing.__name__ = kind.__name__
+    return Summing
 
 
 def _kind(layout: Layout, example: torch.Tensor) -> Any:

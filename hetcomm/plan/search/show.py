@@ -61,7 +61,8 @@ def render(proposal: Proposal) -> RenderableType:
 def _about(layout: Layout) -> str:
     words = [
         layout.schedule,
-        f"{layout.micro_batches} micro-batches of {layout.micro_batch}",
+        f"{' or '.join(map(str, sorted(set(layout.micro_batches))))} micro-batches of "
+        f"{layout.micro_batch}",
         f"{layout.replicas} replicas",
         "recompute" if layout.recompute else "no recompute",
         f"levels of weights, gradients, states: {layout.weights}, {layout.gradients}, "
