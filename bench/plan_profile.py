@@ -1,11 +1,11 @@
 """Predicted training steps beside measured ones, of a small GPT in one process on this machine.
 
-    .venv/bin/python bench/plan_profile.py --seconds 1 --threads 1
+    .venv/bin/python bench/plan_profile.py
 
 The measurements of hetcomm profile predict a layout of one stage and one replica. The measured step
 is a plain loop over micro-batches, then AdamW, with the same layers. A micro-batch beyond the
-largest measured one, and a wider model, show the error of scaling. Other work on the machine
-disturbs both sides.
+largest measured one, and a wider model, show the error of scaling. Seconds are of the processor
+time of one thread on both sides, because other work on the machine changes them least.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from hetcomm.explain import islands_of, topology_of
 from hetcomm.plan import Layout, Model, Planned, Profile, Replica, Runtime, Stage, predict
 from hetcomm.plan.measure.layers import Block, Embedding, Head
 from hetcomm.plan.measure.measurement import Effort, Measurement
+from hetcomm.plan.measure.timing import Clock
 
 GPT = Model(blocks=6, hidden=256, heads=8, sequence=128, vocabulary=4096, feed_forward=1024)
 WIDE = replace(GPT, hidden=384, heads=12, feed_forward=1536)
@@ -29,8 +30,16 @@ CASES = ((GPT, 1, 8), (GPT, 2, 4), (GPT, 4, 2), (GPT, 8, 2), (WIDE, 2, 4))
 CPU = torch.device("cpu")
 
 
+class ProcessorClock(Clock):
+    """Seconds of this process's processor time."""
+
+    def mark(self) -> float:
+        return time.process_time()
+
+
 def profile_of(model: Model, seconds: float) -> Profile:
     mine = Measurement(model, CPU, Effort((1, 2, 4), seconds))
+    mine.clock = ProcessorClock(CPU)
     for _, action in mine.steps():
         action()
     return mine.profile("cpu")
@@ -52,12 +61,12 @@ def measured(model: Model, samples: int, count: int, steps: int) -> float:
     tokens = torch.randint(model.vocabulary, (count, samples, model.sequence))
     found = []
     for _ in range(steps + 2):
-        start = time.perf_counter()
+        start = time.process_time()
         for part in tokens:
             functional.cross_entropy(module(part).flatten(0, 1), part.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
-        found.append(time.perf_counter() - start)
+        found.append(time.process_time() - start)
     return statistics.median(found[2:])
 
 
@@ -66,11 +75,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=15, help="of which the median counts")
     parser.add_argument("--report", type=Path, help="figures as JSON")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
     profile = profile_of(GPT, arguments.seconds)
     rows = []
     for model, samples, count in CASES:

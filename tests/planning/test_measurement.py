@@ -11,7 +11,7 @@ from planned import MODEL
 
 import hetcomm
 from hetcomm.plan import Model
-from hetcomm.plan.measure import measurement
+from hetcomm.plan.measure import device, measurement
 from hetcomm.plan.measure.layers import Layers
 from hetcomm.plan.measure.measurement import ATTEMPTS, Case, Effort, Measurement, half_of
 from hetcomm.plan.model import KINDS
@@ -152,6 +152,24 @@ def test_what_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "free_memory", lambda *rest: 1)
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"embedding, micro-batch 1: .*mem"):
         measured(monkeypatch, lambda layers, call: work(layers), wide)
+
+
+def test_kinds_of_devices_have_the_names_of_the_cluster_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setenv("HETCOMM_VENDOR", "red")
+    assert device.find() == ("red", cpu)
+    monkeypatch.setenv("HETCOMM_EMULATED_KIND", "A100")
+    assert device.find() == ("A100", cpu)
+
+
+def test_a_gpu_that_torch_does_not_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETCOMM_VENDOR", "nvidia")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"nvidia 2: .* got 0; install torch"):
+        device.find()
 
 
 def test_halves_are_whole_models() -> None:
