@@ -71,7 +71,8 @@ class Profile:
     origins: by device, what measured it: hardware, versions of hetcomm and torch.
     raised: entries below a physical bound, or above a larger micro-batch's time, for people.
 
-    Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model.
+    Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model, and
+    for figures of devices that are not above 0.
     """
 
     model: Model
@@ -86,13 +87,17 @@ class Profile:
     def __post_init__(self) -> None:
         self._curves: dict[tuple[str, str, int], dict[int, Times]] = {}
         self._found: dict[tuple[Model, str, str, int, int], Times] = {}
+        again = f"measure it again with {MEASURE}"
+        for name, device in self.devices.items():
+            for what, value in asdict(device).items():
+                positive(f"profile: {what} of {name}", value, again)
         for row in self.rows:
             self._take(row)
         for key, curve in self._curves.items():
             self._curves[key] = self._rising(key, curve)
         self._degrees: dict[tuple[str, str], list[int]] = {}
-        for device, kind, tensor in sorted(self._curves):
-            self._degrees.setdefault((device, kind), []).append(tensor)
+        for owner, kind, tensor in sorted(self._curves):
+            self._degrees.setdefault((owner, kind), []).append(tensor)
 
     def _take(self, row: Row) -> None:
         at = f"profile: {row.device} {row.layer}, micro-batch {row.micro_batch}, {row.tensor} ranks"

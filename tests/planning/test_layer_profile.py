@@ -139,6 +139,13 @@ def test_rows_that_cannot_be_are_refused(row: Row, message: str) -> None:
         of(row)
 
 
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), "fast"])
+def test_figures_that_cannot_be_are_refused(wrong: object) -> None:
+    device = replace(DEVICES["fast"], bandwidth=wrong)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="bandwidth of fast: expected a finite"):
+        Profile(MODEL, {"fast": device}, ())
+
+
 def test_a_missing_measurement_names_the_command() -> None:
     mine = of(Row("fast", "block", 1, 1, 1.0, 1.0))
     for ask in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -113,6 +114,9 @@ def test_a_time_that_stays_impossible_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"head, micro-batch 1: .*peak.*1e-12"):
         measured(monkeypatch, always)
     assert max(calls) == ATTEMPTS
+    monkeypatch.setattr(sys.modules[__name__], "STEP", 0.0)
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"seconds of the optimizer: .* got 0"):
+        measured(monkeypatch, lambda layers, call: work(layers))
 
 
 def test_a_larger_micro_batch_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,7 @@ def ranks(labels: tuple[str, ...], folder: Path, *options: str) -> list[tuple[in
     return [(process.returncode, said) for process, said in zip(processes, outputs, strict=True)]
 
 
+@pytest.mark.slow
 def test_ranks_of_unlike_devices_write_one_file(folder: Path) -> None:
     found = ranks(("red", "blue", "red"), folder)
     assert [status for status, _ in found] == [0, 0, 0], found

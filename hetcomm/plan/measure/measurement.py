@@ -16,7 +16,7 @@ from hetcomm.plan.measure.peaks import memory_bandwidth, peak_operations, step_s
 from hetcomm.plan.measure.timing import Clock, medians
 from hetcomm.plan.model import KINDS, Model
 from hetcomm.plan.profile import Device, Profile, Row
-from hetcomm.plan.refuse import refuse
+from hetcomm.plan.refuse import positive, refuse
 
 ROW = 4  # blocks in a row, so their weights do not stay in a cache
 ATTEMPTS = 3  # at a time that cannot be
@@ -145,8 +145,9 @@ class Measurement:
                 before = self.times[case]
                 self._layers(case)
                 self.times[case] = min(before, self.times[case], key=sum)
+        remedy = "end other programs on the machine, and run the command again"
+        positive("seconds of the optimizer", self.optimizer, remedy)
         for case, why in impossible(self.model, self.times, self.peak).items():
-            remedy = "end other programs on the machine, and run the command again"
             refuse(str(case), why, "{:.3g} s forward, {:.3g} s backward".format(*self.times[case]),
                    remedy)  # fmt: skip
 
