@@ -12,6 +12,7 @@ from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
 from hetcomm.launch import launch
 from hetcomm.plan.command import plan
+from hetcomm.plan.measure.command import profile
 from hetcomm.topo import topo
 from hetcomm.tune.command import tune
 
@@ -28,6 +29,7 @@ app.command()(emulate)
 app.command()(demo)
 app.command()(bench)
 app.command()(tune)
+app.command()(profile)
 app.command()(plan)
 
 

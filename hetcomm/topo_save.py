@@ -80,6 +80,11 @@ def _host(name: str, ranks: list[_core.RankInfo]) -> Host:
     )
 
 
+def kind_of(rank: _core.RankInfo) -> str:
+    """The kind of a rank's device, as Host.kind of the file says."""
+    return _device(rank) or _vendor(rank)
+
+
 def _vendor(rank: _core.RankInfo) -> str:
     return rank.vendor if rank.vendor in GPU_VENDORS else rank.island or rank.vendor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -68,7 +69,12 @@ class Start:
         try:
             with page:
                 if self.job is not None:
-                    self._run_here(settings, page, work)
+                    run_here(
+                        self.command,
+                        settings.timeout,
+                        page,
+                        lambda control, tell: work(settings, control, tell),
+                    )
                 elif self.cluster is not None:
                     described = load(self.cluster, self.order)
                     settings.cases(described.ranks)
@@ -88,18 +94,24 @@ class Start:
             return self.job.size
         return max(len(os.sched_getaffinity(0)), 2) if self.ranks is None else self.ranks
 
-    def _run_here(self, settings: Settings, page: Page, work: rank.Work) -> None:
-        """Measures as one rank of a job. Rank 0 alone prints a failure that all ranks know."""
-        control = ControlChannel.of_job(os.environ, settings.timeout)
-        assert control is not None
-        try:
-            work(settings, control, page.tell if control.rank == 0 else lambda event: None)
-        except (_core.Error, BenchError) as error:
-            status = rank.status_of(error)
-            if control.rank == 0 or not control.failure_shared:
-                print(f"hetcomm {self.command}: {error}", file=sys.stderr, flush=True)
-            control.leave() if control.failure_shared else control.abandon(status)
-            raise typer.Exit(status) from None
+
+def run_here(
+    command: str, timeout: float, page: Page, work: Callable[[ControlChannel, rank.Tell], None]
+) -> None:
+    """Works as one rank of the launcher's job. Rank 0 alone prints a failure that all ranks know.
+
+    timeout: seconds that a rank waits for other ranks.
+    """
+    control = ControlChannel.of_job(os.environ, timeout)
+    assert control is not None
+    try:
+        work(control, page.tell if control.rank == 0 else lambda event: None)
+    except (_core.Error, BenchError) as error:
+        status = rank.status_of(error)
+        if control.rank == 0 or not control.failure_shared:
+            print(f"hetcomm {command}: {error}", file=sys.stderr, flush=True)
+        control.leave() if control.failure_shared else control.abandon(status)
+        raise typer.Exit(status) from None
 
 
 def check_folder(what: str, file: Path) -> None:

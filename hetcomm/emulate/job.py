@@ -47,6 +47,7 @@ class Job:
             "GLOO_SOCKET_IFNAME": "eth0",
             "HETCOMM_SYSFS_ROOT": SYSFS_ROOT,
             "HETCOMM_EMULATED_HOST": host.name,
+            "HETCOMM_EMULATED_KIND": host.kind,
             "HETCOMM_VENDOR": host.vendor,
             **vendors.environment(host, local_rank),
         }

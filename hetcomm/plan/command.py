@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from json import dumps
 from pathlib import Path
+from shlex import join as quoted
 from typing import Annotated
 
 import typer
@@ -11,10 +13,10 @@ from rich.console import Console
 
 from hetcomm import _core
 from hetcomm.emulate import ClusterError
-from hetcomm.emulate.cluster import load
+from hetcomm.emulate.cluster import Cluster, load
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
-from hetcomm.plan.profile import MEASURE, Profile
+from hetcomm.plan.profile import MEASURE, Profile, join
 from hetcomm.plan.refuse import refuse
 from hetcomm.plan.search.propose import Limits, propose
 from hetcomm.plan.search.show import describe, render
@@ -26,7 +28,8 @@ def plan(
     ],
     model: Annotated[Path, typer.Argument(help="Sizes as JSON, or Hugging Face's config.json.")],
     profile: Annotated[
-        Path | None, typer.Option(help="Times of layers on each kind of device.")
+        list[Path] | None,
+        typer.Option(help="Times of layers, by hetcomm profile; one for each kind of device."),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Samples of an optimizer step.")] = 1024,
     sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample.")] = None,
@@ -64,7 +67,7 @@ def plan(
     Shows the layout, its predicted step time and memory, the runners-up, and how far the layout is
     from what all devices could do.
     """
-    if profile is None:
+    if not profile:
         refuse("--profile", "a profile of the cluster's devices", "nothing", f"make one: {MEASURE}")
     limits = Limits(
         tensors=_divisors("--tensor", tensor),
@@ -82,10 +85,12 @@ def plan(
         described = load(cluster)
     except ClusterError as error:
         raise _core.InvalidArgumentError(str(error)) from error
+    measured = join([Profile.load(each) for each in profile])
+    _check_devices(described, measured, model, sequence)
     proposal = propose(
         described,
         Model.load(model, sequence),
-        Profile.load(profile),
+        measured,
         batch,
         limits,
         None if links is None else _links(links),
@@ -101,6 +106,22 @@ def plan(
         from hetcomm.plan.search.picture import write_picture  # matplotlib takes a second to load
 
         write_picture(picture, proposal)
+
+
+def _check_devices(cluster: Cluster, profile: Profile, model: Path, sequence: int | None) -> None:
+    """Refuses kinds of devices without measurements, with the commands that measure them."""
+    kinds = dict.fromkeys(host.kind for host in cluster.hosts)
+    missing = [kind for kind in kinds if kind not in profile.devices]
+    if not missing:
+        return
+    longer = [] if sequence is None else ["--sequence", str(sequence)]
+    remedies = []
+    for kind in missing:
+        out = re.sub(r"[^A-Za-z0-9]+", "-", kind).strip("-") + ".json"
+        command = ["hetcomm", "profile", str(model), *longer, "--device", kind, "--out", out]
+        remedies.append(f"run `{quoted(command)}` on a host with {kind}, and add --profile {out}")
+    known = ", ".join(sorted(profile.devices)) or "none"
+    refuse("--profile", f"times of {', '.join(missing)}", f"only {known}", "; ".join(remedies))
 
 
 def _divisors(option: str, values: list[int] | None) -> list[int] | None:

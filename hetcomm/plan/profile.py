@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hetcomm import _core
 from hetcomm.plan.model import KINDS, Model
 from hetcomm.plan.refuse import positive, refuse, whole
 
-VERSION = 1
+VERSION = 2
 # Passes over the logits by the loss of a vocabulary in parts: maximum, subtract, exponential, sum
 # and divide read or write 8 times forward; the gradient subtracts and scales in 3.
 LOSS_PASSES = (8, 3)
-MEASURE = "hetcomm profile"  # the command that measures on a host with the device
-# Errors of scaling: the ratio of achieved rates, from the spread of rates of a GPU's own rows.
+MEASURE = "hetcomm profile MODEL.json"  # the command that measures on a host with the device
+# Assumed errors of scaling, where none was measured: the ratio of achieved rates, from the spread
+# of rates of a GPU's own rows.
 SCALED_ERROR = 0.2  # another tensor degree or another model
 EXTRAPOLATED_ERROR = 0.1  # a micro-batch beyond the largest
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a data sheet says of a kind of device. Rates: operations and bytes per second."""
+    """A kind of device, by its data sheet or as measured. Rates: operations and bytes per second.
+
+    operations: at most; no layer may be faster.
+    """
 
     operations: float
     bandwidth: float
@@ -62,9 +67,12 @@ class Profile:
 
     optimizer: by (device, tensor degree), seconds of an optimizer step per parameter of a rank.
     kept: by (kind of layer, tensor degree), bytes of activations of one sample, where measured.
+    errors: by (device, "micro-batch" or "model"), the relative error of scaling, where measured.
+    origins: by device, what measured it: hardware, versions of hetcomm and torch.
     raised: entries below a physical bound, or above a larger micro-batch's time, for people.
 
-    Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model.
+    Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model, and
+    for figures of devices that are not above 0.
     """
 
     model: Model
@@ -72,15 +80,24 @@ class Profile:
     rows: tuple[Row, ...]
     optimizer: Mapping[tuple[str, int], float] = field(default_factory=dict)
     kept: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    errors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     raised: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._curves: dict[tuple[str, str, int], dict[int, Times]] = {}
         self._found: dict[tuple[Model, str, str, int, int], Times] = {}
+        again = f"measure it again with {MEASURE}"
+        for name, device in self.devices.items():
+            for what, value in asdict(device).items():
+                positive(f"profile: {what} of {name}", value, again)
         for row in self.rows:
             self._take(row)
         for key, curve in self._curves.items():
             self._curves[key] = self._rising(key, curve)
+        self._degrees: dict[tuple[str, str], list[int]] = {}
+        for owner, kind, tensor in sorted(self._curves):
+            self._degrees.setdefault((owner, kind), []).append(tensor)
 
     def _take(self, row: Row) -> None:
         at = f"profile: {row.device} {row.layer}, micro-batch {row.micro_batch}, {row.tensor} ranks"
@@ -142,18 +159,29 @@ class Profile:
             self._found[key] = self._layer(model, device, kind, micro_batch, tensor)
         return self._found[key]
 
-    def _layer(self, model: Model, device: str, kind: str, micro_batch: int, tensor: int) -> Times:
-        degrees = sorted(t for d, k, t in self._curves if (d, k) == (device, kind))
-        if not degrees:
+    def nearest(self, device: str, kind: str, tensor: int) -> int:
+        """The measured tensor degree whose times serve for a degree.
+
+        Raises hetcomm.InvalidArgumentError for a device or a kind of layer not measured.
+        """
+        degrees = self._degrees.get((device, kind))
+        if degrees is None:
             known = sorted({d for d, _, _ in self._curves})
-            remedy = f"measure it with {MEASURE} on a host with {device}"
+            remedy = measure_on(device)
             refuse(f"profile: {kind} on {device}", f"a device out of {known}", device, remedy)
-        near = min(degrees, key=lambda t: abs(math.log(t / tensor)))
+        return min(degrees, key=lambda t: abs(math.log(t / tensor)))
+
+    def _layer(self, model: Model, device: str, kind: str, micro_batch: int, tensor: int) -> Times:
+        near = self.nearest(device, kind, tensor)
         curve = self._curves[device, kind, near]
+        size_error = self.errors.get((device, "micro-batch"), EXTRAPOLATED_ERROR)
         if model == self.model and near == tensor:
-            return _at(curve, micro_batch)
+            return _at(curve, micro_batch, size_error)
         work = micro_batch * near / tensor * self._work(model, kind)
-        times = _at(curve, work)
+        times = _at(curve, work, size_error)
+        error = SCALED_ERROR
+        if near == tensor:
+            error = self.errors.get((device, "model"), SCALED_ERROR)
         forward, backward = times.forward, times.backward
         if kind == "head":
             excess = self._loss(self.model, work, near) - self._loss(model, micro_batch, tensor)
@@ -161,7 +189,7 @@ class Profile:
             # The loss takes half of a head's time at most.
             forward = max(forward / 2, forward - LOSS_PASSES[0] * each)
             backward = max(backward / 2, backward - LOSS_PASSES[1] * each)
-        return Times(forward, backward, max(times.error, SCALED_ERROR))
+        return Times(forward, backward, max(times.error, error))
 
     def _work(self, model: Model, kind: str) -> float:
         """How much more a layer does for a sample than the measured model's."""
@@ -178,7 +206,7 @@ class Profile:
         """Seconds of an optimizer step over a rank's parameters."""
         degrees = [t for d, t in self.optimizer if d == device]
         if not degrees:
-            remedy = f"measure it with {MEASURE} on a host with {device}"
+            remedy = measure_on(device)
             refuse("profile: optimizer", f"a measurement of {device}", "none", remedy)
         near = min(degrees, key=lambda t: abs(math.log(t / tensor)))
         return self.optimizer[device, near] * parameters
@@ -195,8 +223,8 @@ class Profile:
             return self.kept[kind, tensor]
         return model.kept_bytes(kind, tensor)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the profile as JSON."""
+    def text(self) -> str:
+        """The profile as JSON, with its version."""
         document = {
             "hetcomm step profile": VERSION,
             "model": asdict(self.model),
@@ -204,14 +232,28 @@ class Profile:
             "rows": [list(asdict(row).values()) for row in self.rows],
             "optimizer": [[*key, value] for key, value in self.optimizer.items()],
             "kept": [[*key, value] for key, value in self.kept.items()],
+            "errors": [[*key, value] for key, value in self.errors.items()],
+            "origins": {name: dict(each) for name, each in self.origins.items()},
         }
-        Path(path).write_text(json.dumps(document) + "\n")
+        return json.dumps(document) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Writes text() to a file."""
+        Path(path).write_text(self.text())
 
     @staticmethod
     def load(path: str | Path) -> Profile:
         """The inverse of save(). Raises hetcomm.InvalidArgumentError with the file."""
         try:
-            table = json.loads(Path(path).read_text())
+            return Profile.parse(Path(path).read_text())
+        except (OSError, _core.InvalidArgumentError) as error:
+            raise _core.InvalidArgumentError(f"profile {path}: {error}") from error
+
+    @staticmethod
+    def parse(text: str) -> Profile:
+        """The inverse of text(). Raises hetcomm.InvalidArgumentError."""
+        try:
+            table = json.loads(text)
             version = table.get("hetcomm step profile") if isinstance(table, dict) else None
             if version != VERSION:
                 refuse("profile", f"version {VERSION}", version, f"write it with {MEASURE}")
@@ -221,26 +263,81 @@ class Profile:
                 tuple(Row(*row) for row in table["rows"]),
                 _pairs(table["optimizer"]),
                 _pairs(table["kept"]),
+                _pairs(table["errors"]),
+                table["origins"],
             )
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            text = f"profile {path}: {error!r}; write it with {MEASURE}"
-            raise _core.InvalidArgumentError(text) from error
+        except _core.InvalidArgumentError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _core.InvalidArgumentError(f"{error!r}; write it with {MEASURE}") from error
+
+    def without(self, devices: Iterable[str]) -> Profile:
+        """The profile of all other devices."""
+        rest = {name: each for name, each in self.devices.items() if name not in set(devices)}
+        return Profile(
+            self.model,
+            rest,
+            tuple(row for row in self.rows if row.device in rest),
+            {key: value for key, value in self.optimizer.items() if key[0] in rest},
+            self.kept,
+            {key: value for key, value in self.errors.items() if key[0] in rest},
+            {name: each for name, each in self.origins.items() if name in rest},
+        )
 
 
-def _pairs(rows: Iterable[list[Any]]) -> dict[tuple[str, int], float]:
-    return {(name, degree): value for name, degree, value in rows}
+def join(profiles: Sequence[Profile]) -> Profile:
+    """One profile of all devices, which were measured apart. Activations take the most bytes.
+
+    Raises hetcomm.InvalidArgumentError for profiles of unlike models, or with a device in common.
+    """
+    model = profiles[0].model
+    devices: dict[str, Device] = {}
+    kept: dict[tuple[str, int], float] = {}
+    for profile in profiles:
+        if profile.model != model:
+            unlike = [
+                f"{each.name}={getattr(profile.model, each.name)}"
+                for each in fields(Model)
+                if getattr(profile.model, each.name) != getattr(model, each.name)
+            ]
+            remedy = f"measure all devices with one model: {MEASURE}"
+            refuse("profiles", "profiles of one model", f"one with {', '.join(unlike)}", remedy)
+        if both := sorted(devices.keys() & profile.devices.keys()):
+            remedy = f"leave one of the files out, or name the devices apart: {MEASURE} --device"
+            refuse("profiles", "each device in one profile", f"{both} in several", remedy)
+        devices |= profile.devices
+        for key, value in profile.kept.items():
+            kept[key] = max(value, kept.get(key, 0.0))
+    return Profile(
+        model,
+        devices,
+        tuple(row for profile in profiles for row in profile.rows),
+        {key: value for profile in profiles for key, value in profile.optimizer.items()},
+        kept,
+        {key: value for profile in profiles for key, value in profile.errors.items()},
+        {name: each for profile in profiles for name, each in profile.origins.items()},
+    )
 
 
-def _at(curve: dict[int, Times], work: float) -> Times:
-    """The times at `work`, in micro-batches of the measured model."""
+def measure_on(device: str) -> str:
+    """What to do for a device without measurements."""
+    return f"measure it with {MEASURE} --device {quote(device)} on a host with {device}"
+
+
+def _pairs(rows: Iterable[list[Any]]) -> dict[tuple[str, Any], float]:
+    return {(name, each): value for name, each, value in rows}
+
+
+def _at(curve: dict[int, Times], work: float, error: float) -> Times:
+    """The times at `work`, in micro-batches of the measured model; error: of scaling."""
     sizes = list(curve)
     if work in curve:
         return curve[int(work)]
     if work > sizes[-1]:
-        return curve[sizes[-1]].scaled(work / sizes[-1], EXTRAPOLATED_ERROR)
+        return curve[sizes[-1]].scaled(work / sizes[-1], error)
     right = max(1, next(i for i, size in enumerate(sizes) if size > work))
     if len(sizes) == 1:
-        return curve[sizes[0]].scaled(1.0, EXTRAPOLATED_ERROR)
+        return curve[sizes[0]].scaled(1.0, error)
     (a, low), (b, high) = ((size, curve[size]) for size in sizes[right - 1 : right + 1])
     w = (work - a) / (b - a)
     # Below the smallest: at least its share, because launches take their time.
@@ -248,5 +345,5 @@ def _at(curve: dict[int, Times], work: float) -> Times:
     return Times(
         max(low.forward + w * (high.forward - low.forward), low.forward * share),
         max(low.backward + w * (high.backward - low.backward), low.backward * share),
-        EXTRAPOLATED_ERROR,
+        error,
     )

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 HEAD = "| variable | meaning | default |\n|---|---|---|\n"
 # Set by hetcomm's own commands for the processes that they start, never by a user.
-INTERNAL = {"HETCOMM_EMULATED_HOST", "HETCOMM_BENCH_STORE"}
+INTERNAL = {"HETCOMM_EMULATED_HOST", "HETCOMM_EMULATED_KIND", "HETCOMM_BENCH_STORE"}
 
 
 def variables() -> set[str]:

@@ -1,6 +1,7 @@
 """A rank sees its own host and its NICs, and no other host's memory or sockets."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,14 +33,16 @@ def _facts(
 
 
 def test_ranks_get_their_environment(run_program: RunProgram) -> None:
-    cluster = two_hosts(ranks=(2, 1), order="interleaved")
+    red, blue = two_hosts(ranks=(2, 1)).hosts
+    cluster = Cluster((replace(red, device="A100"), blue), order="interleaved")
     facts = _facts(run_program, cluster, env={"KEPT": "yes", "RANK": "7"}, port=4321)
     names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "HETCOMM_EMULATED_HOST")
+    names += ("HETCOMM_EMULATED_KIND",)
     told = [tuple(facts[rank]["environment"][name] for name in names) for rank in range(3)]
     assert told == [
-        ("0", "0", "2", "0", "red0"),
-        ("1", "0", "1", "1", "blue0"),
-        ("2", "1", "2", "0", "red0"),
+        ("0", "0", "2", "0", "red0", "A100"),
+        ("1", "0", "1", "1", "blue0", "cpu"),
+        ("2", "1", "2", "0", "red0", "A100"),
     ]
     for fact in facts.values():
         common = fact["environment"]

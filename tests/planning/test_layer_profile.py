@@ -7,7 +7,7 @@ from planned import DEVICES, MODEL, profile
 
 import hetcomm
 from hetcomm.plan import Device, Model, Profile, Row
-from hetcomm.plan.profile import LOSS_PASSES
+from hetcomm.plan.profile import LOSS_PASSES, join
 
 
 def of(*rows: Row) -> Profile:
@@ -15,12 +15,17 @@ def of(*rows: Row) -> Profile:
 
 
 def test_a_saved_profile_loads_as_it_was(tmp_path) -> None:
-    mine = replace(profile(), kept={("block", 2): 1234.0})
+    mine = replace(
+        profile(),
+        kept={("block", 2): 1234.0},
+        errors={("fast", "micro-batch"): 0.03},
+        origins={"fast": {"torch": "2.6.0"}},
+    )
     mine.save(tmp_path / "profile.json")
     assert Profile.load(tmp_path / "profile.json") == mine
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"hetcomm step profile": 2}', '{"model": 1}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"hetcomm step profile": 1}', '{"model": 1}'])
 def test_other_files_are_refused(text: str, tmp_path) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"p\.json.*hetcomm profile"):
@@ -47,6 +52,40 @@ def test_another_tensor_degree_takes_the_time_of_equal_work() -> None:
     other = mine.layer(MODEL, "fast", "block", 2, 1)
     assert (other.forward, other.backward) == (1.5, 4.0)
     assert other.error == pytest.approx(0.2)
+
+
+def test_measured_errors_of_scaling_replace_the_assumed_ones() -> None:
+    errors = {("fast", "micro-batch"): 0.03, ("fast", "model"): 0.07}
+    mine = replace(profile(), errors=errors)
+    twice = replace(MODEL, hidden=128, feed_forward=512)
+    assert mine.layer(MODEL, "fast", "block", 64, 1).error == 0.03
+    assert mine.layer(MODEL, "fast", "block", 3, 1).error == 0.03
+    assert mine.layer(twice, "fast", "block", 4, 1).error == 0.07
+    assert mine.layer(MODEL, "fast", "block", 4, 4).error == 0.2  # no degree was held out
+    assert mine.layer(MODEL, "slow", "block", 64, 1).error == 0.1
+
+
+def test_devices_measured_apart_join() -> None:
+    whole = replace(
+        profile(),
+        errors={("slow", "model"): 0.1},
+        origins={name: {"torch": name} for name in DEVICES},
+        kept={("block", 1): 10.0},
+    )
+    fast, slow = whole.without(["slow"]), whole.without(["fast"])
+    assert list(fast.devices) == ["fast"] and fast.errors == {}
+    joined = join([fast, replace(slow, kept={("block", 1): 20.0})])
+    assert joined == replace(whole, kept={("block", 1): 20.0})
+
+
+def test_unlike_profiles_do_not_join() -> None:
+    other = replace(profile().without(["fast"]), model=replace(MODEL, vocabulary=511))
+    with pytest.raises(
+        hetcomm.InvalidArgumentError, match="one model, got one with vocabulary=511"
+    ):
+        join([profile().without(["slow"]), other])
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"got \['fast'\] in several"):
+        join([profile(), profile().without(["slow"])])
 
 
 def test_another_model_takes_the_time_of_equal_work() -> None:
@@ -100,6 +139,13 @@ def test_rows_that_cannot_be_are_refused(row: Row, message: str) -> None:
         of(row)
 
 
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), "fast"])
+def test_figures_that_cannot_be_are_refused(wrong: object) -> None:
+    device = replace(DEVICES["fast"], bandwidth=wrong)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="bandwidth of fast: expected a finite"):
+        Profile(MODEL, {"fast": device}, ())
+
+
 def test_a_missing_measurement_names_the_command() -> None:
     mine = of(Row("fast", "block", 1, 1, 1.0, 1.0))
     for ask in (
@@ -107,7 +153,7 @@ def test_a_missing_measurement_names_the_command() -> None:
         lambda: mine.layer(MODEL, "fast", "head", 1, 1),
         lambda: mine.step_seconds("fast", 1, 10),
     ):
-        with pytest.raises(hetcomm.InvalidArgumentError, match="hetcomm profile on a host"):
+        with pytest.raises(hetcomm.InvalidArgumentError, match=r"hetcomm profile .* --device "):
             ask()
 
 

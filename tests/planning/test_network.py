@@ -99,6 +99,34 @@ def test_groups_of_plans_share_nics() -> None:
     assert mine.domain(0, "host") == mine.domain(1, "host") != mine.domain(2, "host")
 
 
+def tuned(bandwidth: int, nics: str = "ethernet:125000000") -> _core.Profile:
+    """A profile of hetcomm tune: two hosts of 64 processors, with this rate between them."""
+    host = f"ranks=2 cores=64 nics={nics} bandwidth={bandwidth}"
+    curves = [f"{each.name} 16=2000 67108864=9000000" for each in _core.profiled_collectives()]
+    lines = ("hetcomm profile 1", f"host name=a {host}", f"host name=b {host}",
+             "island members=2 ranks=2 cores=64", *curves, "message ethernet 16=9000 65536=9500",
+             "memory bandwidth=20000000000 step=300")  # fmt: skip
+    return _core.Profile("\n".join(lines))
+
+
+def test_measured_links_count_for_groups_that_share_them() -> None:
+    topology = topology_of(islands_of("2+2", "1gbit", "block"))
+    whole, half = (Planned(topology, tuned(rate)) for rate in (100_000_000, 50_000_000))
+    one, both = (((0, 2),), ((0, 2), (1, 3)))
+    for groups in (one, both):
+        seconds = whole.collective("all_reduce", groups, 64 << 20)
+        assert half.collective("all_reduce", groups, 64 << 20) == pytest.approx(
+            2 * seconds, rel=0.1
+        )
+        least = len(groups) * (64 << 20) / 100_000_000
+        assert seconds == pytest.approx(least, rel=0.3)
+    other = Planned(topology, tuned(100_000_000, "ethernet:250000000"))
+    with pytest.raises(
+        hetcomm.InvalidArgumentError, match=r"NICs ethernet:125000000, got .*25000000"
+    ):
+        other.collective("all_reduce", one, 1 << 20)
+
+
 def test_bad_input_is_refused() -> None:
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"bandwidth above 0.*measure the link"):
         Curve(1, 0, 0, 0, 1)

@@ -190,6 +190,16 @@ def test_a_tensor_group_over_hosts_pays_for_its_collectives() -> None:
     assert apart.seconds - together.seconds == pytest.approx(4 * 4 * reduced, rel=1e-4)
 
 
+def test_a_tensor_group_scaled_from_one_rank_pays_inside_a_host_too() -> None:
+    plan, inside = layout((6,), tensor=2, batch=1), network(2, per_host=2)
+    alone = replace(profile(), rows=tuple(row for row in profile().rows if row.tensor == 1))
+    scaled, measured = (
+        predict(MODEL, plan, each, inside, ["fast"] * 2, QUIET) for each in (alone, profile())
+    )
+    reduced = inside.collective("all_reduce", [(0, 1)], MODEL.output_bytes())
+    assert scaled.seconds - measured.seconds == pytest.approx(4 * 4 * reduced, rel=1e-4)
+
+
 def test_context_ranks_share_the_sequence() -> None:
     plan = Layout((Stage(((0, 6),), (Replica((0, 1), context=2),)),), batch=1, micro_batch=1)
     found = predict(MODEL, plan, profile(), network(2, per_host=2), ["fast"] * 2, QUIET)

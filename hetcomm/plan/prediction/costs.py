@@ -69,14 +69,17 @@ class _Costs:
         return found, self.error
 
     def _pass(self, virtual: int, replica: Replica) -> tuple[float, float]:
-        """Forward and backward of one virtual stage. The slowest device sets the pace of a replica;
-        a measured time holds for tensor groups inside a host."""
+        """Forward and backward of one virtual stage. The slowest device sets the pace of a replica.
+        The time of a measured tensor group has the group's collectives, inside a host."""
         stages = self.layout.stages
         chunk, stage = divmod(virtual, len(stages))
         kinds = sorted({self.devices[rank] for rank in replica.ranks})
         group = replica.ranks[: replica.tensor]
-        apart = len(group) > 1 and len(levels_of(self.network, group, "host")) > 1
-        spread = replica.ranks if apart or replica.context > 1 else ()
+        charged = len(group) > 1 and (
+            len(levels_of(self.network, group, "host")) > 1
+            or any(self.profile.nearest(kind, "block", replica.tensor) == 1 for kind in kinds)
+        )
+        spread = replica.ranks if charged or replica.context > 1 else ()
         key = (virtual, tuple(kinds), replica.tensor, replica.context, spread)
         if key not in self._passes:
             first, end = stages[stage].chunks[chunk]
@@ -84,19 +87,19 @@ class _Costs:
             for device in kinds:
                 forward = backward = 0.0
                 for kind, count in self.model.count(first, end).items():
-                    times = self._layer(kind, device, replica, stage, apart)
+                    times = self._layer(kind, device, replica, stage, charged)
                     forward += count * times.forward
                     backward += count * times.backward
                 worst = max(worst, (forward, backward), key=sum)
             self._passes[key] = worst
         return self._passes[key]
 
-    def _layer(self, kind: str, device: str, replica: Replica, stage: int, apart: bool) -> Times:
+    def _layer(self, kind: str, device: str, replica: Replica, stage: int, charged: bool) -> Times:
         times = self.profile.layer(self.model, device, kind, self.samples, replica.tensor)
         self.error = max(self.error, times.error)
         forward, backward = times.forward, times.backward
         if kind == "block":
-            moved = self._block_collectives(replica, apart)
+            moved = self._block_collectives(replica, charged)
             forward, backward = forward + moved, backward + moved
             if replica.context > 1:
                 forward, backward = self._context(replica, forward, backward)
@@ -109,10 +112,10 @@ class _Costs:
             return Times(max(forward, gather), max(backward, gather))
         return Times(forward + gather, backward + gather)
 
-    def _block_collectives(self, replica: Replica, apart: bool) -> float:
+    def _block_collectives(self, replica: Replica, charged: bool) -> float:
         """Two all_reduces of the activations in each direction (Shoeybi et al. 2019, arXiv
-        1909.08053), where the tensor group leaves the host; else they are in the measured time."""
-        if not apart:
+        1909.08053), where they are not in the measured time."""
+        if not charged:
             return 0.0
         group = replica.ranks[: replica.tensor]
         size = self.model.output_bytes() * self.samples // replica.context

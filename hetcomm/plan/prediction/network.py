@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from hetcomm import _core
 from hetcomm.explain_plan import planner_of
 from hetcomm.plan.layout import LEVELS
+from hetcomm.plan.prediction.links import links_of
 from hetcomm.plan.refuse import positive, refuse
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -286,15 +287,17 @@ class Planned:
         self, name: str, group: Sequence[int], size: int, codec: str, sharing: int
     ) -> float:
         infos = [self.topology.rank(rank) for rank in group]
+        whole = _core.Topology(infos)
         for info in infos:
             nics = info.nics
             for nic in nics:
                 nic.bandwidth = max(1, nic.bandwidth // sharing)
             info.nics = nics
         part = _core.Topology(infos)
+        links = self.profile and links_of(self.profile, whole, part, sharing)
         many = name in ("all_gather", "reduce_scatter")
         elements = max(1, math.ceil(size / 4 / (len(group) if many else 1)))
         spec = _core.Spec(getattr(_core.Collective, name), count=elements).with_codec(codec)
-        plans = planner_of(part, self.profile).plan_all(spec)
-        cost = _core.predict(part, plans, _core.CostParameters(self.profile))
+        plans = planner_of(part, links).plan_all(spec)
+        cost = _core.predict(part, plans, _core.CostParameters(links))
         return float(cost.total) * 1e-9

@@ -1,0 +1,1 @@
+"""`hetcomm profile`: measures layers, optimizer and memory on each kind of device."""

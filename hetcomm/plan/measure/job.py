@@ -1,0 +1,64 @@
+"""A profile of every kind of device in a job: one host of each kind measures, the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hetcomm import _core
+from hetcomm.bench.control import ControlChannel
+from hetcomm.plan.measure.device import find
+from hetcomm.plan.measure.measurement import Effort, Measurement
+from hetcomm.plan.model import Model
+from hetcomm.plan.profile import Profile, join
+from hetcomm.plan.refuse import refuse
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def measure(
+    model: Model, effort: Effort, control: ControlChannel, name: str | None, tell: Tell
+) -> tuple[Profile, list[str]]:
+    """The profile of all kinds, and what was left out; equal on all ranks.
+
+    All ranks of a kind on one host measure at once, because they share memory and processors in a
+    step, too; the first one's figures count. Kinds are measured one after another, because emulated
+    hosts share processors. name: of the kind, instead of the one found. tell: gets an event before
+    each step.
+    Raises hetcomm.InvalidArgumentError for a name with several kinds, and for what cannot be
+    measured.
+    """
+    devices: list[torch.device] = []
+
+    def look() -> list[str]:
+        kind, device = find()
+        devices.append(device)
+        return [kind, _core.probe_rank().host]
+
+    places = control.run_on_all(look)
+    hosts = [host for _, host in places]
+    kinds = list(dict.fromkeys(kind for kind, _ in places))
+    if name is not None and len(kinds) > 1:
+        refuse("--device", f"one kind of device for {name}", kinds, "leave --device out")
+    mine = Measurement(model, devices[0], effort, hosts.count(hosts[control.rank]))
+    steps = list(mine.steps())
+    found, left_out = [], []
+    for turn, kind in enumerate(kinds):
+        owner = [each for each, _ in places].index(kind)
+        measures = places[control.rank] == places[owner]
+        shown = name or kind
+        for number, (what, action) in enumerate(steps):
+            total = len(kinds) * len(steps)
+            tell({"case": f"{shown}: {what}", "number": turn * len(steps) + number, "of": total})
+            control.run_on_all(action if measures else lambda: None)
+
+        def result(shown: str = shown) -> list[Any]:
+            return [mine.profile(shown).text(), mine.left_out]
+
+        answers = control.run_on_all(result if control.rank == owner else lambda: None)
+        text, without = answers[owner]
+        found.append(Profile.parse(text))
+        left_out += [f"{shown}: {each}" for each in without]
+    return join(found), left_out

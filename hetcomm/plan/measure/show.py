@@ -1,0 +1,54 @@
+"""A profile of layers for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from hetcomm import _core
+from hetcomm.bench.table import number_table
+from hetcomm.plan.model import KINDS
+from hetcomm.plan.profile import Profile
+
+PASSES = ("forward", "backward")
+
+
+def tables(profile: Profile) -> Iterator[Table]:
+    """A table of times for each device."""
+    for name in profile.devices:
+        rows = [row for row in profile.rows if row.device == name]
+        columns = [f"{kind} {each}" for kind in KINDS for each in PASSES]
+        table = number_table(name, ["micro-batch", *columns])
+        for samples in sorted({row.micro_batch for row in rows}):
+            cells = {row.layer: row for row in rows if row.micro_batch == samples}
+            times = [
+                _core.format_seconds(getattr(cells[kind], each)) if kind in cells else ""
+                for kind in KINDS
+                for each in PASSES
+            ]
+            table.add_row(str(samples), *times)
+        yield table
+
+
+def sentences(profile: Profile) -> Iterator[str]:
+    """The other figures of each device."""
+    for name, device in profile.devices.items():
+        origin = profile.origins.get(name, {})
+        yield f"{name}: {', '.join(f'{key} {value}' for key, value in origin.items())}."
+        yield (
+            f"{name}: at most {device.operations * 1e-12:.3g} TFLOPS and "
+            f"{device.bandwidth * 1e-9:.3g} GB/s, {device.memory * 1e-9:.3g} GB, "
+            f"{profile.optimizer[name, 1] * 1e9:.3g} ns of the optimizer for each parameter."
+        )
+        stated = [
+            f"{error:.1%} for another {scaling}"
+            for (device_name, scaling), error in profile.errors.items()
+            if device_name == name
+        ]
+        if stated:
+            yield f"{name}: scaling errs by {', '.join(stated)}."
+    kept = [f"{kind} {_core.format_bytes(round(size))}" for (kind, _), size in profile.kept.items()]
+    if kept:
+        yield f"A sample keeps for the backward pass: {', '.join(kept)}."
+    yield from (f"Raised: {each}." for each in profile.raised)
