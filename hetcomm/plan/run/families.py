@@ -45,14 +45,11 @@ FAMILIES = (
         ("final_layer_norm", "project_out"),
         "lm_head",
     ),
-    Family(
-        "GPT-NeoX",
-        "gpt_neox",
-        ("embed_in", "emb_dropout"),
-        "",
-        "layers",
-        ("final_layer_norm",),
-        "embed_out",
+    *(
+        Family(
+            name, "gpt_neox", ("embed_in", "emb_dropout"), "", "layers", ("final_layer_norm",), head
+        )
+        for name, head in (("GPT-NeoX", "lm_head"), ("GPT-NeoX of transformers 4", "embed_out"))
     ),
     Family("Llama", "model", ("embed_tokens",), "", "layers", ("norm",), "lm_head"),
 )
