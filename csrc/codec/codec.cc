@@ -24,8 +24,8 @@ std::mutex made_mutex;
 
 // The one codec of the row and parameter; null if the parameter cannot be.
 const Codec* find(const CodecRow& row, const std::string& parameter) {
-  const bool usual = parameter == row.usual;
-  const std::string name = row.name + (usual ? "" : ":" + parameter);
+  const std::string spelled = row.spelled ? row.spelled(parameter) : parameter;
+  const std::string name = row.name + (spelled == row.usual ? "" : ":" + spelled);
   const std::lock_guard lock(made_mutex);
   const auto known = made().find(name);
   if (known != made().end()) return known->second.get();

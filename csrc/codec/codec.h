@@ -67,8 +67,8 @@ struct CodecSetting {
 };
 inline constexpr CodecSetting kCodecOfGroup{.given = false};
 
-// "none", "auto" or the name of a codec, with a parameter if need be: "int8", "int8:128". Throws
-// Error(invalid_argument).
+// "none", "auto" or the name of a codec, with a parameter if need be: "int8", "int8:128",
+// "int8:128:bf16". Throws Error(invalid_argument).
 CodecSetting codec_setting(const std::string& name);
 // The name; "group" for kCodecOfGroup.
 std::string name_of(const CodecSetting& setting);
