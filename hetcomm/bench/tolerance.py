@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -51,9 +51,14 @@ _OF_CODECS = {
 
 
 def tolerance_of(codec: str) -> Tolerance | None:
-    """codec: with or without parameter, "" for none. None if every bit must come back."""
+    """codec: with or without parameter, "" for none; of levels the larger tolerance. None if every
+    bit must come back."""
     if not codec or _core.is_lossless(codec):
         return None
+    if "=" in codec:
+        levels = [tolerance_of(entry.partition("=")[2]) for entry in codec.split(",")]
+        fields = zip(*(astuple(each) for each in levels if each), strict=True)
+        return Tolerance(*(max(field) for field in fields))
     name, *parameters = codec.split(":")
     found = _OF_CODECS[name]
     # A scale in bfloat16 is rounded up, by less than 2^-7.

@@ -20,7 +20,7 @@ from hetcomm._core import Collective, Plan, ReduceOp, StepKind
 
 SEED = 20261124
 LOSSY = [name for name in _core.codecs() if not _core.is_lossless(name)]
-LOSSY += ["int8:32:bf16", "int4:bf16", "fp8_e4m3:64:bf16"]
+LOSSY += ["int8:32:bf16", "int4:bf16", "fp8_e4m3:64:bf16", "cluster=int8,host=int4"]
 SUMS = (Collective.all_reduce, Collective.reduce, Collective.reduce_scatter)
 FLOATS = (_core.Dtype.float32, _core.Dtype.bfloat16, _core.Dtype.float16)
 
