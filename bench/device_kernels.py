@@ -30,7 +30,10 @@ PATIENCE = 60.0  # seconds for one batch
 CHECKED = 1 << 20  # elements whose results are compared with the host's
 
 DTYPES = _core.Dtype.__members__
-CODECS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "int8:32", "int8:2048", "int4")
+CODECS = (
+    *("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "int8:32", "int8:2048", "int4"),
+    *("int8:32:bf16", "int4:bf16"),
+)
 Enqueue = Callable[[], None]
 
 

@@ -85,8 +85,10 @@ def codec(
     fully_shard.
 
     Args:
-        name: "none", "auto", "lossless", or a lossy codec, such as "int8" or "int4:128". A lossy
-            codec is for sums, averages and all_gather of floating-point elements.
+        name: "none", "auto", "lossless", or a lossy codec, such as "int8", "int4:128" or
+            "int4:32:bf16". A lossy codec is for sums, averages and all_gather of floating-point
+            elements. Or a codec for each level: "cluster=int8,host=bf16" for groups of several
+            hosts, and for groups of several islands on one host.
         feedback: keeps what the codec loses of sums, for the next call with the same key. Without
             it the loss is gone.
         key: names the tensor. Calls inside are numbered, so a block with several calls needs one

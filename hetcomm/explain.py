@@ -110,6 +110,7 @@ def spec_of(
 def render(found: Explanation) -> RenderableType:
     """The page for people."""
     topology = found.topology
+    several = len(topology.hosts) > 1
     islands = Tree(
         f"[bold]{topo.count(len(topology), 'rank')}[/], "
         f"{topo.count(len(topology.islands), 'island')}, "
@@ -119,11 +120,11 @@ def render(found: Explanation) -> RenderableType:
         islands.add(topo.island_tree(topology, index))
     chosen = f"[bold]{escape(repr(found.spec)[6:-1])}[/] by [bold green]{found.choice}[/]"
     if found.codec != "none":
-        chosen += f", {found.codec} between hosts"
+        chosen += f", {found.codec} between {'hosts' if several else 'islands'}"
     parts: list[RenderableType] = [
         islands,
         f"\n{chosen}: {escape(found.why)}\n",
-        *([f"{_saving(found.codec, found.saving)}\n"] if found.saving else []),
+        *([f"{_saving(found.codec, found.saving, several)}\n"] if found.saving else []),
         *([f"{escape(_coders(found))}\n"] if found.coders else []),
         *([f"{escape(found.unused)}\n"] if found.unused else []),
         _candidate_table(found),
@@ -134,11 +135,12 @@ def render(found: Explanation) -> RenderableType:
     return Group(*parts)
 
 
-def _saving(codec: str, saving: Saving) -> str:
+def _saving(codec: str, saving: Saving, several: bool) -> str:
     sizes = [_core.format_bytes(size) for size in (saving.plain_bytes, saving.bytes)]
     taken = "" if codec == saving.codec else "not taken: "
     return (
-        f"codec {saving.codec}, {taken}{sizes[0]} -> {sizes[1]} from the busiest host, predicted "
+        f"codec {saving.codec}, {taken}{sizes[0]} -> {sizes[1]} "
+        f"{'from the busiest host' if several else 'between islands'}, predicted "
         f"{_time(saving.plain_total)} -> {_time(saving.total)} "
         f"({saving.plain_total / saving.total:.2f}x), error of an element at most: "
         f"{saving.error_bound}"

@@ -43,7 +43,8 @@ class Leg:
 @dataclass(frozen=True)
 class Saving:
     """What a codec changes, for the choice with it and the choice without. bytes: sent by the
-    busiest host. total: predicted ns. error_bound: for people."""
+    busiest host to others, or by all ranks of the only host between islands. total: predicted ns.
+    error_bound: for people."""
 
     codec: str
     plain_bytes: int
@@ -123,29 +124,51 @@ def explanation(
 def _saving(
     planner: _core.Planner, spec: _core.Spec, parameters: _core.CostParameters
 ) -> tuple[Saving | None, str]:
+    topology = planner.topology
     asked = planner.codec_of(spec)
     tried = "lossless" if asked == "auto" else asked
     if tried == "none":
-        return None, ""
+        return None, _named_for_hosts(topology, spec)
+    both = (spec.with_codec("none"), spec.with_codec(tried) if asked == "auto" else spec)
     try:
-        costs = [
-            _core.predict(planner.topology, planner.plan_all(spec.with_codec(codec)), parameters)
-            for codec in ("none", tried)
-        ]
+        plans = [planner.plan_all(each) for each in both]
     except _core.InvalidArgumentError as error:  # the dtype may have no such codec
         return None, "" if asked == "auto" else str(error)
-    plain, encoded = costs
-    if plain.bridge_bytes == encoded.bridge_bytes:
-        alone = len(planner.topology.islands) == 1
+    plain, encoded = (_core.predict(topology, each, parameters) for each in plans)
+    sent = [plain.bridge_bytes, encoded.bridge_bytes]
+    if len(topology.hosts) == 1:
+        sent = [_bytes_of_messages(each) for each in plans]
+    if sent[0] == sent[1]:
         why = (
             "all ranks are one island, whose native library moves everything; give hosts islands "
             "of their own by HETCOMM_ISLAND"
-            if alone
-            else "no message of 16 KiB or more between hosts can have the codec"
+            if len(topology.islands) == 1
+            else f"no message of 16 KiB or more between {_ends(topology)} can have the codec"
         )
         return None, "" if asked == "auto" else f"codec {tried} encodes nothing: {why}"
-    sizes = (plain.bridge_bytes, encoded.bridge_bytes, plain.total, encoded.total)
-    return Saving(tried, *sizes, _core.codec_error_bound(tried)), ""
+    bound = _core.codec_error_bound(tried)
+    return Saving(tried, sent[0], sent[1], plain.total, encoded.total, bound), ""
+
+
+def _ends(topology: _core.Topology) -> str:
+    """Between what messages may have a codec."""
+    return "hosts" if len(topology.hosts) > 1 else "islands"
+
+
+def _named_for_hosts(topology: _core.Topology, spec: _core.Spec) -> str:
+    """Why a lossy codec encodes nothing that was named for messages between hosts."""
+    named = _core.bridge_codec() if spec.codec == "group" else spec.codec
+    if len(topology.hosts) > 1 or _core.is_lossless(named):
+        return ""
+    return (
+        f"codec {named} encodes nothing: all ranks are on one host; name a codec of that level, as "
+        "in cluster=none,host=int8"
+    )
+
+
+def _bytes_of_messages(plans: list[_core.Plan]) -> int:
+    sends = (step for plan in plans for step in plan.steps if step.kind.name == "send")
+    return sum(step.sources[0].message_bytes for step in sends)
 
 
 def _coders(topology: _core.Topology, plans: list[_core.Plan]) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ namespace {
 
 const Codec& codec_named(const std::string& name, Dtype dtype) {
   const CodecSetting setting = codec_setting(name);
-  if (!setting.codec || setting.automatic) {
+  if (!setting.codec || setting.automatic || setting.in_host) {
     throw Error(Code::invalid_argument, "expected the name of a codec; got \"" + name + "\"");
   }
   if (setting.codec->encodes(dtype)) return *setting.codec;
@@ -104,11 +104,7 @@ void bind(py::module_& module) {
       },
       "The names that HETCOMM_BRIDGE_CODEC takes.");
   module.def(
-      "is_lossless",
-      [](const std::string& name) {
-        const CodecSetting setting = codec_setting(name);
-        return !setting.codec || setting.codec->lossless();
-      },
+      "is_lossless", [](const std::string& name) { return !codec_setting(name).lossy(); },
       py::arg("codec"), "Whether every bit comes back. Raises InvalidArgumentError.");
   module.def(
       "codec_error_bound",

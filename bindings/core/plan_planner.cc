@@ -128,7 +128,8 @@ void bind(py::module_& module) {
       .def(
           "codec_of",
           [](const Planner& self, const Spec& spec) { return name_of(self.codec_for(spec)); },
-          py::arg("spec"), "The codec setting of the spec, or else of the planner.")
+          py::arg("spec"),
+          "The codec setting of the spec, or else of the planner, at the level of the topology.")
       .def("why_not", &Planner::why_not, py::arg("algorithm"), py::arg("spec"),
            "Why the algorithm does not apply to the spec with its codec; empty if it does.")
       .def_property_readonly("topology", &Planner::topology)

@@ -76,11 +76,14 @@ void bind(py::module_& module) {
              py::arg("source"),
              "target[i] = source[i] in another floating dtype, rounded once to nearest even.");
   py::class_<Quantisation>(module, "Quantisation",
-                           "Symmetric block quantisation: 8 or 4 bits, a scale per group.")
-      .def(py::init([](int bits, int group) { return Quantisation{bits, group}; }),
-           py::arg("bits") = 8, py::arg("group") = 256)
+                           "Symmetric block quantisation: 8 or 4 bits, a scale per group, in "
+                           "float32 or bfloat16.")
+      .def(py::init(
+               [](int bits, int group, Dtype scale) { return Quantisation{bits, group, scale}; }),
+           py::arg("bits") = 8, py::arg("group") = 256, py::arg("scale") = Dtype::float32)
       .def_readonly("bits", &Quantisation::bits)
       .def_readonly("group", &Quantisation::group)
+      .def_readonly("scale", &Quantisation::scale)
       .def("codes_offset", &codes_offset, py::arg("count"))
       .def("encoded_bytes", &encoded_bytes, py::arg("count"));
   module.def("quantise", &quantise_buffer, py::arg("dtype"), py::arg("quantisation"),

@@ -48,7 +48,7 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
     };
     const bool fit = std::all_of(tensors.begin(), tensors.end(), fits);
     const CodecSetting& codec = CallCodec::of_thread().setting;
-    if (codec.codec && !codec.codec->lossless()) {
+    if (codec.lossy()) {
       throw_invalid("all_reduce of sparse tensors", "no lossy codec",
                     "codec " + name_of(codec) + ", which is for dense tensors",
                     "leave the codec out, or call to_dense() first");

@@ -22,7 +22,8 @@ const std::vector<Setting>& settings() {
       {"HETCOMM_BRIDGE_CODEC",
        "how messages of 16 KiB and more between hosts are encoded: `none`, `lossless`, `auto` "
        "(`lossless` where the cost model predicts a gain), or a lossy codec such as `int8` for "
-       "sums, see [docs/codecs.md](docs/codecs.md); equal on every rank",
+       "sums; `cluster=int8,host=bf16` names a codec for groups on one host, too; see "
+       "[docs/codecs.md](docs/codecs.md); equal on every rank",
        "`auto`"},
       {"HETCOMM_UCX_LIBRARY", "path of `libucp.so.0` (UCX 1.12 or newer)",
        "one already loaded, then the `libucx` wheel's, then the system's; the system's "

@@ -21,10 +21,13 @@ struct BlockKernels {
   Cast bfloat16, float16;
 
   // 8-bit floats with a scale for each group. Decodes to (first[i] +) the number * scale.
-  struct Scaled {
+  struct Grouped {
     void (*encode)(void* scales, void* codes, const float* values, size_t count, size_t group);
     void (*decode)(float* target, const float* first, const void* scales, const void* codes,
                    size_t count, size_t group);
+  };
+  struct Scaled {
+    Grouped with_float32, with_bfloat16;  // scales
   };
   Scaled float8_e4m3fn, float8_e5m2;
 

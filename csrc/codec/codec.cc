@@ -1,8 +1,10 @@
 #include "codec/codec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 
 #include "base/config.h"
@@ -24,8 +26,8 @@ std::mutex made_mutex;
 
 // The one codec of the row and parameter; null if the parameter cannot be.
 const Codec* find(const CodecRow& row, const std::string& parameter) {
-  const bool usual = parameter == row.usual;
-  const std::string name = row.name + (usual ? "" : ":" + parameter);
+  const std::string spelled = row.spelled ? row.spelled(parameter) : parameter;
+  const std::string name = row.name + (spelled == row.usual ? "" : ":" + spelled);
   const std::lock_guard lock(made_mutex);
   const auto known = made().find(name);
   if (known != made().end()) return known->second.get();
@@ -33,18 +35,17 @@ const Codec* find(const CodecRow& row, const std::string& parameter) {
   return codec ? made().emplace(name, std::move(codec)).first->second.get() : nullptr;
 }
 
-}  // namespace
-
-const std::vector<const Codec*>& codecs() {
-  static const auto* const all = [] {
-    auto* const list = new std::vector<const Codec*>;
-    for (const CodecRow* row : kRows) list->push_back(find(*row, row->usual));
-    return list;
-  }();
-  return *all;
+// The settings of several levels so far, by id. Guarded by made_mutex.
+std::map<uint32_t, std::string>& levels_by_id() {
+  static auto* const names = new std::map<uint32_t, std::string>;
+  return *names;
 }
 
-CodecSetting codec_setting(const std::string& name) {
+// Above the numbers of id_of() for other settings. Bit 30 is free for the users of ids.
+uint32_t as_id(uint64_t hash) { return (static_cast<uint32_t>(hash) & 0x3fffffff) | 1u << 31; }
+
+// Of a name without levels.
+CodecSetting single_setting(const std::string& name) {
   if (name == "none") return {};
   if (name == "auto") return {.codec = find(kLosslessRow, kLosslessRow.usual), .automatic = true};
   std::string known = "none, auto";
@@ -66,16 +67,75 @@ CodecSetting codec_setting(const std::string& name) {
               "unknown codec: expected one of " + known + "; got \"" + name + "\"");
 }
 
+// Of "cluster=int8,host=bf16". A level that is left out has no codec.
+CodecSetting setting_of_levels(const std::string& text) {
+  const auto refuse = [&](const std::string& expected, const std::string& got) {
+    throw Error(Code::invalid_argument, "codec \"" + text + "\": expected " + expected +
+                                            ", as in \"cluster=int8,host=bf16\"; got \"" + got +
+                                            "\"");
+  };
+  CodecSetting found;
+  std::set<std::string> levels;
+  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    const std::string entry = text.substr(begin, end - begin);
+    const size_t equals = std::min(entry.find('='), entry.size());
+    const std::string level = entry.substr(0, equals);
+    const bool known = level == "cluster" || level == "host";
+    if (equals == entry.size() || !known || !levels.insert(level).second) {
+      refuse("the levels cluster and host once each", entry);
+    }
+    const CodecSetting codec = single_setting(entry.substr(equals + 1));
+    if (level == "cluster") {
+      found.codec = codec.codec;
+      found.automatic = codec.automatic;
+    } else {
+      if (codec.codec && !codec.lossy()) refuse("none or a lossy codec for the host", entry);
+      found.in_host = codec.codec;
+    }
+  }
+  if (found.in_host) {
+    const std::lock_guard lock(made_mutex);
+    levels_by_id().emplace(id_of(found), name_of(found));
+  }
+  return found;
+}
+
+}  // namespace
+
+bool CodecSetting::lossy() const { return in_host || (codec && !codec->lossless()); }
+
+CodecSetting CodecSetting::at(bool several_hosts) const {
+  if (several_hosts) return {.codec = codec, .automatic = automatic, .given = given};
+  return {.codec = in_host, .given = given};
+}
+
+const std::vector<const Codec*>& codecs() {
+  static const auto* const all = [] {
+    auto* const list = new std::vector<const Codec*>;
+    for (const CodecRow* row : kRows) list->push_back(find(*row, row->usual));
+    return list;
+  }();
+  return *all;
+}
+
+CodecSetting codec_setting(const std::string& name) {
+  const bool levels = name.find('=') != std::string::npos;
+  return levels ? setting_of_levels(name) : single_setting(name);
+}
+
 std::string name_of(const CodecSetting& setting) {
   if (!setting.given) return "group";
-  if (setting.automatic) return "auto";
-  return setting.codec ? setting.codec->name() : "none";
+  const std::string name = setting.automatic ? "auto"
+                           : setting.codec   ? setting.codec->name()
+                                             : "none";
+  return setting.in_host ? "cluster=" + name + ",host=" + setting.in_host->name() : name;
 }
 
 uint32_t id_of(const CodecSetting& setting) {
   if (!setting.given) return 0;
-  if (!setting.codec) return 1;
-  return setting.automatic ? 2 : setting.codec->id();
+  const uint32_t id = !setting.codec ? 1 : setting.automatic ? 2 : setting.codec->id();
+  return setting.in_host ? as_id(uint64_t{31} * id + setting.in_host->id()) : id;
 }
 
 std::string name_of_id(uint32_t id) {
@@ -85,7 +145,8 @@ std::string name_of_id(uint32_t id) {
   for (const auto& [name, codec] : made()) {
     if (codec->id() == id) return name;
   }
-  return "another codec";
+  const auto levels = levels_by_id().find(id);
+  return levels == levels_by_id().end() ? "another codec" : levels->second;
 }
 
 std::string bridge_codec() {
@@ -99,9 +160,7 @@ std::string bridge_codec() {
   return name;
 }
 
-// Above the numbers of id_of() for other settings. Bit 30 is free for the users of ids.
-Codec::Codec(std::string name)
-    : name_(std::move(name)), id_((static_cast<uint32_t>(fnv1a(name_)) & 0x3fffffff) | 1u << 31) {}
+Codec::Codec(std::string name) : name_(std::move(name)), id_(as_id(fnv1a(name_))) {}
 
 Status Codec::sum(Dtype, void*, const void*, const void* const*, int, size_t) const {
   throw std::logic_error(name() + " adds no encoded elements; decode them first");

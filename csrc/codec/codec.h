@@ -57,17 +57,21 @@ class Codec {
 // Every codec, with its usual parameter.
 const std::vector<const Codec*>& codecs();
 
-// The codec of a group or a call.
+// The codecs of a group or a call, by the widest boundary between the ranks of the group.
 struct CodecSetting {
-  const Codec* codec = nullptr;  // null: none
-  bool automatic = false;        // the codec only where the cost model says that it is faster
-  bool given = true;             // false: a call with the setting of its group
+  const Codec* codec = nullptr;    // of groups of several hosts; null: none
+  bool automatic = false;          // `codec` only where the cost model says that it is faster
+  bool given = true;               // false: a call with the setting of its group
+  const Codec* in_host = nullptr;  // lossy, of groups of several islands on one host; null: none
 
+  bool lossy() const;                         // whether one of both is
+  CodecSetting at(bool several_hosts) const;  // what holds there, as `codec`
   bool operator==(const CodecSetting&) const = default;
 };
 inline constexpr CodecSetting kCodecOfGroup{.given = false};
 
-// "none", "auto" or the name of a codec, with a parameter if need be: "int8", "int8:128". Throws
+// "none", "auto" or the name of a codec, with a parameter if need be: "int8", "int8:128",
+// "int8:128:bf16". Or such names by level: "cluster=int8,host=bf16". Throws
 // Error(invalid_argument).
 CodecSetting codec_setting(const std::string& name);
 // The name; "group" for kCodecOfGroup.

@@ -1,10 +1,6 @@
-#include <bit>
-#include <charconv>
-
 #include "codec/block_codec.h"
 #include "codec/rows.h"
 #include "device/block_format.h"
-#include "device/quantise.h"
 
 namespace hetcomm {
 namespace {
@@ -15,11 +11,13 @@ class QuantisedCodec final : public BlockCodec {
   QuantisedCodec(const std::string& name, Quantisation quantisation)
       : BlockCodec(name),
         quantisation_(quantisation),
-        format_{quantisation.bits == 8 ? "Int8" : "Int4", quantisation.group} {}
+        format_{quantisation.bits == 8 ? "Int8" : "Int4", quantisation.group,
+                scale_type(quantisation)} {}
   const BlockFormat* device_format() const override { return &format_; }
   std::string error_bound() const override {
+    const bool rounded = quantisation_.scale != Dtype::float32;  // up, by less than 2^-7
     return "largest element of each " + std::to_string(quantisation_.group) + " / " +
-           (quantisation_.bits == 8 ? "254" : "14");
+           (quantisation_.bits == 8 ? (rounded ? "252" : "254") : (rounded ? "13.89" : "14"));
   }
 
  protected:
@@ -40,23 +38,13 @@ class QuantisedCodec final : public BlockCodec {
 
 template <int bits>
 std::unique_ptr<Codec> make(const std::string& name, const std::string& parameter) {
-  const int group = group_of(parameter);
-  if (group == 0) return nullptr;
-  return std::make_unique<QuantisedCodec>(name, Quantisation{bits, group});
+  const std::optional<Quantisation> quantisation = grouping(bits, parameter);
+  return quantisation ? std::make_unique<QuantisedCodec>(name, *quantisation) : nullptr;
 }
 
 }  // namespace
 
-int group_of(const std::string& parameter) {
-  int group = 0;
-  const char* const end = parameter.data() + parameter.size();
-  const auto [stop, error] = std::from_chars(parameter.data(), end, group);
-  if (error != std::errc() || stop != end || group < 32 || group > 2048) return 0;
-  if (parameter != std::to_string(group)) return 0;  // a codec has one name
-  return std::has_single_bit(static_cast<unsigned>(group)) ? group : 0;
-}
-
-const CodecRow kInt8Row{"int8", "256", kGroups, make<8>};
-const CodecRow kInt4Row{"int4", "256", kGroups, make<4>};
+const CodecRow kInt8Row{"int8", kUsualGrouping, kGroupings, make<8>, spelled_grouping};
+const CodecRow kInt4Row{"int4", kUsualGrouping, kGroupings, make<4>, spelled_grouping};
 
 }  // namespace hetcomm

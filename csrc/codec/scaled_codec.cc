@@ -4,23 +4,22 @@
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
 #include "device/block_format.h"
-#include "device/quantise.h"
 
 namespace hetcomm {
 namespace {
 
 // 8-bit floats with a scale for each group of elements, in float32, each result rounded once:
 //   scale = max |x| / most, with most = 448 or 57344     code = nearest number of x / scale
-// A scale is at least 2^-100. A group with a NaN or an infinity has the scale NaN and decodes to
-// NaN throughout, so that an overflow stays visible. The layout is that of device/quantise.h, with
-// numbers of cast() as codes.
+// A scale is at least 2^-100. A scale in bfloat16 is rounded up before codes are made. A group with
+// a NaN or an infinity has the scale NaN and decodes to NaN throughout, so that an overflow stays
+// visible. The layout is that of device/quantise.h, with numbers of cast() as codes.
 class ScaledCodec final : public BlockCodec {
  public:
-  ScaledCodec(const std::string& name, const BlockFormat& format,
-              const BlockKernels::Scaled& kernels, const std::string& error_bound)
+  ScaledCodec(const std::string& name, const char* code, const Quantisation& layout,
+              const BlockKernels::Grouped& kernels, const std::string& error_bound)
       : BlockCodec(name),
-        format_(format),
-        layout_{8, format.group},
+        format_{code, layout.group, scale_type(layout)},
+        layout_(layout),
         kernels_(kernels),
         error_bound_(error_bound) {}
   const BlockFormat* device_format() const override { return &format_; }
@@ -31,7 +30,7 @@ class ScaledCodec final : public BlockCodec {
   void encode_block(void* encoded, const float* values, size_t count) const override {
     auto* const scales = static_cast<std::byte*>(encoded);
     std::byte* const codes = scales + codes_offset(layout_, count);
-    const size_t used = (count + layout_.group - 1) / layout_.group * sizeof(float);
+    const size_t used = bytes_of_scales(layout_, count);
     std::memset(scales + used, 0, codes - scales - used);
     kernels_.encode(scales, codes, values, count, layout_.group);
   }
@@ -45,30 +44,37 @@ class ScaledCodec final : public BlockCodec {
  private:
   const BlockFormat format_;
   const Quantisation layout_;
-  const BlockKernels::Scaled& kernels_;
+  const BlockKernels::Grouped& kernels_;
   const std::string error_bound_;
 };
 
 std::unique_ptr<Codec> make(const std::string& name, const std::string& parameter, const char* code,
                             const BlockKernels::Scaled& kernels, const std::string& relative,
                             const std::string& absolute) {
-  const int group = group_of(parameter);
-  if (group == 0) return nullptr;
-  return std::make_unique<ScaledCodec>(name, BlockFormat{code, group}, kernels,
-                                       "element / " + relative + ", or largest element of each " +
-                                           parameter + " / " + absolute + " if that is more");
+  const std::optional<Quantisation> layout = grouping(8, parameter);
+  if (!layout) return nullptr;
+  return std::make_unique<ScaledCodec>(
+      name, code, *layout,
+      layout->scale == Dtype::float32 ? kernels.with_float32 : kernels.with_bfloat16,
+      "element / " + relative + ", or largest element of each " + std::to_string(layout->group) +
+          " / " + absolute + " if that is more");
 }
 
 }  // namespace
 
-// Half of the spacing of subnormal numbers, 2^-10 and 2^-17, as shares of 448 and 57344.
-const CodecRow kFp8E4m3Row{
-    "fp8_e4m3", "256", kGroups, [](const std::string& name, const std::string& parameter) {
-      return make(name, parameter, "Fp8E4m3", block_kernels().float8_e4m3fn, "16", "450,000");
-    }};
-const CodecRow kFp8E5m2Row{
-    "fp8_e5m2", "256", kGroups, [](const std::string& name, const std::string& parameter) {
-      return make(name, parameter, "Fp8E5m2", block_kernels().float8_e5m2, "8", "7.5e9");
-    }};
+// Half of the spacing of subnormal numbers, 2^-10 and 2^-17, as shares of 448 and 57344, with a
+// scale that was rounded up.
+const CodecRow kFp8E4m3Row{"fp8_e4m3", kUsualGrouping, kGroupings,
+                           [](const std::string& name, const std::string& parameter) {
+                             return make(name, parameter, "Fp8E4m3", block_kernels().float8_e4m3fn,
+                                         "16", "450,000");
+                           },
+                           spelled_grouping};
+const CodecRow kFp8E5m2Row{"fp8_e5m2", kUsualGrouping, kGroupings,
+                           [](const std::string& name, const std::string& parameter) {
+                             return make(name, parameter, "Fp8E5m2", block_kernels().float8_e5m2,
+                                         "8", "7.4e9");
+                           },
+                           spelled_grouping};
 
 }  // namespace hetcomm

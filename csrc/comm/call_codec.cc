@@ -11,8 +11,7 @@ void CallCodec::apply(Spec& spec) const {
   if (!setting.given || spec.collective == Collective::barrier || is_message(spec.collective))
     return;
   spec.codec = setting;
-  const bool lossy = setting.codec && !setting.codec->lossless();
-  spec.feedback = feedback && lossy && has_reduction(spec.collective);
+  spec.feedback = feedback && setting.lossy() && has_reduction(spec.collective);
 }
 
 std::shared_ptr<Residual> CallCodec::residual(const Spec& spec, int size) {

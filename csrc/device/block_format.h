@@ -6,6 +6,7 @@ namespace hetcomm {
 struct BlockFormat {
   const char* code;  // a type of codes.cuh: "Int8"
   int group = 256;   // elements with one scale; without scales those of one team of threads
+  const char* scale = "Float32";  // the scale in memory: a type of numbers.cuh
 };
 
 }  // namespace hetcomm

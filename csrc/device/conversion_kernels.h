@@ -23,7 +23,7 @@ struct ConversionKernels {
     Dequantise dequantise8[3], dequantise4[3];
   };
   Casts from[kFloatingDtypes];
-  Quantisers quantisers;
+  Quantisers with_float32, with_bfloat16;  // scales
 };
 
 // All three are device/conversion_kernels.inc, compiled with the flags in kernels.cmake.

@@ -150,7 +150,7 @@ namespace {
 
 std::string coder(const char* kernel, Dtype dtype, const BlockFormat& format) {
   return std::string(kernel) + "<" + qualified(name(dtype)) + ", " + qualified(format.code) + ", " +
-         std::to_string(format.group) + ">";
+         qualified(format.scale) + ", " + std::to_string(format.group) + ">";
 }
 
 }  // namespace

@@ -26,14 +26,15 @@ int row(Dtype dtype) {
   }
 }
 
-size_t groups(const Quantisation& quantisation, size_t count) {
-  return (count + quantisation.group - 1) / quantisation.group;
+const ConversionKernels::Quantisers& quantisers(const Quantisation& quantisation) {
+  const ConversionKernels& kernels = conversion_kernels();
+  return quantisation.scale == Dtype::float32 ? kernels.with_float32 : kernels.with_bfloat16;
 }
 
 }  // namespace
 
 void check(Dtype dtype, const Quantisation& quantisation) {
-  const auto [bits, group] = quantisation;
+  const auto [bits, group, scale] = quantisation;
   if (row(dtype) < 0) {
     throw Error(Code::invalid_argument,
                 std::string("quantise: expected float32, float16 or bfloat16; got ") + name(dtype) +
@@ -48,11 +49,19 @@ void check(Dtype dtype, const Quantisation& quantisation) {
                 "quantise: expected a group of a power of two from 32 to 2048 elements; got " +
                     std::to_string(group));
   }
+  if (scale != Dtype::float32 && scale != Dtype::bfloat16) {
+    throw Error(
+        Code::invalid_argument,
+        std::string("quantise: expected a scale in float32 or bfloat16; got ") + name(scale));
+  }
+}
+
+size_t bytes_of_scales(const Quantisation& quantisation, size_t count) {
+  return (count + quantisation.group - 1) / quantisation.group * size_of(quantisation.scale);
 }
 
 size_t codes_offset(const Quantisation& quantisation, size_t count) {
-  const size_t scales = groups(quantisation, count) * sizeof(float);
-  return (scales + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes_of_scales(quantisation, count) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 size_t encoded_bytes(const Quantisation& quantisation, size_t count) {
@@ -61,10 +70,10 @@ size_t encoded_bytes(const Quantisation& quantisation, size_t count) {
 
 void quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, const void* source,
               size_t count) {
-  const ConversionKernels::Quantisers& kernels = conversion_kernels().quantisers;
+  const ConversionKernels::Quantisers& kernels = quantisers(quantisation);
   char* scales = static_cast<char*>(encoded);
   char* codes = scales + codes_offset(quantisation, count);
-  char* end_of_scales = scales + groups(quantisation, count) * sizeof(float);
+  char* end_of_scales = scales + bytes_of_scales(quantisation, count);
   std::memset(end_of_scales, 0, codes - end_of_scales);
   const auto& table = quantisation.bits == 8 ? kernels.quantise8 : kernels.quantise4;
   table[row(dtype)](scales, codes, source, count, quantisation.group);
@@ -72,7 +81,7 @@ void quantise(Dtype dtype, const Quantisation& quantisation, void* encoded, cons
 
 void dequantise(Dtype dtype, const Quantisation& quantisation, void* target, const void* first,
                 const void* const* encoded, int source_count, size_t count) {
-  const ConversionKernels::Quantisers& kernels = conversion_kernels().quantisers;
+  const ConversionKernels::Quantisers& kernels = quantisers(quantisation);
   const auto& table = quantisation.bits == 8 ? kernels.dequantise8 : kernels.dequantise4;
   table[row(dtype)](target, first, encoded, source_count, codes_offset(quantisation, count), count,
                     quantisation.group);

@@ -37,7 +37,7 @@ class AccessMap {
 class PlanBuilder {
  public:
   // Records the steps of `only_rank`, or of all ranks when it is -1. `codec` encodes long transfers
-  // between hosts; null for none.
+  // between hosts, or between islands if all ranks are on one host; null for none.
   PlanBuilder(const Topology& topology, const Spec& spec, int only_rank = -1,
               const Codec* codec = nullptr);
 

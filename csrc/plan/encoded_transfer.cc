@@ -20,6 +20,7 @@ bool PlanBuilder::lossy() const { return codec_ && !codec_->lossless(); }
 bool PlanBuilder::rounds(const std::vector<int>& ranks, const Range& piece) const {
   if (!lossy() || piece.bytes() < kLeastBytes) return false;
   if (!codec_->encodes(piece.dtype) || encoded(piece).bytes() > piece.bytes()) return false;
+  if (topology_.hosts().size() == 1) return ranks.size() > 1;  // a codec of the level host
   const auto apart = [&](int rank) { return !topology_.same_host(rank, ranks[0]); };
   return std::any_of(ranks.begin(), ranks.end(), apart);
 }

@@ -143,24 +143,29 @@ void Planner::validate(const Spec& spec) const {
   }
 }
 
+// A call is legal or not wherever its ranks are: all codecs that it names must fit.
 void Planner::validate_codec(const Spec& spec) const {
-  const Codec* const codec = codec_for(spec).codec;
-  const bool lossy = codec && !codec->lossless();
-  if (spec.feedback && !(lossy && has_reduction(spec.collective))) {
-    refuse(spec, "feedback is for sums with a lossy codec; got codec " + name_of(codec_for(spec)));
+  const CodecSetting& setting = spec.codec;
+  if (spec.feedback && !(setting.lossy() && has_reduction(spec.collective))) {
+    refuse(spec, "feedback is for sums with a lossy codec; got codec " + name_of(setting));
   }
-  if (!spec.codec.given || !codec || spec.codec.automatic) return;
-  if (!codec->encodes(spec.dtype)) {
-    refuse(spec, "codec " + codec->name() + " does not encode " + name(spec.dtype) +
+  if (setting.codec && !setting.automatic) validate_codec(spec, *setting.codec);
+  if (setting.in_host) validate_codec(spec, *setting.in_host);
+}
+
+void Planner::validate_codec(const Spec& spec, const Codec& codec) const {
+  if (!codec.encodes(spec.dtype)) {
+    refuse(spec, "codec " + codec.name() + " does not encode " + name(spec.dtype) +
                      "; leave the codec out, or cast to float32 first");
   }
   constexpr size_t kMany = 1 << 20;
-  if (lossy && codec->capacity(spec.dtype, kMany) >= kMany * size_of(spec.dtype)) {
-    refuse(spec, "codec " + codec->name() + " needs as many bytes as " + name(spec.dtype) +
+  if (codec.lossless()) return;
+  if (codec.capacity(spec.dtype, kMany) >= kMany * size_of(spec.dtype)) {
+    refuse(spec, "codec " + codec.name() + " needs as many bytes as " + name(spec.dtype) +
                      " has; choose a smaller parameter");
   }
-  if (lossy && !can_round(spec)) {
-    refuse(spec, "codec " + codec->name() +
+  if (!can_round(spec)) {
+    refuse(spec, "codec " + codec.name() +
                      " is lossy: expected an all_gather, or a sum, average or premul_sum by "
                      "all_reduce, reduce or reduce_scatter; use lossless elsewhere");
   }
@@ -184,10 +189,11 @@ std::vector<const Algorithm*> Planner::applicable(const Spec& spec) const {
 
 // The lossy codec of a group is for sums: other data have no error that later sums make up for.
 CodecSetting Planner::codec_for(const Spec& spec) const {
-  if (spec.codec.given) return spec.codec;
-  if (!codec_.codec || codec_.codec->lossless()) return codec_;
+  const bool several_hosts = topology_->hosts().size() > 1;
+  const CodecSetting here = (spec.codec.given ? spec.codec : codec_).at(several_hosts);
+  if (spec.codec.given || !here.lossy()) return here;
   const bool sums = has_reduction(spec.collective) && can_round(spec);
-  return sums && codec_.codec->encodes(spec.dtype) ? codec_ : CodecSetting();
+  return sums && here.codec->encodes(spec.dtype) ? here : CodecSetting();
 }
 
 void Planner::expect_float8(const Spec& spec) const {

@@ -33,7 +33,7 @@ const std::vector<Algorithm>& algorithms();
 class Planner {
  public:
   // Throws Error(invalid_argument) if the table names an algorithm that does not exist.
-  // `codec` encodes long messages between hosts.
+  // `codec` encodes long messages.
   Planner(std::shared_ptr<const Topology> topology, SelectionTable table,
           CostParameters parameters = {}, CodecSetting codec = {});
 
@@ -71,7 +71,8 @@ class Planner {
 
   // Why the algorithm does not apply to the spec with its codec; empty if it does.
   std::string why_not(const Algorithm& algorithm, const Spec& spec) const;
-  CodecSetting codec_for(const Spec& spec) const;  // of the call, or of the group
+  // Of the call, or of the group, at the level of this topology.
+  CodecSetting codec_for(const Spec& spec) const;
 
   const Topology& topology() const { return *topology_; }
   const SelectionTable& table() const { return table_; }
@@ -94,7 +95,8 @@ class Planner {
   std::shared_ptr<const Plan> cached(const Key& key);
   void validate(const Spec& spec) const;        // throws Error(invalid_argument)
   void validate_codec(const Spec& spec) const;  // throws Error(invalid_argument)
-  void expect_float8(const Spec& spec) const;   // in the native libraries
+  void validate_codec(const Spec& spec, const Codec& codec) const;
+  void expect_float8(const Spec& spec) const;  // in the native libraries
   std::vector<const Algorithm*> applicable(const Spec& spec) const;
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   Selection select(const Spec& spec) const;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -43,7 +43,7 @@ _OF_CODECS = {
     "bf16": Tolerance(2.0**-8, least=2.0**-134),
     "fp16": Tolerance(2.0**-11, least=2.0**-25),
     "fp8_e4m3": Tolerance(2.0**-4, 1 / 450_000),
-    "fp8_e5m2": Tolerance(2.0**-3, 1 / 7.5e9),
+    "fp8_e5m2": Tolerance(2.0**-3, 1 / 7.4e9),
     "int8": Tolerance(group=_ROUNDED / 254),
     "int4": Tolerance(group=_ROUNDED / 14),
     "topk": Tolerance(1.0),  # may lose any element
@@ -51,10 +51,18 @@ _OF_CODECS = {
 
 
 def tolerance_of(codec: str) -> Tolerance | None:
-    """codec: with or without parameter, "" for none. None if every bit must come back."""
+    """codec: with or without parameter, "" for none; of levels the larger tolerance. None if every
+    bit must come back."""
     if not codec or _core.is_lossless(codec):
         return None
-    return _OF_CODECS[codec.partition(":")[0]]
+    if "=" in codec:
+        levels = [tolerance_of(entry.partition("=")[2]) for entry in codec.split(",")]
+        fields = zip(*(astuple(each) for each in levels if each), strict=True)
+        return Tolerance(*(max(field) for field in fields))
+    name, *parameters = codec.split(":")
+    found = _OF_CODECS[name]
+    # A scale in bfloat16 is rounded up, by less than 2^-7.
+    return replace(found, group=found.group * (1 + 2.0**-7)) if "bf16" in parameters else found
 
 
 def group_maxima(sizes: Array, largest: float) -> Array:

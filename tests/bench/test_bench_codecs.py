@@ -54,7 +54,7 @@ def inputs_of(case: Case, inputs: Inputs) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("codec", [*LOSSY, "int4:2048"])
+@pytest.mark.parametrize("codec", [*LOSSY, "int4:2048", "int4:bf16", "int8:32:bf16"])
 @pytest.mark.parametrize("source", [Inputs(3), gradients(3)], ids=["random", "data"])
 def test_what_a_codec_loses_is_allowed_and_more_is_not(codec: str, source: Inputs) -> None:
     case = case_of("all_reduce", 4 * COUNT, 4)
@@ -85,7 +85,7 @@ def test_groups_that_begin_anywhere_are_covered() -> None:
 def test_only_lossy_codecs_have_a_tolerance() -> None:
     assert all(tolerance_of(name) for name in LOSSY)
     assert not any(tolerance_of(name) for name in ("", "none", "auto", "lossless"))
-    assert family_of("hetcomm:int4:128") == ("hetcomm", "int4:128")
+    assert family_of("hetcomm:int4:128:bf16") == ("hetcomm", "int4:128:bf16")
 
 
 class Opposite(Inputs):

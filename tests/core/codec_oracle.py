@@ -46,29 +46,36 @@ def each(of_groups: Values, group: int, count: int) -> Values:
     return of_groups.repeat(group)[:count]
 
 
-def quantised(bits: int, usual: str) -> Callable[..., Encoded]:
+def grouping(parameter: str) -> tuple[int, str]:
+    """The elements with one scale, and the scale's type: of "", "128", "bf16" or "128:bf16"."""
+    texts = parameter.split(":")
+    groups = [int(text) for text in texts if text.isdecimal()]
+    return (groups or [256])[0], "bfloat16" if "bf16" in texts else "float32"
+
+
+def quantised(bits: int) -> Callable[..., Encoded]:
     def encode(values: Values, parameter: str) -> Encoded:
-        group = int(parameter or usual)
+        group, scale_type = grouping(parameter)
         raw = oracle.encode("float32", values)
-        scales, codes = oracle.quantise("float32", bits, group, raw)
+        scales, codes = oracle.quantise("float32", bits, group, raw, scale_type)
         decoded = single(codes * each(scales, group, codes.size))
         largest = each(largest_of_groups(values, group), group, values.size)
-        most = {8: 254, 4: 14}[bits]
+        most = {8: (254, 252), 4: (14, 13.89)}[bits][scale_type == "bfloat16"]
         bound = np.maximum(largest / most * (1 + 2.0**-16), 2.0**-125)
-        return Encoded(oracle.pack(bits, scales, codes), decoded, bound)
+        return Encoded(oracle.pack(bits, scales, codes, scale_type), decoded, bound)
 
     return encode
 
 
 def scaled(dtype: str, most: int, relative: float, absolute: float) -> Callable[..., Encoded]:
     def encode(values: Values, parameter: str) -> Encoded:
-        group = int(parameter or "256")
+        group, scale_type = grouping(parameter)
         largest = largest_of_groups(values, group)
-        scales = np.maximum(single(largest / most), 2.0**-100)
+        scales = oracle.rounded_up(scale_type, np.maximum(single(largest / most), 2.0**-100))
         scale = each(scales, group, values.size)
         with np.errstate(invalid="ignore"):
             codes = oracle.encode(dtype, single(values / scale))
-        head = oracle.encode("float32", scales)
+        head = oracle.encode(scale_type, scales)
         padding = np.zeros(-head.size % 16, np.uint8)
         decoded = single(oracle.decode(dtype, codes) * scale)
         of_group = np.maximum(each(largest, group, values.size) * absolute, 2.0**-110)
@@ -98,9 +105,9 @@ CODECS: dict[str, Callable[[Values, str], Encoded]] = {
     "bf16": cast("bfloat16", 1 / 256, 2.0**-134, 3.389e38),
     "fp16": cast("float16", 1 / 2048, 2.0**-25, 65504),
     "fp8_e4m3": scaled("float8_e4m3fn", 448, 1 / 16, 1 / 450_000),
-    "fp8_e5m2": scaled("float8_e5m2", 57344, 1 / 8, 1 / 7.5e9),
-    "int8": quantised(8, "256"),
-    "int4": quantised(4, "256"),
+    "fp8_e5m2": scaled("float8_e5m2", 57344, 1 / 8, 1 / 7.4e9),
+    "int8": quantised(8),
+    "int4": quantised(4),
     "topk": sparse,
 }
 

@@ -112,8 +112,17 @@ def single(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values.astype(np.float32).astype(np.float64)
 
 
+def rounded_up(name: str, scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least numbers of a format that are not below the scales. NaN stays."""
+    if name == "float32":
+        return scales
+    table = magnitudes(name)
+    above = table[np.searchsorted(table, np.where(np.isnan(scales), 0, scales), side="left")]
+    return np.where(np.isnan(scales), scales, above)
+
+
 def quantise(
-    name: str, bits: int, group: int, raw: NDArray[np.uint8]
+    name: str, bits: int, group: int, raw: NDArray[np.uint8], scale_type: str = "float32"
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The scale of each group, and the integer of each element."""
     values = decode(name, raw)
@@ -126,14 +135,17 @@ def quantise(
             codes.append(np.zeros(len(part), np.int64))
             continue
         scale = max(single(np.abs(part).max(keepdims=True) / most)[0], 2.0**-124)
+        scale = rounded_up(scale_type, np.array([scale]))[0]
         scales.append(scale)
         codes.append(np.rint(single(part / scale)).astype(np.int64))
     return np.array(scales, np.float64), np.concatenate([*codes, np.zeros(0, np.int64)])
 
 
-def pack(bits: int, scales: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.uint8]:
+def pack(
+    bits: int, scales: NDArray[np.float64], codes: NDArray[np.int64], scale_type: str = "float32"
+) -> NDArray[np.uint8]:
     """The encoded block."""
-    head = encode("float32", scales)
+    head = encode(scale_type, scales)
     head = np.concatenate([head, np.zeros(-len(head) % 16, np.uint8)])
     if bits == 4:
         even = np.concatenate([codes, np.zeros(len(codes) % 2, np.int64)]) & 15

@@ -23,7 +23,13 @@ SEED = int(os.environ.get("HETCOMM_TEST_SEED", "72"))
 DTYPE = _core.Dtype.__members__
 FLOATS = ("float32", "float16", "bfloat16")
 LOSSY = [name for name in _core.codecs() if not _core.is_lossless(name)]
-OTHER_PARAMETERS = ["int8:32", "int4:2048", "fp8_e4m3:32", "fp8_e5m2:1024", "topk:0.3", "topk:1"]
+OTHER_PARAMETERS = [
+    *("int8:32", "int4:2048", "fp8_e4m3:32", "fp8_e5m2:1024", "topk:0.3", "topk:1"),
+    *("int8:bf16", "int8:32:bf16", "int4:64:bf16", "int4:2048:bf16"),
+    *("fp8_e4m3:bf16", "fp8_e4m3:32:bf16", "fp8_e5m2:128:bf16"),
+]
+GREATEST = {"float32": 3.4028234e38, "float16": 65504.0, "bfloat16": 3.3895313e38}
+SCALED = ("int8", "int4", "fp8_e4m3", "fp8_e5m2")  # with a scale for each group
 FUZZED = int(os.environ.get("HETCOMM_TEST_FUZZED", "2000"))  # changed inputs of each codec
 LONG = (127, 1000, 2047, 2048, 2049, 4096, 10_000)
 
@@ -141,6 +147,8 @@ def test_no_finite_element_changes_by_more_than_its_bound(codec: str, dtype: str
             dtype, (2.0**-8, 2.0**-134)
         )
         bounded = np.isfinite(values) & np.isfinite(bound)
+        if codec.endswith(":bf16"):  # whose greatest code may decode to more than was encoded
+            bounded &= np.abs(values) + bound <= GREATEST[dtype]
         values, back, bound = values[bounded], back[bounded], bound[bounded]
         bound = bound + (np.abs(values) + bound) * relative + absolute
         assert (np.abs(values - back) <= bound).all(), message
@@ -341,20 +349,58 @@ def test_topk_refuses_places_that_no_encoder_made(dtype: str) -> None:
 
 def test_the_usual_parameter_may_be_given() -> None:
     raw = np.random.default_rng(SEED).normal(0, 1, 3000).astype(np.float32).view(np.uint8)
-    for codec in ("int8:256", "int4:256", "fp8_e4m3:256", "fp8_e5m2:256", "topk:0.01"):
-        short = codec.partition(":")[0]
+    spellings = [("topk:0.01", "topk")]
+    for name in SCALED:
+        spellings += [(f"{name}:{same}", name) for same in ("256", "fp32", "256:fp32")]
+        spellings += [(f"{name}:64:fp32", f"{name}:64"), (f"{name}:256:bf16", f"{name}:bf16")]
+    for codec, short in spellings:
+        assert _core.Spec(_core.Collective.all_reduce, codec=codec).codec == short
         encoded = encode(codec, "float32", raw)
         np.testing.assert_array_equal(encoded, encode(short, "float32", raw))
         assert _core.codec_error_bound(codec) == _core.codec_error_bound(short)
+
+
+def test_scales_in_bfloat16_take_half_the_bytes() -> None:
+    float32 = DTYPE["float32"]
+    for name in SCALED:
+        for group in (32, 64, 128, 256):
+            wide = _core.codec_capacity(f"{name}:{group}", float32, 10 * BLOCK)
+            narrow = _core.codec_capacity(f"{name}:{group}:bf16", float32, 10 * BLOCK)
+            assert wide - narrow == 10 * 2 * BLOCK // group
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_scales_in_bfloat16_are_the_next_above(name: str) -> None:
+    """So the largest element of a group keeps its code within the range. Of every exponent."""
+    largest = np.ldexp(1 + np.arange(32) / 32 + 1 / 96, np.arange(-149, 128)[:, None]).ravel()
+    groups = np.zeros((largest.size, 32), np.float32)
+    groups[:, 5] = largest
+    raw = groups.view(np.uint8).reshape(-1)
+    per_block = BLOCK // 32
+    scales = {}
+    for scale_type, dtype in (("fp32", "float32"), ("bf16", "bfloat16")):
+        size = DTYPE[dtype].size
+        encoded = encode(f"{name}:32:{scale_type}", "float32", raw)
+        block = _core.codec_capacity(f"{name}:32:{scale_type}", DTYPE["float32"], BLOCK)
+        whole = encoded[: encoded.size // block * block].reshape(-1, block)
+        head = np.ascontiguousarray(whole[:, : per_block * size]).reshape(-1)
+        scales[scale_type] = float_oracle.decode(dtype, head)
+    wide, narrow = scales["fp32"], scales["bf16"]
+    assert wide.size > 8000
+    assert (narrow >= wide).all() and (narrow < wide * (1 + 2.0**-7)).all()
+    assert (narrow > wide)[wide > 2.0**-99].mean() > 0.9
 
 
 @pytest.mark.parametrize(
     ("codec", "expected"),
     [
         *[
-            (f"{name}:{group}", f'32 to 2048, such as "{name}:256"')
-            for name in ("int8", "int4", "fp8_e4m3", "fp8_e5m2")
-            for group in ("100", "", "16", "4096", "-32", "32x", " 32", "1e2", "99999999999")
+            (f"{name}:{given}", f'fp32 or bf16, or both, such as "{name}:256:fp32"')
+            for name in SCALED
+            for given in (
+                *("100", "", "16", "4096", "-32", "32x", " 32", "1e2", "99999999999"),
+                *("64:", ":bf16", "64:fp16", "fp16", "64:bf16:", "bf16:64", "100:bf16", "bfloat16"),
+            )
         ],
         ("bf16:3", 'expected no parameter, "bf16"'),
         ("fp16:", 'expected no parameter, "fp16"'),

@@ -33,6 +33,10 @@ CODECS = {
     **{f"int4:{group}": "Int4" for group in GROUPS},
     **{f"fp8_e4m3:{group}": "Fp8E4m3" for group in (32, 256, 2048)},
     **{f"fp8_e5m2:{group}": "Fp8E5m2" for group in (32, 256, 2048)},
+    **{f"int8:{group}:bf16": "Int8" for group in (32, 64, 256, 2048)},
+    **{f"int4:{group}:bf16": "Int4" for group in (32, 256)},
+    **{f"fp8_e4m3:{group}:bf16": "Fp8E4m3" for group in (32, 256)},
+    "fp8_e5m2:128:bf16": "Fp8E5m2",
 }
 CODED = [(codec, dtype) for codec in CODECS for dtype in dtypes_of(codec)]
 MOST = 5000  # elements
@@ -55,10 +59,16 @@ def kernels() -> list[str]:
     names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FLOATS for b in FLOATS]
     for kind in ("encode_kernel", "decode_kernel"):
         names += [
-            f"{kind}<hetcomm::{dtype}, hetcomm::{CODECS[codec]}, {codec.partition(':')[2] or 256}>"
+            f"{kind}<hetcomm::{dtype}, hetcomm::{CODECS[codec]}, {grouping_of(codec)}>"
             for codec, dtype in CODED
         ]
     return names
+
+
+def grouping_of(codec: str) -> str:
+    """The type of the scale and the elements with one scale."""
+    _, group, scale = f"{codec}:256:".split(":")[:3]
+    return f"hetcomm::{'Bfloat16' if scale == 'bf16' else 'Float32'}, {group}"
 
 
 Launch = tuple[str, int, int, list[bytes]]

@@ -60,7 +60,10 @@ def lossy_sums(rank: int, size: int, seed: int) -> list[list[float]]:
     generator = torch.Generator().manual_seed(seed)
     parts = torch.randn(size, 300_007, generator=generator)
     found = []
-    for codec in ("int8", "int4", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16"):
+    for codec in (
+        *("int8", "int4", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16"),
+        *("int8:bf16", "int4:32:bf16", "fp8_e4m3:64:bf16"),
+    ):
         feedback = hetcomm.Feedback()
         for _ in range(3):
             total = parts[rank].to(home())

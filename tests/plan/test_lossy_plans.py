@@ -20,6 +20,7 @@ from hetcomm._core import Collective, Plan, ReduceOp, StepKind
 
 SEED = 20261124
 LOSSY = [name for name in _core.codecs() if not _core.is_lossless(name)]
+LOSSY += ["int8:32:bf16", "int4:bf16", "fp8_e4m3:64:bf16", "cluster=int8,host=int4"]
 SUMS = (Collective.all_reduce, Collective.reduce, Collective.reduce_scatter)
 FLOATS = (_core.Dtype.float32, _core.Dtype.bfloat16, _core.Dtype.float16)
 
@@ -263,7 +264,10 @@ def test_a_ring_would_round_at_each_hop() -> None:
 
 
 def test_messages_have_the_bytes_of_the_codec() -> None:
-    for codec, ratio in (("int8", 3.9), ("int4", 7.7)):
+    for codec, ratio in (
+        *(("int8", 3.9), ("int4", 7.7)),
+        *(("int4:32", 6.3), ("int4:32:bf16", 7.05), ("int4:bf16", 7.8)),
+    ):
         topology, plans = lossy_plans([2, 2], count=16 << 20, codec=codec)
         encoded = _core.predict(topology, plans).bridge_bytes
         plain = _core.predict(topology, lossy_plans([2, 2], count=16 << 20, codec="none")[1])

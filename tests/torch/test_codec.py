@@ -88,7 +88,7 @@ def test_results_have_the_same_bits(job: Callable[..., Job], seed: int, layout: 
 def bytes_sent(rank: int, size: int) -> list[int]:
     """Bytes of messages that a trace shows, by codec."""
     found = []
-    for codec in ("none", "int8", "int4"):
+    for codec in ("none", "int8", "int4", "int4:32:bf16"):
         with hetcomm.trace() as traces, hetcomm.codec(codec):
             dist.all_reduce(torch.randn(1 << 20))
         spans = [span for trace in traces for span in trace.spans if span.kind == "send"]
@@ -97,9 +97,9 @@ def bytes_sent(rank: int, size: int) -> list[int]:
 
 
 def test_a_trace_shows_the_bytes_of_encoded_messages(job: Callable[..., Job]) -> None:
-    for plain, int8, int4 in values(job("ab"), bytes_sent):
+    for plain, *encoded in values(job("ab"), bytes_sent):
         assert plain == 4 << 20
-        assert (plain / int8, plain / int4) == pytest.approx((3.94, 7.76), abs=0.01)
+        assert [plain / each for each in encoded] == pytest.approx([3.94, 7.76, 7.11], abs=0.01)
 
 
 def steps_between_hosts(rank: int, size: int) -> set[str]:

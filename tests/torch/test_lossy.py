@@ -18,7 +18,8 @@ from vendors import environments
 import hetcomm
 
 COUNT = 300_007
-STEPS = {"int8": 254, "int4": 14}  # the error is at most the largest element of a group over this
+# The error is at most the largest element of a group over this.
+STEPS = {"int8": 254, "int4": 14, "int8:64:bf16": 252}
 
 
 def inputs(seed: int, ranks: int, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -135,7 +136,10 @@ def test_values_in_device_memory_are_rounded_alike(
         assert with_feedback < without / 15, f"seed {seed}"
 
 
-DEVICE_CODECS = ("int8", "int4", "int8:32", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16")
+DEVICE_CODECS = (
+    *("int8", "int4", "int8:32", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16"),
+    *("int8:bf16", "int4:32:bf16", "fp8_e4m3:64:bf16"),
+)
 
 
 def digests(rank: int, size: int, seed: int) -> list[str]:
@@ -323,14 +327,17 @@ def test_a_group_has_its_own_codec(job: Callable[..., Job]) -> None:
     assert values(job("abab"), group_with_options) == [[True, False]] * 4
 
 
-def unlike_codecs(rank: int, size: int) -> None:
-    with hetcomm.codec("int8" if rank == 0 else "int4"):
+def unlike_codecs(rank: int, size: int, first: str, other: str) -> None:
+    with hetcomm.codec(first if rank == 0 else other):
         dist.all_reduce(torch.ones(100_000))
 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab"])
-def test_unlike_codecs_are_an_error_on_every_rank(job: Callable[..., Job], hosts: str) -> None:
-    for outcome in launch(job(hosts, group_timeout=20), unlike_codecs):
+@pytest.mark.parametrize(("first", "other"), [("int8", "int4"), ("int8:64", "int8:64:bf16")])
+def test_unlike_codecs_are_an_error_on_every_rank(
+    job: Callable[..., Job], hosts: str, first: str, other: str
+) -> None:
+    for outcome in launch(job(hosts, group_timeout=20), unlike_codecs, first, other):
         assert "InvalidArgumentError" in outcome.error, outcome.describe()
         assert re.search("ranks disagree|both ranks must agree", outcome.text), outcome.text
         assert re.search("codec int[48]", outcome.text), outcome.describe()
@@ -346,6 +353,7 @@ def refused(rank: int, size: int) -> list[str]:
     with hetcomm.codec("int8", feedback=feedback, key="a"):
         dist.all_reduce(torch.ones(10))
     note(lambda: hetcomm.codec("int8:100"))
+    note(lambda: hetcomm.codec("int8:64:fp16"))
     note(lambda: hetcomm.codec("zip"))
     note(lambda: hetcomm.Options(bridge_codec="zip"))
     note(lambda: feedback.load_state_dict({"a/0": torch.ones(10, dtype=torch.float64).numpy()}))
@@ -356,6 +364,7 @@ def refused(rank: int, size: int) -> list[str]:
 def test_bad_input_is_refused_and_the_group_goes_on(job: Callable[..., Job]) -> None:
     texts = [
         'codec "int8:100": expected elements with one scale, a power of two from 32 to 2048',
+        'codec "int8:64:fp16": expected .* the type of the scale, fp32 or bf16, or both',
         'unknown codec: expected one of none, auto, lossless, .*; got "zip"',
         'unknown codec: expected one of none, auto, lossless, .*; got "zip"',
         'feedback "a/0": expected float32, got float64',

@@ -1,8 +1,8 @@
 // The codes of lossy codecs. Blocks of 2048 elements follow one another; the last may be shorter. A
-// block has a float32 scale for each group, zeros up to a multiple of 16 bytes, and the codes.
-// Codes without a scale come alone. A team of at most 32 neighbouring threads of one warp or
-// wavefront encodes a group. Each thread holds vectors of 16 bytes of the group. Decoding is
-// element-wise.
+// block has a scale for each group, zeros up to a multiple of 16 bytes, and the codes. Scale is
+// Float32 or Bfloat16. Codes without a scale come alone. A team of at most 32 neighbouring threads
+// of one warp or wavefront encodes a group. Each thread holds vectors of 16 bytes of the group.
+// Decoding is element-wise.
 
 #ifdef HETCOMM_HIP
 #define HETCOMM_SHUFFLE(value, mask) __shfl_xor(value, mask, 32)
@@ -91,12 +91,14 @@ struct Block {
   int codes;   // bytes before the codes
 };
 
-template <class Code, int group>
+template <class Code, class Scale, int group>
 HETCOMM_FUNCTION Block block_of(Count element, Count count) {
   const auto scales_of = [](int elements) {
     return Code::kScaled ? (elements + group - 1) / group : 0;
   };
-  const auto codes_after = [](int scales) { return (scales * 4 + 15) / 16 * 16; };
+  const auto codes_after = [](int scales) {
+    return (scales * static_cast<int>(sizeof(typename Scale::Stored)) + 15) / 16 * 16;
+  };
   Block block;
   block.first = element / kBlock * kBlock;
   const int bytes = codes_after(scales_of(kBlock)) + kBlock / 8 * Code::kBits;
@@ -110,7 +112,7 @@ HETCOMM_FUNCTION Block block_of(Count element, Count count) {
 // Encodes source + residual; the residual then has what was lost. The residual may be null.
 // `encoded` is a multiple of 16. `aligned`: vectors of source and residual are, too. The grid has
 // at most one team for every group. All threads of a warp make the same number of rounds.
-template <class T, class Code, int group>
+template <class T, class Code, class Scale, int group>
 __global__ void encode_kernel(unsigned char* encoded, const typename T::Stored* source,
                               float* residual, Count count, int aligned) {
   using Stored = typename T::Stored;
@@ -162,14 +164,16 @@ __global__ void encode_kernel(unsigned char* encoded, const typename T::Stored* 
       }
     }
     if (index >= groups) continue;
-    const float scale = Code::scale(greatest);
+    const auto stored = Scale::round_up(Code::scale(greatest));
+    const float scale = Scale::widen(stored);
     const float inverse = 1.0f / scale;
-    const Block block = block_of<Code, group>(begin, count);
+    const Block block = block_of<Code, Scale, group>(begin, count);
     if (Code::kScaled && member == 0) {
-      float* scales = reinterpret_cast<float*>(encoded + block.offset);
+      constexpr int kAligned = 16 / sizeof stored;
+      auto* scales = reinterpret_cast<typename Scale::Stored*>(encoded + block.offset);
       const int own = static_cast<int>(begin - block.first) / group;
-      scales[own] = scale;
-      for (int zero = own + 1; zero >= block.scales && zero % 4 != 0; ++zero) scales[zero] = 0;
+      scales[own] = stored;
+      for (int i = own + 1; i >= block.scales && i % kAligned != 0; ++i) scales[i] = 0;
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -213,7 +217,7 @@ __global__ void encode_kernel(unsigned char* encoded, const typename T::Stored* 
 
 // target[i] = (first[i] +) the sum of the sources, in their order, in float32, rounded once.
 // Sources are multiples of 16. Vectors as in reduce.cuh, without a head.
-template <class T, class Code, int group>
+template <class T, class Code, class Scale, int group>
 __global__ void decode_kernel(typename T::Stored* target, const typename T::Stored* first,
                               const Sources sources, int source_count, Count count, int aligned) {
   using Stored = typename T::Stored;
@@ -223,7 +227,7 @@ __global__ void decode_kernel(typename T::Stored* target, const typename T::Stor
   for (Count vector = first_index(); vector * kLanes < count; vector += all_threads()) {
     const Count at = vector * kLanes;
     const bool whole = at + kLanes <= count;
-    const Block block = block_of<Code, group>(at, count);
+    const Block block = block_of<Code, Scale, group>(at, count);
     const int within = static_cast<int>(at - block.first);
     Pack pack = {};
     if (first != nullptr) {
@@ -242,7 +246,9 @@ __global__ void decode_kernel(typename T::Stored* target, const typename T::Stor
     for (int s = 0; s < source_count; ++s) {
       const unsigned char* data = static_cast<const unsigned char*>(sources.at[s]) + block.offset;
       float scale = 1;
-      if (Code::kScaled) scale = reinterpret_cast<const float*>(data)[within / group];
+      if (Code::kScaled) {
+        scale = Scale::widen(reinterpret_cast<const typename Scale::Stored*>(data)[within / group]);
+      }
       const unsigned char* place = data + block.codes + within * Code::kBits / 8;
       In in = {};
       if (whole) {

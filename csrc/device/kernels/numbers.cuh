@@ -111,6 +111,8 @@ struct Float32 {
   HETCOMM_FUNCTION Wide widen(Stored stored) { return stored; }
   HETCOMM_FUNCTION Stored round(float value) { return canonical(value); }
   HETCOMM_FUNCTION Stored round(double value) { return canonical(static_cast<float>(value)); }
+  // Of a positive number or the quiet NaN, as scales of groups are.
+  HETCOMM_FUNCTION Stored round_up(float value) { return value; }
 };
 
 struct Float64 {
@@ -133,6 +135,10 @@ struct Bfloat16 {
     return static_cast<Stored>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
   HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
+  // As Float32::round_up(), of a number whose bfloat16 is finite.
+  HETCOMM_FUNCTION Stored round_up(float value) {
+    return static_cast<Stored>((bit_cast<unsigned>(value) + 0xffff) >> 16);
+  }
 };
 
 struct Float16 {
@@ -192,7 +198,8 @@ struct Boolean : Integer<unsigned char, unsigned> {
 
 struct Moved {};  // without arithmetic
 
-// A group's greatest code is `most`. Its scale is 2^least at least: no product is a subnormal.
+// A group's greatest code is `most`. Its scale is 2^least at least: no product is a subnormal. The
+// scale is stored as a Float32 or, rounded up, as a Bfloat16: then no code is greater than `most`.
 template <int most, int least>
 struct GroupScale {
   // From the bits of a group's greatest magnitude. Bits order like magnitudes, with NaN last.
