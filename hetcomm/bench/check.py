@@ -9,7 +9,7 @@ import numpy as np
 
 from hetcomm.bench.case import Case
 from hetcomm.bench.inputs import Inputs
-from hetcomm.bench.tolerance import Tolerance
+from hetcomm.bench.tolerance import Tolerance, group_maxima
 from hetcomm.bench.values import CHUNK, ELEMENTS, OPS, Array
 
 
@@ -44,7 +44,7 @@ def compare(
                 for source, offset in sources
             ]
             first = block * case.count + start
-            largest = _largest(case, inputs)
+            largest = [inputs.largest(source) for source, _ in sources]
             found = _compare(case, parts, got[first : first + count], tolerance, largest, outcome)
             if found is not None and not outcome.wrong:
                 index, expected, came = found
@@ -52,22 +52,18 @@ def compare(
     return outcome
 
 
-def _largest(case: Case, inputs: Inputs) -> float:
-    """No element of a result, and no partial sum, has a larger magnitude."""
-    of_ranks = [inputs.largest(rank) for rank in range(case.ranks)]
-    bound = sum(of_ranks) if case.kind.reduces else max(of_ranks)
-    return bound * (1 + ELEMENTS[case.dtype].epsilon)
-
-
 def _compare(
     case: Case,
     parts: list[Array],
     got: Array,
     tolerance: Tolerance | None,
-    largest: float,
+    largest: list[float],
     outcome: Outcome,
 ) -> tuple[int, str, str] | None:
-    """Index, expected and actual value of the first wrong element. Adds to `outcome`'s sums."""
+    """Index, expected and actual value of the first wrong element. Adds to `outcome`'s sums.
+
+    largest: of the magnitudes of each input.
+    """
     element = ELEMENTS[case.dtype]
     numbers, came = [element.numbers(part) for part in parts], element.numbers(got)
     expected = reduce(OPS[case.op].combine, numbers) if len(numbers) > 1 else numbers[0]
@@ -78,7 +74,12 @@ def _compare(
             sizes = reduce(np.add, map(np.abs, numbers))
         roundings = len(numbers)
         if tolerance:
-            allowed = tolerance.allowed(case, sizes, largest)
+            rounded = 1 + element.epsilon  # an input may be rounded up
+            maxima = [
+                group_maxima(np.abs(each), bound * rounded)
+                for each, bound in zip(numbers, largest, strict=True)
+            ]
+            allowed = tolerance.allowed(case, sizes, reduce(np.add, maxima))
             roundings += 1  # of what is decoded
         # Each of the n - 1 steps may round the result, and so may the division of an average.
         allowed = allowed + roundings * element.epsilon * sizes

@@ -23,11 +23,13 @@ class Tolerance:
     group: float = 0.0
     least: float = 0.0
 
-    def allowed(self, case: Case, sizes: Array, largest: float) -> Array:
+    def allowed(self, case: Case, sizes: Array, maxima: Array) -> Array:
         """The most that each element may be off, from its codec alone.
 
         An island's sum is encoded once, and the total once more. A gathered block is encoded once.
-        sizes: of each element, the magnitudes of its inputs together. largest: of all sizes.
+        sizes: of each element, the magnitudes of its inputs together. maxima: of each element, the
+        group_maxima() of its inputs together. An island's sum has no larger one, because the
+        largest elements of inputs may lie apart.
         """
         times = 2 if case.kind.reduces else 1
         # A lost element cannot be lost again.
@@ -35,7 +37,7 @@ class Tolerance:
         of_group = self.group * (times + self.group)
         least = self.least + self.group * SMALLEST
         allowed = of_element * sizes + times * least
-        return allowed + of_group * group_maxima(sizes, largest) if self.group else allowed
+        return allowed + of_group * maxima
 
 
 _ROUNDED = 1 + 2.0**-16  # of the quotient, in integer codecs

@@ -54,7 +54,10 @@ def inputs_of(case: Case, inputs: Inputs) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("codec", [*LOSSY, "int4:2048", "int4:bf16", "int8:32:bf16"])
+WIDE = ["int4:2048", "int4:2048:bf16", "int8:32:bf16"]
+
+
+@pytest.mark.parametrize("codec", [*LOSSY, *WIDE])
 @pytest.mark.parametrize("source", [Inputs(3), gradients(3)], ids=["random", "data"])
 def test_what_a_codec_loses_is_allowed_and_more_is_not(codec: str, source: Inputs) -> None:
     case = case_of("all_reduce", 4 * COUNT, 4)
