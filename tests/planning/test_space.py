@@ -178,6 +178,8 @@ def filled(space: Space, shape: Shape) -> float:
     for cuts in combinations_with_replacement(range(space.layers - 1), stages - 1):
         start = step = 0.0
         division = [b - a for a, b in pairwise((0, *cuts, space.layers - 2))]
+        if 0 in division[1:-1]:
+            continue  # a stage without layers
         for s, blocks in enumerate(division):
             step = max(step, start + rows[s][blocks])
             start += (-(-(blocks + (s == 0)) // chunks) - (s == 0)) * forward[s]

@@ -129,12 +129,12 @@ def stage_shapes(
     for across in (True, False):
         held, speeds = [], []
         for index, each in enumerate(choices):
-            table, own = np.zeros((len(each), len(grid)), dtype=np.int64), {}
+            table, own = np.zeros((2, len(each), len(grid)), dtype=np.int64), {}
             for number in np.unique(mixes[:, index]):
                 if number > 0:
                     part = Part(index, each[number].tensor, context, replicas)
                     found = prices.rows((part,), each[number].stages, micro_batch, across)
-                    table[number] = _held(found, grid)
+                    table[:, number] = _held(found, grid)
                     own[number] = Speed(part, each[number].stages, _slope(found))
             held.append(table)
             speeds.append(own)
@@ -222,7 +222,8 @@ def replica_shapes(
             for across in (True, False):
                 shape = Shape((parts,) * stages, micro_batch, across)
                 if across or _two_placements(shape):
-                    held = [_held(prices.rows(parts, stages, micro_batch, across), grid)[None]]
+                    rows = prices.rows(parts, stages, micro_batch, across)
+                    held = [_held(rows, grid)[:, None]]
                     one = np.zeros((1, 1), dtype=np.intp)
                     least = max(bound, float(_least(held, one, grid, space.layers - 2)[0]))
                     if least >= window.high:
@@ -247,24 +248,31 @@ def _grid(bounds: Floats, high: float) -> Floats:
 
 
 def _held(rows: Sequence[Floats], grid: Floats) -> NDArray[np.int64]:
-    """The most blocks that stages hold together within each of some seconds."""
+    """Within each of some seconds, the most blocks that stages hold together, and how many of the
+    stages hold none."""
     unlike = {id(row): row for row in rows}
     times = Counter(map(id, rows))
-    held = [times[key] * (np.searchsorted(row, grid, "right") - 1) for key, row in unlike.items()]
-    return np.asarray(sum(held))
+    found = np.zeros((2, len(grid)), dtype=np.int64)
+    for key, row in unlike.items():
+        blocks = np.searchsorted(row, grid, "right") - 1
+        found += times[key] * np.stack([blocks, blocks == 0])
+    return found
 
 
 def _least(
     held: Sequence[NDArray[np.int64]], mixes: NDArray[np.intp], grid: Floats, blocks: int
 ) -> Floats:
     """Of each mix, seconds within which its stages do not hold all blocks, or 0. held: of each
-    pool, [choice, place in the grid] -> blocks. mixes: [mix, pool] -> choice."""
+    pool, _held() by [what, choice, place in the grid]. mixes: [mix, pool] -> choice.
+
+    Only the first stage and the last may hold no block.
+    """
     low = np.zeros(len(mixes), dtype=np.int64)  # places before it do not suffice
     high = np.full(len(mixes), len(grid))  # suffices, or is the end
     while (low < high).any():
         middle = np.minimum((low + high) // 2, len(grid) - 1)
-        found = sum(each[mixes[:, pool], middle] for pool, each in enumerate(held))
-        enough = (found >= blocks) | (low >= high)
+        found = np.sum([each[:, mixes[:, p], middle] for p, each in enumerate(held)], axis=0)
+        enough = ((found[0] >= blocks) & (found[1] <= 2)) | (low >= high)
         low, high = np.where(enough, low, middle + 1), np.where(enough & (low < high), middle, high)
     return np.where(low > 0, grid[np.maximum(low, 1) - 1], 0.0) if len(mixes) else np.empty(0)
 
