@@ -56,6 +56,7 @@ def facts(proposal: Proposal, case: Case) -> dict[str, float | str | bool]:
         "gap": found.gap,
         "cut": found.cut,
         "predicted": found.priced,
+        "nodes": found.opened,
         "share_of_upper_bound": proposal.samples_per_second(proposal.best) / proposal.upper_bound,
     }
 
@@ -76,7 +77,7 @@ def main() -> None:
         print(
             f"{row['case']}: {row['seconds']:.1f} s of a core ({row['wall']:.1f} s), {ended}; "
             f"target {case.target:g} s; step {row['step']:.3f} s, another layout at most "
-            f"{row['gap']:.1%} faster"
+            f"{row['gap']:.1%} faster; {row['nodes']} nodes, {row['predicted']} predictions"
         )
     if arguments.report:
         arguments.report.write_text(json.dumps(rows, indent=1) + "\n")

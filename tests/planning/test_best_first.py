@@ -20,6 +20,10 @@ class Tree:
     children: list[Tree] = field(default_factory=list)
 
     @property
+    def close(self) -> bool:
+        return self.slack > 0.5
+
+    @property
     def leaves(self) -> Iterator[Tree]:
         if not self.children:
             yield self
@@ -71,6 +75,12 @@ def test_subtrees_above_the_best_cost_stay_closed() -> None:
     far = Tree(1.0, children=[Tree(1.0, 9.0), Tree(1.0, 8.0)])
     found = best_first([far, Tree(1.0, 3.0)], Tree.price, id)
     assert (found.priced, found.opened) == (1, 1)
+
+
+def test_nodes_with_close_bounds_take_turns_with_nodes_of_lower_bounds() -> None:
+    far = [Tree(0.5, children=[Tree(0.5, children=[Tree(0.5, 9.0)])]) for _ in range(9)]
+    found = best_first([*far, Tree(0.9, 8.0)], Tree.price, id, tolerance=0.5)
+    assert (found.priced, found.opened, found.best[0][0]) == (1, 2, 8.0)
 
 
 def test_one_key_has_one_place() -> None:

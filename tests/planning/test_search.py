@@ -21,10 +21,11 @@ from hetcomm.plan.search.pools import pools_of
 from hetcomm.plan.search.search import fitting, lacking, predicted, search
 from hetcomm.plan.search.settings import Choices
 from hetcomm.plan.search.shapes import Shape
-from hetcomm.plan.search.space import Space
+from hetcomm.plan.search.space import Space, Window
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
 MODEL = small_model(blocks=2)
+EVERY = Window(0.0, float("inf"), float("inf"))
 
 
 def search_of(
@@ -48,9 +49,9 @@ def search_of(
 def every_layout(root: Search) -> Iterator[Layout]:
     """All layouts of the space, by plain enumeration."""
     problem = root.terms.problem
-    for family in FAMILIES:
+    for family in range(len(FAMILIES)):
         for group in root.space.groups():
-            shapes, _ = family(root.space, root.terms.block_seconds, group, 0.0, float("inf"))
+            shapes, _ = root.shapes(family, group, EVERY)
             for _, shape in shapes:
                 micro_batches = root.micro_batches(shape)
                 for each in root.choices.settings(len(shape.stages), micro_batches, MODEL.layers):

@@ -1,7 +1,8 @@
 """Pools, and the shapes that serve a model on them, against a plain enumeration."""
 
-from itertools import permutations, product
+from itertools import combinations_with_replacement, pairwise, permutations, product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.plan.search.pools import Pool, names, pools_of
 from hetcomm.plan.search.shapes import Part, Shape
-from hetcomm.plan.search.space import Space, divisors, replica_shapes, stage_shapes
+from hetcomm.plan.search.space import STEP, Space, Window, divisors, replica_shapes, stage_shapes
 
 IB, ROCE, ETHERNET = (Nic(10**9, 10**9, fabric) for fabric in ("infiniband", "roce", "ethernet"))
 
@@ -38,6 +39,32 @@ def test_pools_have_one_kind_and_one_fabric() -> None:
 def seconds(pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
     """Pool 0 is twice as fast; no device runs five ranks of a tensor group."""
     return None if tensor == 5 else (pool + 1) * micro_batch / (tensor * context) ** 0.9
+
+
+class Blocks:
+    """Prices of blocks alone: no reductions. faster: the pool that is twice as fast."""
+
+    def __init__(self, space: Space, faster: int = 0) -> None:
+        self.space, self.faster = space, faster
+
+    def block_seconds(self, pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
+        return seconds(pool ^ self.faster, tensor, context, micro_batch)
+
+    def forward_seconds(self, part: Part, micro_batch: int) -> float:
+        each = self.block_seconds(part.pool, part.tensor, part.context, micro_batch)
+        assert each is not None
+        return each / 3
+
+    def most_chunks(self, stages: int, micro_batches: int) -> int:
+        return 2 if micro_batches % stages == 0 else 1
+
+    def rows(
+        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> list[np.ndarray]:
+        replicas = sum(part.count for part in parts)
+        slowest = max(self.forward_seconds(part, micro_batch) for part in parts) * 3
+        each = self.space.batch // (replicas * micro_batch) * slowest
+        return [np.arange(self.space.layers - 1) * each] * count
 
 
 @st.composite
@@ -97,13 +124,14 @@ def windows(space: Space, family) -> list[tuple[float, Shape]]:  # type: ignore[
     """All shapes of a family, window after window."""
     shapes = []
     for group in space.groups():
-        low, below = 0.0, 0.7
+        low, high = 0.0, 0.7
         while low < float("inf"):
-            found, further = family(space, seconds, group, low, below)
-            assert all(low <= bound < below for bound, _ in found)
-            assert further >= below
+            window = Window(low, high, float("inf"))
+            found, further = family(space, Blocks(space), group, window)
+            assert all(low <= bound for bound, _ in found)
+            assert further >= high
             shapes += found
-            low, below = further, further * 1.5
+            low, high = further, further * 1.5
     return shapes
 
 
@@ -133,29 +161,65 @@ def test_shapes_have_valid_places_and_bounds(space: Space, family) -> None:  # t
                 assert (replica.tensor, replica.context) == (part.tensor, part.context)
                 inside = [host for host in space.pools[part.pool].hosts if replica.ranks[0] in host]
                 assert set(replica.ranks) <= set(inside[0])
-        assert bound <= balanced(space, shape) * (1 + 1e-12)
+        least = fastest(space, shape)
+        assert least / STEP**2 <= bound <= filled(space, shape) * (1 + 1e-12)
 
 
-def balanced(space: Space, shape: Shape) -> float:
-    """Seconds if blocks could be divided, with the slowest replica of each stage."""
-    rate = sum(
-        1
-        / max(
-            seconds(part.pool, part.tensor, part.context, shape.micro_batch) or 0 for part in parts
-        )
-        for parts in shape.stages
-    )
-    return space.batch // (shape.replicas * shape.micro_batch) * (space.layers - 2) / rate
+def filled(space: Space, shape: Shape) -> float:
+    """The least seconds of all divisions of the blocks, where each stage waits for the forward
+    passes of the first chunks before it."""
+    prices, stages = Blocks(space), len(shape.stages)
+    micro_batches = space.batch // (shape.replicas * shape.micro_batch)
+    chunks, least = prices.most_chunks(stages, micro_batches), float("inf")
+    rows = [
+        prices.rows(parts, 1, shape.micro_batch, shape.across)[0].tolist() for parts in shape.stages
+    ]
+    forward = [prices.forward_seconds(parts[0], shape.micro_batch) for parts in shape.stages]
+    for cuts in combinations_with_replacement(range(space.layers - 1), stages - 1):
+        start = step = 0.0
+        division = [b - a for a, b in pairwise((0, *cuts, space.layers - 2))]
+        if 0 in division[1:-1]:
+            continue  # a stage without layers
+        for s, blocks in enumerate(division):
+            step = max(step, start + rows[s][blocks])
+            start += (-(-(blocks + (s == 0)) // chunks) - (s == 0)) * forward[s]
+        least = min(least, step)
+    return least
+
+
+def fastest(space: Space, shape: Shape) -> float:
+    """Seconds in which the stages hold all blocks, with the slowest replica of each stage."""
+    each = [
+        Blocks(space).rows(parts, count, shape.micro_batch, shape.across)[0]
+        for parts, count in shape.runs
+        for _ in range(count)
+    ]
+    for within in sorted({seconds for row in each for seconds in row}):
+        held = sum(int(np.sum(row <= within)) - 1 for row in each)
+        if held >= space.layers - 2:
+            return within
+    raise AssertionError("one stage holds all blocks")
+
+
+@settings(deadline=None)
+@given(spaces(), st.sampled_from([stage_shapes, replica_shapes]), st.floats(0.5, 20))
+def test_shapes_that_hold_too_few_blocks_are_left_out(space: Space, family, below: float) -> None:  # type: ignore[no-untyped-def]
+    for group in space.groups():
+        every = Window(0.0, float("inf"), float("inf"))
+        shapes, _ = family(space, Blocks(space), group, every)
+        kept, _ = family(space, Blocks(space), group, every._replace(below=below))
+        assert {shape for _, shape in kept} <= {shape for _, shape in shapes}
+        left_out = {shape for _, shape in shapes} - {shape for _, shape in kept}
+        assert all(filled(space, shape) >= below / STEP for shape in left_out)
 
 
 def test_replicas_of_whole_pipelines_prefer_the_faster_pool() -> None:
     pools = [Pool("slow", "ethernet", ((0, 1), (2, 3))), Pool("fast", "ethernet", ((4, 5),))]
     space = Space(pools, layers=4, batch=6, tensors=(1, 2), micro_batches=(1,))
 
-    def fast_last(pool: int, *degrees: int) -> float | None:
-        return seconds(1 - pool, *degrees)  # type: ignore[call-arg]
-
-    shapes = [shape for _, shape in replica_shapes(space, fast_last, (3, 1, 1), 0.0, 1e9)[0]]
+    every = Window(0.0, 1e9, 1e9)
+    found, _ = replica_shapes(space, Blocks(space, faster=1), (3, 1, 1), every)
+    shapes = [shape for _, shape in found]
     assert {shape.stages for shape in shapes} >= {
         ((Part(1, 1, 1, 2), Part(0, 1, 1, 1)),),
         ((Part(1, 1, 1, 2), Part(0, 2, 1, 1)),),

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hetcomm import _core
 from hetcomm.explain_plan import planner_of
 from hetcomm.plan.layout import LEVELS
@@ -30,6 +33,11 @@ class Network(Protocol):
     def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
         """One of COLLECTIVES in all groups at once. size: bytes of the larger buffer of a rank.
         codec: of messages between hosts, where the network knows codecs."""
+
+    def collectives(
+        self, name: str, groups: Groups, sizes: Sequence[int], codec: str = "none"
+    ) -> NDArray[np.float64]:
+        """collective() of each of several sizes."""
 
 
 def levels_of(network: Network, group: Sequence[int], level: str) -> list[list[int]]:
@@ -171,6 +179,11 @@ class Curves:
             default=0.0,
         )
 
+    def collectives(
+        self, name: str, groups: Groups, sizes: Sequence[int], codec: str = "none"
+    ) -> NDArray[np.float64]:
+        return np.array([self.collective(name, groups, size, codec) for size in sizes])
+
 
 class _Priced(NamedTuple):
     """The ranks that stand for a group, what distinguishes them, the groups that share a host's
@@ -224,21 +237,28 @@ class Planned:
         return rank if level == "rank" else ""
 
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
-        return self._worst("broadcast", tuple(pairs), size, "none")
+        return float(self._worst("broadcast", tuple(pairs), [size], "none")[0])
 
     def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
+        return float(self.collectives(name, groups, [size], codec)[0])
+
+    def collectives(
+        self, name: str, groups: Groups, sizes: Sequence[int], codec: str = "none"
+    ) -> NDArray[np.float64]:
         if name not in COLLECTIVES:
             refuse("collective", f"one of {', '.join(COLLECTIVES)}", name, "choose one of these")
         several = tuple(tuple(group) for group in groups if len(group) > 1)
-        return self._worst(name, several, size, codec)
+        return self._worst(name, several, sizes, codec)
 
     def _worst(
-        self, name: str, groups: tuple[tuple[int, ...], ...], size: int, codec: str
-    ) -> float:
+        self, name: str, groups: tuple[tuple[int, ...], ...], sizes: Sequence[int], codec: str
+    ) -> NDArray[np.float64]:
         if groups not in self._known:
             self._known[groups] = self._unlike(groups)
-        known = self._known[groups]
-        return max((self._price(name, each, size, codec) for each in known), default=0.0)
+        found = np.zeros(len(sizes))
+        for each in self._known[groups]:
+            np.maximum(found, self._prices_of(name, each, sizes, codec), out=found)
+        return found
 
     def _unlike(self, groups: tuple[tuple[int, ...], ...]) -> list[_Priced]:
         """One of each kind of group: equal shapes with equal shares of NICs cost the same."""
@@ -270,12 +290,20 @@ class Planned:
         taken = {r for i in range(count) for r in hosts[i * len(hosts) // count][:each]}
         return [rank for rank in group if rank in taken]
 
-    def _price(self, name: str, priced: _Priced, size: int, codec: str) -> float:
+    def _prices_of(
+        self, name: str, priced: _Priced, sizes: Sequence[int], codec: str
+    ) -> NDArray[np.float64]:
         small, large = self.SIZES
-        if size <= large:
-            return self._exact(name, priced, size, codec)
+        if max(sizes) <= large:
+            return np.array([self._exact(name, priced, size, codec) for size in sizes])
         low, high = (self._exact(name, priced, each, codec) for each in self.SIZES)
-        return high + (high - low) * (size - large) / (large - small)
+        found = high + (high - low) * (np.asarray(sizes, dtype=np.float64) - large) / (
+            large - small
+        )
+        for place, size in enumerate(sizes):
+            if size <= large:
+                found[place] = self._exact(name, priced, size, codec)
+        return np.asarray(found)
 
     def _exact(self, name: str, priced: _Priced, size: int, codec: str) -> float:
         key = (name, size, codec, *priced.key)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hetcomm.plan.layout import LEVELS, Layout
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.memory import stage_parameters
-from hetcomm.plan.prediction.network import Network, levels_of
+from hetcomm.plan.prediction.network import Groups, Network, levels_of
 from hetcomm.plan.prediction.runtime import Runtime
 from hetcomm.plan.profile import Profile
 
@@ -35,10 +38,10 @@ def synchronization(
         seconds = 0.0
         groups = layout.data_groups(s)
         for wave in waves(groups):
-            seconds += reduction_seconds(
-                model, network, wave, parameters, layout.weights, layout.optimizer_states,
-                layout.codec,
-            )  # fmt: skip
+            reduction = Reduction(
+                model, network, wave, layout.weights, layout.optimizer_states, layout.codec
+            )
+            seconds += float(reduction.seconds([parameters])[0])
         if runtime.flat_gradients:
             # To copy to the flat buffer, to scale, and to copy back: each reads and writes once.
             kinds = {devices[rank] for replica in stage.replicas for rank in replica.ranks}
@@ -78,40 +81,66 @@ def waves(groups: list[list[int]]) -> list[list[list[int]]]:
     return waves
 
 
-def reduction_seconds(
-    model: Model, network: Network, groups: list[list[int]], parameters: int, weights: str,
-    states: str, codec: str,
-) -> float:  # fmt: skip
-    """All gradients of one part; partitioned over a level, each rank gets its share, the levels'
-    shares are reduced across, and the ranks of a level gather the weights. weights, states: the
-    levels of weights and optimizer states."""
-    size = parameters * model.gradient_bytes
-    if states == "rank":
-        return network.collective("all_reduce", groups, size, codec)
-    parts = [levels_of(network, group, states) for group in groups]
-    inside = [part for each in parts for part in each]
-    widest = max(len(part) for part in inside)
-    across = [[part[i % len(part)] for part in each] for each in parts for i in range(widest)]
-    seconds = network.collective("reduce_scatter", inside, size, codec)
-    seconds += network.collective("all_reduce", across, size // widest, codec)
-    if LEVELS.index(weights) < LEVELS.index(states):
-        seconds += _gather_updated(model, weights, network, inside, parameters)
-    return seconds
+class Reduction:
+    """The reduction of the gradients in groups that run at once, for any number of parameters.
+
+    With partitioned states each rank of a level gets its share, the levels' shares are reduced
+    across, and the ranks of a level gather the weights. weights, states: the levels of weights and
+    optimizer states.
+    """
+
+    def __init__(
+        self, model: Model, network: Network, groups: list[list[int]], weights: str, states: str,
+        codec: str,
+    ) -> None:  # fmt: skip
+        self.model, self.network, self.codec = model, network, codec
+        self.whole = states == "rank"
+        if self.whole:
+            self.inside = _fixed(groups)
+            return
+        parts = [levels_of(network, group, states) for group in groups]
+        self.inside = _fixed(part for each in parts for part in each)
+        self.widest = max(map(len, self.inside))
+        self.across = _fixed(
+            [part[i % len(part)] for part in each] for each in parts for i in range(self.widest)
+        )
+        self.updated: tuple[Groups, int] | None = None
+        if LEVELS.index(weights) < LEVELS.index(states):
+            self.updated = _updated(network, weights, self.inside)
+
+    def seconds(self, parameters: Sequence[int]) -> NDArray[np.float64]:
+        """Of so many parameters on each rank, for each of several numbers."""
+        collectives, codec = self.network.collectives, self.codec
+        sizes = [count * self.model.gradient_bytes for count in parameters]
+        if self.whole:
+            return collectives("all_reduce", self.inside, sizes, codec)
+        seconds = collectives("reduce_scatter", self.inside, sizes, codec)
+        shares = [size // self.widest for size in sizes]
+        seconds = seconds + collectives("all_reduce", self.across, shares, codec)
+        if self.updated is not None:
+            groups, widest = self.updated
+            pieces = [count * self.model.weight_bytes // widest for count in parameters]
+            seconds = seconds + collectives("all_gather", groups, pieces)
+        return seconds
 
 
-def _gather_updated(
-    model: Model, weights: str, network: Network, parts: list[list[int]], parameters: int
-) -> float:
-    """Each rank has updated its share of the states' level, and needs its share of the weights'
-    level: it gathers the rest from its counterparts in other parts of that level."""
+def _fixed(groups: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, groups))
+
+
+def _updated(network: Network, weights: str, parts: Groups) -> tuple[Groups, int]:
+    """The groups that gather updated weights, and the ranks that share a piece of them.
+
+    Each rank has updated its share of the states' level, and needs its share of the weights' level:
+    it gathers the rest from its counterparts in other parts of that level.
+    """
     groups, widest = [], 1
     for part in parts:
         pieces = levels_of(network, part, weights)
         most = max(len(piece) for piece in pieces)
         widest = max(widest, most)
         groups += [[piece[i % len(piece)] for piece in pieces] for i in range(most)]
-    size = parameters * model.weight_bytes // widest
-    return network.collective("all_gather", groups, size)
+    return _fixed(groups), widest
 
 
 def _share(layout: Layout, network: Network, group: list[int]) -> int:

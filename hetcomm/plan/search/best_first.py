@@ -11,19 +11,24 @@ from typing import Generic, Protocol, TypeVar
 
 Leaf = TypeVar("Leaf")
 Solution = TypeVar("Solution")
-# The search dives after so many nodes, and opens so many at most.
-INTERVAL, DEPTH = 96, 48
+
+
+# The search looks at the clock after so many nodes.
+LOOK = 32
 
 
 class Node(Protocol[Leaf]):
     """A set of leaves.
 
-    bound: no leaf of the set costs less. leaf: the only leaf of the set, or None for a set that
-    open() divides.
+    bound: no leaf of the set costs less. close: whether the cheapest leaf costs hardly more. leaf:
+    the only leaf of the set, or None for a set that open() divides.
     """
 
     @property
     def bound(self) -> float: ...
+
+    @property
+    def close(self) -> bool: ...
 
     @property
     def leaf(self) -> Leaf | None: ...
@@ -66,31 +71,30 @@ def best_first(
     """The solution of least cost, and the runners-up among the priced leaves.
 
     price: the cost of a leaf and its solution; None for a leaf without one. The search ends when no
-    other leaf can cost less than (1 - tolerance) times the best one, or after `seconds`. Of nodes
-    with equal bounds the latest comes first. Now and then the search dives: it opens nodes
-    depth-first until it priced a leaf. So good leaves are known early.
+    other leaf can cost less than (1 - tolerance) times the best one, or after `seconds`. Nodes with
+    close bounds and others take turns, so that good leaves are known early. Of nodes with equal
+    bounds the latest comes first.
     """
     end = time.monotonic() + seconds
     order = count(0, -1)
-    heap: list[tuple[float, int, Node[Leaf]]] = []
+    heaps: dict[bool, list[tuple[float, int, Node[Leaf]]]] = {False: [], True: []}
     best: dict[Hashable, tuple[float, Solution]] = {}
     least = below = float("inf")
     priced = opened = 0
-    due = 0
     cut = False
 
     def push(nodes: Iterable[Node[Leaf]]) -> None:
         for node in nodes:
             if node.bound < below:
-                heapq.heappush(heap, (node.bound, next(order), node))
+                heapq.heappush(heaps[node.close], (node.bound, next(order), node))
 
-    def look(node: Node[Leaf]) -> list[Node[Leaf]]:
+    def look(node: Node[Leaf]) -> Iterable[Node[Leaf]]:
         """Opens or prices a node."""
         nonlocal priced, opened, least, below
         opened += 1
         leaf = node.leaf
         if leaf is None:
-            return list(node.open(below))
+            return node.open(below)
         found = price(leaf)
         if found is not None:
             priced += 1
@@ -102,19 +106,12 @@ def best_first(
         return []
 
     push(roots)
-    while heap and heap[0][0] < below:
-        if time.monotonic() > end:
+    while live := [close for close, heap in heaps.items() if heap and heap[0][0] < below]:
+        if opened % LOOK == 0 and time.monotonic() > end:
             cut = True
             break
-        node = heapq.heappop(heap)[2]
-        if opened < due:
-            push(look(node))
-            continue
-        before, stack = priced, [node]
-        for _ in range(DEPTH):
-            if stack and priced == before:
-                stack += reversed(look(stack.pop()))
-        push(stack)
-        due = opened + INTERVAL
+        turn = live[opened % len(live)]
+        push(look(heapq.heappop(heaps[turn])[2]))
+    bound = min(heaps[close][0][0] for close in live) if cut else below
     first = sorted(best.values(), key=lambda each: each[0])[:top]
-    return Found(first, min(below, heap[0][0]) if cut else below, priced, opened, cut)
+    return Found(first, bound, priced, opened, cut)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from hetcomm.plan.layout import Replica
 from hetcomm.plan.search.pools import Pool
@@ -75,16 +76,19 @@ class Shape:
 
         A pool serves one run of stages.
         """
-        slots = {
-            part.pool: pools[part.pool].slots(part.width) for stage in self.stages for part in stage
-        }
-        stages: list[list[Replica]] = [[] for _ in self.stages]
-        start = 0
-        for parts, count in self.runs:
-            for part in parts:
-                for s in range(count):
-                    for r in range(part.count):
-                        slot = s * part.count + r if self.across else r * count + s
-                        stages[start + s].append(Replica(slots[part.pool][slot], part.context))
-            start += count
-        return [tuple(stage) for stage in stages]
+        return [
+            stage for parts, count in self.runs for stage in place(pools, parts, count, self.across)
+        ]
+
+
+def place(
+    pools: Sequence[Pool], parts: tuple[Part, ...], count: int, across: bool
+) -> list[tuple[Replica, ...]]:
+    """The replicas of each of a run's stages; see Shape."""
+    stages: list[list[Replica]] = [[] for _ in range(count)]
+    for part in parts:
+        slots = pools[part.pool].slots(part.width)
+        for s, r in product(range(count), range(part.count)):
+            slot = s * part.count + r if across else r * count + s
+            stages[s].append(Replica(slots[slot], part.context))
+    return [tuple(stage) for stage in stages]

@@ -8,18 +8,42 @@ is that of the whole pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hetcomm.plan.search.division import Floats
 from hetcomm.plan.search.pools import Pool
 from hetcomm.plan.search.shapes import Part, Shape
 
-# (index of the pool, tensor degree, context degree, micro-batch) -> the least seconds in which a
-# replica computes one block forward and backward; None where the degrees are impossible.
-BlockSeconds = Callable[[int, int, int, int], float | None]
+# The shapes' bounds are less than exact by this share.
+STEP = 1.005
+
+
+class Prices(Protocol):
+    """Seconds that shapes take at least."""
+
+    def block_seconds(self, pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
+        """In which a replica computes one block forward and backward; None where the degrees are
+        impossible."""
+
+    def forward_seconds(self, part: Part, micro_batch: int) -> float:
+        """In which a replica computes one block forward."""
+
+    def rows(
+        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> Sequence[Floats]:
+        """Of each of `count` stages with these parts, [n] -> seconds of a step in which the stage
+        has n blocks or more."""
+
+    def most_chunks(self, stages: int, micro_batches: int) -> int:
+        """The most chunks that a stage may have."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +86,31 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def stage_shapes(
-    space: Space, seconds: BlockSeconds, group: tuple[int, int, int], low: float, below: float
-) -> tuple[list[tuple[float, Shape]], float]:
-    """Shapes of the first family with a bound from `low` to less than `below`, and the next bound.
+class Window(NamedTuple):
+    """Shapes whose blocks fit into seconds from `low` to less than `high`; those that take `below`
+    or more are left out."""
 
-    The bound is that of perfect balance: all blocks, over the sum of the rates of all stages. The
-    next bound is the least one of the other shapes from `below` on; infinite if there are none.
+    low: float
+    high: float
+    below: float
+
+
+Shapes = tuple[list[tuple[float, Shape]], float]
+
+
+def stage_shapes(
+    space: Space, prices: Prices, group: tuple[int, int, int], window: Window
+) -> Shapes:
+    """Shapes of the first family in a window, each with a bound, and the least of those beyond it.
+
+    The bound of perfect balance is that of all blocks, over the sum of the rates of all stages.
+    A shape's own bound is the least time in which its stages hold all blocks, whole ones, or
+    parts of blocks while later stages wait for the first activation. The bound beyond is infinite
+    if there are no more shapes.
     """
     replicas, micro_batch, context = group
     choices = [
-        [Choice(0, 1, 0.0), *_choices(space, seconds, index, group)]
+        [Choice(0, 1, 0.0), *_choices(space, prices, index, group)]
         for index in range(len(space.pools))
     ]
     work = space.batch // (replicas * micro_batch) * (space.layers - 2)
@@ -83,40 +121,89 @@ def stage_shapes(
     fits = (counts > 0) & (counts <= space.layers)
     bounds = np.full(rates.shape, np.inf)
     np.divide(work, rates, out=bounds, where=fits)
+    further = float(bounds[bounds >= window.high].min(initial=np.inf))
+    mixes = np.argwhere(bounds < window.high)
+    balanced = bounds[tuple(mixes.T)]
+    grid = _grid(balanced, window.high)
     shapes: list[tuple[float, Shape]] = []
-    for place in np.argwhere((bounds >= low) & (bounds < below)):
-        taken = [
-            (index, choices[index][number]) for index, number in enumerate(place) if number > 0
-        ]
-        if space.every_rank and not _is_whole(space, taken, replicas, context):
-            continue
-        for order in permutations(taken):
-            stages = tuple(
-                (Part(index, choice.tensor, context, replicas),)
-                for index, choice in order
-                for _ in range(choice.stages)
-            )
-            shapes += _placed(float(bounds[tuple(place)]), stages, micro_batch)
-    return shapes, float(bounds[bounds >= below].min(initial=np.inf))
+    for across in (True, False):
+        held, speeds = [], []
+        for index, each in enumerate(choices):
+            table, own = np.zeros((2, len(each), len(grid)), dtype=np.int64), {}
+            for number in np.unique(mixes[:, index]):
+                if number > 0:
+                    part = Part(index, each[number].tensor, context, replicas)
+                    found = prices.rows((part,), each[number].stages, micro_batch, across)
+                    table[:, number] = _held(found, grid)
+                    own[number] = Speed(part, each[number].stages, _slope(found))
+            held.append(table)
+            speeds.append(own)
+        least = np.maximum(balanced, _least(held, mixes, grid, space.layers - 2))
+        further = min(further, float(least[least >= window.high].min(initial=np.inf)))
+        kept = (least >= window.low) & (least < window.high)
+        for mix, bound in zip(mixes[kept], least[kept], strict=True):
+            taken = [speeds[index][number] for index, number in enumerate(mix) if number > 0]
+            if space.every_rank and not _is_whole(space, taken):
+                continue
+            for order in permutations(taken):
+                filled = max(float(bound), _filled(space, prices, order, micro_batch))
+                if filled < window.below:
+                    stages = tuple((each.part,) for each in order for _ in range(each.stages))
+                    shape = Shape(stages, micro_batch, across)
+                    if across or _two_placements(shape):
+                        shapes.append((filled, shape))
+    return shapes, further
+
+
+class Speed(NamedTuple):
+    """A run of stages. seconds: of a step for each block of a stage, at least."""
+
+    part: Part
+    stages: int
+    seconds: float
+
+
+def _slope(rows: Sequence[Floats]) -> float:
+    """The least seconds per block."""
+    unlike = {id(row): row for row in rows}.values()
+    return min(float((row[1:] / np.arange(1, len(row))).min()) for row in unlike)
+
+
+def _filled(space: Space, prices: Prices, order: Sequence[Speed], micro_batch: int) -> float:
+    """Seconds in which runs of stages in an order hold all blocks, if blocks may be divided.
+
+    With x blocks on a stage, the next one's first pass comes f x later. By recursion from the last
+    stage, stages hold v blocks in a second; before a stage of c seconds per block, v becomes
+    v + (1 - f v) / c, or stays if the stage is so slow that no block is best.
+    """
+    stages = sum(each.stages for each in order)
+    micro_batches = space.batch // (order[0].part.count * micro_batch)
+    chunks, rate, forward = prices.most_chunks(stages, micro_batches), 0.0, 0.0
+    for part, count, seconds in reversed(order):
+        forward = prices.forward_seconds(part, micro_batch)
+        kept = (1 - forward / chunks / seconds) ** count
+        rate = max(rate, kept * rate + (1 - kept) / (forward / chunks))
+    # The embedding is one of the layers of the first chunk.
+    return (space.layers - 2) / rate - forward * (1 - 1 / chunks)
 
 
 def replica_shapes(
-    space: Space, seconds: BlockSeconds, group: tuple[int, int, int], low: float, below: float
-) -> tuple[list[tuple[float, Shape]], float]:
+    space: Space, prices: Prices, group: tuple[int, int, int], window: Window
+) -> Shapes:
     """Shapes of the second family, as stage_shapes(). At least two pools have whole pipelines each.
 
-    A faster pool serves as many of the replicas as fit. The bound is that of perfect balance in the
+    A faster pool serves as many of the replicas as fit. The bound of perfect balance is that in the
     slowest pipeline.
     """
     replicas, micro_batch, context = group
     work = space.batch // (replicas * micro_batch) * (space.layers - 2)
     # None: the pool serves nothing.
-    rows: list[list[tuple[int, float] | None]] = [
-        [None, *_tensors(space, seconds, index, group)] for index in range(len(space.pools))
+    choices: list[list[tuple[int, float] | None]] = [
+        [None, *_tensors(space, prices, index, group)] for index in range(len(space.pools))
     ]
     shapes: list[tuple[float, Shape]] = []
     further = np.inf
-    for row in product(*rows):
+    for row in product(*choices):
         used = [(each[1], index, each[0]) for index, each in enumerate(row) if each is not None]
         if not 2 <= len(used) <= replicas:
             continue
@@ -125,45 +212,88 @@ def replica_shapes(
             continue
         for stages in range(1, space.layers + 1):
             bound = work * slowest / stages
-            if bound < low:
-                break
             parts = _shares(space, sorted(used), stages, replicas, context)
             if parts is None:
                 continue
-            if bound < below:
-                shapes += _placed(bound, (parts,) * stages, micro_batch)
-            else:
+            if bound >= window.high:
                 further = min(further, bound)
+                continue
+            grid = _grid(np.array([bound]), window.high)
+            for across in (True, False):
+                shape = Shape((parts,) * stages, micro_batch, across)
+                if across or _two_placements(shape):
+                    rows = prices.rows(parts, stages, micro_batch, across)
+                    held = [_held(rows, grid)[:, None]]
+                    one = np.zeros((1, 1), dtype=np.intp)
+                    least = max(bound, float(_least(held, one, grid, space.layers - 2)[0]))
+                    if least >= window.high:
+                        further = min(further, least)
+                    elif least >= window.low and least < window.below:
+                        shapes.append((least, shape))
     return shapes, float(further)
 
 
-def _placed(
-    bound: float, stages: tuple[tuple[Part, ...], ...], micro_batch: int
-) -> Iterator[tuple[float, Shape]]:
-    """Both placements, if they differ."""
-    yield bound, Shape(stages, micro_batch)
-    shape = Shape(stages, micro_batch, across=False)
-    if shape.replicas > 1 and any(count > 1 for _, count in shape.runs):
-        yield bound, shape
+def _two_placements(shape: Shape) -> bool:
+    """Whether the shape's placements differ."""
+    return shape.replicas > 1 and any(count > 1 for _, count in shape.runs)
+
+
+def _grid(bounds: Floats, high: float) -> Floats:
+    """Powers of STEP from the least bound to some more than `high`, if that is finite."""
+    if not len(bounds):
+        return np.empty(0)
+    most = 1.3 * high if high < np.inf else 100 * float(bounds.max())
+    first, last = (math.log(each) / math.log(STEP) for each in (float(bounds.min()), most))
+    return np.asarray(STEP ** np.arange(math.floor(first), math.ceil(last) + 1.0))
+
+
+def _held(rows: Sequence[Floats], grid: Floats) -> NDArray[np.int64]:
+    """Within each of some seconds, the most blocks that stages hold together, and how many of the
+    stages hold none."""
+    unlike = {id(row): row for row in rows}
+    times = Counter(map(id, rows))
+    found = np.zeros((2, len(grid)), dtype=np.int64)
+    for key, row in unlike.items():
+        blocks = np.searchsorted(row, grid, "right") - 1
+        found += times[key] * np.stack([blocks, blocks == 0])
+    return found
+
+
+def _least(
+    held: Sequence[NDArray[np.int64]], mixes: NDArray[np.intp], grid: Floats, blocks: int
+) -> Floats:
+    """Of each mix, seconds within which its stages do not hold all blocks, or 0. held: of each
+    pool, _held() by [what, choice, place in the grid]. mixes: [mix, pool] -> choice.
+
+    Only the first stage and the last may hold no block.
+    """
+    low = np.zeros(len(mixes), dtype=np.int64)  # places before it do not suffice
+    high = np.full(len(mixes), len(grid))  # suffices, or is the end
+    while (low < high).any():
+        middle = np.minimum((low + high) // 2, len(grid) - 1)
+        found = np.sum([each[:, mixes[:, p], middle] for p, each in enumerate(held)], axis=0)
+        enough = ((found[0] >= blocks) & (found[1] <= 2)) | (low >= high)
+        low, high = np.where(enough, low, middle + 1), np.where(enough & (low < high), middle, high)
+    return np.where(low > 0, grid[np.maximum(low, 1) - 1], 0.0) if len(mixes) else np.empty(0)
 
 
 def _tensors(
-    space: Space, seconds: BlockSeconds, index: int, group: tuple[int, int, int]
+    space: Space, prices: Prices, index: int, group: tuple[int, int, int]
 ) -> Iterator[tuple[int, float]]:
     """Each tensor degree of the pool, with the seconds of a block."""
     _, micro_batch, context = group
     for tensor in space.tensors:
         if tensor * context <= space.pools[index].widest:
-            each = seconds(index, tensor, context, micro_batch)
+            each = prices.block_seconds(index, tensor, context, micro_batch)
             if each is not None:
                 yield tensor, each
 
 
 def _choices(
-    space: Space, seconds: BlockSeconds, index: int, group: tuple[int, int, int]
+    space: Space, prices: Prices, index: int, group: tuple[int, int, int]
 ) -> Iterator[Choice]:
     replicas, _, context = group
-    for tensor, each in _tensors(space, seconds, index, group):
+    for tensor, each in _tensors(space, prices, index, group):
         most = space.pools[index].capacity(tensor * context) // replicas
         for stages in range(1, min(most, space.layers) + 1):
             yield Choice(stages, tensor, stages / each)
@@ -192,9 +322,7 @@ def _shares(
     return tuple(parts)
 
 
-def _is_whole(
-    space: Space, taken: Sequence[tuple[int, Choice]], replicas: int, context: int
-) -> bool:
+def _is_whole(space: Space, taken: Sequence[Speed]) -> bool:
     """Whether the stages occupy every rank."""
-    ranks = sum(choice.stages * choice.tensor for _, choice in taken) * replicas * context
+    ranks = sum(each.stages * each.part.count * each.part.width for each in taken)
     return ranks == sum(pool.ranks for pool in space.pools)

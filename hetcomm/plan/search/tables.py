@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from hetcomm.plan.search.bound import Pipeline, step_bound
 from hetcomm.plan.search.division import (
-    Bottlenecks,
+    NEVER,
+    Chain,
     Floats,
+    Load,
     after_last,
-    bottlenecks,
-    least_before,
+    chain,
+    empty,
     sums_of,
 )
 from hetcomm.plan.search.probes import Probes
@@ -27,75 +29,127 @@ Spans = Sequence[Sequence[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Pipelines:
-    """The pipelines of a shape. alpha: the fastest kind of device counts as this much faster when
-    layers are divided, as in Holmes (arXiv 2312.03549)."""
+    """The pipelines of a shape. options: settings that differ in levels and codecs alone; what is
+    said of several holds for each. loose: the bounds also hold for schedules and recompute that
+    take no less time without memory limits. alpha: the fastest kind of device counts as this much
+    faster when layers are divided, as in Holmes (arXiv 2312.03549)."""
 
     terms: Terms
     probes: Probes
-    settings: Settings
+    options: tuple[Settings, ...]
+    loose: bool = False
     alpha: float = 1.0
 
     @property
     def shape(self) -> Shape:
         return self.probes.shape
 
+    @property
+    def settings(self) -> Settings:
+        """The only option, or what all options share: schedule, chunks, recompute."""
+        return self.options[0]
+
+    @property
+    def half(self) -> float:
+        """The part of a backward pass that computes weights' gradients later."""
+        return 0.5 if self.settings.schedule == "zero_bubble" else 0.0
+
     @cached_property
     def micro_batches(self) -> int:
         return self.probes.batch // (self.shape.replicas * self.shape.micro_batch)
 
-    @property
-    def run_of(self) -> list[int]:
-        return self.probes.run_of
-
-    @property
-    def probed(self) -> list[bool]:
-        return self.probes.probed
-
-    def layer_seconds(self, stage: int, part: Part) -> tuple[Floats, Floats]:
+    def layer_seconds(self, stage: int, part: Part, weights: str) -> tuple[Floats, Floats]:
         """By layer, forward and backward, with the gathering of partitioned weights."""
         times = self.terms.layer_seconds(part, self.shape.micro_batch, self.settings.recompute)
-        if self.settings.weights == "rank" or not self.probed[stage]:
+        if weights == "rank":
             return times
-        least = self.probes.gather(self.run_of[stage], self.settings.weights)
+        least = self.probes.gather(stage, weights)
         if not self.terms.problem.runtime.gather_beside:
             return times[0] + least, times[1] + least
         return np.maximum(times[0], least), np.maximum(times[1], least)
 
-    def tail(self, stage: int) -> Floats:
-        """[first, end] -> seconds from a stage's last backward pass to the end of the step."""
-        parts = self.shape.stages[stage]
-        found = np.zeros_like(self.terms.parameters(1), dtype=np.float64)
-        for part in parts:
-            kind = self.terms.problem.pools[part.pool].kind
-            each = self.terms.problem.profile.step_seconds(kind, part.tensor, 1)
-            share = self.terms.degree(parts, self.settings.states)  # the most that there may be
-            found = np.maximum(found, each * self.terms.parameters(part.tensor) / share)
-        if not self.probed[stage]:
-            return found
-        widest = max(part.tensor for part in parts)
-        reduction = self.probes.reduction(
-            self.run_of[stage], self.settings, self.terms.parameters(widest)
-        )
-        layers = np.maximum(-np.subtract.outer(*[np.arange(len(reduction))] * 2), 1)
-        hidden = max((sums_of(self.layer_seconds(stage, part)[1]) for part in parts), key=np.sum)
-        exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
-        return found + exposed
+    def seconds(self, stage: int) -> Floats:
+        """[what, kind of range] -> seconds, at least. What: forward and backward of a micro-batch,
+        these of the first chunk, the tail without deferred passes, and alone; see Load. The kinds
+        are those of Terms.alike."""
+        key = (
+            "seconds", self.micro_batches, self.shape.micro_batch, self.half,
+            self.settings.chunks, self.settings.recompute, self.loose, self._levels,
+        )  # fmt: skip
+        return self.probes.once(stage, key, lambda: self._seconds(stage))
 
-    def load(self, stage: int) -> Floats:
-        """[first, end] -> seconds that a step takes because of a stage, at least, beyond the way of
-        the first activation to the stage."""
-        settings, parts = self.settings, self.shape.stages[stage]
+    @cached_property
+    def _levels(self) -> tuple[tuple[str, str, str], ...]:
+        return tuple((each.weights, each.states, each.codec) for each in self.options)
+
+    def _seconds(self, stage: int) -> Floats:
+        parts, (first, end) = self.shape.stages[stage], self.terms.alike[0]
+        layers = np.maximum(end - first, 1)
+        # [part, what, option, kind of range]
+        passes = np.stack(
+            [
+                np.stack([self._passes(stage, part, each.weights) for each in self.options], axis=1)
+                for part in parts
+            ]
+        )
+        # The last pass of a stage is the first chunk's, or computes weights' gradients.
+        hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
+        reduction = np.stack([self._reduction(stage, each) for each in self.options])
+        exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
+        tail = exposed + np.stack([self._optimizer(stage, each.states) for each in self.options])
+        busy = self.micro_batches * (passes[:, 0] + passes[:, 1]).max(axis=0)
+        own = passes[self.probes.slowest]
+        return np.concatenate((own, tail[None], (busy + tail)[None])).min(axis=1)
+
+    def _passes(self, stage: int, part: Part, weights: str) -> Floats:
+        """Forward and backward by kind of range, and these of the first chunk."""
+        chunks = self.settings.chunks
 
         def seconds() -> Floats:
-            busy = [sums_of(np.add(*self.layer_seconds(stage, part))) for part in parts]
-            return np.asarray(self.micro_batches * np.maximum.reduce(busy) + self.tail(stage))
+            first, end = self.terms.alike[0]
+            times = self.layer_seconds(stage, part, weights)
+            whole = [sums_of(each)[first, end] for each in times]
+            if chunks == 1:
+                return np.stack([*whole, *whole])
+            layers, embedding = -(-np.maximum(end - first, 0) // chunks), first == 0
+            own = [(layers - embedding) * each[1] + embedding * each[0] for each in times]
+            return np.stack([*whole, *own])
 
         key = (
-            "load", self.probed[stage], self.micro_batches, self.shape.micro_batch,
-            settings.recompute, settings.weights, settings.states, settings.codec,
+            "passes", part, self.shape.micro_batch, self.settings.recompute, chunks, weights
         )  # fmt: skip
-        found = self.probes.once(self.run_of[stage], key, seconds)
-        return found * self.alpha if self.alpha != 1 and stage not in self._fastest else found
+        return self.probes.once(stage, key, seconds)
+
+    def _optimizer(self, stage: int, states: str) -> Floats:
+        """By kind of range, seconds of the optimizer."""
+        terms, parts = self.terms, self.shape.stages[stage]
+
+        def seconds() -> Floats:
+            share = terms.degree(parts, states)  # the most that there may be
+            return np.maximum.reduce(
+                [
+                    terms.problem.profile.step_seconds(
+                        terms.problem.pools[part.pool].kind, part.tensor, 1
+                    )
+                    * terms.parameters(part.tensor)[terms.alike[0]]
+                    / share
+                    for part in parts
+                ]
+            )
+
+        return self.probes.once(stage, ("optimizer", states), seconds)
+
+    def _reduction(self, stage: int, option: Settings) -> Floats:
+        """By kind of range, seconds to reduce the gradients."""
+
+        def seconds() -> Floats:
+            widest = max(part.tensor for part in self.shape.stages[stage])
+            parameters = self.terms.parameters(widest)[self.terms.alike[0]]
+            return self.probes.reductions(stage, option, np.maximum(parameters, 0).tolist())
+
+        return self.probes.once(
+            stage, ("reductions by range", option.weights, option.states, option.codec), seconds
+        )
 
     @cached_property
     def passes(self) -> list[int]:
@@ -103,50 +157,61 @@ class Pipelines:
         stages = len(self.shape.stages)
         return [in_flight(self.settings, stages, self.micro_batches, s) for s in range(stages)]
 
-    def shares(self, stage: int) -> Shares:
+    @cached_property
+    def warm_up(self) -> list[int] | None:
+        return (
+            None
+            if self.loose
+            else warm_up(self.settings, len(self.shape.stages), self.micro_batches)
+        )
+
+    def shares(self, stage: int, option: Settings) -> Shares:
         """The ranks that share a stage's weights, and its gradients and states."""
-        weights, states = self.settings.weights, self.settings.states
-        if self.probed[stage]:
-            run = self.run_of[stage]
-            return self.probes.share(run, weights), self.probes.share(run, states)
-        parts = self.shape.stages[stage]
-        return self.terms.degree(parts, weights), self.terms.degree(parts, states)
+        weights, states = (
+            self.probes.share(stage, level) for level in (option.weights, option.states)
+        )
+        return weights, states
 
     def room(self, stage: int) -> tuple[Floats, Floats]:
-        """[part, first, end] -> bytes that kept activations may take, and bytes of one pass."""
-        settings, parts = self.settings, self.shape.stages[stage]
-        run, samples = self.run_of[stage], self.shape.micro_batch
-        shares, several = self.shares(stage), len(self.shape.stages) > 1
-        fixed = ("room", run, settings.recompute, *shares)
-        if fixed not in self.probes.tables:
-            self.probes.tables[fixed] = np.stack(
-                [
-                    self.terms.limit(part)
-                    - self.terms.fixed_memory(part, samples, settings, shares, several)
-                    for part in parts
-                ]
-            )
-        kept = ("kept", run, settings.recompute, settings.chunks)
-        if kept not in self.probes.tables:
-            each = [self.terms.kept_memory(part, samples, settings) for part in parts]
-            self.probes.tables[kept] = np.stack(each)
-        return self.probes.tables[fixed], self.probes.tables[kept]
+        """[part, kind of range] -> bytes that kept activations may take, at most, and bytes of one
+        pass."""
+        settings, parts, terms = self.settings, self.shape.stages[stage], self.terms
+        samples, several = self.shape.micro_batch, len(self.shape.stages) > 1
+
+        def fixed(option: Settings) -> Floats:
+            shares = self.shares(stage, option)
+            needed = [
+                terms.fixed_memory(part, samples, option, shares, several)[terms.alike[0]]
+                for part in parts
+            ]
+            limits = np.array([terms.limit(part) for part in parts])
+            return limits[:, None] - np.stack(needed)
+
+        def kept() -> Floats:
+            every = [terms.kept_memory(part, samples, settings) for part in parts]
+            return np.stack([each[terms.alike[0]] for each in every])
+
+        def most() -> Floats:
+            return np.maximum.reduce([fixed(each) for each in self.options])
+
+        own = (samples, settings.recompute)
+        return (
+            self.probes.once(stage, ("room", several, *own, self._levels), most),
+            self.probes.once(stage, ("kept", *own, settings.chunks), kept),
+        )
+
+    def chain(self) -> Chain:
+        """The stages' tables."""
+        stages = range(len(self.shape.stages))
+        columns = _Columns([self])
+        loads = [loads_of([self], columns, s) for s in stages]
+        return chain([Load(*(each[0] for each in load)) for load in loads])
 
     @cached_property
-    def tables(self) -> Bottlenecks:
-        """Least bottlenecks of the seconds that a step takes because of one stage, at least."""
-        loads = []
-        for s in range(len(self.shape.stages)):
-            room, kept = self.room(s)
-            fits = (room >= self.passes[s] * kept).all(axis=0)
-            loads.append(np.where(fits, self.load(s) + self.probes.way_in[s], np.inf))
-        return bottlenecks(loads)
-
-    @cached_property
-    def _fastest(self) -> set[int]:
+    def fastest(self) -> set[int]:
         """The stages whose blocks take least time."""
         blocks = [
-            max(float(np.add(*self.layer_seconds(s, part))[1]) for part in parts)
+            max(float(np.add(*self.layer_seconds(s, part, "rank"))[1]) for part in parts)
             for s, parts in enumerate(self.shape.stages)
         ]
         return {s for s, each in enumerate(blocks) if each <= min(blocks)}
@@ -179,81 +244,139 @@ class Pipelines:
                 held[i // stages % len(chunks)] += 1
             for part in parts:
                 needed = self.terms.chunk_memory(
-                    part, self.shape.micro_batch, self.settings, self.shares(s), chunks, held
+                    part,
+                    self.shape.micro_batch,
+                    self.settings,
+                    self.shares(s, self.settings),
+                    chunks,
+                    held,
                 )
                 if needed > self.terms.limit(part):
                     return False
         return True
 
     def bound(self, spans: Spans) -> float:
-        """Seconds that a step takes at least, with these layers."""
-        parts = zip(*self.shape.stages, strict=True)  # the same pools in each stage, or one part
-        return max(self._bound_of(list(line), spans) for line in parts)
+        """Seconds that a step takes at least, with these layers and the only option."""
+        return max(self._bound_of(index, spans) for index in range(len(self.shape.stages[0])))
 
-    def _bound_of(self, line: Sequence[Part], spans: Spans) -> float:
-        forward, backward, first, last, tails = [], [], [], [], []
-        for s, part in enumerate(line):
-            f, b = self._sums(s, part)
-            chunks = spans[s]
+    def _bound_of(self, index: int, spans: Spans) -> float:
+        """Of the parts at one place of the stages: the same pools in each stage, or one part."""
+        forward, backward, first, last = [], [], [], []
+        for s, chunks in enumerate(spans):
+            f, b = self._sums(s, self.shape.stages[s][index])
             forward.append(sum(f[span] for span in chunks))
             backward.append(sum(b[span] for span in chunks))
             first.append(f[chunks[0]])
             last.append(b[chunks[0]])
-            tails.append(self._tails[s][chunks[0]] if len(chunks) == 1 else 0.0)
-        half = 0.5 if self.settings.schedule == "zero_bubble" else 0.0
-        stages = len(line)
+        tails = [self._tail(s, chunks) for s, chunks in enumerate(spans)]
         return step_bound(
             Pipeline(
                 forward=np.asarray(forward),
                 backward=np.asarray(backward),
-                deferred=np.asarray(backward) * half,
+                deferred=np.asarray(backward) * self.half,
                 first=np.asarray(first),
-                last=np.asarray(last) * (1 - half),
+                last=np.asarray(last) * (1 - self.half),
                 transfers=self.probes.transfers,
                 tails=np.asarray(tails),
                 micro_batches=self.micro_batches,
-                warm_up=warm_up(self.settings, stages, self.micro_batches),
+                chunks=self.settings.chunks,
+                warm_up=self.warm_up,
             )
         )
 
     def _sums(self, stage: int, part: Part) -> tuple[Floats, Floats]:
         """[first, end] -> seconds forward and backward."""
-        key = ("sums", part, self.run_of[stage], self.probed[stage], self.settings.recompute,
-               self.settings.weights)  # fmt: skip
-        if key not in self.probes.tables:
-            times = self.layer_seconds(stage, part)
-            self.probes.tables[key] = np.stack([sums_of(each) for each in times])
-        found = self.probes.tables[key]
-        return found[0], found[1]
+        settings = self.settings
 
-    @cached_property
-    def _tails(self) -> list[Floats]:
-        found: dict[tuple[int, bool], Floats] = {}
-        for s, run in enumerate(self.run_of):
-            key = (run, self.probed[s])
-            if key not in found:
-                found[key] = self.tail(s)
-        return [found[run, self.probed[s]] for s, run in enumerate(self.run_of)]
+        def sums() -> tuple[Floats, Floats]:
+            forward, backward = self.layer_seconds(stage, part, settings.weights)
+            return sums_of(forward), sums_of(backward)
 
+        key = ("sums", part, self.shape.micro_batch, settings.recompute, settings.weights)
+        return self.probes.once(stage, key, sums)
 
-def all_bottlenecks(pipelines: Sequence[Pipelines]) -> Floats:
-    """The bottleneck of Pipelines.tables for each of several settings of one shape, at once."""
-    probes = pipelines[0].probes
-    layers = pipelines[0].terms.problem.model.layers
-    least = np.repeat(after_last(layers)[None], len(pipelines), axis=0)
-    run, stacks = None, (least, least, least)
-    for s in range(len(probes.shape.stages) - 1, -1, -1):
-        key = (pipelines[0].run_of[s], pipelines[0].probed[s])
-        if key != run:
-            rooms = [each.room(s) for each in pipelines]
-            run = key
-            stacks = (
-                np.stack([each.load(s) for each in pipelines]),
-                np.stack([room for room, _ in rooms]),
-                np.stack([kept for _, kept in rooms]),
+    def _tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> float:
+        """Seconds from a stage's last pass to the end of the step."""
+        terms, parts, settings = self.terms, self.shape.stages[stage], self.settings
+
+        def parameters(tensor: int) -> float:
+            return float(sum(terms.parameters(tensor)[span] for span in chunks))
+
+        optimizer = max(
+            terms.problem.profile.step_seconds(
+                terms.problem.pools[part.pool].kind,
+                part.tensor,
+                parameters(part.tensor) / terms.degree(parts, settings.states),
             )
-        load, room, kept = stacks
-        passes = np.asarray([each.passes[s] for each in pipelines])[:, None, None, None]
-        fits = (room >= passes * kept).all(axis=1)
-        least = least_before(np.where(fits, load + probes.way_in[s], np.inf), least)
-    return np.asarray(least[:, 0])
+            for part in parts
+        )
+        widest = max(part.tensor for part in parts)
+        reduction = float(self.probes.reductions(stage, settings, [int(parameters(widest))])[0])
+        layers = sum(end - first for first, end in chunks)
+        hidden = min(float(self._sums(stage, part)[1][chunks[0]]) for part in parts)
+        exposed = reduction - hidden * (1 - self.half) * (layers - 1) / layers
+        return optimizer + max(reduction / layers, exposed)
+
+
+class _Columns:
+    """What distinguishes several settings of one shape, [settings, 1]."""
+
+    def __init__(self, pipelines: Sequence[Pipelines]) -> None:
+        def of_each(values: Iterable[float]) -> Floats:
+            return np.array(list(values), dtype=np.float64)[:, None]
+
+        micro_batches, stages = pipelines[0].micro_batches, len(pipelines[0].shape.stages)
+        self.half = of_each(each.half for each in pipelines)
+        self.chunks = of_each(each.settings.chunks for each in pipelines)
+        self.unwaiting = of_each(each.warm_up is None for each in pipelines) > 0
+        # [stage, settings, 1]
+        self.passes = np.array([each.passes for each in pipelines]).T[..., None]
+        warm = [each.warm_up or [micro_batches] * stages for each in pipelines]
+        self.warm = np.array(warm, dtype=np.float64).T[..., None]
+
+
+def loads_of(pipelines: Sequence[Pipelines], columns: _Columns, stage: int) -> Load:
+    """Of several settings of one shape, [settings, first, end]."""
+    probes, terms = pipelines[0].probes, pipelines[0].terms
+    micro_batches, stages = pipelines[0].micro_batches, len(probes.shape.stages)
+    forward, backward, first, last, tail, alone = np.stack(
+        [each.seconds(stage) for each in pipelines], axis=1
+    )
+    (firsts, ends), kind_of = terms.alike
+    half, warm = columns.half, columns.warm[stage]
+    deferred = min(stage + 1, micro_batches) * half * backward
+    back = last * (1 - half)
+    longest = np.where(columns.unwaiting, NEVER, warm * forward + back)
+    transfer = float(probes.transfers[stage]) if stage + 1 < stages else 0.0
+    ahead, back = first + transfer, back + transfer
+    busy = micro_batches * (forward + backward) - deferred
+    fits = ends - firsts >= columns.chunks
+    if not pipelines[0].loose:
+        rooms = [each.room(stage) for each in pipelines]
+        room, kept = (np.stack([each[which] for each in rooms]) for which in (0, 1))
+        fits &= (room >= columns.passes[stage][..., None] * kept).all(axis=1)
+    found = [
+        np.where(fits, busy, np.inf),
+        alone,
+        tail + deferred,
+        ahead,
+        back,
+        longest,
+        np.where(columns.unwaiting, 0.0, (micro_batches - 1) % warm * forward),
+    ]
+    if pipelines[0].alpha != 1 and stage not in pipelines[0].fastest:
+        found = [each * pipelines[0].alpha for each in found]
+    busy, alone, tail, ahead, back, longest, spare = (each[:, kind_of] for each in found)
+    none = empty(terms.problem.model.layers)
+    rounds = np.where(columns.unwaiting, 1, (micro_batches - 1) // warm + 1)[:, 0]
+    arrivals = (micro_batches * columns.chunks[:, 0] - 1) * transfer
+    return Load(busy + none, alone, tail, ahead + none, back, longest, spare, rounds, arrivals)
+
+
+def all_bounds(pipelines: Sequence[Pipelines]) -> Floats:
+    """Chain.bound for each of several settings of one shape, at once."""
+    columns = _Columns(pipelines)
+    least = after_last(pipelines[0].terms.problem.model.layers)
+    for stage in range(len(pipelines[0].shape.stages) - 1, -1, -1):
+        least = least.before(loads_of(pipelines, columns, stage))
+    return least.finished[:, 0]

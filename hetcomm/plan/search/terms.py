@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hetcomm.plan.layout import LEVELS
 from hetcomm.plan.model import Model
@@ -19,6 +20,7 @@ from hetcomm.plan.search.pools import Pool
 from hetcomm.plan.search.settings import Settings
 from hetcomm.plan.search.shapes import Part
 
+Indices = NDArray[np.intp]
 # The ranks that share weights, and those that share gradients and optimizer states.
 Shares = tuple[int, int]
 
@@ -52,6 +54,19 @@ class Terms:
     def kinds(self) -> list[str]:
         """The kind of each layer."""
         return [self.problem.model.kind(layer) for layer in range(self.problem.model.layers)]
+
+    @cached_property
+    def alike(self) -> tuple[tuple[Indices, Indices], Indices]:
+        """One [first, end] of each kind of range, and [first, end] -> its kind.
+
+        Alike ranges have equally many layers, and both or none have the embedding, or the head.
+        """
+        layers = len(self.kinds)
+        first, end = np.indices((layers + 1, layers + 1))
+        code = 4 * np.maximum(end - first, 0) + 2 * (first == 0) + (end == layers)
+        _, places, kinds = np.unique(code, return_index=True, return_inverse=True)
+        row, column = np.unravel_index(places, code.shape)
+        return (row, column), np.asarray(kinds).reshape(code.shape)
 
     def degrees(self, kind: str) -> list[int]:
         """The measured tensor degrees of a kind of device."""
