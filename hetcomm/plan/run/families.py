@@ -47,9 +47,15 @@ FAMILIES = (
     ),
     *(
         Family(
-            name, "gpt_neox", ("embed_in", "emb_dropout"), "", "layers", ("final_layer_norm",), head
+            "GPT-NeoX",
+            "gpt_neox",
+            ("embed_in", "emb_dropout"),
+            "",
+            "layers",
+            ("final_layer_norm",),
+            head,
         )
-        for name, head in (("GPT-NeoX", "lm_head"), ("GPT-NeoX of transformers 4", "embed_out"))
+        for head in ("lm_head", "embed_out")  # of transformers 5, of 4
     ),
     Family("Llama", "model", ("embed_tokens",), "", "layers", ("norm",), "lm_head"),
 )
@@ -112,7 +118,7 @@ def _family(model: Any) -> Family:
         paths = [f"{family.trunk}.{name}" for name in (family.embedding[0], family.blocks)]
         if all(_has(model, path) for path in (*paths, family.head)):
             return family
-    names = ", ".join(family.name for family in FAMILIES)
+    names = ", ".join(dict.fromkeys(family.name for family in FAMILIES))
     raise _core.InvalidArgumentError(
         f"model: expected a list of layers (nn.Sequential, nn.ModuleList, list) or a causal "
         f"language model of the structure of {names}; got {type(model).__name__}; give a list of "
