@@ -111,3 +111,13 @@ def test_a_time_limit_leaves_a_gap() -> None:
     assert found.cut
     assert found.bound <= 1.0
     assert found.gap > 0
+
+
+def test_runners_up_come_after_the_proof() -> None:
+    """The tolerance ends the proof at the first leaf, whose runners-up are within it."""
+    leaves = [Tree(1.0, cost) for cost in (10.0, 11.0, 12.0, 13.0)]
+    root = Tree(1.0, None, leaves)
+    found = best_first([root], Tree.price, id, top=3, tolerance=0.5)
+    assert [cost for cost, _ in found.best] == [10, 11, 12]
+    assert found.bound == 5 and not found.cut
+    assert best_first([root], Tree.price, id, top=1, tolerance=0.5).priced == 1

@@ -15,6 +15,8 @@ Solution = TypeVar("Solution")
 
 # The search looks at the clock after so many nodes.
 LOOK = 32
+# Nodes that a search for runners-up opens at most, once the best solution is known.
+MORE = 100
 
 
 class Node(Protocol[Leaf]):
@@ -68,7 +70,7 @@ def best_first(
     tolerance: float = 0.0,
     seconds: float = float("inf"),
 ) -> Found[Solution]:
-    """The solution of least cost, and the runners-up among the priced leaves.
+    """The solution of least cost, and runners-up: good solutions, but not always the next best.
 
     price: the cost of a leaf and its solution; None for a leaf without one. The search ends when no
     other leaf can cost less than (1 - tolerance) times the best one, or after `seconds`. Nodes with
@@ -113,5 +115,11 @@ def best_first(
         turn = live[opened % len(live)]
         push(look(heapq.heappop(heaps[turn])[2]))
     bound = min(heaps[close][0][0] for close in live) if cut else below
+    below = float("inf")  # only runners-up come from here on, so no leaf is too slow
+    for _ in range(0 if cut else MORE):
+        left = heaps[True] or heaps[False]
+        if len(best) >= top or not left or time.monotonic() > end:
+            break
+        push(look(heapq.heappop(left)[2]))
     first = sorted(best.values(), key=lambda each: each[0])[:top]
     return Found(first, bound, priced, opened, cut)
