@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
+.PHONY: demo test vendor-wheels test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -15,6 +15,10 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
 
 test: lint build
 	$(BIN)/pytest -n $(WORKERS)
+
+# NVIDIA's headers and libraries of several versions, which tests/vendors needs: 0.8 GB, once.
+vendor-wheels: $(READY)
+	$(BIN)/python tests/running/vendor_wheels.py
 
 # Something of every layer, without what is marked slow.
 test-fast: build

@@ -12,6 +12,7 @@ import sysconfig
 from functools import partial
 from pathlib import Path
 
+import vendor_wheels as wheels
 from abilities import lacking, module, probe, python, tool
 
 
@@ -38,6 +39,11 @@ def nvrtc() -> str:
         if list(Path(place).glob("*/lib/libnvrtc.so.*")):
             return ""
     return "pip install nvidia-cuda-nvrtc, or set HETCOMM_NVRTC_LIBRARY"
+
+
+@probe("vendors' wheels")
+def vendor_wheels() -> str:
+    return wheels.missing()
 
 
 def _instruction_set(name: str) -> str:
@@ -114,10 +120,15 @@ def gpu() -> str:
 
 @probe("CUDA runtime without a driver")
 def driverless_runtime() -> str:
-    if Path("/dev/nvidiactl").exists():
-        return "this machine has an NVIDIA driver"
+    if why := lacking("absence of NVIDIA's driver"):
+        return why
     found = list(Path("/usr/local").glob("cuda*/lib64/libcudart.so.1[1-9]"))
     return "" if found else "no libcudart below /usr/local/cuda*/lib64"
+
+
+@probe("absence of NVIDIA's driver")
+def no_driver() -> str:
+    return "this machine has one" if Path("/dev/nvidiactl").exists() else ""
 
 
 @probe("absence of HIP")

@@ -19,7 +19,13 @@
 template <class To, class From>
 HETCOMM_FUNCTION To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From), "a value of the same size");
+#ifdef HETCOMM_CUDA
+  To to;
+  memcpy(&to, &from, sizeof(To));  // NVRTC 11.8 has no __builtin_bit_cast
+  return to;
+#else
   return __builtin_bit_cast(To, from);
+#endif
 }
 
 HETCOMM_FUNCTION int select(bool condition, int yes, int no) {
