@@ -2,52 +2,28 @@
 
 import dataclasses
 import os
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from hetcomm.demo.codecs import CODECS, codec_facts, render_codecs, tolerance_of
+from hetcomm.demo.codecs import codec_facts, render_codecs
 from hetcomm.demo.describe import describe
-from hetcomm.demo.launcher import Launcher, RunError, choose
+from hetcomm.demo.launcher import RunError, choose
 from hetcomm.demo.machine import describe_machine
-from hetcomm.demo.progress import following
 from hetcomm.demo.report import render, write_json
-from hetcomm.demo.training import Comparison, Training, read_training
-from hetcomm.demo.vendors import STEPS, first_steps, summary, with_vendors
+from hetcomm.demo.runs import HERE, Settings, compare, encode, mix_vendors
+from hetcomm.demo.training import Comparison
+from hetcomm.demo.vendors import summary
 from hetcomm.emulate import Cluster, ClusterError, load
 
-HERE = Path(__file__).parent
 LAYOUTS = ("ddp", "pipeline")
-MICROBATCHES = 4
-SMALLEST_BATCH = 8
 QUICK_STEPS = 6
-QUICK_MODEL = ("--width", "64", "--heads", "2", "--context", "32")
+QUICK_MODEL = {"width": 64, "heads": 2, "context": 32}
 EXIT_FAILED, EXIT_BAD_CLUSTER = 1, 2
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The common settings of all runs of a demo."""
-
-    launcher: Launcher
-    cluster: Cluster
-    steps: int
-    seed: int
-    timeout: float
-    model: Sequence[str] = ()
-
-    @property
-    def batch(self) -> int:
-        """Sequences per step: the smallest batch that every rank and microbatch shares evenly."""
-        pieces = self.cluster.ranks * MICROBATCHES // 2
-        return -(-SMALLEST_BATCH // pieces) * pieces
 
 
 def demo(
@@ -168,87 +144,6 @@ def warn_if_busy(console: Console) -> None:
             style="yellow",
             highlight=False,
         )
-
-
-def compare(
-    console: Console,
-    layout: str,
-    backends: tuple[str, str],
-    settings: Settings,
-    tolerance: float,
-    folder: Path,
-) -> Comparison:
-    """Trains one layout on both backends."""
-    baseline, candidate = (
-        train(console, layout, backend, settings, folder / f"{layout}-{place}")
-        for place, backend in zip(("baseline", "candidate"), backends, strict=True)
-    )
-    return Comparison(baseline, candidate, tolerance)
-
-
-def encode(
-    console: Console, settings: Settings, tolerance: float, folder: Path
-) -> list[Comparison]:
-    """Trains data parallel without a codec between the hosts, and with each."""
-    plain, *encoded = (
-        train(console, "ddp", "hetcomm", settings, folder / codec, codec)
-        for codec in ("none", *CODECS)
-    )
-    return [Comparison(plain, run, tolerance_of(run.codec, tolerance)) for run in encoded]
-
-
-def mix_vendors(
-    console: Console, baseline: Training, settings: Settings, tolerance: float, folder: str
-) -> Comparison:
-    """Trains data parallel once more, each island on GPUs of another vendor."""
-    settings = dataclasses.replace(
-        settings, cluster=with_vendors(settings.cluster), steps=min(settings.steps, STEPS)
-    )
-    text = describe(settings.launcher, settings.cluster, Path(folder) / "describe-vendors")
-    console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
-    training = train(console, "ddp", "hetcomm", settings, Path(folder) / "vendors")
-    return Comparison(first_steps(baseline, settings.steps), training, tolerance)
-
-
-def train(
-    console: Console,
-    layout: str,
-    backend: str,
-    settings: Settings,
-    folder: Path,
-    codec: str = "",
-) -> Training:
-    """Runs trainer.py on every rank, and shows its progress."""
-    metrics = folder.resolve() / "metrics.jsonl"
-    options = {
-        "--backend": backend,
-        "--layout": layout,
-        "--codec": codec,
-        "--metrics": metrics,
-        "--steps": settings.steps,
-        "--seed": settings.seed,
-        "--batch": settings.batch,
-        "--microbatches": MICROBATCHES,
-    }
-    words = [str(word) for option in options.items() for word in option]
-    command = [sys.executable, str(HERE / "trainer.py"), *words, *settings.model]
-    if not settings.launcher.is_shaped:
-        command.append("--uncounted")
-    title = f"{layout} on {backend}" + (f" with {codec}" if codec else "")
-    start = time.monotonic()
-    try:
-        with following(console, metrics, title, settings.steps):
-            settings.launcher.run_ranks(settings.cluster, command, folder, settings.timeout)
-        training = read_training(metrics, layout, backend, settings.steps, codec)
-    except (RunError, ValueError) as error:
-        raise RunError(f"{title}: {error}") from error
-    seconds = time.monotonic() - start
-    console.print(
-        f"{title}: {settings.steps} steps in {seconds:.1f} s, start included; "
-        f"loss {training.losses[0]:.3f} to {training.losses[-1]:.3f}",
-        highlight=False,
-    )
-    return training
 
 
 def finish(
