@@ -172,7 +172,7 @@ def load(name: str) -> Make:
     except (ImportError, OSError, AttributeError, ValueError) as error:
         expected = "FILE.py:FUNCTION or MODULE:FUNCTION with the layers of a hetcomm.plan.Model"
         refuse("--layers", expected, f"{name} ({error})", "correct it")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def layers_of(model: Model, kind: str, count: int, make: Make) -> list[nn.Module]:

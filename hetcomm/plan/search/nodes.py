@@ -34,6 +34,9 @@ class Search:
     alpha: float = 1.0
     _chunks: dict[tuple[int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
+    _settings: dict[tuple[int, int], list[Settings]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _rows: dict[tuple[object, ...], list[Floats]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -92,8 +95,10 @@ class Search:
 
     def settings(self, shape: Shape) -> list[Settings]:
         """Those that the pipelines of a shape can have."""
-        stages, layers = len(shape.stages), self.space.layers
-        return list(self.choices.settings(stages, self.micro_batches(shape), layers))
+        key = (len(shape.stages), self.micro_batches(shape))
+        if key not in self._settings:
+            self._settings[key] = list(self.choices.settings(*key, self.space.layers))
+        return self._settings[key]
 
     def crowded(self, shape: Shape) -> float:
         """Seconds that all passes of a shape take at least, where ranks share processors."""
