@@ -58,11 +58,11 @@ def demo(
 
     Shows the topology found, runs two layouts on both backends, checks that the losses agree at
     every step, and compares step time and bytes over the bridge. hetcomm also trains data parallel
-    with codecs between the islands: lossless, and int8. Then hetcomm measures the model's layers,
-    plans a layout for the cluster, and trains it: predicted beside measured step time. If the machine refuses to emulate clusters,
-    the demo runs plain processes without shaped links, and names the missing permission. Exits with
-    0 for success, 1 if a run failed or the losses differ, 2 if the cluster's description
-    is wrong.
+    with codecs between the islands: lossless, and int8. Then hetcomm measures layers and links,
+    plans a layout for the cluster, and trains it: predicted beside measured step time. If the
+    machine refuses to emulate clusters, the demo runs plain processes without shaped links, and
+    names the missing permission. Exits with 0 for success, 1 if a run failed or the losses differ,
+    2 if the cluster's description is wrong.
     """
     console = Console()
     try:

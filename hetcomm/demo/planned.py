@@ -1,4 +1,4 @@
-"""What the demo's model needs of hetcomm.plan: its layers to measure, and a trainer of any layout."""
+"""The demo's model on hetcomm.plan: layers to measure, and steps of any layout."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,14 +1,16 @@
-"""The demo's part about the planner: a layout for its own GPT and cluster, predicted and trained."""
+"""The demo's part about the planner: it plans its GPT for its cluster, and trains the layout."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from hetcomm import _core
 from hetcomm.demo.launcher import RunError
 from hetcomm.demo.runs import MICROBATCHES, Settings, train
 from hetcomm.demo.training import Comparison, Training
@@ -28,6 +30,7 @@ from hetcomm.plan import (
 )
 
 PROFILE_SECONDS = 0.3  # of each measurement
+TUNE_SIZES, TUNE_SECONDS = "64k:16M:4", 0.03  # of each collective and size
 SEARCH_SECONDS = 10.0
 # zero_bubble divides backward passes, and a profile has whole ones only.
 LIMITS = Limits(
@@ -99,10 +102,11 @@ def make_plan(
     """
     model, cluster = model_of(settings), settings.cluster
     profile = measure(console, settings, model, folder)
-    proposal = propose(cluster, model, profile, settings.batch, LIMITS)
+    links = measure_links(console, settings, folder)
+    proposal = propose(cluster, model, profile, settings.batch, LIMITS, links)
     proposal.best.layout.save(file)
     planned = train(console, "planned", "hetcomm", settings, folder / "planned", plan=file)
-    network = Planned(topology_of(cluster))
+    network = Planned(topology_of(cluster), links)
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     cases = []
     for training in by_hand:
@@ -141,20 +145,37 @@ def model_of(settings: Settings) -> Model:
 
 
 def measure(console: Console, settings: Settings, model: Model, folder: Path) -> Profile:
-    """Runs `hetcomm profile` on all ranks. Raises RunError."""
-    logs = folder.resolve() / "profile"
-    logs.mkdir()
-    sizes, out = logs / "model.json", logs / "profile.json"
+    """The layers' times, by `hetcomm profile` on all ranks. Raises RunError."""
+    sizes, out = folder.resolve() / "model.json", folder.resolve() / "profile.json"
     sizes.write_text(model.text())
-    command = [sys.executable, "-m", "hetcomm", "profile", str(sizes), "--no-progress"]
-    command += ["--layers", "hetcomm.demo.planned:layers", "--seconds", str(PROFILE_SECONDS)]
-    command += ["--micro-batches", ",".join(map(str, LIMITS.micro_batches)), "--out", str(out)]
-    try:
-        with console.status("hetcomm profile measures the model's layers"):
-            settings.launcher.run_ranks(settings.cluster, command, logs, settings.timeout)
-    except RunError as error:
-        raise RunError(f"hetcomm profile: {error}") from error
+    words = ["profile", str(sizes), "--layers", "hetcomm.demo.planned:layers", "--out", str(out)]
+    words += ["--micro-batches", ",".join(map(str, LIMITS.micro_batches))]
+    run_command(console, settings, [*words, "--seconds", str(PROFILE_SECONDS)], folder)
     return Profile.load(out)
+
+
+def measure_links(console: Console, settings: Settings, folder: Path) -> _core.Profile:
+    """The times of islands and links, by `hetcomm tune` on all ranks. Raises RunError."""
+    out = folder.resolve() / "links.profile"
+    words = ["tune", str(out), "--sizes", TUNE_SIZES, "--seconds", str(TUNE_SECONDS)]
+    run_command(console, settings, words, folder)
+    return _core.Profile(out.read_text(), str(out))
+
+
+def run_command(console: Console, settings: Settings, words: Sequence[str], folder: Path) -> None:
+    """Runs a command of hetcomm's on all ranks. Raises RunError."""
+    name = f"hetcomm {words[0]}"
+    command = [sys.executable, "-m", "hetcomm", *words, "--no-progress"]
+    start = time.monotonic()
+    try:
+        with console.status(f"{name} measures"):
+            settings.launcher.run_ranks(
+                settings.cluster, command, folder / words[0], settings.timeout
+            )
+    except RunError as error:
+        raise RunError(f"{name}: {error}") from error
+    seconds = time.monotonic() - start
+    console.print(f"{name}: measured in {seconds:.1f} s, start included", highlight=False)
 
 
 def data_parallel(model: Model, cluster: Cluster, batch: int) -> tuple[Layout, Runtime]:

@@ -158,8 +158,8 @@ def _step(
     synced: list[Synchronization],
     crowding: float,
 ) -> tuple[float, dict[tuple[int, int], dict[str, float]]]:
-    """Seconds of the step, and their parts by (stage, replica). crowding: of the optimizer, where
-    ranks share processors."""
+    """Seconds of the step, and their parts by (stage, replica). crowding: where ranks share
+    processors, how many times as long they compute."""
     stages, replicas = len(layout.stages), layout.replicas
     ends = [timeline.ends for timeline in timelines]
     last = max(max(each) for each in ends)
@@ -169,7 +169,10 @@ def _step(
         start = last if runtime.barrier else max(each[s] for each in ends)
         sync = synced[s]
         exposed = sync.seconds
-        if runtime.overlap_gradients or layout.overlap_optimizer:
+        if crowding > 1 and sync.local:
+            # Ranks of a host reduce by copies, for which passes leave no processor.
+            exposed *= crowding
+        elif runtime.overlap_gradients or layout.overlap_optimizer:
             # A layer's gradients leave once its last backward pass is over: those of the stage's
             # first layer after all computation, the others during the backward pass.
             shortest = min(_last_backward(timeline, s) for timeline in timelines)
