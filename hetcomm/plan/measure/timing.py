@@ -96,7 +96,7 @@ def throughput(clock: Clock, parts: Sequence[Callable[[], object]], seconds: flo
     """
     start = time.perf_counter()
     ends = [start]
-    while ends[-1] < start + 2 * seconds:
+    while len(ends) == 1 or ends[-1] < start + 2 * seconds:
         for part in parts:
             part()
         clock.finish()
