@@ -32,8 +32,8 @@ from hetcomm.plan import (
 PROFILE_SECONDS = 0.3  # of each measurement
 TUNE_SIZES, TUNE_SECONDS = "64k:16M:4", 0.03  # of each collective and size
 SEARCH_SECONDS = 10.0
-# A profile has whole backward passes, and zero_bubble divides these. interleaved sends several times
-# as many messages, and predictions leave out the processor time that a message takes at its ends.
+# A profile has whole backward passes, and zero_bubble divides these. interleaved sends several
+# times as many messages, and predictions leave out a message's processor time at its ends.
 LIMITS = Limits(
     tensors=(1,),
     micro_batches=(1, 2, 4),

@@ -172,12 +172,13 @@ class OfOneRank:
 @pytest.mark.parametrize(("together", "expected"), [(50.0, 2.0), (75.0, 3.0), (95.0, None)])
 def test_processors_follow_from_speeds(together: float, expected: float | None) -> None:
     class Measured:
-        rates = iter((100.0, together))
-
         def blocks(self) -> None: ...
 
+        def seconds(self, blocks: None) -> float:
+            return 0.01
+
         def rate(self, blocks: None) -> float:
-            return next(self.rates)
+            return together
 
     places = [["cpu", host] for host in "aabb"]
     assert job._processors(OfOneRank(4), Measured(), places) == expected  # type: ignore[arg-type]

@@ -79,18 +79,19 @@ def measure(
 def _processors(
     control: ControlChannel, mine: Measurement, places: Sequence[Sequence[str]]
 ) -> float | None:
-    """The processors that all ranks share: the sum of the speeds of all ranks at once, each beside
-    that of one host of its kind. None if ranks lose little. places: kind and host of each rank."""
+    """The processors that all ranks share: the sum of the speeds of all ranks at once, each as a
+    share of its speed while one host of its kind computes. None if ranks lose little. places: kind
+    and host of each rank."""
     blocks: list[Layers] = []
     control.run_on_all(lambda: blocks.append(mine.blocks()))
 
-    def rates(measures: bool) -> list[float | None]:
-        return control.run_on_all((lambda: mine.rate(blocks[0])) if measures else lambda: None)
-
     alone: dict[str, float] = {}
     for kind, host in {kind: (kind, host) for kind, host in reversed(places)}.values():
-        every = rates(list(places[control.rank]) == [kind, host])
+        measures = list(places[control.rank]) == [kind, host]
+        every = control.run_on_all((lambda: mine.seconds(blocks[0])) if measures else lambda: None)
         alone[kind] = mean(each for each in every if each is not None)
-    together = [each for each in rates(True) if each is not None]
-    speeds = sum(each / alone[kind] for each, (kind, _) in zip(together, places, strict=True))
+    together = control.run_on_all(lambda: mine.rate(blocks[0]))
+    speeds: float = sum(
+        rate * alone[kind] for rate, (kind, _) in zip(together, places, strict=True)
+    )
     return speeds if speeds < SHARED * len(places) else None

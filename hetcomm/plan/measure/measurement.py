@@ -121,7 +121,7 @@ class Measurement:
         self.times[case] = (forward / count, backward / count)
 
     def blocks(self) -> Layers:
-        """Blocks with the smallest micro-batch, ready for rate()."""
+        """Blocks with the smallest micro-batch, ready for seconds() and rate()."""
         samples, count = self.effort.micro_batches[0], min(ROW, self.model.blocks)
         if needed(self.model, "block", samples, count) > free_memory(self.device, self.ranks):
             count = 1
@@ -131,9 +131,14 @@ class Measurement:
         self.clock.finish()
         return layers
 
+    def seconds(self, blocks: Layers) -> float:
+        """In which the blocks go forward and backward, as in rows."""
+        parts = (blocks.forward, blocks.backward)
+        return sum(medians(self.clock, parts, self.effort.seconds))
+
     def rate(self, blocks: Layers) -> float:
-        """How often the blocks go forward and backward in a second, with the time in which other
-        ranks have the processor."""
+        """How often the blocks go forward and backward in a second that passes, while other ranks
+        have the processor now and then."""
         parts = (blocks.forward, blocks.backward)
         return throughput(self.clock, parts, self.effort.seconds)
 
