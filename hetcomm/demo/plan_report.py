@@ -27,10 +27,12 @@ def describe_layout(layout: Layout, cluster: Cluster) -> list[str]:
         spans = " and ".join(_span(first, end) for first, end in stage.chunks)
         which = ", ".join(map(str, ranks))
         noun = "rank" if len(ranks) == 1 else "ranks"
-        stages.append(f"layers {spans} on {noun} {which} ({', '.join(hosts)})")
+        layers = "layer" if stage.layers == 1 else "layers"
+        stages.append(f"{layers} {spans} on {noun} {which} ({', '.join(hosts)})")
     counts = " or ".join(map(str, sorted(set(layout.micro_batches))))
     several = counts != "1"
-    states = "whole" if layout.optimizer_states == "rank" else "divided among replicas"
+    is_whole = layout.replicas == 1 or layout.optimizer_states == "rank"
+    states = "whole" if is_whole else "divided among replicas"
     schedule = f", schedule {layout.schedule}" if len(layout.stages) > 1 else ""
     return [
         "; ".join(stages),
