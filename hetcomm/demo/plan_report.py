@@ -49,7 +49,8 @@ def _span(first: int, end: int) -> str:
 def how_measured(plan: Plan) -> str:
     """What the predictions rest on."""
     text = "Measured before: the model's own layers by hetcomm profile, first on the ranks of one "
-    text += "host, then on all ranks at once; islands and links by hetcomm tune. "
+    text += "host, then on all ranks at once"
+    text += "; islands and links by hetcomm tune. " if plan.is_shaped else ". "
     if plan.processors is None:
         return text + "Each rank has a processor of its own."
     ranks = plan.cluster.ranks

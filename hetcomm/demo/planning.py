@@ -103,7 +103,8 @@ def make_plan(
     """
     model, cluster = model_of(settings), settings.cluster
     profile = measure(console, settings, model, folder)
-    links = measure_links(console, settings, folder)
+    # Links that are not shaped are not those to plan for.
+    links = measure_links(console, settings, folder) if settings.launcher.is_shaped else None
     proposal = propose(cluster, model, profile, settings.batch, LIMITS, links)
     proposal.best.layout.save(file)
     planned = train(console, "planned", "hetcomm", settings, folder / "planned", plan=file)
