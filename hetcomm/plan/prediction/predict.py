@@ -14,6 +14,7 @@ from hetcomm.plan.prediction.memory import Memory, memory
 from hetcomm.plan.prediction.network import Network
 from hetcomm.plan.prediction.runtime import Runtime
 from hetcomm.plan.prediction.schedules import order
+from hetcomm.plan.prediction.sharing import Pipeline, simulate_shared
 from hetcomm.plan.prediction.simulate import Costs, Timeline, simulate
 from hetcomm.plan.prediction.synchronize import Synchronization, synchronization
 from hetcomm.plan.profile import Profile
@@ -103,7 +104,8 @@ def predict(
         refuse("devices", f"a kind for each rank up to {most}", len(devices), "name them all")
     timelines, error = _timelines(model, layout, profile, network, devices, runtime)
     synced = synchronization(model, layout, profile, network, devices, runtime)
-    seconds, parts = _step(layout, runtime, timelines, synced)
+    crowding = profile.crowding(len(layout.ranks))
+    seconds, parts = _step(layout, runtime, timelines, synced, crowding)
     operations = model.step_operations(layout.batch)
     held = memory(model, layout, network, runtime, devices, profile)
     over = [
@@ -128,6 +130,19 @@ def _timelines(
     stages, chunks = len(layout.stages), len(layout.stages[0].chunks)
     costs, error = replica_costs(model, layout, profile, network, devices, runtime)
     runs = list(zip(costs, layout.micro_batches, strict=True))
+    if profile.processors is not None and profile.processors < len(layout.ranks):
+        if runtime.blocking:
+            refuse("runtime.blocking", "transfers beside passes for ranks that share processors",
+                   "blocking ones", "choose another runtime")  # fmt: skip
+        pipelines = [
+            Pipeline(
+                order(layout.schedule, stages, count, chunks),
+                each,
+                [len(stage.replicas[r].ranks) for stage in layout.stages],
+            )
+            for r, (each, count) in enumerate(runs)
+        ]
+        return simulate_shared(pipelines, profile.processors), error
     known: dict[tuple[Costs, int], Timeline] = {}
     for each, count in runs:
         if (each, count) not in known:
@@ -137,9 +152,14 @@ def _timelines(
 
 
 def _step(
-    layout: Layout, runtime: Runtime, timelines: list[Timeline], synced: list[Synchronization]
+    layout: Layout,
+    runtime: Runtime,
+    timelines: list[Timeline],
+    synced: list[Synchronization],
+    crowding: float,
 ) -> tuple[float, dict[tuple[int, int], dict[str, float]]]:
-    """Seconds of the step, and their parts by (stage, replica)."""
+    """Seconds of the step, and their parts by (stage, replica). crowding: where ranks share
+    processors, how many times as long they compute."""
     stages, replicas = len(layout.stages), layout.replicas
     ends = [timeline.ends for timeline in timelines]
     last = max(max(each) for each in ends)
@@ -149,7 +169,10 @@ def _step(
         start = last if runtime.barrier else max(each[s] for each in ends)
         sync = synced[s]
         exposed = sync.seconds
-        if runtime.overlap_gradients or layout.overlap_optimizer:
+        if crowding > 1 and sync.local:
+            # Ranks of a host reduce by copies, for which passes leave no processor.
+            exposed *= crowding
+        elif runtime.overlap_gradients or layout.overlap_optimizer:
             # A layer's gradients leave once its last backward pass is over: those of the stage's
             # first layer after all computation, the others during the backward pass.
             shortest = min(_last_backward(timeline, s) for timeline in timelines)
@@ -163,8 +186,8 @@ def _step(
             found["waiting"] = ends[r][s] - sum(found.values())
             found["barrier"] = start - ends[r][s]
             found["gradients"] = exposed
-            found["optimizer"] = sync.optimizer[r]
-            finish = max(finish, start + exposed + sync.optimizer[r])
+            found["optimizer"] = sync.optimizer[r] * crowding
+            finish = max(finish, start + exposed + found["optimizer"])
             parts[s, r] = found
     for found in parts.values():
         found["end"] = finish - sum(found.values())

@@ -19,11 +19,13 @@ from hetcomm.plan.profile import Profile
 @dataclass(frozen=True, slots=True)
 class Synchronization:
     """Seconds of one stage: of the reduction of its gradients and, with partitioned states, the
-    gathering of its weights; of the reduction of tied weights; of the optimizer on each replica."""
+    gathering of its weights; of the reduction of tied weights; of the optimizer on each replica.
+    local: whether the ranks that reduce gradients are on one host."""
 
     seconds: float
     tied: float
     optimizer: tuple[float, ...]
+    local: bool = False
 
 
 def synchronization(
@@ -59,7 +61,8 @@ def synchronization(
             )
             for replica in stage.replicas
         )
-        found.append(Synchronization(seconds, _tied(model, layout, network, s), optimizer))
+        local = all(len(levels_of(network, group, "host")) == 1 for group in groups)
+        found.append(Synchronization(seconds, _tied(model, layout, network, s), optimizer, local))
     return found
 
 

@@ -33,7 +33,8 @@ def upper_bound(root: Search) -> float:
                     seconds = np.add(*times).sum()
                     rates.append(samples / float(seconds) / tensor)
         total += max(rates) * pool.ranks
-    return total
+    ranks = sum(pool.ranks for pool in terms.problem.pools)
+    return total / terms.problem.profile.crowding(ranks)
 
 
 def refuse_memory(root: Search, seconds: float, cut: bool) -> NoReturn:

@@ -116,7 +116,9 @@ def search_of(
     network = Planned(topology_of(cluster), links)
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     scaled = limits.tensors is not None
-    problem = Problem(model, profile, network, kinds, pools_of(cluster), Runtime(), scaled)
+    # Ranks that share processors gather weights at the cost of passes, not beside them.
+    runtime = Runtime(gather_beside=profile.processors is None)
+    problem = Problem(model, profile, network, kinds, pools_of(cluster), runtime, scaled)
     terms = Terms(problem)
     tensors = limits.tensors
     if tensors is None:
