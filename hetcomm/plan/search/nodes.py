@@ -73,7 +73,7 @@ class Search:
         shape = Shape((parts,) * count, micro_batch, across)
         probes = Probes(self.terms, shape, self.space.batch)
         every = self._choices_of_rows.settings(1, self.micro_batches(shape), self.space.layers)
-        pipelines = Pipelines(self.terms, probes, tuple(every))
+        pipelines = Pipelines(self.terms, probes, tuple(every), inner=True)
         blocks = [self.terms.alike[1][1, 1 + n] for n in range(self.space.layers - 1)]
 
         def row(stage: int) -> Floats:

@@ -10,7 +10,7 @@ from hetcomm.emulate.cluster import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Planned
-from hetcomm.plan.prediction.runtime import Runtime
+from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import Profile
 from hetcomm.plan.refuse import refuse, whole
 from hetcomm.plan.search.best_first import Found
@@ -116,7 +116,7 @@ def search_of(
     network = Planned(topology_of(cluster), links)
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     scaled = limits.tensors is not None
-    problem = Problem(model, profile, network, kinds, pools_of(cluster), Runtime(), scaled)
+    problem = Problem(model, profile, network, kinds, pools_of(cluster), HETCOMM, scaled)
     terms = Terms(problem)
     tensors = limits.tensors
     if tensors is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hetcomm.plan.search.bound import Pipeline, step_bound
 from hetcomm.plan.search.division import (
@@ -31,13 +32,15 @@ Spans = Sequence[Sequence[tuple[int, int]]]
 class Pipelines:
     """The pipelines of a shape. options: settings that differ in levels and codecs alone; what is
     said of several holds for each. loose: the bounds also hold for schedules and recompute that
-    take no less time without memory limits. alpha: the fastest kind of device counts as this much
+    take no less time without memory limits. inner: others may come before these stages. alpha: the
+    fastest kind of device counts as this much
     faster when layers are divided, as in Holmes (arXiv 2312.03549)."""
 
     terms: Terms
     probes: Probes
     options: tuple[Settings, ...]
     loose: bool = False
+    inner: bool = False
     alpha: float = 1.0
 
     @property
@@ -75,6 +78,7 @@ class Pipelines:
         key = (
             "seconds", self.micro_batches, self.shape.micro_batch, self.half,
             self.settings.chunks, self.settings.recompute, self.loose, self._levels,
+            self._opens(stage),
         )  # fmt: skip
         return self.probes.once(stage, key, lambda: self._seconds(stage))
 
@@ -92,11 +96,17 @@ class Pipelines:
                 for part in parts
             ]
         )
-        # The last pass of a stage is the first chunk's, or computes weights' gradients.
-        hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
-        reduction = np.stack([self._reduction(stage, each) for each in self.options])
-        exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
-        tail = exposed + np.stack([self._optimizer(stage, each.states) for each in self.options])
+        if self.terms.problem.runtime.partitions:
+            tail = np.stack(
+                [self._divided(stage, o, passes[:, :, i]) for i, o in enumerate(self.options)]
+            )
+        else:
+            # The last pass of a stage is the first chunk's, or computes weights' gradients.
+            hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
+            reduction = np.stack([self._whole(stage, each, "seconds") for each in self.options])
+            exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
+            optimizer = [self._optimizer(stage, each.states) for each in self.options]
+            tail = exposed + np.stack(optimizer)
         busy = self.micro_batches * (passes[:, 0] + passes[:, 1]).max(axis=0)
         own = passes[self.probes.slowest]
         return np.concatenate((own, tail[None], (busy + tail)[None])).min(axis=1)
@@ -120,6 +130,52 @@ class Pipelines:
         )  # fmt: skip
         return self.probes.once(stage, key, seconds)
 
+    def _opens(self, stage: int) -> bool:
+        """Whether a step begins with the stage, so that nothing hides its optimizer."""
+        return stage == 0 and not self.inner
+
+    def _divided(self, stage: int, option: Settings, passes: Floats) -> Floats:
+        """By kind of range, seconds from the last pass to the end of the step with partitions, see
+        prediction/divided.py. passes: [part, what, kind of range] of _passes()."""
+        (first, end), parts = self.terms.alike[0], self.shape.stages[stage]
+        last = np.maximum(end, 1) - 1
+        each = [self.layer_seconds(stage, part, option.weights) for part in parts]
+        found = self._whole(stage, option, "left")
+        if option.schedule == "zero_bubble" and not self.loose:
+            found = found + self._whole(stage, option, "beside")
+        else:
+            own = np.stack([times[1][last] for times in each])
+            found = found + self._exposed(stage, option, "beside", first, passes[:, 1] - own)
+        if self._opens(stage):
+            own = np.stack([times[0][last] for times in each])
+            late = self._exposed(stage, option, "updates", first, passes[:, 0] - own)
+            found = found + late + self._optimizer(stage, option.states)
+        return found
+
+    def _exposed(
+        self, stage: int, option: Settings, what: str, first: NDArray[np.intp], beside: Floats
+    ) -> Floats:
+        """By kind of range, seconds of messages of each layer that no pass of another layer hides:
+        those of the first layer, or what exceeds the passes. beside: [part, kind of range]."""
+        layers = self.probes.of_layers(stage, option, what)
+        least = layers[np.minimum(first, len(layers) - 1)]
+        if option.chunks > 1:
+            return least  # passes of other chunks may hide more
+        (firsts, ends), _ = self.terms.alike
+        return np.maximum(least, sums_of(layers)[firsts, ends] - beside.max(axis=0))
+
+    def _whole(self, stage: int, option: Settings, what: str) -> Floats:
+        """By kind of range, seconds of messages of all layers together."""
+
+        def seconds() -> Floats:
+            widest = max(part.tensor for part in self.shape.stages[stage])
+            parameters = self.terms.parameters(widest)[self.terms.alike[0]]
+            numbers = np.maximum(parameters, 0).tolist()
+            return self.probes.reductions(stage, option, numbers, what)
+
+        levels = (option.weights, option.states, option.codec)
+        return self.probes.once(stage, ("whole", what, *levels), seconds)
+
     def _optimizer(self, stage: int, states: str) -> Floats:
         """By kind of range, seconds of the optimizer."""
         terms, parts = self.terms, self.shape.stages[stage]
@@ -138,18 +194,6 @@ class Pipelines:
             )
 
         return self.probes.once(stage, ("optimizer", states), seconds)
-
-    def _reduction(self, stage: int, option: Settings) -> Floats:
-        """By kind of range, seconds to reduce the gradients."""
-
-        def seconds() -> Floats:
-            widest = max(part.tensor for part in self.shape.stages[stage])
-            parameters = self.terms.parameters(widest)[self.terms.alike[0]]
-            return self.probes.reductions(stage, option, np.maximum(parameters, 0).tolist())
-
-        return self.probes.once(
-            stage, ("reductions by range", option.weights, option.states, option.codec), seconds
-        )
 
     @cached_property
     def passes(self) -> list[int]:
@@ -298,6 +342,8 @@ class Pipelines:
     def _tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> float:
         """Seconds from a stage's last pass to the end of the step."""
         terms, parts, settings = self.terms, self.shape.stages[stage], self.settings
+        if terms.problem.runtime.partitions:
+            return self._divided_tail(stage, chunks)
 
         def parameters(tensor: int) -> float:
             return float(sum(terms.parameters(tensor)[span] for span in chunks))
@@ -316,6 +362,23 @@ class Pipelines:
         hidden = min(float(self._sums(stage, part)[1][chunks[0]]) for part in parts)
         exposed = reduction - hidden * (1 - self.half) * (layers - 1) / layers
         return optimizer + max(reduction / layers, exposed)
+
+    def _divided_tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> float:
+        """The same with partitions. One chunk is a kind of range; of several, the first layer's
+        messages are exposed at least, and what is left of all sums."""
+        if len(chunks) == 1:
+            return float(self.seconds(stage)[4, self.terms.alike[1][chunks[0]]])
+        option, probes = self.settings, self.probes
+        widest = max(part.tensor for part in self.shape.stages[stage])
+        parameters = sum(self.terms.parameters(widest)[span] for span in chunks)
+        first = chunks[0][0]
+        found = probes.reductions(stage, option, [int(parameters)], "left")[0]
+        found += probes.of_layers(stage, option, "beside")[first]
+        if self._opens(stage):
+            optimizer = self._optimizer(stage, option.states)
+            found += sum(optimizer[self.terms.alike[1][span]] for span in chunks)
+            found += probes.of_layers(stage, option, "updates")[first]
+        return float(found)
 
 
 class _Columns:
