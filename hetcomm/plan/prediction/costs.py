@@ -95,7 +95,7 @@ class _Costs:
                 for kind, count in self.model.count(first, end).items():
                     times = self._layer(kind, device, replica, stage, charged)
                     layers += [(kind, times.forward, times.backward)] * count
-                forward, backward = (sum(each[i] for each in layers) for i in (1, 2))
+                forward, backward = sum(f for _, f, _ in layers), sum(b for *_, b in layers)
                 found.append((forward, backward, tuple(layers)))
             self._passes[key] = max(found, key=lambda each: each[0] + each[1])
         return self._passes[key]

@@ -4,8 +4,8 @@ A layer's gradients are summed over the gradients' level once its last backward 
 layer after another, while earlier layers compute. What is left of the sum follows at the
 optimizer's step. New weights come back layer by layer, in the order of the next forward pass. With
 overlap_optimizer a layer waits for its own alone. Stages sum at the same time, so the NICs of a
-host carry the bytes of all its stages. Steps follow each other, so a later stage has until the first
-activation of the next step comes.
+host carry the bytes of all its stages. Steps follow each other, so a later stage has time until the
+first activation of the next step.
 """
 
 from __future__ import annotations
@@ -42,10 +42,14 @@ def divided(
     """What follows the passes on each stage. synced: with pieces."""
     stages = range(len(layout.stages))
     pieces = [each.pieces for each in synced if each.pieces is not None]
-    starts = [max(timeline.ends[s] for timeline in timelines) for s in stages]
+    unlike = {
+        id(timeline): (timeline, cost) for timeline, cost in zip(timelines, costs, strict=True)
+    }
+    runs = list(unlike.values())  # equal replicas share a timeline
+    starts = [max(timeline.ends[s] for timeline, _ in runs) for s in stages]
     ends, messages = [], []
     for s in stages:
-        sent = _beside(s, len(stages), timelines, costs, pieces[s])
+        sent = _beside(s, len(stages), runs, pieces[s])
         end = max(starts[s], _served(sent))
         ends.append(end + pieces[s].left + synced[s].tied)
         messages.append((sent, (end, pieces[s].left)))
@@ -59,36 +63,39 @@ def divided(
     slower = _sharing([sum(each) for each in own], pieces)
     found = []
     for s in stages:
-        optimizer, updates = [], []
-        for timeline, cost, seconds in zip(timelines, costs, synced[s].optimizer, strict=True):
-            late = _late(layout, [slower[s] * each for each in own[s]], cost.layers[s])
-            exposed = max(0.0, seconds + late - timeline.spans[s][0].start)
-            optimizer.append(min(seconds, exposed))
-            updates.append(exposed - optimizer[-1])
-        gradients = ends[s] + norm - starts[s]
-        found.append(After(starts[s], gradients, tuple(optimizer), tuple(updates)))
+        spare = {
+            key: timeline.spans[s][0].start
+            - _late(layout, [slower[s] * each for each in own[s]], cost.layers[s])
+            for key, (timeline, cost) in unlike.items()
+        }
+        exposed = [
+            max(0.0, seconds - spare[id(timeline)])
+            for timeline, seconds in zip(timelines, synced[s].optimizer, strict=True)
+        ]
+        optimizer = tuple(map(min, synced[s].optimizer, exposed))
+        updates = tuple(a - b for a, b in zip(exposed, optimizer, strict=True))
+        found.append(After(starts[s], ends[s] + norm - starts[s], optimizer, updates))
     return found
 
 
 def _beside(
-    stage: int, stages: int, timelines: Sequence[Timeline], costs: Sequence[Costs], pieces: Pieces
+    stage: int, stages: int, runs: Sequence[tuple[Timeline, Costs]], pieces: Pieces
 ) -> list[Message]:
     """The sums that run beside the last backward passes of a stage's chunks, in order."""
     if not any(pieces.beside.values()):
         return []
     ready: dict[tuple[int, int], float] = {}
-    for timeline, cost in zip(timelines, costs, strict=True):
+    for timeline, cost in runs:
         last = {span.chunk: span for span in timeline.spans[stage] if span.what == "backward"}
         for chunk, span in last.items():
-            layers = cost.layers[chunk * stages + stage]
-            scale = (span.end - span.start) / (sum(each[2] for each in layers) or 1.0)
+            own = cost.layers[chunk * stages + stage]
+            scale = (span.end - span.start) / (sum(each[2] for each in own) or 1.0)
             left = span.end
-            for place, (_, _, backward) in enumerate(layers):
+            for place, (_, _, backward) in enumerate(own):
                 ready[chunk, place] = max(ready.get((chunk, place), 0.0), left)
                 left -= backward * scale
-    sums = {
-        key: pieces.beside[costs[0].layers[key[0] * stages + stage][key[1]][0]] for key in ready
-    }
+    layers = runs[0][1].layers[stage::stages]
+    sums = {(chunk, place): pieces.beside[layers[chunk][place][0]] for chunk, place in ready}
     return sorted((ready[key], seconds) for key, seconds in sums.items())
 
 

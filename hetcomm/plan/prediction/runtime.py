@@ -37,9 +37,9 @@ class Runtime:
     the gradients' reduction. overlap_gradients: a layer's gradients leave during the last backward
     passes. gather_beside: partitioned weights of the next layer come during a layer's pass.
     host_path: of devices whose receivers use one.
-    partitions: gradients and new weights move as hetcomm.partition() moves them, see divided.py; else
-    a reduction is one piece, and new weights are part of it. clips: the gradients' norm joins all
-    stages before the optimizer.
+    partitions: gradients and new weights move as hetcomm.partition() moves them, see divided.py;
+    else a reduction is one piece, and new weights are part of it. clips: the gradients' norm joins
+    all stages before the optimizer.
     overhead_bytes: of device memory beside tensors, by device, "" for others: context, kernels,
     communicators. flat_gradients: the reduction copies all gradients into one buffer.
     """
@@ -63,8 +63,8 @@ class Runtime:
 
 
 # What runs a layout: hetcomm.plan's schedule() and partition(). Sources, in this package:
-# - run/schedule.py: torch's schedules send without waiting for the receiver (not blocking). Gradients
-#   stay on their rank until the last backward pass of a chunk.
+# - run/schedule.py: sends do not wait for their receiver (not blocking): transports buffer them.
+#   Gradients stay on their rank until the last backward pass of a chunk.
 # - partitioning/passes.py, reductions.py: units sum over the gradients' level one after another,
 #   while earlier units compute. steps.py: what is left of the sum follows at the optimizer's step.
 # - partitioning/updates.py: new weights arrive before step() returns, or with overlap_optimizer

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetcomm.plan.search.bound import Pipeline, step_bound
 from hetcomm.plan.search.division import (
@@ -23,7 +22,7 @@ from hetcomm.plan.search.division import (
 from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.settings import Settings, in_flight, warm_up
 from hetcomm.plan.search.shapes import Part, Shape
-from hetcomm.plan.search.terms import Shares, Terms
+from hetcomm.plan.search.terms import Indices, Shares, Terms
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 
@@ -32,15 +31,13 @@ Spans = Sequence[Sequence[tuple[int, int]]]
 class Pipelines:
     """The pipelines of a shape. options: settings that differ in levels and codecs alone; what is
     said of several holds for each. loose: the bounds also hold for schedules and recompute that
-    take no less time without memory limits. inner: others may come before these stages. alpha: the
-    fastest kind of device counts as this much
+    take no less time without memory limits. alpha: the fastest kind of device counts as this much
     faster when layers are divided, as in Holmes (arXiv 2312.03549)."""
 
     terms: Terms
     probes: Probes
     options: tuple[Settings, ...]
     loose: bool = False
-    inner: bool = False
     alpha: float = 1.0
 
     @property
@@ -73,12 +70,11 @@ class Pipelines:
 
     def seconds(self, stage: int) -> Floats:
         """[what, kind of range] -> seconds, at least. What: forward and backward of a micro-batch,
-        these of the first chunk, the tail without deferred passes, and alone; see Load. The kinds
-        are those of Terms.alike."""
+        these of the first chunk, the tail without deferred passes, alone, renewal and steady; see
+        Load. The kinds are those of Terms.alike."""
         key = (
             "seconds", self.micro_batches, self.shape.micro_batch, self.half,
             self.settings.chunks, self.settings.recompute, self.loose, self._levels,
-            self._opens(stage),
         )  # fmt: skip
         return self.probes.once(stage, key, lambda: self._seconds(stage))
 
@@ -96,10 +92,10 @@ class Pipelines:
                 for part in parts
             ]
         )
+        renewal = np.zeros(passes.shape[2:])
         if self.terms.problem.runtime.partitions:
-            tail = np.stack(
-                [self._divided(stage, o, passes[:, :, i]) for i, o in enumerate(self.options)]
-            )
+            each = [self._divided(stage, o, passes[:, :, i]) for i, o in enumerate(self.options)]
+            tail, renewal = (np.stack(rows) for rows in zip(*each, strict=True))
         else:
             # The last pass of a stage is the first chunk's, or computes weights' gradients.
             hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
@@ -109,7 +105,8 @@ class Pipelines:
             tail = exposed + np.stack(optimizer)
         busy = self.micro_batches * (passes[:, 0] + passes[:, 1]).max(axis=0)
         own = passes[self.probes.slowest]
-        return np.concatenate((own, tail[None], (busy + tail)[None])).min(axis=1)
+        more = np.stack((tail, busy + tail, renewal, busy + tail + renewal))
+        return np.concatenate((own, more)).min(axis=1)
 
     def _passes(self, stage: int, part: Part, weights: str) -> Floats:
         """Forward and backward by kind of range, and these of the first chunk."""
@@ -130,39 +127,31 @@ class Pipelines:
         )  # fmt: skip
         return self.probes.once(stage, key, seconds)
 
-    def _opens(self, stage: int) -> bool:
-        """Whether a step begins with the stage, so that nothing hides its optimizer."""
-        return stage == 0 and not self.inner
-
-    def _divided(self, stage: int, option: Settings, passes: Floats) -> Floats:
-        """By kind of range, seconds from the last pass to the end of the step with partitions, see
-        prediction/divided.py. passes: [part, what, kind of range] of _passes()."""
+    def _divided(self, stage: int, option: Settings, passes: Floats) -> tuple[Floats, Floats]:
+        """By kind of range, the tail and the renewal with partitions, see prediction/divided.py.
+        passes: [part, what, kind of range] of _passes()."""
         (first, end), parts = self.terms.alike[0], self.shape.stages[stage]
-        last = np.maximum(end, 1) - 1
+        ends = first + -(-np.maximum(end - first, 0) // option.chunks)  # of the first chunk
+        last = np.maximum(ends, 1) - 1
         each = [self.layer_seconds(stage, part, option.weights) for part in parts]
-        found = self._whole(stage, option, "left")
+        tail = self._whole(stage, option, "left")
         if option.schedule == "zero_bubble" and not self.loose:
-            found = found + self._whole(stage, option, "beside")
+            tail = tail + self._whole(stage, option, "beside")
         else:
-            own = np.stack([times[1][last] for times in each])
-            found = found + self._exposed(stage, option, "beside", first, passes[:, 1] - own)
-        if self._opens(stage):
-            own = np.stack([times[0][last] for times in each])
-            late = self._exposed(stage, option, "updates", first, passes[:, 0] - own)
-            found = found + late + self._optimizer(stage, option.states)
-        return found
+            hidden = (passes[:, 3] - np.stack([times[1][last] for times in each])).max(axis=0)
+            tail = tail + self._exposed(stage, option, "beside", first, ends, hidden)
+        hidden = (passes[:, 2] - np.stack([times[0][last] for times in each])).max(axis=0)
+        late = self._exposed(stage, option, "updates", first, ends, hidden)
+        return tail, late + self._optimizer(stage, option.states, np.minimum)
 
     def _exposed(
-        self, stage: int, option: Settings, what: str, first: NDArray[np.intp], beside: Floats
+        self, stage: int, option: Settings, what: str, first: Indices, end: Indices, hidden: Floats
     ) -> Floats:
-        """By kind of range, seconds of messages of each layer that no pass of another layer hides:
-        those of the first layer, or what exceeds the passes. beside: [part, kind of range]."""
+        """Seconds of messages of each layer that no pass of another layer hides, at least: those of
+        the first layer, or of all layers of the first chunk, from first to end, beyond hidden."""
         layers = self.probes.of_layers(stage, option, what)
-        least = layers[np.minimum(first, len(layers) - 1)]
-        if option.chunks > 1:
-            return least  # passes of other chunks may hide more
-        (firsts, ends), _ = self.terms.alike
-        return np.maximum(least, sums_of(layers)[firsts, ends] - beside.max(axis=0))
+        together = sums_of(layers)[first, end] - hidden
+        return np.maximum(layers[np.minimum(first, len(layers) - 1)], together)
 
     def _whole(self, stage: int, option: Settings, what: str) -> Floats:
         """By kind of range, seconds of messages of all layers together."""
@@ -176,24 +165,27 @@ class Pipelines:
         levels = (option.weights, option.states, option.codec)
         return self.probes.once(stage, ("whole", what, *levels), seconds)
 
-    def _optimizer(self, stage: int, states: str) -> Floats:
-        """By kind of range, seconds of the optimizer."""
+    def _optimizer(self, stage: int, states: str, which: np.ufunc = np.maximum) -> Floats:
+        """By kind of range, seconds of the optimizer. which: of the parts, that of the slowest or
+        of the fastest."""
         terms, parts = self.terms, self.shape.stages[stage]
 
         def seconds() -> Floats:
             share = terms.degree(parts, states)  # the most that there may be
-            return np.maximum.reduce(
-                [
-                    terms.problem.profile.step_seconds(
-                        terms.problem.pools[part.pool].kind, part.tensor, 1
-                    )
-                    * terms.parameters(part.tensor)[terms.alike[0]]
-                    / share
-                    for part in parts
-                ]
+            return np.asarray(
+                which.reduce(
+                    [
+                        terms.problem.profile.step_seconds(
+                            terms.problem.pools[part.pool].kind, part.tensor, 1
+                        )
+                        * terms.parameters(part.tensor)[terms.alike[0]]
+                        / share
+                        for part in parts
+                    ]
+                )
             )
 
-        return self.probes.once(stage, ("optimizer", states), seconds)
+        return self.probes.once(stage, ("optimizer", states, which.__name__), seconds)
 
     @cached_property
     def passes(self) -> list[int]:
@@ -312,7 +304,11 @@ class Pipelines:
             backward.append(sum(b[span] for span in chunks))
             first.append(f[chunks[0]])
             last.append(b[chunks[0]])
-        tails = [self._tail(s, chunks) for s, chunks in enumerate(spans)]
+        if self.terms.problem.runtime.partitions:
+            pairs = [self._divided_tail(s, chunks) for s, chunks in enumerate(spans)]
+        else:
+            pairs = [(self._tail(s, chunks), 0.0) for s, chunks in enumerate(spans)]
+        tails, renewals = zip(*pairs, strict=True)
         return step_bound(
             Pipeline(
                 forward=np.asarray(forward),
@@ -325,6 +321,7 @@ class Pipelines:
                 micro_batches=self.micro_batches,
                 chunks=self.settings.chunks,
                 warm_up=self.warm_up,
+                renewals=np.asarray(renewals),
             )
         )
 
@@ -342,8 +339,6 @@ class Pipelines:
     def _tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> float:
         """Seconds from a stage's last pass to the end of the step."""
         terms, parts, settings = self.terms, self.shape.stages[stage], self.settings
-        if terms.problem.runtime.partitions:
-            return self._divided_tail(stage, chunks)
 
         def parameters(tensor: int) -> float:
             return float(sum(terms.parameters(tensor)[span] for span in chunks))
@@ -363,22 +358,25 @@ class Pipelines:
         exposed = reduction - hidden * (1 - self.half) * (layers - 1) / layers
         return optimizer + max(reduction / layers, exposed)
 
-    def _divided_tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> float:
-        """The same with partitions. One chunk is a kind of range; of several, the first layer's
-        messages are exposed at least, and what is left of all sums."""
+    def _divided_tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
+        """The tail and the renewal with partitions, at least."""
+        option, probes, parts = self.settings, self.probes, self.shape.stages[stage]
         if len(chunks) == 1:
-            return float(self.seconds(stage)[4, self.terms.alike[1][chunks[0]]])
-        option, probes = self.settings, self.probes
-        widest = max(part.tensor for part in self.shape.stages[stage])
-        parameters = sum(self.terms.parameters(widest)[span] for span in chunks)
-        first = chunks[0][0]
-        found = probes.reductions(stage, option, [int(parameters)], "left")[0]
-        found += probes.of_layers(stage, option, "beside")[first]
-        if self._opens(stage):
-            optimizer = self._optimizer(stage, option.states)
-            found += sum(optimizer[self.terms.alike[1][span]] for span in chunks)
-            found += probes.of_layers(stage, option, "updates")[first]
-        return float(found)
+            found = self.seconds(stage)[:, self.terms.alike[1][chunks[0]]]
+            return float(found[4]), float(found[6])
+        first, end = (np.array([each]) for each in chunks[0])
+        sums = [self._sums(stage, part) for part in parts]
+        hidden = [
+            np.array([max(float(own[i][first, end - 1][0]) for own in sums)]) for i in range(2)
+        ]
+        widest = max(part.tensor for part in parts)
+        parameters = sum(int(self.terms.parameters(widest)[span]) for span in chunks)
+        tail = probes.reductions(stage, option, [parameters], "left")
+        tail = tail + self._exposed(stage, option, "beside", first, end, hidden[1])
+        late = self._exposed(stage, option, "updates", first, end, hidden[0])
+        optimizer = self._optimizer(stage, option.states, np.minimum)
+        renewal = sum(float(optimizer[self.terms.alike[1][span]]) for span in chunks)
+        return float(tail[0]), float(late[0]) + renewal
 
 
 class _Columns:
@@ -402,7 +400,7 @@ def loads_of(pipelines: Sequence[Pipelines], columns: _Columns, stage: int) -> L
     """Of several settings of one shape, [settings, first, end]."""
     probes, terms = pipelines[0].probes, pipelines[0].terms
     micro_batches, stages = pipelines[0].micro_batches, len(probes.shape.stages)
-    forward, backward, first, last, tail, alone = np.stack(
+    forward, backward, first, last, tail, alone, renewal, steady = np.stack(
         [each.seconds(stage) for each in pipelines], axis=1
     )
     (firsts, ends), kind_of = terms.alike
@@ -426,14 +424,21 @@ def loads_of(pipelines: Sequence[Pipelines], columns: _Columns, stage: int) -> L
         back,
         longest,
         np.where(columns.unwaiting, 0.0, (micro_batches - 1) % warm * forward),
+        renewal,
+        steady,
     ]
     if pipelines[0].alpha != 1 and stage not in pipelines[0].fastest:
         found = [each * pipelines[0].alpha for each in found]
-    busy, alone, tail, ahead, back, longest, spare = (each[:, kind_of] for each in found)
+    busy, alone, tail, ahead, back, longest, spare, renewal, steady = (
+        each[:, kind_of] for each in found
+    )
     none = empty(terms.problem.model.layers)
     rounds = np.where(columns.unwaiting, 1, (micro_batches - 1) // warm + 1)[:, 0]
     arrivals = (micro_batches * columns.chunks[:, 0] - 1) * transfer
-    return Load(busy + none, alone, tail, ahead + none, back, longest, spare, rounds, arrivals)
+    return Load(
+        busy + none, alone, tail, ahead + none, back, longest, spare, rounds, arrivals, renewal,
+        steady,
+    )  # fmt: skip
 
 
 def all_bounds(pipelines: Sequence[Pipelines]) -> Floats:
@@ -442,4 +447,4 @@ def all_bounds(pipelines: Sequence[Pipelines]) -> Floats:
     least = after_last(pipelines[0].terms.problem.model.layers)
     for stage in range(len(pipelines[0].shape.stages) - 1, -1, -1):
         least = least.before(loads_of(pipelines, columns, stage))
-    return least.finished[:, 0]
+    return least.step[:, 0]
