@@ -14,11 +14,13 @@ SLOWER = {"fast": 1.0, "mid": 1.5, "slow": 2.0, "old": 3.0}  # by kind of device
 
 @dataclass(frozen=True)
 class Job:
-    """A model, its speed on the fastest kind, and the samples of a step for each rank."""
+    """A model, its speed on the fastest kind, and the samples of a step for each rank. few: only
+    few layouts are measured."""
 
     model: Model
     speed: Speed
     samples: int = 2
+    few: bool = False
 
     def speed_of(self, kind: str) -> Speed:
         speed = self.speed
@@ -31,11 +33,13 @@ def _model(blocks: int, hidden: int, sequence: int, vocabulary: int) -> Model:
 
 JOBS = {
     # Weights of 4.9 MB, 32 KB of activations a sample.
-    "wide": Job(_model(6, 128, 64, 256), Speed(0.004)),
+    "wide": Job(_model(6, 128, 64, 256), Speed(0.0025)),
     # 1.3 MB, and 128 KB a sample.
-    "long": Job(_model(6, 64, 512, 256), Speed(0.004)),
+    "long": Job(_model(6, 64, 512, 256), Speed(0.0025)),
     # Unequal: tables of 1 MB in embedding and head, a head worth three blocks; more blocks.
-    "heavy": Job(_model(8, 64, 128, 4096), Speed(0.0025, head=3.0)),
+    "heavy": Job(_model(8, 64, 128, 4096), Speed(0.0018, head=3.0)),
+    # Long passes: what a step takes beyond these is small.
+    "mixed": Job(_model(6, 64, 64, 256), Speed(0.012), samples=6, few=True),
 }
 
 
@@ -70,3 +74,8 @@ CLUSTERS = {
     "3+5": _cluster((3, "fast", "200mbit"), (5, "slow", "200mbit")),
     "4+4 slow link": _cluster((4, "fast", "100mbit"), (4, "mid", "100mbit")),
 }
+
+THREE = ("wide", "long", "heavy")
+MIXED = "2+2+2+2"  # two fast and two slow islands
+CHECKS = {name: (*THREE, "mixed") if name == MIXED else THREE for name in CLUSTERS}
+QUICK = {"2+2": THREE[:1]}

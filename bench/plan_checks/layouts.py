@@ -87,4 +87,6 @@ def variants(
             schedule="gpipe",
         )  # fmt: skip
     found["chosen, plain"] = replace(chosen, **PLAIN, overlap_optimizer=False)
+    if job.few:
+        found = {name: found[name] for name in ("data parallel", "data parallel, shares")}
     return dict(list(found.items())[:most])

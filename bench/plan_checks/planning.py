@@ -76,6 +76,8 @@ def planned(spec: dict[str, Any], every: list[Any]) -> dict[str, Any]:
             if layout not in found.values():
                 found[other] = layout
         for title, layout in found.items():
+            if spec.get("only") and title not in spec["only"]:
+                continue
             of = predicted(cluster, job, layout, profile)
             steps.append(
                 {"job": name, "name": title, "layout": json.loads(layout.text()),

@@ -47,10 +47,10 @@ def divided(
     }
     runs = list(unlike.values())  # equal replicas share a timeline
     starts = [max(timeline.ends[s] for timeline, _ in runs) for s in stages]
+    sums = _beside(len(stages), runs, pieces)
     ends, messages = [], []
-    for s in stages:
-        sent = _beside(s, len(stages), runs, pieces[s])
-        end = max(starts[s], _served(sent))
+    for s, (sent, end) in enumerate(sums):
+        end = max(starts[s], end)
         ends.append(end + pieces[s].left + synced[s].tied)
         messages.append((sent, (end, pieces[s].left)))
     busy = _nics(pieces, messages)
@@ -79,24 +79,43 @@ def divided(
 
 
 def _beside(
-    stage: int, stages: int, runs: Sequence[tuple[Timeline, Costs]], pieces: Pieces
-) -> list[Message]:
-    """The sums that run beside the last backward passes of a stage's chunks, in order."""
-    if not any(pieces.beside.values()):
-        return []
-    ready: dict[tuple[int, int], float] = {}
-    for timeline, cost in runs:
-        last = {span.chunk: span for span in timeline.spans[stage] if span.what == "backward"}
-        for chunk, span in last.items():
-            own = cost.layers[chunk * stages + stage]
-            scale = (span.end - span.start) / (sum(each[2] for each in own) or 1.0)
-            left = span.end
-            for place, (_, _, backward) in enumerate(own):
-                ready[chunk, place] = max(ready.get((chunk, place), 0.0), left)
-                left -= backward * scale
-    layers = runs[0][1].layers[stage::stages]
-    sums = {(chunk, place): pieces.beside[layers[chunk][place][0]] for chunk, place in ready}
-    return sorted((ready[key], seconds) for key, seconds in sums.items())
+    stages: int, runs: Sequence[tuple[Timeline, Costs]], pieces: Sequence[Pieces]
+) -> list[tuple[list[Message], float]]:
+    """Of each stage, the sums that run beside its last backward passes, and when all are over.
+
+    A backward pass goes on with the next layer once the sum before the latest one is over, see
+    partitioning/reductions.py. So replicas go on together, and the gradient for the stage before
+    leaves later.
+    """
+    last = [
+        {(span.chunk, s): span for s, spans in enumerate(timeline.spans) for span in spans
+         if span.what == "backward"}
+        for timeline, _ in runs
+    ]  # fmt: skip
+    messages: list[list[Message]] = [[] for _ in range(stages)]
+    over = [0.0] * stages  # the latest sum of each stage
+    free = [[0.0] * len(runs) for _ in range(stages)]
+    later = [0.0] * len(runs)  # when the next virtual stage has ended
+    virtual = len(runs[0][1].layers)
+    for v in reversed(range(virtual)):
+        chunk, s = divmod(v, stages)
+        now, scales = [], []
+        for (_, cost), spans, end, came in zip(runs, last, free[s], later, strict=True):
+            span = spans[chunk, s]
+            if v + 1 < virtual and stages > 1 and cost.gradient:
+                came += cost.gradient[v]
+            now.append(max(span.start, end, came))
+            scales.append((span.end - span.start) / (sum(b for *_, b in cost.layers[v]) or 1.0))
+        for place in reversed(range(len(runs[0][1].layers[v]))):
+            for i, (_, cost) in enumerate(runs):
+                now[i] += cost.layers[v][place][2] * scales[i]
+            seconds = pieces[s].beside.get(runs[0][1].layers[v][place][0], 0.0)
+            if seconds:
+                messages[s].append((max(now), seconds))
+                before, over[s] = over[s], max(over[s], *now) + seconds
+                now = [max(each, before) for each in now]
+        free[s] = later = now
+    return [(sent, max(end, *on)) for sent, end, on in zip(messages, over, free, strict=True)]
 
 
 def _served(messages: Sequence[Message]) -> float:

@@ -19,6 +19,7 @@ from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.pools import pools_of
 from hetcomm.plan.search.search import Choice, search
 from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.shares import with_shares
 from hetcomm.plan.search.space import Space
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
@@ -97,6 +98,7 @@ def propose(
     check_links(cluster, links)
     root = search_of(cluster, model, profile, batch, limits, links)
     found = search(root, top=limits.top, tolerance=limits.tolerance, seconds=limits.seconds)
+    found = with_shares(root, found, limits.top)
     if not found.best:
         refuse_memory(root, limits.seconds, found.cut)
     problem = root.terms.problem
