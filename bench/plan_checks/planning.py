@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from dataclasses import replace
 from typing import Any
 
 from hetcomm.emulate import Cluster
@@ -70,14 +69,12 @@ def planned(spec: dict[str, Any], every: list[Any]) -> dict[str, Any]:
         proposal = propose(cluster, job.model, profile, batch, limits_of(spec))
         took = time.process_time() - start
         bound = batch / proposal.upper_bound
-        chosen = replace(proposal.best.layout)
+        chosen = proposal.best.layout
         found = {"chosen": chosen}
         for other, layout in variants(cluster, job, batch, chosen, spec["variants"]).items():
             if layout not in found.values():
                 found[other] = layout
         for title, layout in found.items():
-            if spec.get("only") and title not in spec["only"]:
-                continue
             of = predicted(cluster, job, layout, profile)
             steps.append(
                 {"job": name, "name": title, "layout": json.loads(layout.text()),
