@@ -28,8 +28,9 @@ class Prediction:
     tflops: of the model's own operations per second and device, in 10^12; a second forward pass of
     recompute does not count. memory: by rank. over: ranks that need more memory than their device
     has. timelines: of each replica; equal replicas share one.
-    parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. error:
-    the largest relative error that the profile states for a layer's times.
+    parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. Updates
+    are new weights that delay the next step. error: the largest relative error that the profile
+    states for a layer's times.
     """
 
     seconds: float
@@ -70,7 +71,7 @@ class Prediction:
                         }
                     )
                 start = spans[-1].end if spans else 0.0
-                for what in ("barrier", "gradients", "optimizer"):
+                for what in ("barrier", "gradients", "optimizer", "updates"):
                     seconds = self.parts[s, r][what]
                     if seconds > 0:
                         events.append(
