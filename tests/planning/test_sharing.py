@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from planned import DEVICES, MODEL, layout, network, profile
 import hetcomm
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.plan import Device, Limits, Profile, Runtime, predict, propose
-from hetcomm.plan.measure import job
+from hetcomm.plan.measure import job, timing
 from hetcomm.plan.measure.timing import Clock, throughput
 from hetcomm.plan.prediction.schedules import Pass, order
 from hetcomm.plan.prediction.sharing import Pipeline, simulate_shared
@@ -184,14 +184,13 @@ def test_processors_follow_from_speeds(together: float, expected: float | None) 
     assert job._processors(OfOneRank(4), Measured(), places) == expected  # type: ignore[arg-type]
 
 
-def test_throughput_counts_repetitions_of_the_middle() -> None:
-    calls: list[int] = []
+def test_throughput_counts_repetitions_of_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, now = Clock(torch.device("cpu")), [0.0]
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def part() -> None:
-        calls.append(1)
-        os.sched_yield()
+        now[0] += 4.0 if now[0] < 5 or now[0] > 15 else 0.5
 
-    clock = Clock(torch.device("cpu"))
-    found = throughput(clock, (part,), 0.02)
-    assert found > 0 and len(calls) > found * 0.02
-    assert throughput(clock, (part,), 0.0) > 0
+    assert throughput(clock, (part,), 10.0) == 2.0
+    now[0] = 0.0
+    assert throughput(clock, (part,), 0.0) == 0.25

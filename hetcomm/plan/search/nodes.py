@@ -65,13 +65,25 @@ class Search:
         self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         """With the cheapest settings."""
-        key = (parts, count, micro_batch, across)
-        if key not in self._rows:
-            self._rows[key] = self._rows_of(*key)
-        return self._rows[key]
+        return self._rows_of(7, parts, count, micro_batch, across)
+
+    def alone(
+        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> list[Floats]:
+        """With the cheapest settings."""
+        return self._rows_of(5, parts, count, micro_batch, across)
 
     def _rows_of(
-        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+        self, what: int, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> list[Floats]:
+        """what: of Pipelines.seconds()."""
+        key = (what, parts, count, micro_batch, across)
+        if key not in self._rows:
+            self._rows[key] = self._computed(*key)
+        return self._rows[key]
+
+    def _computed(
+        self, what: int, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         shape = Shape((parts,) * count, micro_batch, across)
         probes = Probes(self.terms, shape, self.space.batch)
@@ -80,12 +92,12 @@ class Search:
         blocks = [self.terms.alike[1][1, 1 + n] for n in range(self.space.layers - 1)]
 
         def row(stage: int) -> Floats:
-            seconds = pipelines.seconds(stage)[-1, blocks]
+            seconds = pipelines.seconds(stage)[what, blocks]
             least = np.minimum.accumulate(seconds[::-1])[::-1]
             return np.concatenate(([0.0], least[1:]))
 
         return [
-            probes.once(s, ("row", self.micro_batches(shape), micro_batch), partial(row, s))
+            probes.once(s, ("row", what, self.micro_batches(shape), micro_batch), partial(row, s))
             for s in range(count)
         ]
 
