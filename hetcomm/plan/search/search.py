@@ -63,8 +63,8 @@ def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout |
 
 
 def _refused(layout: Layout) -> bool:
-    """partition() refuses zero bubble with divided weights, torch's Schedule1F1B fewer micro-batches
-    than stages."""
+    """partition() refuses zero bubble with divided weights. torch's Schedule1F1B refuses fewer
+    micro-batches than stages."""
     if layout.schedule == "zero_bubble":
         return layout.weights != "rank"
     return layout.schedule == "1f1b" and min(layout.micro_batches) < len(layout.stages)
