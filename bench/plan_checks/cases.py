@@ -39,7 +39,7 @@ JOBS = {
     # Unequal: tables of 1 MB in embedding and head, a head worth three blocks; more blocks.
     "heavy": Job(_model(8, 64, 128, 4096), Speed(0.0022, head=3.0)),
     # Long passes: what a step takes beyond these is small.
-    "mixed": Job(_model(6, 64, 64, 256), Speed(0.012), samples=6, few=True),
+    "mixed": Job(_model(6, 64, 64, 256), Speed(0.02), samples=6, few=True),
 }
 
 

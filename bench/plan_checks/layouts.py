@@ -88,5 +88,5 @@ def variants(
         )  # fmt: skip
     found["chosen, plain"] = replace(chosen, **PLAIN, overlap_optimizer=False)
     if job.few:
-        found = {name: found[name] for name in ("data parallel", "data parallel, shares")}
+        found = {name: found[name] for name in ("data parallel, shares",)}
     return dict(list(found.items())[:most])

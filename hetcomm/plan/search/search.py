@@ -51,16 +51,23 @@ def predicted(problem: Problem, layout: Layout) -> Prediction:
 def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout | None:
     """The layout if it fits the devices' memory and no narrower level of weights does, else None.
 
-    Divided weights are gathered for each pass, beside all other traffic. Also None for zero bubble
-    with divided weights where hetcomm.partition() refuses them.
+    Divided weights are gathered for each pass, beside all other traffic. Also None for what
+    hetcomm.plan refuses to run, if that is the runtime.
     """
-    divides = layout.weights != "rank"
-    if divides and layout.schedule == "zero_bubble" and problem.runtime.partitions:
+    if problem.runtime.partitions and _refused(layout):
         return None
     for level in levels[: levels.index(layout.weights)]:
         if not lacking(problem, replace(layout, weights=level)):
             return None
     return None if lacking(problem, layout) else layout
+
+
+def _refused(layout: Layout) -> bool:
+    """partition() refuses zero bubble with divided weights. torch's Schedule1F1B refuses fewer
+    micro-batches than stages."""
+    if layout.schedule == "zero_bubble":
+        return layout.weights != "rank"
+    return layout.schedule == "1f1b" and min(layout.micro_batches) < len(layout.stages)
 
 
 def lacking(problem: Problem, layout: Layout) -> dict[int, float]:
