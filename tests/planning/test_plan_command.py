@@ -125,8 +125,8 @@ def test_a_search_that_found_nothing_in_time_says_so(monkeypatch: pytest.MonkeyP
     seconds = SimpleNamespace(monotonic=halves.__next__)
     monkeypatch.setattr(best_first, "time", seconds)
     tight = profile(memory=2.08e9)
-    with pytest.raises(hetcomm.InvalidArgumentError, match=r"within 8 s.*search longer with --sec"):
-        propose(MIXED, MODEL, tight, 16, Limits(seconds=8))
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"within 4 s.*search longer with --sec"):
+        propose(MIXED, MODEL, tight, 16, Limits(seconds=4))
 
 
 def test_kinds_without_measurements_are_named() -> None:

@@ -51,23 +51,15 @@ def predicted(problem: Problem, layout: Layout) -> Prediction:
 def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout | None:
     """The layout if it fits the devices' memory and no narrower level of weights does, else None.
 
-    Divided weights are gathered for each pass, beside all other traffic. Also None for what
-    hetcomm.plan refuses to run, if that is the runtime.
+    Divided weights are gathered for each pass, beside all other traffic. Also None for
+    fewer micro-batches of a replica than stages, which torch's Schedule1F1B refuses.
     """
-    if problem.runtime.partitions and _refused(layout):
+    if layout.schedule == "1f1b" and min(layout.micro_batches) < len(layout.stages):
         return None
     for level in levels[: levels.index(layout.weights)]:
         if not lacking(problem, replace(layout, weights=level)):
             return None
     return None if lacking(problem, layout) else layout
-
-
-def _refused(layout: Layout) -> bool:
-    """partition() refuses zero bubble with divided weights. torch's Schedule1F1B refuses fewer
-    micro-batches than stages."""
-    if layout.schedule == "zero_bubble":
-        return layout.weights != "rank"
-    return layout.schedule == "1f1b" and min(layout.micro_batches) < len(layout.stages)
 
 
 def lacking(problem: Problem, layout: Layout) -> dict[int, float]:
