@@ -33,6 +33,7 @@ PAGES = (
     Page("README.md", "## Performance"),
     Page("docs/performance.md"),
     Page("docs/codecs.md", "## Figures"),
+    Page("docs/planning.md", "## Beside emulated clusters"),
 )
 
 

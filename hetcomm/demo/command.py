@@ -2,58 +2,39 @@
 
 import dataclasses
 import os
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from hetcomm.demo.codecs import CODECS, codec_facts, render_codecs, tolerance_of
+from hetcomm import _core
+from hetcomm.demo.codecs import codec_facts, render_codecs
 from hetcomm.demo.describe import describe
-from hetcomm.demo.launcher import Launcher, RunError, choose
+from hetcomm.demo.launcher import RunError, choose
 from hetcomm.demo.machine import describe_machine
-from hetcomm.demo.progress import following
+from hetcomm.demo.plan_report import plan_facts, render_plan
+from hetcomm.demo.planning import Plan, make_plan
 from hetcomm.demo.report import render, write_json
-from hetcomm.demo.training import Comparison, Training, read_training
-from hetcomm.demo.vendors import STEPS, first_steps, summary, with_vendors
+from hetcomm.demo.runs import HERE, Settings, compare, encode, mix_vendors
+from hetcomm.demo.training import Comparison
+from hetcomm.demo.vendors import summary
 from hetcomm.emulate import Cluster, ClusterError, load
 
-HERE = Path(__file__).parent
 LAYOUTS = ("ddp", "pipeline")
-MICROBATCHES = 4
-SMALLEST_BATCH = 8
 QUICK_STEPS = 6
-QUICK_MODEL = ("--width", "64", "--heads", "2", "--context", "32")
+QUICK_MODEL = {"width": 64, "heads": 2, "context": 32}
 EXIT_FAILED, EXIT_BAD_CLUSTER = 1, 2
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The common settings of all runs of a demo."""
-
-    launcher: Launcher
-    cluster: Cluster
-    steps: int
-    seed: int
-    timeout: float
-    model: Sequence[str] = ()
-
-    @property
-    def batch(self) -> int:
-        """Sequences per step: the smallest batch that every rank and microbatch shares evenly."""
-        pieces = self.cluster.ranks * MICROBATCHES // 2
-        return -(-SMALLEST_BATCH // pieces) * pieces
-
-
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(
-        "demo-result"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Folder for demo.png, demo.json and layout.json.")
+    ] = Path("demo-result"),
     cluster_file: Annotated[
         Path, typer.Option("--cluster", help="The cluster to emulate (default: two islands).")
     ] = HERE / "cluster.toml",
@@ -77,10 +58,11 @@ def demo(
 
     Shows the topology found, runs two layouts on both backends, checks that the losses agree at
     every step, and compares step time and bytes over the bridge. hetcomm also trains data parallel
-    with codecs between the islands: lossless, and int8. If the machine refuses to emulate clusters,
-    the demo runs plain processes without shaped links, and names the missing permission. Exits with
-    0 for success, 1 if a run failed or the losses differ, 2 if the cluster's description
-    is wrong.
+    with codecs between the islands: lossless, and int8. Then hetcomm measures layers and links,
+    plans a layout for the cluster, and trains it: predicted beside measured step time. If the
+    machine refuses to emulate clusters, the demo runs plain processes without shaped links, and
+    names the missing permission. Exits with 0 for success, 1 if a run failed or the losses differ,
+    2 if the cluster's description is wrong.
     """
     console = Console()
     try:
@@ -105,15 +87,20 @@ def demo(
                 if (layout, backend) == ("ddp", "hetcomm"):
                     codecs = encode(console, settings, tolerance, Path(folder))
             mixed = None
-            if backend == "hetcomm" and all(host.vendor == "cpu" for host in cluster.hosts):
-                mixed = mix_vendors(console, comparisons[0].baseline, settings, tolerance, folder)
+            plan: Plan | str = ""
+            if backend == "hetcomm":
+                plan = planned(console, settings, comparisons, tolerance, Path(folder), output)
+                if all(host.vendor == "cpu" for host in cluster.hosts):
+                    mixed = mix_vendors(
+                        console, comparisons[0].baseline, settings, tolerance, folder
+                    )
     except ClusterError as error:
         console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(EXIT_BAD_CLUSTER) from None
     except (RunError, OSError) as error:
         console.print(f"hetcomm demo: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
-    finish(console, comparisons, codecs, mixed, settings, output)
+    finish(console, Results(comparisons, codecs, mixed, plan), settings, output)
 
 
 def check_even(cluster: Cluster, cluster_file: Path) -> None:
@@ -170,99 +157,50 @@ def warn_if_busy(console: Console) -> None:
         )
 
 
-def compare(
+def planned(
     console: Console,
-    layout: str,
-    backends: tuple[str, str],
     settings: Settings,
+    comparisons: Sequence[Comparison],
     tolerance: float,
     folder: Path,
-) -> Comparison:
-    """Trains one layout on both backends."""
-    baseline, candidate = (
-        train(console, layout, backend, settings, folder / f"{layout}-{place}")
-        for place, backend in zip(("baseline", "candidate"), backends, strict=True)
-    )
-    return Comparison(baseline, candidate, tolerance)
-
-
-def encode(
-    console: Console, settings: Settings, tolerance: float, folder: Path
-) -> list[Comparison]:
-    """Trains data parallel without a codec between the hosts, and with each."""
-    plain, *encoded = (
-        train(console, "ddp", "hetcomm", settings, folder / codec, codec)
-        for codec in ("none", *CODECS)
-    )
-    return [Comparison(plain, run, tolerance_of(run.codec, tolerance)) for run in encoded]
-
-
-def mix_vendors(
-    console: Console, baseline: Training, settings: Settings, tolerance: float, folder: str
-) -> Comparison:
-    """Trains data parallel once more, each island on GPUs of another vendor."""
-    settings = dataclasses.replace(
-        settings, cluster=with_vendors(settings.cluster), steps=min(settings.steps, STEPS)
-    )
-    text = describe(settings.launcher, settings.cluster, Path(folder) / "describe-vendors")
-    console.print(f"\n{text}\n", markup=False, highlight=False, soft_wrap=True)
-    training = train(console, "ddp", "hetcomm", settings, Path(folder) / "vendors")
-    return Comparison(first_steps(baseline, settings.steps), training, tolerance)
-
-
-def train(
-    console: Console,
-    layout: str,
-    backend: str,
-    settings: Settings,
-    folder: Path,
-    codec: str = "",
-) -> Training:
-    """Runs trainer.py on every rank, and shows its progress."""
-    metrics = folder.resolve() / "metrics.jsonl"
-    options = {
-        "--backend": backend,
-        "--layout": layout,
-        "--codec": codec,
-        "--metrics": metrics,
-        "--steps": settings.steps,
-        "--seed": settings.seed,
-        "--batch": settings.batch,
-        "--microbatches": MICROBATCHES,
-    }
-    words = [str(word) for option in options.items() for word in option]
-    command = [sys.executable, str(HERE / "trainer.py"), *words, *settings.model]
-    if not settings.launcher.is_shaped:
-        command.append("--uncounted")
-    title = f"{layout} on {backend}" + (f" with {codec}" if codec else "")
-    start = time.monotonic()
-    try:
-        with following(console, metrics, title, settings.steps):
-            settings.launcher.run_ranks(settings.cluster, command, folder, settings.timeout)
-        training = read_training(metrics, layout, backend, settings.steps, codec)
-    except (RunError, ValueError) as error:
-        raise RunError(f"{title}: {error}") from error
-    seconds = time.monotonic() - start
-    console.print(
-        f"{title}: {settings.steps} steps in {seconds:.1f} s, start included; "
-        f"loss {training.losses[0]:.3f} to {training.losses[-1]:.3f}",
-        highlight=False,
-    )
-    return training
-
-
-def finish(
-    console: Console,
-    comparisons: Sequence[Comparison],
-    codecs: Sequence[Comparison],
-    mixed: Comparison | None,
-    settings: Settings,
     output: Path,
-) -> None:
+) -> Plan | str:
+    """The planner's part, or why this cluster has none."""
+    by_hand = [comparison.candidate for comparison in comparisons]
+    try:
+        return make_plan(console, settings, by_hand, tolerance, folder, output / "layout.json")
+    except _core.InvalidArgumentError as error:
+        return f"No layout was planned: {error}."
+
+
+@dataclass(frozen=True)
+class Results:
+    """codecs: none for other backends than hetcomm. mixed: the training with emulated GPUs. plan:
+    the planner's part, or why it is left out."""
+
+    comparisons: Sequence[Comparison]
+    codecs: Sequence[Comparison] = ()
+    mixed: Comparison | None = None
+    plan: Plan | str = ""
+
+    @property
+    def every(self) -> list[Comparison]:
+        """All comparisons of losses."""
+        found = [*self.comparisons, *self.codecs]
+        if self.mixed is not None:
+            found.append(self.mixed)
+        if isinstance(self.plan, Plan):
+            found.append(self.plan.comparison)
+        return found
+
+
+def finish(console: Console, results: Results, settings: Settings, output: Path) -> None:
     """Shows and writes the results. Raises typer.Exit if losses differ."""
     # Importing matplotlib takes half a second: not for every command.
+    from hetcomm.demo.plan_plot import draw_plan
     from hetcomm.demo.plot import write_plot
 
+    comparisons, codecs, plan = results.comparisons, results.codecs, results.plan
     console.print()
     console.print(render(comparisons, console.encoding))
     if codecs:
@@ -271,7 +209,9 @@ def finish(
     cluster = launcher.describe(settings.cluster)
     millions = comparisons[0].baseline.parameters / 1e6
     subtitle = f"{cluster}. Byte-level GPT with {millions:.1f} million parameters"
-    write_plot(output / "demo.png", comparisons, codecs, subtitle)
+    made = plan if isinstance(plan, Plan) else None
+    more = [] if made is None else [partial(draw_plan, plan=made)]
+    write_plot(output / "demo.png", comparisons, codecs, subtitle, more)
     facts = {
         "machine": describe_machine(),
         "cluster": cluster,
@@ -282,19 +222,31 @@ def finish(
         "seed": settings.seed,
         "batch": settings.batch,
     }
-    if mixed is not None:
-        console.print(summary(mixed), highlight=False, soft_wrap=True)
+    if results.mixed is not None:
+        console.print(summary(results.mixed), highlight=False, soft_wrap=True)
         facts["vendors"] = {
-            "largest_loss_difference": mixed.largest_difference,
-            "agrees": mixed.agrees,
-            "losses": mixed.candidate.losses,
+            "largest_loss_difference": results.mixed.largest_difference,
+            "agrees": results.mixed.agrees,
+            "losses": results.mixed.candidate.losses,
         }
     if codecs:
         facts["codecs"] = codec_facts(codecs)
+    if made is not None:
+        console.print(render_plan(made), highlight=False, soft_wrap=True)
+        facts["plan"] = plan_facts(made)
+    elif plan:
+        console.print(plan, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        facts["plan"] = {"left_out": plan}
     write_json(output / "demo.json", comparisons, facts)
-    console.print(f"Written: {output / 'demo.png'} and {output / 'demo.json'}", soft_wrap=True)
-    everything = [*comparisons, *codecs, *([mixed] if mixed else [])]
-    differing = [comparison for comparison in everything if not comparison.agrees]
+    names = ["demo.png", "demo.json", *(["layout.json"] if made else [])]
+    written = [str(output / name) for name in names]
+    console.print(f"Written: {', '.join(written[:-1])} and {written[-1]}", soft_wrap=True)
+    check_losses(console, results)
+
+
+def check_losses(console: Console, results: Results) -> None:
+    """Says how far losses differ. Raises typer.Exit for a difference above its tolerance."""
+    differing = [comparison for comparison in results.every if not comparison.agrees]
     for comparison in differing:
         console.print(
             f"LOSSES DIFFER: {comparison.disagreement()}",
@@ -304,14 +256,14 @@ def finish(
         )
     if differing:
         raise typer.Exit(EXIT_FAILED)
-    exact = comparisons[0].tolerance
-    largest = max(each.largest_difference for each in everything if each.tolerance == exact)
+    exact = results.comparisons[0].tolerance
+    largest = max(each.largest_difference for each in results.every if each.tolerance == exact)
     console.print(
         f"The losses agree at every step: largest difference {largest:.1e}, tolerance {exact:g}"
         + "".join(
             f"; with {each.candidate.codec} {each.largest_difference:.1e}, tolerance "
             f"{each.tolerance:g}"
-            for each in codecs
+            for each in results.codecs
             if each.tolerance != exact
         )
         + ".",

@@ -176,11 +176,16 @@ def draw_uncounted(axes: Axes) -> None:
 
 
 def write_plot(
-    path: Path, comparisons: Sequence[Comparison], codecs: Sequence[Comparison], subtitle: str
+    path: Path,
+    comparisons: Sequence[Comparison],
+    codecs: Sequence[Comparison],
+    subtitle: str,
+    more: Sequence[Callable[[Any], None]] = (),
 ) -> None:
     """Writes a PNG: above, one loss panel per layout; below, step time and bytes per step. codecs:
-    of one baseline, in a third row."""
-    rows = 3 if codecs else 2
+    of one baseline, in a third row. more: each draws a row of its own, into a part of the
+    figure."""
+    rows = 2 + bool(codecs) + len(more)
     height = 3.8 * rows
     with pyplot.rc_context(STYLE):
         figure = pyplot.figure(figsize=(11, height), layout=ConstrainedLayoutEngine(w_pad=0.12))
@@ -205,7 +210,9 @@ def write_plot(
         ups = ", ".join(f"{each.layout} {each.speed_up:.2f}x" for each in comparisons)
         draw_times(time_axes, bars, layouts, ups)
         draw_bytes(byte_axes, bars, layouts)
-        for part in last:
-            draw_codecs(part.subplots(1, 3), codecs)
+        if codecs:
+            draw_codecs(last[0].subplots(1, 3), codecs)
+        for draw, part in zip(more, last[bool(codecs) :], strict=True):
+            draw(part)
         figure.savefig(path, dpi=160)
         pyplot.close(figure)

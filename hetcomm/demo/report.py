@@ -15,6 +15,7 @@ from hetcomm.demo.training import Comparison, Training
 LAYOUT_TITLES = {
     "ddp": "data parallel over all ranks",
     "pipeline": "pipeline across the islands",
+    "planned": "planned by hetcomm",
 }
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "_.,-=+*#"  # for encodings without BARS

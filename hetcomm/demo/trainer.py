@@ -10,8 +10,10 @@ Layouts: `ddp` is DistributedDataParallel over all ranks. `pipeline` has two sta
 the ranks, host by host (the layout of Holmes, arXiv 2312.03549). A stage averages its gradients.
 Only activations and their gradients pass between the halves.
 
+`planned` is the layout of the file `--plan`, which hetcomm.plan runs.
+
 `--codec int8` encodes the gradients of `ddp` between hosts, with error feedback. Only this option
-needs more of hetcomm than its backend.
+and `planned` need more of hetcomm than its backend.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import sysconfig
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -200,6 +203,17 @@ class Pipeline:
         return total
 
 
+def layout_of(model: nn.Sequential, arguments: argparse.Namespace, hosts: list[str]) -> Any:
+    """What carries out the steps. hosts: of all ranks."""
+    if arguments.layout == "planned":
+        from hetcomm.demo.planned import Planned
+
+        return Planned(model, arguments.plan, arguments.context, arguments.learning_rate)
+    if arguments.layout == "pipeline":
+        return Pipeline(model, arguments, hosts)
+    return DataParallel(model, arguments)
+
+
 def sent_bytes() -> int:
     """Bytes this host has sent through its network cards."""
     lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
@@ -216,11 +230,7 @@ def train(arguments: argparse.Namespace) -> None:
         arguments.width, arguments.depth, arguments.heads, arguments.context, arguments.seed
     )
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    layout: DataParallel | Pipeline = (
-        DataParallel(model, arguments)
-        if arguments.layout == "ddp"
-        else Pipeline(model, arguments, hosts)
-    )
+    layout = layout_of(model, arguments, hosts)
     text = standard_library()
     metrics = arguments.metrics.open("w") if layout.writes_metrics else None
     sent = [sent_bytes()]
@@ -254,7 +264,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--backend", default="hetcomm", help="name of the torch.distributed backend"
     )
-    parser.add_argument("--layout", choices=["ddp", "pipeline"], default="ddp")
+    parser.add_argument("--layout", choices=["ddp", "pipeline", "planned"], default="ddp")
+    parser.add_argument("--plan", type=Path, help="file of hetcomm plan --layout (planned)")
     parser.add_argument("--codec", default="", help="of hetcomm, for gradients between hosts (ddp)")
     parser.add_argument("--metrics", type=Path, required=True, help="JSON lines are written here")
     parser.add_argument(
@@ -278,13 +289,19 @@ def parse_arguments() -> argparse.Namespace:
 
 def check_arguments(arguments: argparse.Namespace, world: int) -> None:
     """Raises ValueError for uneven shares. The mean of the ranks' losses would then be wrong."""
+    if (arguments.layout == "planned") != (arguments.plan is not None):
+        raise ValueError("expected --plan FILE with the layout planned, and with no other layout")
+    if arguments.codec and arguments.layout != "ddp":
+        raise ValueError(
+            f"--codec is for the layout ddp, got {arguments.layout}; leave --codec out"
+        )
+    if arguments.layout == "planned":
+        return  # hetcomm.plan checks the batch
     pieces = world if arguments.layout == "ddp" else world // 2 * arguments.microbatches
     if arguments.layout == "pipeline" and world % 2:
         raise ValueError(
             f"the pipeline needs an even number of ranks, got {world}; add or drop one"
         )
-    if arguments.codec and arguments.layout == "pipeline":
-        raise ValueError("--codec is for the layout ddp, got pipeline; leave --codec out")
     if arguments.batch % pieces:
         raise ValueError(
             f"expected --batch to be a multiple of {pieces} (one share per rank or microbatch), "

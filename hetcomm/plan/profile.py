@@ -69,6 +69,8 @@ class Profile:
     kept: by (kind of layer, tensor degree), bytes of activations of one sample, where measured.
     errors: by (device, "micro-batch" or "model"), the relative error of scaling, where measured.
     origins: by device, what measured it: hardware, versions of hetcomm and torch.
+    processors: that all ranks of a job share, in ranks that compute at once at the speed of the
+    rows, as emulated hosts share those of their machine. None: each rank has its own.
     raised: entries below a physical bound, or above a larger micro-batch's time, for people.
 
     Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model, and
@@ -83,11 +85,14 @@ class Profile:
     errors: Mapping[tuple[str, str], float] = field(default_factory=dict)
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     raised: list[str] = field(default_factory=list)
+    processors: float | None = None
 
     def __post_init__(self) -> None:
         self._curves: dict[tuple[str, str, int], dict[int, Times]] = {}
         self._found: dict[tuple[Model, str, str, int, int], Times] = {}
         again = f"measure it again with {MEASURE}"
+        if self.processors is not None:
+            positive("profile: processors", self.processors, again)
         for name, device in self.devices.items():
             for what, value in asdict(device).items():
                 positive(f"profile: {what} of {name}", value, again)
@@ -202,6 +207,10 @@ class Profile:
         """Bytes of the logits, over which the loss passes."""
         return micro_batch * model.sequence * model.vocabulary * model.activation_bytes / tensor
 
+    def crowding(self, ranks: int) -> float:
+        """How many times as long each of so many ranks computes, if all compute at once."""
+        return 1.0 if self.processors is None else max(1.0, ranks / self.processors)
+
     def step_seconds(self, device: str, tensor: int, parameters: float) -> float:
         """Seconds of an optimizer step over a rank's parameters."""
         degrees = [t for d, t in self.optimizer if d == device]
@@ -234,6 +243,7 @@ class Profile:
             "kept": [[*key, value] for key, value in self.kept.items()],
             "errors": [[*key, value] for key, value in self.errors.items()],
             "origins": {name: dict(each) for name, each in self.origins.items()},
+            "processors": self.processors,
         }
         return json.dumps(document) + "\n"
 
@@ -265,6 +275,7 @@ class Profile:
                 _pairs(table["kept"]),
                 _pairs(table["errors"]),
                 table["origins"],
+                processors=table.get("processors"),
             )
         except _core.InvalidArgumentError:
             raise
@@ -282,11 +293,13 @@ class Profile:
             self.kept,
             {key: value for key, value in self.errors.items() if key[0] in rest},
             {name: each for name, each in self.origins.items() if name in rest},
+            processors=self.processors,
         )
 
 
 def join(profiles: Sequence[Profile]) -> Profile:
-    """One profile of all devices, which were measured apart. Activations take the most bytes.
+    """One profile of all devices, which were measured apart. Activations take the most bytes, and
+    the fewest processors count.
 
     Raises hetcomm.InvalidArgumentError for profiles of unlike models, or with a device in common.
     """
@@ -316,6 +329,7 @@ def join(profiles: Sequence[Profile]) -> Profile:
         kept,
         {key: value for profile in profiles for key, value in profile.errors.items()},
         {name: each for profile in profiles for name, each in profile.origins.items()},
+        processors=min((p.processors for p in profiles if p.processors is not None), default=None),
     )
 
 

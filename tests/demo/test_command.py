@@ -13,6 +13,7 @@ from hetcomm.demo import command, launcher
 from hetcomm.demo.launcher import Launcher
 from hetcomm.demo.training import Comparison, Training
 from hetcomm.emulate import Cluster, RefusedError, load, run
+from hetcomm.plan import Layout
 
 ONE_LINK = '[[host.nic]]\nrate = "1gbit"\n'
 
@@ -52,7 +53,14 @@ def test_a_quick_demo_agrees_and_writes_its_results(tmp_path: Path) -> None:
     assert len(int8["candidate"]["losses"]) == command.QUICK_STEPS
     assert len(written["vendors"]["losses"]) == command.QUICK_STEPS
     assert "nvidia and amd islands (emulated GPUs) trained together" in result.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.json", "demo.png"]
+    steps = written["plan"]["steps"]
+    assert set(steps) == {"ddp", "pipeline", "planned"}
+    assert all(step["predicted_seconds"] > 0 for step in steps.values())
+    assert written["plan"]["largest_loss_difference"] < 1e-4
+    assert "Planned layout: layers" in result.output
+    assert Layout.load(tmp_path / "layout.json").ranks == [0, 1, 2, 3]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["demo.json", "demo.png", "layout.json"]
 
 
 @pytest.mark.needs("namespaces")
@@ -98,6 +106,9 @@ def test_without_namespaces_the_demo_runs_on_the_loopback(
         candidate = written["layouts"][layout]["candidate"]
         assert len(candidate["losses"]) == command.QUICK_STEPS
         assert candidate["network_bytes"] is candidate["median_network_bytes"] is None
+    assert written["plan"]["steps"]["planned"]["predicted_seconds"] is None
+    assert len(written["plan"]["losses"]) == command.QUICK_STEPS
+    assert "no link is shaped here" in result.output
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -154,7 +165,8 @@ def test_diverging_losses_end_in_failure(tmp_path: Path) -> None:
     screen = StringIO()
     with pytest.raises(typer.Exit) as raised:
         facts = settings(cluster())
-        command.finish(Console(file=screen, width=200), [comparison], [], None, facts, tmp_path)
+        results = command.Results([comparison])
+        command.finish(Console(file=screen, width=200), results, facts, tmp_path)
     assert raised.value.exit_code == 1
     assert "LOSSES DIFFER: ddp: from step 1" in screen.getvalue()
     assert json.loads((tmp_path / "demo.json").read_text())["layouts"]["ddp"]["agrees"] is False

@@ -1,6 +1,7 @@
 """The layers that `hetcomm profile` measures: their sizes, their results, what they keep."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from planned import MODEL
 
 import hetcomm
 from hetcomm.plan import Model
-from hetcomm.plan.measure.layers import LAYERS, Block, Layers, dtype_of
+from hetcomm.plan.measure.layers import LAYERS, Block, Layers, dtype_of, load, plain
 from hetcomm.plan.measure.memory import device_memory, kept_bytes, needed
 from hetcomm.plan.measure.peaks import step_seconds
 from hetcomm.plan.measure.timing import FEWEST, Clock, medians, repeat
@@ -124,3 +125,34 @@ def test_parts_run_in_turn_and_often_enough() -> None:
     assert len(found) == FEWEST and calls == ["one", "two"] * (1 + FEWEST)
     assert all(seconds >= 0 for each in found for seconds in each)
     assert len(medians(Clock(CPU), parts, 0.0)) == 2
+
+
+def without_biases(model: Model) -> list[torch.nn.Module]:
+    """A user's layers: the plain ones of a model without biases."""
+    return plain(replace(model, bias=False))
+
+
+def test_layers_of_the_user_are_measured() -> None:
+    layers = Layers(MODEL, "block", 2, CPU, 3, without_biases)
+    assert len(layers.module) == 3 and layers.module[0].up.bias is None
+    layers.forward()
+    layers.backward()
+    assert layers.input.grad is not None
+    rms_norm = kept_bytes(MODEL, "block", CPU, without_biases)  # keeps more than LayerNorm
+    assert rms_norm > kept_bytes(MODEL, "block", CPU)
+
+
+def test_layers_that_do_not_fit_the_sizes_are_refused() -> None:
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"3 layers of a model with 1 .* got 2"):
+        Layers(MODEL, "head", 1, CPU, 1, lambda model: plain(model)[1:])
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"parameters of block: .* correct the"):
+        Layers(MODEL, "block", 1, CPU, 1, lambda model: plain(replace(model, feed_forward=512)))
+
+
+def test_layers_come_from_a_module_or_a_file(tmp_path: Path) -> None:
+    assert load("hetcomm.plan.measure.layers:plain") is plain
+    (tmp_path / "mine.py").write_text("def layers(model):\n    return [model]\n")
+    assert load(f"{tmp_path}/mine.py:layers")(MODEL) == [MODEL]
+    for wrong in ("plain", "hetcomm.plan:nothing", "no.where:x", f"{tmp_path}/none.py:layers"):
+        with pytest.raises(hetcomm.InvalidArgumentError, match=r"--layers: expected FILE.py:FUNC"):
+            load(wrong)

@@ -16,9 +16,10 @@ from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan import Planned, Runtime
 from hetcomm.plan.layout import Layout, Stage
+from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.search.nodes import FAMILIES, Search
 from hetcomm.plan.search.pools import pools_of
-from hetcomm.plan.search.search import fitting, lacking, predicted, search
+from hetcomm.plan.search.search import fitting, predicted, search
 from hetcomm.plan.search.settings import Choices
 from hetcomm.plan.search.shapes import Shape
 from hetcomm.plan.search.space import Space, Window
@@ -97,7 +98,12 @@ CLUSTERS = st.sampled_from(
 # Everything fits; much fits only if partitioned or computed again; nearly nothing fits.
 MEMORY = st.sampled_from([1e12, 2.16e9, 2.1e9])
 RUNTIMES = st.sampled_from(
-    [Runtime(), Runtime(overlap_gradients=False, barrier=True), Runtime(blocking=True, parts=True)]
+    [
+        HETCOMM,
+        Runtime(),
+        Runtime(overlap_gradients=False, barrier=True),
+        Runtime(blocking=True, parts=True),
+    ]
 )
 SCHEDULES = st.sampled_from([("1f1b", "interleaved"), ("gpipe", "zero_bubble")])
 CONTEXTS = st.sampled_from([(1,), (1, 2)])
@@ -116,7 +122,7 @@ def searches(draw: st.DrawFn) -> Search:
 def test_the_best_of_all_layouts_is_found(root: Search) -> None:
     problem, least = root.terms.problem, float("inf")
     for layout in every_layout(root):
-        if not lacking(problem, layout):
+        if fitting(problem, layout, root.choices.levels) is not None:
             least = min(least, predicted(problem, layout).seconds)
     found = search(root, tolerance=0.0)
     assert not found.cut

@@ -66,6 +66,8 @@ class Blocks:
         each = self.space.batch // (replicas * micro_batch) * slowest
         return [np.arange(self.space.layers - 1) * each] * count
 
+    alone = rows
+
 
 @st.composite
 def spaces(draw: st.DrawFn) -> Space:

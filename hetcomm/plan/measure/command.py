@@ -28,6 +28,13 @@ def profile(
     device: Annotated[
         str | None, typer.Option(help="Name of the kind of device. Default: as in the job.")
     ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="FILE.py:FUNCTION or MODULE:FUNCTION: the layers of a hetcomm.plan.Model, "
+            "as hetcomm.plan.split takes them. Default: plain ones."
+        ),
+    ] = None,
     sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample.")] = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("profile.json"),
     add: Annotated[
@@ -51,10 +58,12 @@ def profile(
     if importlib.util.find_spec("torch") is None:
         refuse("profile", "torch, whose layers are measured", "none", "pip install torch")
     from hetcomm.plan.measure.job import measure
+    from hetcomm.plan.measure.layers import load, plain
     from hetcomm.plan.measure.measurement import Effort
     from hetcomm.plan.measure.show import sentences, tables
 
     sizes = Model.load(model, sequence)
+    make = plain if layers is None else load(layers)
     effort = Effort(_micro_batches(micro_batches), seconds)
     check_folder("--out: ", out)
     before = None if add is None else Profile.load(add)
@@ -66,7 +75,7 @@ def profile(
     page = Page(progress and reports)
 
     def work(control: ControlChannel, tell: Any) -> None:
-        found.append(measure(sizes, effort, control, device, tell))
+        found.append(measure(sizes, effort, control, device, tell, make))
         control.leave()
 
     with page:

@@ -1,8 +1,13 @@
-"""The layers of a Model as plain modules of PyTorch."""
+"""The layers that are measured: plain modules of PyTorch with a Model's sizes, or the user's."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -13,6 +18,10 @@ from hetcomm.plan.refuse import refuse
 
 DROPPED = 0.1  # share of activations; any other share takes as long
 FLOATS = {2: torch.bfloat16, 4: torch.float32}
+UNLIKE = 0.1  # parameters of the user's layers may differ from the model's by this share
+
+# A model's layers of its sizes, as plan.split() takes them: embedding, blocks, head.
+Make = Callable[[Model], Iterable[nn.Module]]
 
 
 def dtype_of(model: Model, device: torch.device) -> torch.dtype:
@@ -140,6 +149,51 @@ class Head(nn.Module):
 LAYERS: dict[str, type[nn.Module]] = {"embedding": Embedding, "block": Block, "head": Head}
 
 
+def plain(model: Model) -> list[nn.Module]:
+    """The layers of a model without layers of its own."""
+    return [Embedding(model), *(Block(model) for _ in range(model.blocks)), Head(model)]
+
+
+def load(name: str) -> Make:
+    """The function that `FILE.py:FUNCTION` or `MODULE:FUNCTION` names.
+
+    Raises hetcomm.InvalidArgumentError if there is none.
+    """
+    home, _, function = name.rpartition(":")
+    try:
+        if home.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(home).stem, home)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(home)
+        found = getattr(module, function)
+    except (ImportError, OSError, AttributeError, ValueError) as error:
+        expected = "FILE.py:FUNCTION or MODULE:FUNCTION with the layers of a hetcomm.plan.Model"
+        refuse("--layers", expected, f"{name} ({error})", "correct it")
+    return found
+
+
+def layers_of(model: Model, kind: str, count: int, make: Make) -> list[nn.Module]:
+    """So many layers of a kind. make: see Make.
+
+    Raises hetcomm.InvalidArgumentError if `make` gives another number of layers, or layers with far
+    more or fewer parameters than the model's.
+    """
+    found = list(make(replace(model, blocks=count)))
+    if len(found) != count + 2:
+        expected = f"{count + 2} layers of a model with {count} blocks"
+        refuse("--layers", expected, len(found), "give the embedding, the blocks and the head")
+    chosen = {"embedding": found[:1], "block": found[1:-1], "head": found[-1:]}[kind]
+    own = sum(each.numel() for layer in chosen for each in layer.parameters())
+    wanted = replace(model, tied=False).parameters(kind) * len(chosen)
+    if abs(own - wanted) > UNLIKE * wanted:
+        remedy = "correct the sizes in the model's file"
+        refuse(f"--layers: parameters of {kind}", f"about {wanted}", own, remedy)
+    return chosen
+
+
 class Layers:
     """Equal layers in a row with a micro-batch, forward and backward as in the middle of a step.
 
@@ -148,11 +202,18 @@ class Layers:
     """
 
     def __init__(
-        self, model: Model, kind: str, samples: int, device: torch.device, count: int = 1
+        self,
+        model: Model,
+        kind: str,
+        samples: int,
+        device: torch.device,
+        count: int = 1,
+        make: Make = plain,
     ) -> None:
+        """count: one, or so many blocks."""
         self.model, self.kind, self.count = model, kind, count
         self.dtype = dtype_of(model, device)
-        layers = [LAYERS[kind](model) for _ in range(count)]
+        layers = layers_of(model, kind, count, make)
         self.module = nn.Sequential(*layers).to(device, self.dtype)
         shape = (samples, model.sequence)
         tokens = torch.randint(model.vocabulary, shape, device=device)

@@ -10,10 +10,10 @@ import torch
 
 import hetcomm
 from hetcomm.demo.machine import processor
-from hetcomm.plan.measure.layers import Layers, dtype_of
+from hetcomm.plan.measure.layers import Layers, Make, dtype_of, plain
 from hetcomm.plan.measure.memory import device_memory, free_memory, kept_bytes, needed
 from hetcomm.plan.measure.peaks import memory_bandwidth, peak_operations, step_seconds
-from hetcomm.plan.measure.timing import Clock, medians
+from hetcomm.plan.measure.timing import Clock, medians, throughput
 from hetcomm.plan.model import KINDS, Model
 from hetcomm.plan.profile import Device, Profile, Row
 from hetcomm.plan.refuse import positive, refuse
@@ -72,9 +72,17 @@ def cases_of(model: Model, effort: Effort) -> list[Case]:
 class Measurement:
     """Carries out the measurements of a model on one device, step by step."""
 
-    def __init__(self, model: Model, device: torch.device, effort: Effort, ranks: int = 1) -> None:
-        """ranks: of the host, which share its memory."""
+    def __init__(
+        self,
+        model: Model,
+        device: torch.device,
+        effort: Effort,
+        ranks: int = 1,
+        make: Make = plain,
+    ) -> None:
+        """ranks: of the host, which share its memory. make: of the layers."""
         self.model, self.device, self.effort, self.ranks = model, device, effort, ranks
+        self.make = make
         self.clock = Clock(device)
         self.times: dict[Case, tuple[float, float]] = {}
         self.left_out: list[str] = []
@@ -107,21 +115,45 @@ class Measurement:
         if needed(model, case.kind, case.samples, count) > free:
             self.left_out.append(f"{case}: the memory is too small")
             return
-        layers = Layers(model, case.kind, case.samples, self.device, count)
+        layers = Layers(model, case.kind, case.samples, self.device, count, self.make)
         parts = (layers.forward, layers.backward)
         forward, backward = medians(self.clock, parts, self.effort.seconds)
         self.times[case] = (forward / count, backward / count)
 
+    def blocks(self) -> Layers:
+        """Blocks with the smallest micro-batch, ready for seconds() and rate()."""
+        samples, count = self.effort.micro_batches[0], min(ROW, self.model.blocks)
+        if needed(self.model, "block", samples, count) > free_memory(self.device, self.ranks):
+            count = 1
+        layers = Layers(self.model, "block", samples, self.device, count, self.make)
+        layers.forward()
+        layers.backward()
+        self.clock.finish()
+        return layers
+
+    def seconds(self, blocks: Layers) -> float:
+        """In which the blocks go forward and backward, as in rows."""
+        parts = (blocks.forward, blocks.backward)
+        return sum(medians(self.clock, parts, self.effort.seconds))
+
+    def rate(self, blocks: Layers) -> float:
+        """How often the blocks go forward and backward in a second that passes, while other ranks
+        have the processor now and then."""
+        parts = (blocks.forward, blocks.backward)
+        return throughput(self.clock, parts, self.effort.seconds)
+
     def _kept(self, kind: str) -> None:
         if needed(self.model, kind, 2) <= free_memory(self.device, self.ranks):
-            self.kept[kind, 1] = kept_bytes(self.model, kind, self.device)
+            self.kept[kind, 1] = kept_bytes(self.model, kind, self.device, self.make)
         else:
             self.left_out.append(f"activations of {kind}: computed, the memory is too small")
 
     def _optimizer(self) -> None:
         dtype = dtype_of(self.model, self.device)
         room = free_memory(self.device, self.ranks) / 2
-        self.optimizer = step_seconds(self.model, self.clock, dtype, room, self.effort.seconds)
+        self.optimizer = step_seconds(
+            self.model, self.clock, dtype, room, self.effort.seconds, self.make
+        )
 
     def _check(self) -> None:
         """Measures again what cannot be, and what was disturbed.

@@ -6,16 +6,16 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from hetcomm import _core
-from hetcomm.plan.measure.layers import Layers
+from hetcomm.plan.measure.layers import Layers, Make, plain
 from hetcomm.plan.model import Model
 
 MARGIN = 1.2  # of a measurement's needs: allocators round, and operations have workspaces
 
 
-def kept_bytes(model: Model, kind: str, device: torch.device) -> float:
+def kept_bytes(model: Model, kind: str, device: torch.device, make: Make = plain) -> float:
     """Bytes that a layer keeps of one sample for its backward pass: what two samples keep beyond
     one. A head also keeps the logits, which trainers hold until then."""
-    one, two = (_kept(Layers(model, kind, samples, device)) for samples in (1, 2))
+    one, two = (_kept(Layers(model, kind, samples, device, 1, make)) for samples in (1, 2))
     return float(two - one)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from hetcomm.plan.measure.layers import Block
+from hetcomm.plan.measure.layers import Make, layers_of, plain
 from hetcomm.plan.measure.timing import FEWEST, Clock, fastest, medians
 from hetcomm.plan.model import Model
 from hetcomm.plan.refuse import refuse
@@ -47,7 +47,12 @@ def memory_bandwidth(clock: Clock, room: float, bound: float) -> float:
 
 
 def step_seconds(
-    model: Model, clock: Clock, dtype: torch.dtype, room: float, bound: float
+    model: Model,
+    clock: Clock,
+    dtype: torch.dtype,
+    room: float,
+    bound: float,
+    make: Make = plain,
 ) -> float:
     """Seconds of AdamW for each parameter, over the model's blocks or as many as `room` bytes hold.
 
@@ -62,7 +67,7 @@ def step_seconds(
     each = model.parameters("block")
     room /= model.weight_bytes + model.gradient_bytes + states + ADAM
     count = max(1, min(model.blocks, int(min(MOST_PARAMETERS, room)) // each))
-    blocks = nn.ModuleList(Block(model) for _ in range(count)).to(clock.device, dtype)
+    blocks = nn.ModuleList(layers_of(model, "block", count, make)).to(clock.device, dtype)
     parameters = list(blocks.parameters())
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)

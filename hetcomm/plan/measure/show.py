@@ -51,4 +51,6 @@ def sentences(profile: Profile) -> Iterator[str]:
     kept = [f"{kind} {_core.format_bytes(round(size))}" for (kind, _), size in profile.kept.items()]
     if kept:
         yield f"A sample keeps for the backward pass: {', '.join(kept)}."
+    if profile.processors is not None:
+        yield f"The ranks share processors: {profile.processors:.2f} compute at once at this speed."
     yield from (f"Raised: {each}." for each in profile.raised)

@@ -17,16 +17,21 @@ QUEUED = 4  # repetitions that a GPU gets at once, so its queue hides launches a
 
 
 class Clock:
-    """Times of a device's work, on one thread. On a GPU, the time between events in its stream."""
+    """Times of a device's work, from one thread. On a GPU, the time between events in its stream.
+
+    A host that computes with one thread: the thread's processor time, which other work on the
+    machine changes least. With more threads: the time that passes.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._on_host = device.type == "cpu"
         self.queued = 1 if self._on_host else QUEUED
+        self._now = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
     def mark(self) -> Any:
         if self._on_host:
-            return time.perf_counter()
+            return self._now()
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self.device))
         return event
@@ -86,6 +91,25 @@ def medians(clock: Clock, parts: Sequence[Callable[[], object]], bound: float) -
     Medians, because a step adds up many passes: the fastest pass is rare, and a disturbed one too.
     """
     return tuple(map(statistics.median, zip(*repeat(clock, parts, bound), strict=True)))
+
+
+def throughput(clock: Clock, parts: Sequence[Callable[[], object]], seconds: float) -> float:
+    """Repetitions of all parts in a second, over so many seconds in a row.
+
+    They begin half as many seconds earlier and end as much later, so ranks that start at about the
+    same time count only what they do at once.
+    """
+    start = time.perf_counter()
+    ends = [start]
+    while len(ends) == 1 or ends[-1] < start + 2 * seconds:
+        for part in parts:
+            part()
+        clock.finish()
+        ends.append(time.perf_counter())
+    inside = [end for end in ends if seconds / 2 <= end - start <= 3 * seconds / 2]
+    if len(inside) < 2:
+        return (len(ends) - 1) / (ends[-1] - start)
+    return (len(inside) - 1) / (inside[-1] - inside[0])
 
 
 def fastest(clock: Clock, part: Callable[[], object], bound: float) -> float:

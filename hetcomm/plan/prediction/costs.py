@@ -21,6 +21,10 @@ def replica_costs(
     return _Costs(model, layout, profile, network, devices, runtime).all()
 
 
+# Seconds forward and backward, and Costs.layers.
+_Pass = tuple[float, float, tuple[tuple[str, float, float], ...]]
+
+
 class _Costs:
     def __init__(
         self, model: Model, layout: Layout, profile: Profile, network: Network,
@@ -32,7 +36,7 @@ class _Costs:
         self.samples = layout.micro_batch
         self.chunks = len(layout.stages[0].chunks)
         self.virtual = self.chunks * len(layout.stages)
-        self._passes: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._passes: dict[tuple[object, ...], _Pass] = {}
 
     def all(self) -> tuple[list[Costs], float]:
         stages = self.layout.stages
@@ -41,10 +45,11 @@ class _Costs:
         gradients = [self._transfers(v, backward=True) for v in boundaries]
         found = []
         for r in range(self.layout.replicas):
-            forward, backward, receive, receive_gradient = [], [], [], []
+            forward, backward, receive, receive_gradient, layers = [], [], [], [], []
             for v in range(self.virtual):
                 replica = stages[v % len(stages)].replicas[r]
-                f, b = self._pass(v, replica)
+                f, b, each = self._pass(v, replica)
+                layers.append(each)
                 forward.append(f)
                 backward.append(b)
                 work = self._receive(replica)
@@ -64,11 +69,12 @@ class _Costs:
                     tuple(receive),
                     tuple(receive_gradient),
                     weights,
+                    tuple(layers),
                 )
             )
         return found, self.error
 
-    def _pass(self, virtual: int, replica: Replica) -> tuple[float, float]:
+    def _pass(self, virtual: int, replica: Replica) -> _Pass:
         """Forward and backward of one virtual stage. The slowest device sets the pace of a replica.
         The time of a measured tensor group has the group's collectives, inside a host."""
         stages = self.layout.stages
@@ -83,15 +89,15 @@ class _Costs:
         key = (virtual, tuple(kinds), replica.tensor, replica.context, spread)
         if key not in self._passes:
             first, end = stages[stage].chunks[chunk]
-            worst = (0.0, 0.0)
+            found = []
             for device in kinds:
-                forward = backward = 0.0
+                layers: list[tuple[str, float, float]] = []
                 for kind, count in self.model.count(first, end).items():
                     times = self._layer(kind, device, replica, stage, charged)
-                    forward += count * times.forward
-                    backward += count * times.backward
-                worst = max(worst, (forward, backward), key=sum)
-            self._passes[key] = worst
+                    layers += [(kind, times.forward, times.backward)] * count
+                forward, backward = sum(f for _, f, _ in layers), sum(b for *_, b in layers)
+                found.append((forward, backward, tuple(layers)))
+            self._passes[key] = max(found, key=lambda each: each[0] + each[1])
         return self._passes[key]
 
     def _layer(self, kind: str, device: str, replica: Replica, stage: int, charged: bool) -> Times:

@@ -27,6 +27,9 @@ class Network(Protocol):
     def domain(self, rank: int, level: str) -> object:
         """A key that all ranks of one level ("rank", "island", "host", "cluster") share."""
 
+    def rate(self, rank: int) -> float:
+        """Bytes per second of the NICs of a rank's host, or 1 on all hosts if these are unknown."""
+
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
         """All pairs (source, target) at once, each with `size` bytes; until the last is over."""
 
@@ -116,6 +119,9 @@ class Curves:
     def domain(self, rank: int, level: str) -> object:
         place = self.places[rank]
         return {"rank": rank, "cluster": "", "host": place.host, "island": place.host}[level]
+
+    def rate(self, rank: int) -> float:
+        return 1.0
 
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
         """Messages between hosts share the sender's NICs and the receiver's."""
@@ -235,6 +241,9 @@ class Planned:
         if level == "island":
             return self._islands[rank]
         return rank if level == "rank" else ""
+
+    def rate(self, rank: int) -> float:
+        return float(max(1, self.topology.host_bandwidth(self._hosts[rank])))
 
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
         return float(self._worst("broadcast", tuple(pairs), [size], "none")[0])

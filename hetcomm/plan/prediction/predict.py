@@ -10,10 +10,12 @@ from pathlib import Path
 from hetcomm.plan.layout import Layout
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.costs import replica_costs
+from hetcomm.plan.prediction.divided import After, divided
 from hetcomm.plan.prediction.memory import Memory, memory
 from hetcomm.plan.prediction.network import Network
 from hetcomm.plan.prediction.runtime import Runtime
 from hetcomm.plan.prediction.schedules import order
+from hetcomm.plan.prediction.sharing import Pipeline, simulate_shared
 from hetcomm.plan.prediction.simulate import Costs, Timeline, simulate
 from hetcomm.plan.prediction.synchronize import Synchronization, synchronization
 from hetcomm.plan.profile import Profile
@@ -27,8 +29,9 @@ class Prediction:
     tflops: of the model's own operations per second and device, in 10^12; a second forward pass of
     recompute does not count. memory: by rank. over: ranks that need more memory than their device
     has. timelines: of each replica; equal replicas share one.
-    parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. error:
-    the largest relative error that the profile states for a layer's times.
+    parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. Updates
+    are new weights that delay the next step. error: the largest relative error that the profile
+    states for a layer's times.
     """
 
     seconds: float
@@ -69,7 +72,7 @@ class Prediction:
                         }
                     )
                 start = spans[-1].end if spans else 0.0
-                for what in ("barrier", "gradients", "optimizer"):
+                for what in ("barrier", "gradients", "optimizer", "updates"):
                     seconds = self.parts[s, r][what]
                     if seconds > 0:
                         events.append(
@@ -101,9 +104,14 @@ def predict(
         refuse("layout", f"the model's {model.layers} layers", layout.layers, "change the chunks")
     if (most := max(layout.ranks)) >= len(devices):
         refuse("devices", f"a kind for each rank up to {most}", len(devices), "name them all")
-    timelines, error = _timelines(model, layout, profile, network, devices, runtime)
+    costs, error = replica_costs(model, layout, profile, network, devices, runtime)
+    timelines = _timelines(layout, profile, costs, runtime)
     synced = synchronization(model, layout, profile, network, devices, runtime)
-    seconds, parts = _step(layout, runtime, timelines, synced)
+    if runtime.partitions:
+        ends = divided(layout, runtime, timelines, costs, synced)
+    else:
+        ends = _whole(layout, runtime, timelines, synced)
+    seconds, parts = _step(layout, timelines, ends)
     operations = model.step_operations(layout.batch)
     held = memory(model, layout, network, runtime, devices, profile)
     over = [
@@ -122,53 +130,71 @@ def predict(
 
 
 def _timelines(
-    model: Model, layout: Layout, profile: Profile, network: Network, devices: Sequence[str],
-    runtime: Runtime,
-) -> tuple[list[Timeline], float]:  # fmt: skip
+    layout: Layout, profile: Profile, costs: Sequence[Costs], runtime: Runtime
+) -> list[Timeline]:
     stages, chunks = len(layout.stages), len(layout.stages[0].chunks)
-    costs, error = replica_costs(model, layout, profile, network, devices, runtime)
     runs = list(zip(costs, layout.micro_batches, strict=True))
+    if profile.processors is not None and profile.processors < len(layout.ranks):
+        if runtime.blocking:
+            refuse("runtime.blocking", "transfers beside passes for ranks that share processors",
+                   "blocking ones", "choose another runtime")  # fmt: skip
+        pipelines = [
+            Pipeline(
+                order(layout.schedule, stages, count, chunks),
+                each,
+                [len(stage.replicas[r].ranks) for stage in layout.stages],
+            )
+            for r, (each, count) in enumerate(runs)
+        ]
+        return simulate_shared(pipelines, profile.processors)
     known: dict[tuple[Costs, int], Timeline] = {}
     for each, count in runs:
         if (each, count) not in known:
             orders = order(layout.schedule, stages, count, chunks)
             known[each, count] = simulate(orders, each, runtime.blocking)
-    return [known[run] for run in runs], error
+    return [known[run] for run in runs]
 
 
 def _step(
-    layout: Layout, runtime: Runtime, timelines: list[Timeline], synced: list[Synchronization]
+    layout: Layout, timelines: list[Timeline], after: list[After]
 ) -> tuple[float, dict[tuple[int, int], dict[str, float]]]:
     """Seconds of the step, and their parts by (stage, replica)."""
-    stages, replicas = len(layout.stages), layout.replicas
-    ends = [timeline.ends for timeline in timelines]
-    last = max(max(each) for each in ends)
     parts: dict[tuple[int, int], dict[str, float]] = {}
-    finish = 0.0
-    for s in range(stages):
-        start = last if runtime.barrier else max(each[s] for each in ends)
-        sync = synced[s]
+    for s, stage in enumerate(after):
+        for r, timeline in enumerate(timelines):
+            found = dict.fromkeys(("forward", "backward", "weights", "receive"), 0.0)
+            for span in timeline.spans[s]:
+                found[span.what] += span.end - span.start
+            found["waiting"] = timeline.ends[s] - sum(found.values())
+            found["barrier"] = stage.start - timeline.ends[s]
+            found["gradients"] = stage.gradients
+            found["optimizer"] = stage.optimizer[r]
+            found["updates"] = stage.updates[r]
+            parts[s, r] = found
+    finish = max(sum(found.values()) for found in parts.values())
+    for found in parts.values():
+        found["end"] = finish - sum(found.values())
+    return finish, parts
+
+
+def _whole(
+    layout: Layout, runtime: Runtime, timelines: list[Timeline], synced: list[Synchronization]
+) -> list[After]:
+    """The reduction of a stage in one piece, with the gathering of new weights."""
+    last = max(max(timeline.ends) for timeline in timelines)
+    found = []
+    for s, sync in enumerate(synced):
+        start = last if runtime.barrier else max(timeline.ends[s] for timeline in timelines)
         exposed = sync.seconds
-        if runtime.overlap_gradients or layout.overlap_optimizer:
+        if sync.hides and (runtime.overlap_gradients or layout.overlap_optimizer):
             # A layer's gradients leave once its last backward pass is over: those of the stage's
             # first layer after all computation, the others during the backward pass.
             shortest = min(_last_backward(timeline, s) for timeline in timelines)
             layers = layout.stages[s].layers
             exposed = max(sync.seconds / layers, sync.seconds - shortest * (layers - 1) / layers)
-        exposed += sync.tied
-        for r in range(replicas):
-            found = dict.fromkeys(("forward", "backward", "weights", "receive"), 0.0)
-            for span in timelines[r].spans[s]:
-                found[span.what] += span.end - span.start
-            found["waiting"] = ends[r][s] - sum(found.values())
-            found["barrier"] = start - ends[r][s]
-            found["gradients"] = exposed
-            found["optimizer"] = sync.optimizer[r]
-            finish = max(finish, start + exposed + sync.optimizer[r])
-            parts[s, r] = found
-    for found in parts.values():
-        found["end"] = finish - sum(found.values())
-    return finish, parts
+        none = (0.0,) * layout.replicas
+        found.append(After(start, exposed + sync.tied, sync.optimizer, none))
+    return found
 
 
 def _last_backward(timeline: Timeline, stage: int) -> float:

@@ -37,6 +37,9 @@ class Runtime:
     the gradients' reduction. overlap_gradients: a layer's gradients leave during the last backward
     passes. gather_beside: partitioned weights of the next layer come during a layer's pass.
     host_path: of devices whose receivers use one.
+    partitions: gradients and new weights move as hetcomm.partition() moves them, see divided.py;
+    else a reduction is one piece, and new weights are part of it. clips: the gradients' norm joins
+    all stages before the optimizer.
     overhead_bytes: of device memory beside tensors, by device, "" for others: context, kernels,
     communicators. flat_gradients: the reduction copies all gradients into one buffer.
     """
@@ -48,6 +51,8 @@ class Runtime:
     barrier: bool = False
     overlap_gradients: bool = True
     gather_beside: bool = True
+    partitions: bool = False
+    clips: bool = False
     host_path: Mapping[str, HostPath] = field(default_factory=dict)
     # Assumed: a context and kernels take about 0.6 GB, five communicators about 0.3 GB each.
     overhead_bytes: Mapping[str, float] = field(default_factory=lambda: {"": 2e9})
@@ -55,3 +60,14 @@ class Runtime:
 
     def overhead(self, device: str) -> float:
         return self.overhead_bytes.get(device, self.overhead_bytes.get("", 0.0))
+
+
+# What runs a layout: hetcomm.plan's schedule() and partition(). Sources, in this package:
+# - run/schedule.py: sends do not wait for their receiver (not blocking): transports buffer them.
+#   Gradients stay on their rank until the last backward pass of a chunk.
+# - partitioning/passes.py, reductions.py: units sum over the gradients' level one after another,
+#   while earlier units compute. steps.py: what is left of the sum follows at the optimizer's step.
+# - partitioning/updates.py: new weights arrive before step() returns, or with overlap_optimizer
+#   while the next forward pass computes. passes.py: partitioned weights come one unit ahead.
+# - docs/planning-runtime.md: the trainer clips by the norm of all stages.
+HETCOMM = Runtime(partitions=True, clips=True)

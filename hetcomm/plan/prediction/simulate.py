@@ -28,6 +28,7 @@ class Costs:
     A virtual stage v = chunk * S + stage. forward, backward, weights: of each v. activation and
     gradient: of the transfer between v and v + 1. receive: work of v before a forward pass on what
     came from v - 1; receive_gradient: of v before a backward pass on what came from v + 1.
+    layers: of each v, the kind of each layer with its parts of the forward and the backward pass.
     """
 
     forward: Sequence[float]
@@ -37,6 +38,7 @@ class Costs:
     receive: Sequence[float] = ()
     receive_gradient: Sequence[float] = ()
     weights: Sequence[float] = ()
+    layers: Sequence[Sequence[tuple[str, float, float]]] = ()
 
 
 @dataclass

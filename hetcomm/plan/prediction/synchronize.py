@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +19,33 @@ from hetcomm.plan.profile import Profile
 @dataclass(frozen=True, slots=True)
 class Synchronization:
     """Seconds of one stage: of the reduction of its gradients and, with partitioned states, the
-    gathering of its weights; of the reduction of tied weights; of the optimizer on each replica."""
+    gathering of its weights; of the reduction of tied weights; of the optimizer on each replica.
+    hides: whether passes hide the reduction. Ranks of one host reduce by copies, for which passes
+    leave no processor where ranks share processors. pieces: see Pieces; None unless the runtime
+    partitions."""
 
     seconds: float
     tied: float
     optimizer: tuple[float, ...]
+    hides: bool = True
+    pieces: Pieces | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The parts of Synchronization.seconds that overlap apart.
+
+    beside: by kind of layer, of the sum of one layer's gradients while earlier layers compute.
+    left: of what is left of all layers' sums. updates: by kind of layer, of one layer's new
+    weights. hosts: of each of these, the hosts whose NICs it crosses, with the share of its time in
+    which their NICs are busy. norm: of the messages for the gradients' norm.
+    """
+
+    beside: Mapping[str, float]
+    left: float
+    updates: Mapping[str, float]
+    hosts: tuple[Mapping[object, float], Mapping[object, float], Mapping[object, float]]
+    norm: float
 
 
 def synchronization(
@@ -32,35 +54,100 @@ def synchronization(
 ) -> list[Synchronization]:  # fmt: skip
     """What follows the passes on each stage."""
     found = []
+    crowding = profile.crowding(len(layout.ranks))
     for s, stage in enumerate(layout.stages):
         parts = max(replica.tensor for replica in stage.replicas)
         parameters = stage_parameters(model, layout, s, parts)
-        seconds = 0.0
         groups = layout.data_groups(s)
-        for wave in waves(groups):
-            reduction = Reduction(
-                model, network, wave, layout.weights, layout.optimizer_states, layout.codec
+        reductions = [
+            Reduction(
+                model, network, wave, layout.weights, layout.gradients, layout.optimizer_states,
+                layout.codec,
             )
-            seconds += float(reduction.seconds([parameters])[0])
+            for wave in waves(groups)
+        ]  # fmt: skip
+        seconds = sum(float(each.seconds([parameters])[0]) for each in reductions)
         if runtime.flat_gradients:
             # To copy to the flat buffer, to scale, and to copy back: each reads and writes once.
             kinds = {devices[rank] for replica in stage.replicas for rank in replica.ranks}
             slowest = min(profile.bandwidth(kind) for kind in kinds)
             seconds += 6 * parameters * model.gradient_bytes / slowest
+        local = all(len(levels_of(network, group, "host")) == 1 for group in groups)
+        slower = crowding if local else 1.0
         share = _share(layout, network, groups[0])
         own = {
             degree: stage_parameters(model, layout, s, degree) / share
             for degree in {replica.tensor for replica in stage.replicas}
         }
         optimizer = tuple(
-            max(
+            crowding
+            * max(
                 profile.step_seconds(device, replica.tensor, own[replica.tensor])
                 for device in {devices[rank] for rank in replica.ranks}
             )
             for replica in stage.replicas
         )
-        found.append(Synchronization(seconds, _tied(model, layout, network, s), optimizer))
+        pieces = (
+            _pieces(model, layout, network, s, reductions, slower) if runtime.partitions else None
+        )
+        tied = _tied(model, layout, network, s)
+        found.append(Synchronization(seconds * slower, tied, optimizer, slower == 1, pieces))
     return found
+
+
+def _pieces(
+    model: Model, layout: Layout, network: Network, stage: int, reductions: Sequence[Reduction],
+    slower: float,
+) -> Pieces:  # fmt: skip
+    """Zero bubble's backward passes for weights do not reduce, so all sums are left. slower: how
+    many times as long all pieces take, see Synchronization.hides."""
+    tensor = max(replica.tensor for replica in layout.stages[stage].replicas)
+    kinds = dict.fromkeys(
+        kind for first, end in layout.stages[stage].chunks for kind in model.count(first, end)
+    )
+    sizes = [model.parameters(kind, tensor) for kind in kinds]
+    total = [stage_parameters(model, layout, stage, tensor)]
+    beside, updates, left = np.zeros(len(sizes)), np.zeros(len(sizes)), 0.0
+    hides = layout.schedule != "zero_bubble" and slower == 1
+    for each in reductions:
+        if not hides:
+            left += float(each.beside(total)[0])
+        else:
+            beside = beside + each.beside(sizes)
+        left += float(each.left(total)[0])
+        updates = updates + each.updates(sizes)
+    hosts = [_hosts(network, [each.groups[which] for each in reductions]) for which in range(3)]
+    if not hides:
+        hosts[1] = hosts[0] | hosts[1]
+    return Pieces(
+        dict(zip(kinds, map(float, beside), strict=True)),
+        left * slower,
+        dict(zip(kinds, map(float, updates * slower), strict=True)),
+        (hosts[0], hosts[1], hosts[2]),
+        _norm(layout, network, stage),
+    )
+
+
+def _hosts(network: Network, every: Sequence[Groups]) -> dict[object, float]:
+    """The hosts of groups of several hosts. The slowest host of a group sets the pace."""
+    found: dict[object, float] = {}
+    for group in (group for groups in every for group in groups):
+        rates = {network.domain(rank, "host"): network.rate(rank) for rank in group}
+        if len(rates) > 1:
+            slowest = min(rates.values())
+            for host, rate in rates.items():
+                found[host] = max(found.get(host, 0.0), slowest / rate)
+    return found
+
+
+def _norm(layout: Layout, network: Network, stage: int) -> float:
+    """Two numbers and the norm among a stage's replicas, and the norm among all stages: see
+    partitioning/steps.py."""
+    data = [group for group in layout.data_groups(stage) if len(group) > 1]
+    lines = zip(*([replica.ranks[0] for replica in s.replicas] for s in layout.stages), strict=True)
+    pipelines = [line for line in lines if len(line) > 1]
+    small = network.collective
+    return 2 * small("all_reduce", data, 16) + small("all_reduce", pipelines, 8)
 
 
 def waves(groups: list[list[int]]) -> list[list[list[int]]]:
@@ -85,43 +172,66 @@ class Reduction:
     """The reduction of the gradients in groups that run at once, for any number of parameters.
 
     With partitioned states each rank of a level gets its share, the levels' shares are reduced
-    across, and the ranks of a level gather the weights. weights, states: the levels of weights and
-    optimizer states.
+    across, and the ranks of a level gather the weights. weights, gradients, states: the levels of
+    weights, gradients and optimizer states; gradients divide before states do.
     """
 
     def __init__(
-        self, model: Model, network: Network, groups: list[list[int]], weights: str, states: str,
-        codec: str,
+        self, model: Model, network: Network, groups: list[list[int]], weights: str, gradients: str,
+        states: str, codec: str,
     ) -> None:  # fmt: skip
         self.model, self.network, self.codec = model, network, codec
-        self.whole = states == "rank"
-        if self.whole:
-            self.inside = _fixed(groups)
+        self.first: tuple[Groups, int] = ((), 1)
+        self.second: tuple[Groups, int] = ((), 1)
+        self.updated: tuple[Groups, int] = ((), 1)
+        if states == "rank":
+            self.across, self.widest = _fixed(groups), 1
             return
         parts = [levels_of(network, group, states) for group in groups]
-        self.inside = _fixed(part for each in parts for part in each)
-        self.widest = max(map(len, self.inside))
+        inside = _fixed(part for each in parts for part in each)
+        self.widest = max(map(len, inside))
         self.across = _fixed(
             [part[i % len(part)] for part in each] for each in parts for i in range(self.widest)
         )
-        self.updated: tuple[Groups, int] | None = None
+        if gradients == states:
+            self.first = inside, 1
+        else:
+            if gradients != "rank":
+                some = [levels_of(network, group, gradients) for group in groups]
+                self.first = _fixed(part for each in some for part in each), 1
+            self.second = _updated(network, gradients, inside)
         if LEVELS.index(weights) < LEVELS.index(states):
-            self.updated = _updated(network, weights, self.inside)
+            self.updated = _updated(network, weights, inside)
+
+    @property
+    def groups(self) -> tuple[Groups, Groups, Groups]:
+        """Of beside(), left() and updates()."""
+        return self.first[0], (*self.second[0], *self.across), self.updated[0]
 
     def seconds(self, parameters: Sequence[int]) -> NDArray[np.float64]:
         """Of so many parameters on each rank, for each of several numbers."""
-        collectives, codec = self.network.collectives, self.codec
-        sizes = [count * self.model.gradient_bytes for count in parameters]
-        if self.whole:
-            return collectives("all_reduce", self.inside, sizes, codec)
-        seconds = collectives("reduce_scatter", self.inside, sizes, codec)
-        shares = [size // self.widest for size in sizes]
-        seconds = seconds + collectives("all_reduce", self.across, shares, codec)
-        if self.updated is not None:
-            groups, widest = self.updated
-            pieces = [count * self.model.weight_bytes // widest for count in parameters]
-            seconds = seconds + collectives("all_gather", groups, pieces)
-        return seconds
+        return self.beside(parameters) + self.left(parameters) + self.updates(parameters)
+
+    def beside(self, parameters: Sequence[int]) -> NDArray[np.float64]:
+        """Of the sum over the gradients' level."""
+        return self._scatter(self.first, parameters)
+
+    def left(self, parameters: Sequence[int]) -> NDArray[np.float64]:
+        """Of the rest of the sum."""
+        sizes = [count * self.model.gradient_bytes // self.widest for count in parameters]
+        across = self.network.collectives("all_reduce", self.across, sizes, self.codec)
+        return self._scatter(self.second, parameters) + across
+
+    def updates(self, parameters: Sequence[int]) -> NDArray[np.float64]:
+        """Of gathering new weights."""
+        groups, widest = self.updated
+        sizes = [count * self.model.weight_bytes // widest for count in parameters]
+        return self.network.collectives("all_gather", groups, sizes)
+
+    def _scatter(self, over: tuple[Groups, int], parameters: Sequence[int]) -> NDArray[np.float64]:
+        groups, widest = over
+        sizes = [count * self.model.gradient_bytes // widest for count in parameters]
+        return self.network.collectives("reduce_scatter", groups, sizes, self.codec)
 
 
 def _fixed(groups: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:

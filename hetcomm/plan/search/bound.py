@@ -22,8 +22,9 @@ class Pipeline:
     forward, backward: of one micro-batch. deferred: the part of backward for which no other stage
     waits. first, last: forward and backward without deferred, of the first chunk. transfers: of an
     activation from each stage to the next; a gradient takes as long. tails: after a stage's last
-    pass to the end of the step. warm_up: forward passes of a stage before its first backward pass;
-    None where the schedule has chunks.
+    pass to the end of the step. renewals: from a tail's end until the stage has the next step's
+    weights; that step may have begun on earlier stages. warm_up: forward passes of a stage before
+    its first backward pass; None where the schedule has chunks.
     """
 
     forward: Floats
@@ -36,6 +37,7 @@ class Pipeline:
     micro_batches: int
     chunks: int
     warm_up: Sequence[int] | None
+    renewals: Floats | float = 0.0
 
 
 def step_bound(pipeline: Pipeline) -> float:
@@ -64,7 +66,8 @@ def step_bound(pipeline: Pipeline) -> float:
         returned = np.maximum(returned, np.maximum(waited, replaced))
     after = pipeline.tails + deferred
     through = (way_in + returned + way_out)[:, None] + (after - way_out)[None, :]
-    return float(through[np.tri(len(trip), dtype=bool)].max())
+    period = returned + after + pipeline.renewals
+    return max(float(through[np.tri(len(trip), dtype=bool)].max()), float(period.max()))
 
 
 def _before(values: Floats) -> Floats:

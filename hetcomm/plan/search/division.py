@@ -31,7 +31,8 @@ class Load(NamedTuple):
     stage and back leaves the stage to work. spare: from its first pass to that of the first
     micro-batch that later rounds of the activations in flight lead to the last one. rounds: [...]
     -> their number; each round takes a trip. arrivals: [...] -> seconds from the first to the last
-    arrival of an activation at the next stage.
+    arrival of an activation at the next stage. renewal: from the tail's end until the stage has the
+    next step's weights; that step may have begun on earlier stages. steady: alone with renewal.
     """
 
     busy: Floats
@@ -43,19 +44,27 @@ class Load(NamedTuple):
     spare: Floats
     rounds: Floats
     arrivals: Floats
+    renewal: Floats = np.zeros(())
+    steady: Floats = np.zeros(())
 
 
 class Least(NamedTuple):
     """Least seconds of a stage and all later ones together, [..., first], by the first layer.
 
     finished: from the stage's first pass to the end of the step. returned: from its first pass to
-    its last backward pass. trip: of one micro-batch to the last stage and back. Infinite where
-    nothing fits.
+    its last backward pass. trip: of one micro-batch to the last stage and back. period: from a
+    stage's first pass to the same pass of the next step. Infinite where nothing fits.
     """
 
     finished: Floats
     returned: Floats
     trip: Floats
+    period: Floats
+
+    @property
+    def step(self) -> Floats:
+        """Seconds of a step that begins with the stage."""
+        return np.maximum(self.finished, self.period)
 
     def before(self, load: Load) -> Least:
         """The same with one more stage at the front."""
@@ -67,7 +76,9 @@ class Least(NamedTuple):
         np.maximum(through, both + later[..., None, :], out=through)
         finished = np.maximum(through + load.tail, load.ahead + self.finished[..., None, :])
         np.maximum(finished, load.alone, out=finished)
-        return Least(finished.min(axis=-1), through.min(axis=-1), trip.min(axis=-1))
+        period = np.maximum(through + load.tail + load.renewal, load.steady)
+        np.maximum(period, self.period[..., None, :], out=period)
+        return Least(*(each.min(axis=-1) for each in (finished, through, trip, period)))
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class Chain:
     @property
     def bound(self) -> float:
         """No partition takes less; infinite if none fits."""
-        return float(self.least[0].finished[0])
+        return float(self.least[0].step[0])
 
     def partitions(self) -> Iterator[tuple[float, tuple[int, ...]]]:
         """All partitions that fit, as (bound, ends of the stages), least bound first."""
@@ -99,15 +110,19 @@ class Chain:
             load, later = self.loads[stage], self.least[stage + 1]
             ahead, back, tail = load.ahead[first], load.back[first], load.tail[first]
             trip = ahead + back + later.trip
-            own = np.maximum(
+            through = np.maximum(
                 load.busy[first] + np.maximum(trip - load.warm[first], 0.0),
                 load.spare[first] + load.rounds * trip,
-            ) + np.maximum(tail, after)
+            )
+            own = through + np.maximum(tail, after)
             onward = np.maximum(tail, after) + back
             returned = np.maximum(later.returned, load.arrivals)
             further = ahead + np.maximum(later.finished, returned + onward)
             every = (own, further, load.alone[first])
             found = np.maximum(bound, start + np.maximum.reduce(every))
+            if load.renewal.ndim:
+                found = np.maximum(found, through + tail + load.renewal[first])
+                found = np.maximum(found, later.period)
             for end in range(first + 1, layers + 1):
                 if found[end] < np.inf:
                     entry = (float(found[end]), (*ends, end), start + ahead[end], onward[end])
@@ -131,7 +146,7 @@ def chain(loads: Sequence[Load]) -> Chain:
 def after_last(layers: int) -> Least:
     """Behind the last stage no layer may be left."""
     none = np.where(np.arange(layers + 1) == layers, 0.0, np.inf)
-    return Least(none, none, none)
+    return Least(none, none, none, none)
 
 
 @cache

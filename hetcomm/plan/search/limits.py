@@ -33,7 +33,8 @@ def upper_bound(root: Search) -> float:
                     seconds = np.add(*times).sum()
                     rates.append(samples / float(seconds) / tensor)
         total += max(rates) * pool.ranks
-    return total
+    ranks = sum(pool.ranks for pool in terms.problem.pools)
+    return total / terms.problem.profile.crowding(ranks)
 
 
 def refuse_memory(root: Search, seconds: float, cut: bool) -> NoReturn:
@@ -54,7 +55,7 @@ def refuse_memory(root: Search, seconds: float, cut: bool) -> NoReturn:
         }
         terms = Terms(replace(problem, profile=replace(problem.profile, devices=devices)))
         larger = replace(root, terms=terms)
-        best = search(larger, top=1, tolerance=0.99, seconds=max(1.0, seconds / 8)).best
+        best = search(larger, top=1, tolerance=0.99, seconds=max(1.0, seconds / 4)).best
         if best:
             layout = best[0][1].layout
             over = lacking(problem, layout)

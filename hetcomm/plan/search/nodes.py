@@ -34,6 +34,9 @@ class Search:
     alpha: float = 1.0
     _chunks: dict[tuple[int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
+    _settings: dict[tuple[int, int], list[Settings]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _rows: dict[tuple[object, ...], list[Floats]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -62,13 +65,25 @@ class Search:
         self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         """With the cheapest settings."""
-        key = (parts, count, micro_batch, across)
-        if key not in self._rows:
-            self._rows[key] = self._rows_of(*key)
-        return self._rows[key]
+        return self._rows_of(7, parts, count, micro_batch, across)
+
+    def alone(
+        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> list[Floats]:
+        """With the cheapest settings."""
+        return self._rows_of(5, parts, count, micro_batch, across)
 
     def _rows_of(
-        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+        self, what: int, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> list[Floats]:
+        """what: of Pipelines.seconds()."""
+        key = (what, parts, count, micro_batch, across)
+        if key not in self._rows:
+            self._rows[key] = self._computed(*key)
+        return self._rows[key]
+
+    def _computed(
+        self, what: int, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         shape = Shape((parts,) * count, micro_batch, across)
         probes = Probes(self.terms, shape, self.space.batch)
@@ -77,18 +92,38 @@ class Search:
         blocks = [self.terms.alike[1][1, 1 + n] for n in range(self.space.layers - 1)]
 
         def row(stage: int) -> Floats:
-            seconds = pipelines.seconds(stage)[-1, blocks]
+            seconds = pipelines.seconds(stage)[what, blocks]
             least = np.minimum.accumulate(seconds[::-1])[::-1]
             return np.concatenate(([0.0], least[1:]))
 
         return [
-            probes.once(s, ("row", self.micro_batches(shape), micro_batch), partial(row, s))
+            probes.once(s, ("row", what, self.micro_batches(shape), micro_batch), partial(row, s))
             for s in range(count)
         ]
 
     @cached_property
     def _choices_of_rows(self) -> Choices:
         return replace(self.choices, schedules=("1f1b",), recompute=(min(self.choices.recompute),))
+
+    def settings(self, shape: Shape) -> list[Settings]:
+        """Those that the pipelines of a shape can have."""
+        key = (len(shape.stages), self.micro_batches(shape))
+        if key not in self._settings:
+            self._settings[key] = list(self.choices.settings(*key, self.space.layers))
+        return self._settings[key]
+
+    def crowded(self, shape: Shape) -> float:
+        """Seconds that all passes of a shape take at least, where ranks share processors."""
+        processors = self.terms.problem.profile.processors
+        if processors is None:
+            return 0.0
+        parts = {part for stage in shape.stages for part in stage}
+        each = [
+            np.add(*self.terms.layer_seconds(part, shape.micro_batch, False)) * part.width
+            for part in parts
+        ]
+        work = float(np.minimum.reduce(each).sum())
+        return self.space.batch / shape.micro_batch * work / processors
 
     def shapes(self, family: int, group: tuple[int, int, int], window: Window) -> Shapes:
         """The shapes of a family; see stage_shapes()."""
@@ -138,7 +173,11 @@ class Group(Inner):
     def open(self, below: float) -> Iterable[Node[Candidate]]:
         window = Window(self.bound, min(below, self.bound * WINDOW), below)
         shapes, further = self.search.shapes(self.family, self.group, window)
-        found = [OfShape(self.search.trusted(bound), self.search, s) for bound, s in shapes]
+        found = [
+            OfShape(self.search.trusted(bound), self.search, shape)
+            for bound, shape in shapes
+            if self.search.settings(shape)
+        ]
         yield from sorted(found, key=lambda node: node.bound)
         if further < below:
             yield Group(further, self.search, self.family, self.group)
@@ -157,10 +196,9 @@ class OfShape(Inner):
         return self.refined
 
     def open(self, below: float) -> Iterable[Node[Candidate]]:
-        search, stages = self.search, len(self.shape.stages)
+        search = self.search
         probes = Probes(search.terms, self.shape, search.space.batch)
-        micro_batches, layers = search.micro_batches(self.shape), search.space.layers
-        every = list(search.choices.settings(stages, micro_batches, layers))
+        every = search.settings(self.shape)
         if self.refined or search.alpha != 1:
             pipelines = [
                 Pipelines(search.terms, probes, options, alpha=search.alpha)
@@ -172,7 +210,8 @@ class OfShape(Inner):
         if "zero_bubble" in whole:  # it waits least
             every = [each for each in every if each.schedule not in whole - {"zero_bubble"}]
         loose = [Pipelines(search.terms, probes, each, loose=True) for each in _alike(every)]
-        bound = max(self.bound, float(all_bounds(loose).min())) if loose else np.inf
+        least = float(all_bounds(loose).min()) if loose else np.inf
+        bound = max(self.bound, least, search.crowded(self.shape))
         return [replace(self, bound=bound, refined=True)] if bound < below else []
 
 

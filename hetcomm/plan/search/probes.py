@@ -143,21 +143,40 @@ class Probes:
 
         return self.once(stage, ("gather", level), seconds)
 
-    def reductions(self, stage: int, settings: Settings, parameters: Sequence[int]) -> Floats:
-        """Seconds to reduce the gradients of each of several numbers of parameters."""
+    def reductions(
+        self, stage: int, settings: Settings, parameters: Sequence[int], what: str = "seconds"
+    ) -> Floats:
+        """Seconds to reduce the gradients of each of several numbers of parameters. what: a method
+        of Reduction."""
         levels = (settings.weights, settings.states, settings.codec)
         every = self.once(stage, ("reductions", *levels), lambda: self._reductions(stage, settings))
         found = np.zeros(len(parameters))
         for each in every:
-            found += each.seconds(parameters)
+            found += getattr(each, what)(parameters)
         return found
+
+    def of_layers(self, stage: int, settings: Settings, what: str) -> Floats:
+        """The same of each layer alone."""
+        model = self.terms.problem.model
+
+        def seconds() -> Floats:
+            tensor = max(part.tensor for part in self.shape.stages[stage])
+            kinds = list(dict.fromkeys(self.terms.kinds))
+            sizes = [model.parameters(kind, tensor) for kind in kinds]
+            each = dict(
+                zip(kinds, self.reductions(stage, settings, sizes, what).tolist(), strict=True)
+            )
+            return np.array([each[kind] for kind in self.terms.kinds])
+
+        levels = (settings.weights, settings.states, settings.codec)
+        return self.once(stage, ("of layers", what, *levels), seconds)
 
     def _reductions(self, stage: int, settings: Settings) -> list[Reduction]:
         problem = self.terms.problem
         return [
             Reduction(
                 problem.model, problem.network, wave, settings.weights, settings.states,
-                settings.codec,
+                settings.states, settings.codec,
             )
             for wave in waves(self._groups(stage))
         ]  # fmt: skip

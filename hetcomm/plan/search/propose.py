@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hetcomm import _core
 from hetcomm.emulate.cluster import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Planned
-from hetcomm.plan.prediction.runtime import Runtime
+from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import Profile
 from hetcomm.plan.refuse import refuse, whole
 from hetcomm.plan.search.best_first import Found
@@ -19,6 +19,7 @@ from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.pools import pools_of
 from hetcomm.plan.search.search import Choice, search
 from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.shares import with_shares
 from hetcomm.plan.search.space import Space
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
@@ -97,6 +98,7 @@ def propose(
     check_links(cluster, links)
     root = search_of(cluster, model, profile, batch, limits, links)
     found = search(root, top=limits.top, tolerance=limits.tolerance, seconds=limits.seconds)
+    found = with_shares(root, found, limits.top)
     if not found.best:
         refuse_memory(root, limits.seconds, found.cut)
     problem = root.terms.problem
@@ -116,7 +118,9 @@ def search_of(
     network = Planned(topology_of(cluster), links)
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     scaled = limits.tensors is not None
-    problem = Problem(model, profile, network, kinds, pools_of(cluster), Runtime(), scaled)
+    # Ranks that share processors gather weights at the cost of passes, not beside them.
+    runtime = replace(HETCOMM, gather_beside=profile.processors is None)
+    problem = Problem(model, profile, network, kinds, pools_of(cluster), runtime, scaled)
     terms = Terms(problem)
     tensors = limits.tensors
     if tensors is None:

@@ -49,14 +49,17 @@ def predicted(problem: Problem, layout: Layout) -> Prediction:
 
 
 def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout | None:
-    """The layout with the least level of gradients that fits the devices' memory; None if no level
-    does. Of the levels, those from the weights' to the optimizer states' are tried."""
-    first, last = levels.index(layout.weights), levels.index(layout.optimizer_states)
-    for level in levels[first : last + 1]:
-        tried = replace(layout, gradients=level)
-        if not lacking(problem, tried):
-            return tried
-    return None
+    """The layout if it fits the devices' memory and no narrower level of weights does, else None.
+
+    Divided weights are gathered for each pass, beside all other traffic. Also None for
+    fewer micro-batches of a replica than stages, which torch's Schedule1F1B refuses.
+    """
+    if layout.schedule == "1f1b" and min(layout.micro_batches) < len(layout.stages):
+        return None
+    for level in levels[: levels.index(layout.weights)]:
+        if not lacking(problem, replace(layout, weights=level)):
+            return None
+    return None if lacking(problem, layout) else layout
 
 
 def lacking(problem: Problem, layout: Layout) -> dict[int, float]:

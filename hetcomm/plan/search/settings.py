@@ -34,7 +34,11 @@ class Choices:
     codecs: Sequence[str] = ("auto",)
 
     def settings(self, stages: int, micro_batches: int, layers: int) -> Iterator[Settings]:
-        """Those that a pipeline of so many stages can have. A single stage has one schedule."""
+        """Those that a pipeline of so many stages can have. A single stage has one schedule.
+
+        What hetcomm.plan refuses to run is left out: torch's 1f1b with fewer micro-batches than
+        stages, and zero_bubble with divided weights.
+        """
         levels = [
             (weights, states)
             for weights, states in combinations_with_replacement(self.levels, 2)
@@ -42,11 +46,14 @@ class Choices:
         ]
         schedules = self.schedules if stages > 1 else self.schedules[:1]
         for schedule, recompute in product(schedules, self.recompute):
+            if schedule == "1f1b" and micro_batches < stages:
+                continue
             for chunks in self.chunks if schedule == "interleaved" else (1,):
                 whole = micro_batches % stages == 0 and chunks * stages <= layers
                 if schedule != "interleaved" or (stages > 1 and whole):
                     for (weights, states), codec in product(levels, self.codecs):
-                        yield Settings(schedule, chunks, recompute, weights, states, codec)
+                        if schedule != "zero_bubble" or weights == "rank":
+                            yield Settings(schedule, chunks, recompute, weights, states, codec)
 
 
 def in_flight(settings: Settings, stages: int, micro_batches: int, stage: int) -> int:

@@ -24,7 +24,7 @@ PARTS = {
     "computing": ("forward", "backward", "weights"),
     "bubbles and transfers": ("waiting", "receive"),
     "gradients": ("barrier", "gradients"),
-    "optimizer": ("optimizer",),
+    "optimizer": ("optimizer", "updates"),
     "waiting for other stages": ("end",),
 }
 

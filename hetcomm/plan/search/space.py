@@ -42,6 +42,11 @@ class Prices(Protocol):
         """Of each of `count` stages with these parts, [n] -> seconds of a step in which the stage
         has n blocks or more."""
 
+    def alone(
+        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+    ) -> Sequence[Floats]:
+        """The same from the stage's first pass to the end of the step."""
+
     def most_chunks(self, stages: int, micro_batches: int) -> int:
         """The most chunks that a stage may have."""
 
@@ -135,7 +140,8 @@ def stage_shapes(
                     part = Part(index, each[number].tensor, context, replicas)
                     found = prices.rows((part,), each[number].stages, micro_batch, across)
                     table[:, number] = _held(found, grid)
-                    own[number] = Speed(part, each[number].stages, _slope(found))
+                    alone = prices.alone((part,), each[number].stages, micro_batch, across)
+                    own[number] = Speed(part, each[number].stages, _slope(alone))
             held.append(table)
             speeds.append(own)
         least = np.maximum(balanced, _least(held, mixes, grid, space.layers - 2))

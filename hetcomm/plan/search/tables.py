@@ -22,7 +22,7 @@ from hetcomm.plan.search.division import (
 from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.settings import Settings, in_flight, warm_up
 from hetcomm.plan.search.shapes import Part, Shape
-from hetcomm.plan.search.terms import Shares, Terms
+from hetcomm.plan.search.terms import Indices, Shares, Terms
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 
@@ -70,8 +70,8 @@ class Pipelines:
 
     def seconds(self, stage: int) -> Floats:
         """[what, kind of range] -> seconds, at least. What: forward and backward of a micro-batch,
-        these of the first chunk, the tail without deferred passes, and alone; see Load. The kinds
-        are those of Terms.alike."""
+        these of the first chunk, the tail without deferred passes, alone, renewal and steady; see
+        Load. The kinds are those of Terms.alike."""
         key = (
             "seconds", self.micro_batches, self.shape.micro_batch, self.half,
             self.settings.chunks, self.settings.recompute, self.loose, self._levels,
@@ -92,14 +92,21 @@ class Pipelines:
                 for part in parts
             ]
         )
-        # The last pass of a stage is the first chunk's, or computes weights' gradients.
-        hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
-        reduction = np.stack([self._reduction(stage, each) for each in self.options])
-        exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
-        tail = exposed + np.stack([self._optimizer(stage, each.states) for each in self.options])
+        renewal = np.zeros(passes.shape[2:])
+        if self.terms.problem.runtime.partitions:
+            each = [self._divided(stage, o, passes[:, :, i]) for i, o in enumerate(self.options)]
+            tail, renewal = (np.stack(rows) for rows in zip(*each, strict=True))
+        else:
+            # The last pass of a stage is the first chunk's, or computes weights' gradients.
+            hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
+            reduction = np.stack([self._whole(stage, each, "seconds") for each in self.options])
+            exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
+            optimizer = [self._optimizer(stage, each.states) for each in self.options]
+            tail = exposed + np.stack(optimizer)
         busy = self.micro_batches * (passes[:, 0] + passes[:, 1]).max(axis=0)
         own = passes[self.probes.slowest]
-        return np.concatenate((own, tail[None], (busy + tail)[None])).min(axis=1)
+        more = np.stack((tail, busy + tail, renewal, busy + tail + renewal))
+        return np.concatenate((own, more)).min(axis=1)
 
     def _passes(self, stage: int, part: Part, weights: str) -> Floats:
         """Forward and backward by kind of range, and these of the first chunk."""
@@ -120,36 +127,65 @@ class Pipelines:
         )  # fmt: skip
         return self.probes.once(stage, key, seconds)
 
-    def _optimizer(self, stage: int, states: str) -> Floats:
-        """By kind of range, seconds of the optimizer."""
-        terms, parts = self.terms, self.shape.stages[stage]
+    def _divided(self, stage: int, option: Settings, passes: Floats) -> tuple[Floats, Floats]:
+        """By kind of range, the tail and the renewal with partitions, see prediction/divided.py.
+        passes: [part, what, kind of range] of _passes()."""
+        (first, end), parts = self.terms.alike[0], self.shape.stages[stage]
+        ends = first + -(-np.maximum(end - first, 0) // option.chunks)  # of the first chunk
+        last = np.maximum(ends, 1) - 1
+        each = [self.layer_seconds(stage, part, option.weights) for part in parts]
+        tail = self._whole(stage, option, "left")
+        if option.schedule == "zero_bubble" and not self.loose:
+            tail = tail + self._whole(stage, option, "beside")
+        else:
+            hidden = (passes[:, 3] - np.stack([times[1][last] for times in each])).max(axis=0)
+            tail = tail + self._exposed(stage, option, "beside", first, ends, hidden)
+        hidden = (passes[:, 2] - np.stack([times[0][last] for times in each])).max(axis=0)
+        late = self._exposed(stage, option, "updates", first, ends, hidden)
+        return tail, late + self._optimizer(stage, option.states, np.minimum)
 
-        def seconds() -> Floats:
-            share = terms.degree(parts, states)  # the most that there may be
-            return np.maximum.reduce(
-                [
-                    terms.problem.profile.step_seconds(
-                        terms.problem.pools[part.pool].kind, part.tensor, 1
-                    )
-                    * terms.parameters(part.tensor)[terms.alike[0]]
-                    / share
-                    for part in parts
-                ]
-            )
+    def _exposed(
+        self, stage: int, option: Settings, what: str, first: Indices, end: Indices, hidden: Floats
+    ) -> Floats:
+        """Seconds of messages of each layer that no pass of another layer hides, at least: those of
+        the first layer, or of all layers of the first chunk, from first to end, beyond hidden."""
+        layers = self.probes.of_layers(stage, option, what)
+        together = sums_of(layers)[first, end] - hidden
+        return np.maximum(layers[np.minimum(first, len(layers) - 1)], together)
 
-        return self.probes.once(stage, ("optimizer", states), seconds)
-
-    def _reduction(self, stage: int, option: Settings) -> Floats:
-        """By kind of range, seconds to reduce the gradients."""
+    def _whole(self, stage: int, option: Settings, what: str) -> Floats:
+        """By kind of range, seconds of messages of all layers together."""
 
         def seconds() -> Floats:
             widest = max(part.tensor for part in self.shape.stages[stage])
             parameters = self.terms.parameters(widest)[self.terms.alike[0]]
-            return self.probes.reductions(stage, option, np.maximum(parameters, 0).tolist())
+            numbers = np.maximum(parameters, 0).tolist()
+            return self.probes.reductions(stage, option, numbers, what)
 
-        return self.probes.once(
-            stage, ("reductions by range", option.weights, option.states, option.codec), seconds
-        )
+        levels = (option.weights, option.states, option.codec)
+        return self.probes.once(stage, ("whole", what, *levels), seconds)
+
+    def _optimizer(self, stage: int, states: str, which: np.ufunc = np.maximum) -> Floats:
+        """By kind of range, seconds of the optimizer. which: of the parts, that of the slowest or
+        of the fastest."""
+        terms, parts = self.terms, self.shape.stages[stage]
+
+        def seconds() -> Floats:
+            share = terms.degree(parts, states)  # the most that there may be
+            return np.asarray(
+                which.reduce(
+                    [
+                        terms.problem.profile.step_seconds(
+                            terms.problem.pools[part.pool].kind, part.tensor, 1
+                        )
+                        * terms.parameters(part.tensor)[terms.alike[0]]
+                        / share
+                        for part in parts
+                    ]
+                )
+            )
+
+        return self.probes.once(stage, ("optimizer", states, which.__name__), seconds)
 
     @cached_property
     def passes(self) -> list[int]:
@@ -268,7 +304,11 @@ class Pipelines:
             backward.append(sum(b[span] for span in chunks))
             first.append(f[chunks[0]])
             last.append(b[chunks[0]])
-        tails = [self._tail(s, chunks) for s, chunks in enumerate(spans)]
+        if self.terms.problem.runtime.partitions:
+            pairs = [self._divided_tail(s, chunks) for s, chunks in enumerate(spans)]
+        else:
+            pairs = [(self._tail(s, chunks), 0.0) for s, chunks in enumerate(spans)]
+        tails, renewals = zip(*pairs, strict=True)
         return step_bound(
             Pipeline(
                 forward=np.asarray(forward),
@@ -281,6 +321,7 @@ class Pipelines:
                 micro_batches=self.micro_batches,
                 chunks=self.settings.chunks,
                 warm_up=self.warm_up,
+                renewals=np.asarray(renewals),
             )
         )
 
@@ -317,6 +358,26 @@ class Pipelines:
         exposed = reduction - hidden * (1 - self.half) * (layers - 1) / layers
         return optimizer + max(reduction / layers, exposed)
 
+    def _divided_tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
+        """The tail and the renewal with partitions, at least."""
+        option, probes, parts = self.settings, self.probes, self.shape.stages[stage]
+        if len(chunks) == 1:
+            found = self.seconds(stage)[:, self.terms.alike[1][chunks[0]]]
+            return float(found[4]), float(found[6])
+        first, end = (np.array([each]) for each in chunks[0])
+        sums = [self._sums(stage, part) for part in parts]
+        hidden = [
+            np.array([max(float(own[i][first, end - 1][0]) for own in sums)]) for i in range(2)
+        ]
+        widest = max(part.tensor for part in parts)
+        parameters = sum(int(self.terms.parameters(widest)[span]) for span in chunks)
+        tail = probes.reductions(stage, option, [parameters], "left")
+        tail = tail + self._exposed(stage, option, "beside", first, end, hidden[1])
+        late = self._exposed(stage, option, "updates", first, end, hidden[0])
+        optimizer = self._optimizer(stage, option.states, np.minimum)
+        renewal = sum(float(optimizer[self.terms.alike[1][span]]) for span in chunks)
+        return float(tail[0]), float(late[0]) + renewal
+
 
 class _Columns:
     """What distinguishes several settings of one shape, [settings, 1]."""
@@ -339,7 +400,7 @@ def loads_of(pipelines: Sequence[Pipelines], columns: _Columns, stage: int) -> L
     """Of several settings of one shape, [settings, first, end]."""
     probes, terms = pipelines[0].probes, pipelines[0].terms
     micro_batches, stages = pipelines[0].micro_batches, len(probes.shape.stages)
-    forward, backward, first, last, tail, alone = np.stack(
+    forward, backward, first, last, tail, alone, renewal, steady = np.stack(
         [each.seconds(stage) for each in pipelines], axis=1
     )
     (firsts, ends), kind_of = terms.alike
@@ -363,14 +424,21 @@ def loads_of(pipelines: Sequence[Pipelines], columns: _Columns, stage: int) -> L
         back,
         longest,
         np.where(columns.unwaiting, 0.0, (micro_batches - 1) % warm * forward),
+        renewal,
+        steady,
     ]
     if pipelines[0].alpha != 1 and stage not in pipelines[0].fastest:
         found = [each * pipelines[0].alpha for each in found]
-    busy, alone, tail, ahead, back, longest, spare = (each[:, kind_of] for each in found)
+    busy, alone, tail, ahead, back, longest, spare, renewal, steady = (
+        each[:, kind_of] for each in found
+    )
     none = empty(terms.problem.model.layers)
     rounds = np.where(columns.unwaiting, 1, (micro_batches - 1) // warm + 1)[:, 0]
     arrivals = (micro_batches * columns.chunks[:, 0] - 1) * transfer
-    return Load(busy + none, alone, tail, ahead + none, back, longest, spare, rounds, arrivals)
+    return Load(
+        busy + none, alone, tail, ahead + none, back, longest, spare, rounds, arrivals, renewal,
+        steady,
+    )  # fmt: skip
 
 
 def all_bounds(pipelines: Sequence[Pipelines]) -> Floats:
@@ -379,4 +447,4 @@ def all_bounds(pipelines: Sequence[Pipelines]) -> Floats:
     least = after_last(pipelines[0].terms.problem.model.layers)
     for stage in range(len(pipelines[0].shape.stages) - 1, -1, -1):
         least = least.before(loads_of(pipelines, columns, stage))
-    return least.finished[:, 0]
+    return least.step[:, 0]

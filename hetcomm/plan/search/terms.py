@@ -197,12 +197,15 @@ class Terms:
 
 
 def distinct_levels(problem: Problem) -> list[str]:
-    """The levels that differ on this cluster, narrowest first. Equal ones have the later name."""
+    """The levels that differ on this cluster, narrowest first. Equal ones have the later name, but
+    each rank alone is "rank", which every runtime permits."""
     ranks = [rank for pool in problem.pools for host in pool.hosts for rank in host]
     found: dict[frozenset[frozenset[int]], str] = {}
     for level in LEVELS:
         parts: dict[object, set[int]] = {}
         for rank in ranks:
             parts.setdefault(problem.network.domain(rank, level), set()).add(rank)
-        found[frozenset(map(frozenset, parts.values()))] = level
+        key = frozenset(map(frozenset, parts.values()))
+        if found.get(key) != "rank":
+            found[key] = level
     return [found[parts] for parts in sorted(found, key=len, reverse=True)]
