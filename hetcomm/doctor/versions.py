@@ -49,10 +49,20 @@ def facts(info: _core.RankInfo | None) -> dict[str, Any]:
     found["driver"] = driver()
     found["runtimes"] = runtimes()
     if info is not None and info.vendor in _vendors.vendors():
-        found["vendor"] = info.vendor
-        found["runtime"] = info.libraries.get("runtime")
-        found["ccl"] = info.ccl or None
+        found |= of_device(info)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def of_device(info: _core.RankInfo) -> dict[str, Any]:
+    """Versions of the runtime and the native library of a device, or why there are none."""
+    name = _vendors.vendors()[info.vendor]["runtime"]["name"]
+    text = info.libraries.get("runtime", "")
+    version = re.search(rf"\b{name} \d+\.\d+", text)
+    found = {"vendor": info.vendor, "ccl": info.ccl.partition(" (")[0] or None}
+    if not info.device or version is None:
+        return found | {"device_error": text or "its runtime does not load"}
+    found |= {"runtime": version[0]}
+    return found if info.ccl else found | {"ccl_error": info.libraries.get("ccl", "does not load")}
 
 
 def torch_versions() -> dict[str, str | None]:
@@ -123,7 +133,7 @@ def check(cluster: Cluster) -> list[Finding]:
                         fix.format(best),
                     )
                 )
-    return found + _ucx(cluster) + _cuda(cluster)
+    return found + _devices(cluster) + _ucx(cluster) + _cuda(cluster)
 
 
 def _comparable(cluster: Cluster, name: str) -> list[list[tuple[int, Any]]]:
@@ -134,6 +144,19 @@ def _comparable(cluster: Cluster, name: str) -> list[list[tuple[int, Any]]]:
     vendor = dict(cluster.values(NAME, "vendor"))
     vendors = sorted(set(vendor.values()))
     return [[each for each in values if vendor.get(each[0]) == one] for one in vendors]
+
+
+def _devices(cluster: Cluster) -> list[Finding]:
+    found = []
+    for name, severity, what in (
+        ("device_error", Severity.error, "the device cannot be used"),
+        ("ccl_error", Severity.warning, "no native library, which islands of several ranks need"),
+    ):
+        for rank, why in cluster.values(NAME, name):
+            found.append(
+                Finding(severity, NAME, (), (rank,), f"{what}: {why}", "", "see the message")
+            )
+    return found
 
 
 def _ucx(cluster: Cluster) -> list[Finding]:

@@ -87,6 +87,8 @@ class Speaker:
         finally:
             for connection in self._connections.values():
                 connection.close()
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
             self._listener.close()
 
     def _left(self, most: float) -> float:
