@@ -122,8 +122,15 @@ def speak(store: PrefixStore, rank: int, plan: dict[str, Any], listener: socket.
         return
     host = speakers.index(rank)
     speaker = wire.Speaker(listener, plan["token"], host, plan["links"])
-    results = speaker.run(plan["rounds"], plan["slot"])
-    store.set(f"links/{rank}", dumps(results).encode())
+    try:
+        results = speaker.connect()
+        store.set(f"connected/{rank}", dumps(True).encode())
+        topo.collect(store, "connected/", speakers, time.monotonic() + wire.TURN)
+        rates, reference = speaker.measure(plan["rounds"], plan["slot"])
+    finally:
+        speaker.close()
+    found = {"out": results, "in": rates, "reference": reference}
+    store.set(f"links/{rank}", dumps(found).encode())
 
 
 def _with_results(

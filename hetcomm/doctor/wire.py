@@ -21,7 +21,8 @@ from typing import Any
 CONNECT = 1.5  # seconds for a connection, with room for one lost packet, as set-up gives a rail
 RATES = 2.4  # seconds for the rates of all rounds together
 LONGEST, SHORTEST = 0.15, 0.02  # seconds for the rate of one link
-BOUND = 6.0  # seconds for everything
+TURN = 3.0  # seconds until the other end of a pair has finished its round before
+BOUND = 7.0  # seconds for everything
 CLOCK_EXCHANGES, CLOCK = 8, struct.Struct("!d")
 HELLO = struct.Struct("!16si")  # the job's token, the number of the link
 ACCEPTED, GRANTED = b"+", b"g"
@@ -64,32 +65,36 @@ class Speaker:
         self._accepted: set[int] = set()
         self._rates: dict[int, float | None] = {}  # of links that have ended
         self._connections: dict[int, socket.socket] = {}  # from this host
-        self._results: dict[int, dict[str, Any]] = {}
 
-    def run(self, rounds: Sequence[Sequence[tuple[int, int]]], slot: float) -> dict[str, Any]:
-        """Connects, then measures the rounds for `slot` seconds a link; at most BOUND seconds.
-
-        Returns "out", [link] -> why, offset and error of the links from here; "in", [link] -> rate
-        of the links to here; and "reference", the rate of the loopback.
-        """
+    def connect(self) -> dict[int, dict[str, Any]]:
+        """Connects from here to all hosts. Returns [link] -> why, offset and error of the links."""
         threading.Thread(target=self._serve, daemon=True).start()
-        try:
-            own = [i for i, link in enumerate(self._links) if link["source"] == self._host]
-            with ThreadPoolExecutor(min(len(own), MOST_THREADS) or 1) as threads:
-                self._results = dict(zip(own, threads.map(self._connect, own), strict=True))
-            reference = self._loopback(slot)
-            for pairs in rounds:
-                pair = next((pair for pair in pairs if self._host in pair), None)
-                if pair is not None:
-                    self._measure(pair[0] + pair[1] - self._host, pair[0] == self._host, slot)
+        own = [i for i, link in enumerate(self._links) if link["source"] == self._host]
+        with ThreadPoolExecutor(min(len(own), MOST_THREADS) or 1) as threads:
+            return dict(zip(own, threads.map(self._connect, own), strict=True))
+
+    def measure(
+        self, rounds: Sequence[Sequence[tuple[int, int]]], slot: float
+    ) -> tuple[dict[int, float | None], float | None]:
+        """Measures for `slot` seconds a link, after all hosts have connected.
+
+        Returns [link] -> rate of the links to here, and the rate of the loopback.
+        """
+        reference = self._loopback(slot)
+        for pairs in rounds:
+            pair = next((pair for pair in pairs if self._host in pair), None)
+            if pair is not None:
+                self._measure(pair[0] + pair[1] - self._host, pair[0] == self._host, slot)
+        with self._changed:
             rates = {link: rate for link, rate in self._rates.items() if link != LOOPBACK}
-            return {"out": self._results, "in": rates, "reference": reference}
-        finally:
-            for connection in self._connections.values():
-                connection.close()
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
-            self._listener.close()
+        return rates, reference
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        self._listener.close()
 
     def _left(self, most: float) -> float:
         return max(min(most, self._end - time.monotonic()), 0.01)
@@ -144,7 +149,7 @@ class Speaker:
                             self._send(self._connections[number], slot)
             else:
                 incoming = self._between(partner, self._host)
-                self._await(self._accepted & incoming, 1.0 + 4 * slot * len(incoming))
+                self._await(self._accepted & incoming, TURN)
 
     def _between(self, source: int, target: int) -> set[int]:
         ends = (source, target)
@@ -156,7 +161,7 @@ class Speaker:
 
     def _send(self, connection: socket.socket, slot: float) -> None:
         """Sends for `slot` seconds, and waits until the receiver closes."""
-        connection.settimeout(self._left(1.5))
+        connection.settimeout(self._left(TURN))
         if _receive(connection, 1) != GRANTED:
             return
         block = bytes(BLOCK)
@@ -172,7 +177,7 @@ class Speaker:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return  # run() has closed the listener
+                return  # close() has closed the listener
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
@@ -186,6 +191,8 @@ class Speaker:
                     return  # a stranger
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 number = claimed
+                with self._changed:
+                    self._accepted.add(number)
                 connection.sendall(ACCEPTED)
                 for _ in range(CLOCK_EXCHANGES):
                     _receive(connection, 1)
@@ -201,7 +208,6 @@ class Speaker:
     def _grant_and_receive(self, connection: socket.socket, number: int) -> float | None:
         with self._changed:
             if number != LOOPBACK:
-                self._accepted.add(number)
                 sender = self._links[number]["source"]
                 if not self._changed.wait_for(lambda: self._partner == sender, self._left(BOUND)):
                     return None

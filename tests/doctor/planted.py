@@ -20,6 +20,8 @@ from pyroute2 import IPRoute
 
 from hetcomm.emulate import kernel
 
+MOUNT_REMOUNT = 0x20
+
 faults = sys.argv[1].split(",")
 rank, host = int(os.environ["RANK"]), int(os.environ["GROUP_RANK"])
 first = os.environ["LOCAL_RANK"] == "0"
@@ -37,7 +39,7 @@ if rank == 0 and "unanswered" in faults:
         permanent, nobody = 0x80, "02:00:00:00:ff:ff"
         routes.neigh("replace", dst="198.18.1.2", lladdr=nobody, ifindex=eth1, state=permanent)
 if first and host == 1 and "shm" in faults:
-    kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MOUNT_REMOUNT, "size=4m")
+    kernel.mount("tmpfs", "/dev/shm", "tmpfs", MOUNT_REMOUNT, "size=4m")
 if rank == int(os.environ["WORLD_SIZE"]) - 1 and "descriptors" in faults:
     resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 if rank == 1 and "setting" in faults:

@@ -26,6 +26,7 @@ def diagnosis(faults: str, *arguments: str) -> tuple[dict[str, Any], dict[int, i
     result = run(cluster, command, stdout=output, timeout=120)
     text = output.getvalue()
     assert "hunter2" not in text
+    assert "[0 red0] {" in text, text
     ours = [line.split("] ", 1)[1] for line in text.splitlines() if line.startswith("[0 ")]
     return json.loads("\n".join(ours)), dict(enumerate(result.exit_codes))
 

@@ -139,9 +139,16 @@ def test_hosts_connect_compare_clocks_and_measure() -> None:
     token, results = wire.new_token(), dict[int, dict[str, Any]]()
     rounds = [[(1, 2)], [(0, 2)], [(0, 1)]]
 
+    connected, done = threading.Barrier(3), threading.Barrier(3)
+
     def speak(host: int) -> None:
         speaker = wire.Speaker(listeners[host], token, host, links)
-        results[host] = speaker.run(rounds, 0.05)
+        out = speaker.connect()
+        connected.wait(30)
+        rates, reference = speaker.measure(rounds, 0.05)
+        results[host] = {"out": out, "in": rates, "reference": reference}
+        done.wait(30)
+        speaker.close()
 
     threads = [threading.Thread(target=speak, args=(host,)) for host in range(3)]
     for thread in threads:
