@@ -15,7 +15,7 @@ class Member:
     """The facts of one rank.
 
     info: None if the rank cannot probe its machine; `error` says why. facts: [check] -> the facts
-    for this check, as JSON.
+    for this check, as JSON. failed: [check] -> why there are none.
     """
 
     rank: int
@@ -25,6 +25,7 @@ class Member:
     error: str
     explanations: list[str]
     facts: dict[str, Any]
+    failed: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_report(cls, rank: int, report: dict[str, Any]) -> Member:
@@ -38,6 +39,7 @@ class Member:
             report["error"],
             report["explanations"],
             report["checks"],
+            report["failed"],
         )
 
 

@@ -11,7 +11,7 @@ CHECKS = (versions, nics, reach, clock, limits, settings)
 
 def diagnose(cluster: Cluster) -> list[Finding]:
     """The findings of all checks, worst first."""
-    found = _missing(cluster)
+    found = _missing(cluster) + _without_facts(cluster)
     for check in CHECKS:
         found += check.check(cluster)
     return sorted(versions.merged(found), key=lambda each: each.severity)
@@ -31,4 +31,12 @@ def _missing(cluster: Cluster) -> list[Finding]:
             "see the output of these ranks; check that they start, and reach MASTER_ADDR and "
             "MASTER_PORT",
         )
+    ]
+
+
+def _without_facts(cluster: Cluster) -> list[Finding]:
+    return [
+        Finding(Severity.note, name, (), (member.rank,), f"could not be checked: {why}")
+        for member in cluster.members
+        for name, why in member.failed.items()
     ]

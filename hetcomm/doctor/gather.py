@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from json import dumps, loads
 from typing import Any
@@ -38,7 +38,13 @@ def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
     mine = report() | {"port": listener.getsockname()[1]}
     store.set(f"facts/{job.rank}", dumps(mine).encode())
     if job.rank != 0:
-        plan = loads(store.get("plan", seconds(timeout + PATIENCE)))
+        try:
+            plan = loads(store.get("plan", seconds(timeout + PATIENCE)))
+        except TimeoutError as error:
+            raise _core.TimeoutError(
+                f"rank 0 did not answer within {timeout + PATIENCE:g} s; see the output of rank 0, "
+                "and give all ranks the same --timeout"
+            ) from error
         speak(store, job.rank, plan, listener)
         return None
     reports, missing = topo.collect(store, "facts/", range(job.size), begin + timeout)
@@ -57,19 +63,28 @@ def report() -> dict[str, Any]:
     except _core.Error as raised:
         error = str(raised)
     info = _core.parse_rank_info(facts) if facts else None
+    checks: dict[str, dict[str, Any]] = {}
+    failed: dict[str, str] = {}
+    facts_of: dict[str, Callable[[], dict[str, Any]]] = {
+        versions.NAME: lambda: versions.facts(info),
+        nics.NAME: nics.facts,
+        limits.NAME: limits.facts,
+        settings.NAME: settings.facts,
+        reach.NAME: reach.facts,
+    }
+    for name, find in facts_of.items():
+        try:
+            checks[name] = find()
+        except (_core.Error, OSError, ValueError) as raised:
+            failed[name] = str(raised)
     return {
         "host": _core.host_identity(),
         "host_name": info.host_name if info else socket.gethostname(),
         "facts": facts,
         "error": error,
         "explanations": explanations,
-        "checks": {
-            versions.NAME: versions.facts(info),
-            nics.NAME: nics.facts(),
-            limits.NAME: limits.facts(),
-            settings.NAME: settings.facts(),
-            reach.NAME: reach.facts(),
-        },
+        "checks": checks,
+        "failed": failed,
     }
 
 

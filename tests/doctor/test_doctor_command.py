@@ -16,7 +16,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hetcomm.cli import app
-from hetcomm.doctor import diagnosis, page
+from hetcomm.doctor import diagnosis, gather, limits, page
+from hetcomm.doctor.cluster import Member
 from hetcomm.doctor.finding import Finding, Severity, group, listed, outsiders
 
 JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -136,6 +137,20 @@ def test_errors_come_first() -> None:
     broken = cluster(member(0, settings={"unknown": ["HETCOMM_X"]}), missing=[1], size=2)
     severities = [each.severity for each in diagnosis.diagnose(broken)]
     assert severities == sorted(severities) and severities[0] == Severity.error
+
+
+def test_a_check_without_facts_is_a_note_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> dict[str, Any]:
+        raise PermissionError("/proc/self/ns/pid: permission denied")
+
+    monkeypatch.setattr(limits, "facts", refused)
+    mine = Member.of_report(0, gather.report())
+    notes = [each for each in diagnosis.diagnose(cluster(mine)) if each.check == "limits"]
+    (note,) = notes
+    assert note.severity == Severity.note and note.ranks == (0,)
+    assert note.found == "could not be checked: /proc/self/ns/pid: permission denied"
 
 
 def test_values_are_grouped_by_how_common_they_are() -> None:
