@@ -211,30 +211,28 @@ class Speaker:
                 sender = self._links[number]["source"]
                 if not self._changed.wait_for(lambda: self._partner == sender, self._left(BOUND)):
                     return None
-        connection.settimeout(self._left(2.0))
+        connection.settimeout(self._left(TURN))  # the sender may receive first
         connection.sendall(GRANTED)
         return receive_rate(connection)
 
 
 def receive_rate(connection: socket.socket) -> float | None:
-    """Bytes per second until the sender ends, at most LONGEST * 2 seconds; without the first third,
-    in which TCP speeds up. None if nothing came."""
+    """Bytes per second until the sender ends, at most for LONGEST * 2 seconds, without the first
+    third, in which TCP speeds up. None if too little came."""
     buffer = bytearray(BLOCK)
     arrivals: list[tuple[float, int]] = []
     total = 0
-    begin = time.monotonic()
     with suppress(OSError):
-        while time.monotonic() - begin < 2 * LONGEST and (got := connection.recv_into(buffer)):
+        while got := connection.recv_into(buffer):
             total += got
             arrivals.append((time.monotonic(), total))
+            if arrivals[-1][0] - arrivals[0][0] > 2 * LONGEST:
+                break
     if len(arrivals) < 2:
         return None
     first, last = arrivals[0][0], arrivals[-1][0]
-    start = next(each for each in arrivals if each[0] >= first + (last - first) / 3)
-    seconds, received = last - start[0], total - start[1]
-    if seconds <= 0:
-        seconds, received = max(last - begin, 1e-9), total
-    return received / seconds
+    begin, before = next(each for each in arrivals if each[0] >= first + (last - first) / 3)
+    return (total - before) / (last - begin) if last > begin else None
 
 
 def reason(error: OSError) -> str:
