@@ -14,6 +14,7 @@ from hetcomm.topo_page import format_bandwidth
 NAME = "reach"
 CHECKED = "connections between all pairs of hosts, both ways, and their rates"
 ENOUGH = 0.5  # of the nominal rate
+SHOWN = 8  # findings of one severity, since a job has many pairs of hosts
 
 
 def facts() -> dict[str, Any]:
@@ -73,8 +74,30 @@ def check(cluster: Cluster) -> list[Finding]:
     found = []
     if cluster.unmeasured:
         found.append(Finding(Severity.note, NAME, (), (), cluster.unmeasured))
-    found += _unconnected(cluster)
-    return found + [each for link in cluster.links for each in _slow(cluster, link)]
+    found += _unconnected(cluster) + _without_nominal_rate(cluster)
+    found += [each for link in cluster.links for each in _slow(cluster, link)]
+    return condensed(found)
+
+
+def condensed(findings: list[Finding]) -> list[Finding]:
+    """The first SHOWN findings of each severity, and one for all others of that severity."""
+    found = []
+    for severity in Severity:
+        own = [each for each in findings if each.severity == severity]
+        found += own[:SHOWN]
+        if more := own[SHOWN:]:
+            found.append(
+                Finding(
+                    severity,
+                    NAME,
+                    tuple(dict.fromkeys(host for each in more for host in each.hosts)),
+                    tuple(sorted({rank for each in more for rank in each.ranks})),
+                    f"{len(more)} more findings like these between hosts",
+                    "",
+                    "hetcomm doctor --json lists all links",
+                )
+            )
+    return found
 
 
 def _unconnected(cluster: Cluster) -> list[Finding]:
@@ -126,15 +149,24 @@ def _remedy(cluster: Cluster, broken: list[Link]) -> str:
 
 def _slow(cluster: Cluster, link: Link) -> list[Finding]:
     """Below half of the nominal rate, unless the processors themselves carry no more."""
-    nominal = nominal_rate(cluster, link)
-    if link.why or nominal is None:
+    if link.why:
         return []
     names = (cluster.host_name(link.source), cluster.host_name(link.target))
     ranks = tuple(sorted(cluster.ranks_of(link.source) + cluster.ranks_of(link.target)))
     path = f"from {names[0]} {link.own} to {names[1]} {link.other}"
     if link.rate is None:
         text = f"the rate {path} was not measured: no data came in time"
-        return [Finding(Severity.note, NAME, names, ranks, text, format_bandwidth(nominal))]
+        return [Finding(Severity.note, NAME, names, ranks, text)]
+    if link.rate == 0:
+        text = f"{path}: the connection forms, but no large packets arrive"
+        fix = (
+            "give NICs, switches and tunnels on the way one MTU; ping -M do -s SIZE "
+            f"{link.to_address} finds the largest SIZE that passes"
+        )
+        return [Finding(Severity.error, NAME, names, ranks, text, "data within 0.5 s", fix)]
+    nominal = nominal_rate(cluster, link)
+    if nominal is None:
+        return []
     if link.rate >= ENOUGH * nominal:
         return []
     carried = link.rate
@@ -152,6 +184,27 @@ def _slow(cluster: Cluster, link: Link) -> list[Finding]:
         "the switch port, other traffic, and tc qdisc show"
     )
     return [Finding(Severity.warning, NAME, names, ranks, text, expected, fix)]
+
+
+def _without_nominal_rate(cluster: Cluster) -> list[Finding]:
+    """One note for each name of NICs whose measured rates nothing can be compared with."""
+    rates: dict[str, list[float]] = {}
+    for link in cluster.links:
+        if link.rate and nominal_rate(cluster, link) is None:
+            rates.setdefault(link.own, []).append(link.rate)
+    return [
+        Finding(
+            Severity.note,
+            NAME,
+            (),
+            (),
+            f"rates of {name} were not judged: no driver reports one for TCP there; measured "
+            f"{_bits(min(measured))} to {_bits(max(measured))}",
+            "",
+            "compare with the NIC's data sheet; ib_write_bw measures RDMA",
+        )
+        for name, measured in rates.items()
+    ]
 
 
 def _bits(rate: float) -> str:

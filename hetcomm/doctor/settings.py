@@ -20,8 +20,9 @@ from hetcomm.doctor.finding import Finding, Severity, group, listed, outsiders
 NAME = "settings"
 CHECKED = "HETCOMM_*, NCCL_* and UCX_* variables on all ranks"
 
-# Set by hetcomm's own commands, build and tests.
-_OWN = ("HETCOMM_EMULATED_", "HETCOMM_BENCH_", "HETCOMM_TEST_", "HETCOMM_BUILD_")
+_PREFIX = "HETCOMM_"
+# What follows in the variables of hetcomm's own commands, build and tests.
+_OWN = ("EMULATED_", "BENCH_", "TEST_", "BUILD_")
 _FOREIGN = (
     "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX", "NCCL_NET",
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "GLOO_SOCKET_IFNAME",
@@ -51,13 +52,15 @@ def equal_everywhere() -> list[str]:
 def facts(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     environment = os.environ if environment is None else environment
     names = known()
-    own = {name for name in environment if name.startswith("HETCOMM_")}
+    own = {name for name in environment if name.startswith(_PREFIX)}
     values = {
         name: environment[name] for name in sorted(names | set(_FOREIGN)) if environment.get(name)
     }
     found: dict[str, Any] = {
         "values": values,
-        "unknown": sorted(name for name in own - names if not name.startswith(_OWN)),
+        "unknown": sorted(
+            name for name in own - names if not name.removeprefix(_PREFIX).startswith(_OWN)
+        ),
         "interfaces": sorted(os.listdir("/sys/class/net"))
         if Path("/sys/class/net").exists()
         else [],
@@ -120,7 +123,7 @@ def _unlike(cluster: Cluster) -> list[Finding]:
             continue
         groups = group((each.rank, value_of(each, name) or "unset") for each in cluster.members)
         if len(groups) > 1:
-            severity = Severity.error if name.startswith("HETCOMM_") else Severity.warning
+            severity = Severity.error if name.startswith(_PREFIX) else Severity.warning
             found.append(_must_be_equal(severity, name, groups))
     for vendor in sorted({each.info.vendor for each in cluster.members if each.info}):
         members = [each for each in cluster.members if each.info and each.info.vendor == vendor]

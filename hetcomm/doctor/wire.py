@@ -25,7 +25,7 @@ TURN = 3.0  # seconds until the other end of a pair has finished its round befor
 BOUND = 7.0  # seconds for everything
 CLOCK_EXCHANGES, CLOCK = 8, struct.Struct("!d")
 HELLO = struct.Struct("!16si")  # the job's token, the number of the link
-ACCEPTED, GRANTED = b"+", b"g"
+ACCEPTED, GRANTED, BEGINS = b"+", b"g", b"b"
 LOOPBACK = -1  # the number of the link to the own host
 BLOCK = 1 << 18
 MOST_THREADS = 64
@@ -164,6 +164,7 @@ class Speaker:
         connection.settimeout(self._left(TURN))
         if _receive(connection, 1) != GRANTED:
             return
+        connection.sendall(BEGINS)
         block = bytes(BLOCK)
         until = time.monotonic() + slot
         connection.settimeout(self._left(2 * slot + 0.5))
@@ -213,12 +214,15 @@ class Speaker:
                     return None
         connection.settimeout(self._left(TURN))  # the sender may receive first
         connection.sendall(GRANTED)
+        if _receive(connection, 1) != BEGINS:
+            return None
+        connection.settimeout(self._left(2 * LONGEST + 0.5))
         return receive_rate(connection)
 
 
 def receive_rate(connection: socket.socket) -> float | None:
     """Bytes per second until the sender ends, at most for LONGEST * 2 seconds, without the first
-    third, in which TCP speeds up. None if too little came."""
+    third, in which TCP speeds up. 0 if nothing came, None if too little to tell."""
     buffer = bytearray(BLOCK)
     arrivals: list[tuple[float, int]] = []
     total = 0
@@ -229,7 +233,7 @@ def receive_rate(connection: socket.socket) -> float | None:
             if arrivals[-1][0] - arrivals[0][0] > 2 * LONGEST:
                 break
     if len(arrivals) < 2:
-        return None
+        return None if total else 0.0
     first, last = arrivals[0][0], arrivals[-1][0]
     begin, before = next(each for each in arrivals if each[0] >= first + (last - first) / 3)
     return (total - before) / (last - begin) if last > begin else None

@@ -83,6 +83,18 @@ def test_a_slow_link(reference: float | None, severity: str, words: str) -> None
     assert words in text
 
 
+def test_a_connection_that_loses_large_packets_is_an_error() -> None:
+    (text,) = texts(reach.check(two({"rate": 0.0})))
+    assert text.startswith("error [0, 1] from node-a eth0 to node-b eth0: the connection forms")
+    assert "ping -M do -s SIZE 198.18.0.2" in text
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        receiver.settimeout(0.05)
+        assert wire.receive_rate(receiver) == 0.0
+        sender.sendall(b"x")
+        assert wire.receive_rate(receiver) is None
+
+
 def test_an_unmeasured_rate_is_a_note() -> None:
     (text,) = texts(reach.check(two({"rate": None})))
     assert text.startswith("note [0, 1] the rate from node-a eth0 to node-b eth0 was not measured")
@@ -91,8 +103,17 @@ def test_an_unmeasured_rate_is_a_note() -> None:
 @pytest.mark.parametrize(
     "fields", [{"bandwidth_known": False}, {"fabric": Fabric.infiniband, "subnet": "fe80"}]
 )
-def test_rates_without_a_nominal_one_are_not_judged(fields: dict[str, Any]) -> None:
-    assert reach.check(two({"rate": 1.0}, **fields)) == []
+def test_rates_without_a_nominal_one_are_a_note(fields: dict[str, Any]) -> None:
+    (text,) = texts(reach.check(two({"rate": 1.0 * GIGABIT}, {"rate": 2.0 * GIGABIT}, **fields)))
+    assert text.startswith("note [] rates of eth0 were not judged")
+    assert "measured 1 Gbit/s to 2 Gbit/s" in text
+
+
+def test_many_like_findings_are_condensed() -> None:
+    slow = [{"rate": 0.1 * GIGABIT}] * (reach.SHOWN + 3)
+    found = texts(reach.check(two(slow[0], *slow[1:])))
+    assert len(found) == reach.SHOWN + 1
+    assert found[-1].startswith("warning [0, 1] 3 more findings like these between hosts")
 
 
 def test_what_was_not_tried_is_a_note() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from doctored import cluster, member, texts
 
@@ -75,7 +73,7 @@ def test_torch_needs_the_runtime_and_the_driver_of_its_cuda() -> None:
     assert text.startswith("error [0] driver 470.82 with torch for CUDA 12.8 | driver 525.60")
 
 
-def test_the_versions_of_torch_are_read_without_an_import(tmp_path: Path) -> None:
+def test_the_versions_of_torch_are_read_without_an_import() -> None:
     source = "__version__ = '2.9.0'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n"
     assert versions.literals(source) == {"version": "2.9.0", "cuda": "13.0", "hip": None}
 
