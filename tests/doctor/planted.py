@@ -5,6 +5,7 @@ argv: the faults, separated by commas; the first rank of each host plants those 
     mtu: the second host's eth0 takes 1500 bytes
     slow: the drivers of eth0 report 10 times the rate that its link has
     unanswered: packets over eth1 to the second host are lost
+    unroutable: the second host has no route to the third
     shm: /dev/shm of the second host is small
     descriptors: the last rank may have few
     setting: rank 1 has another HETCOMM_BRIDGE_CODEC
@@ -38,6 +39,9 @@ if rank == 0 and "unanswered" in faults:
         eth1 = routes.link_lookup(ifname="eth1")[0]
         permanent, nobody = 0x80, "02:00:00:00:ff:ff"
         routes.neigh("replace", dst="198.18.1.2", lladdr=nobody, ifindex=eth1, state=permanent)
+if first and host == 1 and "unroutable" in faults:
+    with IPRoute() as routes:
+        routes.route("add", dst="198.18.0.3/32", type="unreachable")
 if first and host == 1 and "shm" in faults:
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", MOUNT_REMOUNT, "size=4m")
 if rank == int(os.environ["WORLD_SIZE"]) - 1 and "descriptors" in faults:

@@ -17,10 +17,16 @@ PLANTED = Path(__file__).with_name("planted.py")
 MEGABIT = 1_000_000
 
 
-def diagnosis(faults: str, *arguments: str) -> tuple[dict[str, Any], dict[int, int]]:
-    """The findings of rank 0 of two hosts with two ranks each, and the exit codes."""
-    nics = (Nic(100 * MEGABIT, 100 * MEGABIT),) * 2
-    cluster = Cluster((Host("red0", 2, nics), Host("blue0", 2, nics)))
+NIC = Nic(100 * MEGABIT, 100 * MEGABIT)
+TWO = (Host("red0", 2, (NIC, NIC)), Host("blue0", 2, (NIC, NIC)))
+THREE = tuple(Host(name, 1, (NIC,)) for name in ("red0", "blue0", "green0"))
+
+
+def diagnosis(
+    faults: str, *arguments: str, hosts: tuple[Host, ...] = TWO
+) -> tuple[dict[str, Any], dict[int, int]]:
+    """The findings of rank 0, and the exit codes."""
+    cluster = Cluster(hosts)
     output = io.StringIO()
     command = [sys.executable, "-P", str(PLANTED), faults, "--json", *arguments]
     result = run(cluster, command, stdout=output, timeout=120)
@@ -87,3 +93,15 @@ def test_planted_faults_are_found_with_their_places() -> None:
 def test_strict_makes_warnings_count() -> None:
     assert diagnosis("unknown", "--strict")[1][0] == 1
     assert diagnosis("unknown")[1][0] == 0
+
+
+def test_two_hosts_that_nothing_joins_are_an_error() -> None:
+    found, codes = diagnosis("unroutable", hosts=THREE)
+    assert codes[0] == 1
+    (error,) = [each for each in found["findings"] if each["severity"] == "error"]
+    assert (error["check"], error["hosts"]) == ("reach", ["blue0", "green0"])
+    assert "blue0 eth0 198.18.0.2 does not reach green0 eth0 198.18.0.3" in error["found"]
+    assert "green0 eth0 198.18.0.3 does not reach blue0 eth0 198.18.0.2" in error["found"]
+    assert error["fix"].startswith("on blue0: ip route get 198.18.0.3")
+    joined = [link for link in found["links"] if "red0" in link["hosts"]]
+    assert [link["failure"] for link in joined] == [""] * 4
