@@ -117,19 +117,23 @@ def value_of(member: Member, name: str) -> str:
 
 
 def _unlike(cluster: Cluster) -> list[Finding]:
+    vendors: dict[str, list[Member]] = {}  # of native libraries
+    for member in cluster.members:
+        if member.info and member.info.vendor in _vendors.vendors():
+            vendors.setdefault(member.info.vendor, []).append(member)
+    compared = [
+        (Severity.error, name, cluster.members)
+        for name in equal_everywhere()
+        if name != "HETCOMM_PROFILE"
+    ]
+    for members in vendors.values():
+        compared.append((Severity.error, "HETCOMM_CCL", members))
+        compared += [(Severity.warning, name, members) for name in _EQUAL_OF_NCCL]
     found = []
-    for name in [*equal_everywhere(), *_EQUAL_OF_NCCL]:
-        if name == "HETCOMM_PROFILE":
-            continue
-        groups = group((each.rank, value_of(each, name) or "unset") for each in cluster.members)
+    for severity, name, members in compared:
+        groups = group((each.rank, value_of(each, name) or "unset") for each in members)
         if len(groups) > 1:
-            severity = Severity.error if name.startswith(_PREFIX) else Severity.warning
             found.append(_must_be_equal(severity, name, groups))
-    for vendor in sorted({each.info.vendor for each in cluster.members if each.info}):
-        members = [each for each in cluster.members if each.info and each.info.vendor == vendor]
-        groups = group((each.rank, value_of(each, "HETCOMM_CCL") or "unset") for each in members)
-        if len(groups) > 1:
-            found.append(_must_be_equal(Severity.error, "HETCOMM_CCL", groups))
     return found + _profile(cluster)
 
 

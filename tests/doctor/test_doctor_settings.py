@@ -60,6 +60,13 @@ def test_settings_of_one_vendor_may_differ_from_those_of_another() -> None:
     assert "HETCOMM_CCL: max_ctas=4 on ranks 0-1; unset on rank 2" in text
 
 
+def test_unlike_settings_of_nccl_matter_to_ranks_of_nccl() -> None:
+    for vendor, expected in (("cpu", []), ("nvidia", ["warning"])):
+        ranks = [with_values(0, vendor=vendor, NCCL_ALGO="Ring"), with_values(1, vendor=vendor)]
+        found = settings.check(cluster(*ranks))
+        assert [each.severity.name for each in found] == expected
+
+
 def test_profiles_are_compared_by_content(tmp_path: Path) -> None:
     for name, text in (("one", "a"), ("same", "a"), ("other", "b")):
         (tmp_path / name).write_text(text)
