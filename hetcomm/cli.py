@@ -8,6 +8,7 @@ import typer
 
 from hetcomm.bench.command import bench
 from hetcomm.demo.command import demo
+from hetcomm.doctor.command import doctor
 from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
 from hetcomm.launch import launch
@@ -23,6 +24,7 @@ app = typer.Typer(
     help="One communicator for unlike hardware.",
 )
 app.command()(topo)
+app.command()(doctor)
 app.command()(explain)
 app.command()(launch)
 app.command()(emulate)

@@ -6,7 +6,7 @@ their facts, and rank 0 prints the whole cluster.
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from json import dumps, loads
 from pathlib import Path
@@ -67,18 +67,31 @@ def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) 
     store.set(str(job.rank), dumps(mine).encode())
     if job.rank != 0:
         return None
-    reports, missing = [], []
-    for other in range(job.size):
-        try:
-            reports.append(store.get(str(other), seconds(max(end - time.monotonic(), 0.01))))
-        except TimeoutError:
-            missing.append(other)
+    reports, missing = collect(store, "", range(job.size), end)
     if missing:
         raise _core.TimeoutError(
             f"expected the facts of {job.size} ranks, none came from {missing} within {timeout:g} "
             "s; check that these ranks run `hetcomm topo` and see their output"
         )
-    return assemble([loads(each) for each in reports])
+    return assemble([reports[rank] for rank in range(job.size)])
+
+
+def collect(
+    store: _core.Store, prefix: str, ranks: Iterable[int], end: float
+) -> tuple[dict[int, dict[str, Any]], list[int]]:
+    """[rank] -> its JSON at the key `prefix` and rank, and the ranks without any until `end`.
+
+    end: of the monotonic clock.
+    """
+    found, missing = {}, []
+    for rank in ranks:
+        try:
+            text = store.get(f"{prefix}{rank}", seconds(max(end - time.monotonic(), 0.01)))
+        except TimeoutError:
+            missing.append(rank)
+        else:
+            found[rank] = loads(text)
+    return found, missing
 
 
 def report() -> dict[str, Any]:
