@@ -52,12 +52,14 @@ RUNTIME = {
     "LaunchHostFunc": "{p}Stream_t, {p}HostFn_t, void*",
 }
 RUNTIME_NVIDIA = {
+    "DeviceGetAttribute": "int*, cudaDeviceAttr, int",
     "PointerGetAttributes": "cudaPointerAttributes*, const void*",
     "HostAlloc": "void**, size_t, unsigned",
     "FreeHost": "void*",
     "GetDeviceProperties": "cudaDeviceProp*, int",
 }
 RUNTIME_AMD = {
+    "DeviceGetAttribute": "int*, hipDeviceAttribute_t, int",
     "PointerGetAttributes": "hipPointerAttribute_t*, const void*",
     "HostMalloc": "void**, size_t, unsigned",
     "HostFree": "void*",
