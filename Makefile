@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
+.PHONY: demo test test-hostile test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -15,6 +15,13 @@ WORKERS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
 
 test: lint build
 	$(BIN)/pytest -n $(WORKERS)
+
+# The tests of devices on emulated runtimes that do all that real ones may do, with 1, 2 and 8
+# hardware queues over a number of seeds.
+SEEDS ?= 3
+
+test-hostile: build
+	$(BIN)/python -P tests/running/hostile.py --seeds $(SEEDS) --workers $(WORKERS)
 
 # Something of every layer, without what is marked slow.
 test-fast: build

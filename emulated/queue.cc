@@ -134,7 +134,8 @@ bool Queue::at_gate() {
 
 bool any_at_gate(int device) {
   const auto found = queues_of(device);
-  return std::any_of(found.begin(), found.end(), [](const auto& queue) { return queue->at_gate(); });
+  return std::any_of(found.begin(), found.end(),
+                     [](const auto& queue) { return queue->at_gate(); });
 }
 
 std::string describe_queues(int device) {

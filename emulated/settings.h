@@ -27,8 +27,8 @@
 //                      and freeing memory, making streams and events, and the first launch of a
 //                      host function, which stands for the loading of a kernel. Work of the default
 //                      stream comes between the work of blocking streams
-//     gates            a host function of 100 ms or more is a gate that a test opens: calls that may
-//                      wait for the device do not wait while there is one
+//     gates            a host function of 100 ms or more is a gate that a test opens: calls that
+//                      may wait for the device do not wait while there is one
 //     poison           undefined memory holds a pattern: new and freed memory, and the target of a
 //                      copy or collective from its beginning to its end
 //     delays:SEED      one of eight operations begins up to 1.5 ms later

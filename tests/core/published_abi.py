@@ -114,6 +114,7 @@ RUNTIME_VALUES = {
     "{p}ErrorInvalidResourceHandle": (400, "invalid_handle"),
     "{p}ErrorIllegalState": (401, "illegal_state"),
     "{p}ErrorNotReady": (600, "not_ready"),
+    "{p}ErrorIllegalAddress": (700, "illegal_address"),
     "{p}ErrorNotSupported": (801, "not_supported"),
     "{p}ErrorStreamCaptureUnsupported": (900, "capture_unsupported"),
     "{p}ErrorStreamCaptureInvalidated": (901, "capture_invalidated"),

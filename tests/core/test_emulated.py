@@ -60,13 +60,12 @@ def test_a_stream_runs_in_order_and_in_the_background(runtime: Runtime) -> None:
 
 def test_a_stream_waits_for_an_event_of_another(runtime: Runtime) -> None:
     one, other, event = runtime.stream(), runtime.stream(), runtime.event()
-    gate = Gate(runtime, one)
-    block = runtime.block(8)
+    block, copied = runtime.block(8), runtime.block(8)
     runtime("Memset", block, 0, ctypes.c_size_t(8))
+    gate = Gate(runtime, one)
     runtime("MemsetAsync", block, 1, ctypes.c_size_t(8), one)
     runtime("EventRecord", event, one)
     runtime("StreamWaitEvent", other, event, 0)
-    copied = runtime.block(8)
     runtime.copy(copied, block, 8, other)
     assert gate.entered.wait(BOUND)
     assert runtime.code("StreamQuery", other) == NOT_READY
