@@ -32,6 +32,12 @@ def mixture(seed: int, queues: int | None = None) -> str:
     return f"queues:{queues},sync,gates,poison,delays:{seed}"
 
 
+def with_own_queues() -> dict[str, str]:
+    """The environment of a job in which no two streams share a queue."""
+    parts = os.environ.get(VARIABLE, "").split(",")
+    return {VARIABLE: ",".join(part for part in parts if not part.startswith("queues:"))}
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description="Tests of devices on hostile runtimes.")
     arguments.add_argument("--seeds", type=int, default=3)
