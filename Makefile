@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test vendor-wheels test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
+.PHONY: demo test test-hostile vendor-wheels test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -19,6 +19,13 @@ test: lint build
 # NVIDIA's headers and libraries of several versions, which tests/vendors needs: 0.8 GB, once.
 vendor-wheels: $(READY)
 	$(BIN)/python tests/running/vendor_wheels.py
+
+# The tests of devices on emulated runtimes that do all that real ones may do, with 1, 2 and 8
+# hardware queues over a number of seeds.
+SEEDS ?= 3
+
+test-hostile: build
+	$(BIN)/python -P tests/running/hostile.py --seeds $(SEEDS) --workers $(WORKERS)
 
 # Something of every layer, without what is marked slow.
 test-fast: build

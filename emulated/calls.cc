@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulated/hostile.h"
+
 namespace hetcomm::emulated {
 
 namespace {
@@ -27,6 +29,7 @@ class Collective {  // of one member
   }
 
   void run() {
+    poison_result();
     switch (call_.kind) {
       case CallKind::all_reduce:
         return all_reduce();
@@ -142,6 +145,17 @@ class Collective {  // of one member
       }
     }
     mesh_.exchange(sends, receives, stop_);
+  }
+
+  void poison_result() const {
+    const size_t bytes = call_.count * size_, all = bytes * static_cast<size_t>(mesh_.size());
+    const bool is_root = mesh_.rank() == call_.peer;
+    const bool writes = call_.kind == CallKind::reduce      ? is_root
+                        : call_.kind == CallKind::broadcast ? !is_root
+                                                            : true;
+    if (!writes) return;
+    poison_target(call_.target, call_.kind == CallKind::all_gather ? all : bytes, call_.source,
+                  call_.kind == CallKind::reduce_scatter ? all : bytes);
   }
 
   size_t rank() const { return static_cast<size_t>(mesh_.rank()); }

@@ -185,8 +185,8 @@ void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> strea
   Operation now;
   if (stream->capture() == nullptr) now = take_turn(calls);
   auto launch = [self = shared_from_this(), calls = std::move(calls), stream, now] {
-    if (now) return stream->enqueue(now);
-    stream->enqueue_each([self, calls] { return self->take_turn(calls); });
+    if (now) return stream->enqueue("collective", now);
+    stream->enqueue_each("collective", [self, calls] { return self->take_turn(calls); });
   };
   // A thread launches for a non-blocking communicator, as in the vendors' libraries.
   if (options_.blocking) {

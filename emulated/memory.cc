@@ -4,6 +4,8 @@
 #include <map>
 #include <mutex>
 
+#include "emulated/hostile.h"
+
 namespace hetcomm::emulated {
 
 namespace {
@@ -17,12 +19,13 @@ std::map<const char*, Block>& blocks() {  // by base; guarded by `mutex`
   return *all;
 }
 
-bool remove(void* base, bool pinned, bool owned) {
+bool remove(void* base, bool pinned, bool owned, size_t* bytes = nullptr) {
   std::lock_guard lock(mutex);
   auto found = blocks().find(static_cast<char*>(base));
   if (found == blocks().end() || found->second.pinned != pinned || found->second.owned != owned) {
     return false;
   }
+  if (bytes != nullptr) *bytes = found->second.bytes;
   blocks().erase(found);
   return true;
 }
@@ -34,6 +37,7 @@ void* allocate(size_t bytes, int device, bool pinned) {
   if (rounded < bytes) return nullptr;
   void* base = std::aligned_alloc(kAlignment, rounded);
   if (base == nullptr) return nullptr;
+  poison(base, rounded);
   std::lock_guard lock(mutex);
   char* first = static_cast<char*>(base);
   blocks()[first] = {first, bytes, device, pinned, true};
@@ -49,7 +53,9 @@ bool register_pinned(void* pointer, size_t bytes, int device) {
 }
 
 bool release(void* base, bool pinned) {
-  if (!remove(base, pinned, true)) return false;
+  size_t bytes = 0;
+  if (!remove(base, pinned, true, &bytes)) return false;
+  poison(base, bytes);
   std::free(base);
   return true;
 }

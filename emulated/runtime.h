@@ -3,8 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include "emulated/device_fault.h"
 #include "emulated/registry.h"
 #include "emulated/runtime_abi.h"
+#include "emulated/settings.h"
 #include "emulated/stream.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -26,8 +28,12 @@ inline constexpr bool kLikeHip = false;
 
 // Shared by all exported functions. All state is the calling thread's.
 int current_device();
+bool has_context();     // the thread has called SetDevice
 int enter();            // the error that forbids every call on this thread, or success
 int result(int error);  // keeps an error for GetLastError
+// For calls that may wait for all work of the current device: a hostile runtime waits. Returns the
+// error of the wait or of the device.
+int may_wait(const char* function);
 
 template <typename Function>
 int call(Function&& function) {
@@ -45,7 +51,8 @@ template <typename Function>
 int on_stream(void* handle, Function&& function) {
   return call([&] {
     std::shared_ptr<Stream> stream = Stream::find(handle, current_device());
-    return stream == nullptr ? invalid_handle : function(*stream);
+    if (stream == nullptr) return invalid_handle;
+    return DeviceFault::struck(stream->device()) ? illegal_address : int{function(*stream)};
   });
 }
 
@@ -53,7 +60,8 @@ template <typename Function>
 int on_event(void* handle, Function&& function) {
   return call([&] {
     std::shared_ptr<Event> event = registry<Event>().find(handle);
-    return event == nullptr ? invalid_handle : function(*event);
+    if (event == nullptr) return invalid_handle;
+    return DeviceFault::struck(event->device()) ? illegal_address : int{function(*event)};
   });
 }
 

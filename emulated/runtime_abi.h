@@ -20,6 +20,7 @@
   X(PeekAtLastError, ())                                            \
   X(DeviceSynchronize, ())                                          \
   X(DeviceGetPCIBusId, (char*, int, int))                           \
+  X(DeviceGetAttribute, (int*, int, int))                           \
   X(DeviceGetStreamPriorityRange, (int*, int*))                     \
   X(StreamCreate, (void**))                                         \
   X(StreamCreateWithFlags, (void**, unsigned))                      \
@@ -88,9 +89,12 @@ inline constexpr int out_of_memory = 2;
 inline constexpr int not_initialized = 3;
 inline constexpr int no_device = 100;
 inline constexpr int invalid_device = 101;
+inline constexpr int invalid_context = 201;
 inline constexpr int invalid_handle = 400;
 inline constexpr int illegal_state = 401;
 inline constexpr int not_ready = 600;
+inline constexpr int illegal_address = 700;
+inline constexpr int launch_timeout = 702;
 inline constexpr int not_permitted = 800;
 inline constexpr int not_supported = 801;
 inline constexpr int capture_unsupported = 900;

@@ -13,6 +13,7 @@ namespace hetcomm::emulated {
 namespace {
 
 thread_local int device = 0;
+thread_local bool chosen = false;  // the thread has a current context, which the driver needs
 thread_local int last_error = success;
 
 int set(int* target, int value) {
@@ -49,9 +50,12 @@ int describe(void* properties, int index) {
   X(not_initialized, "the runtime is not usable in this process")          \
   X(no_device, "there is no device")                                       \
   X(invalid_device, "invalid device ordinal")                              \
+  X(invalid_context, "this thread has no current device")                  \
   X(invalid_handle, "unknown stream or event")                             \
   X(illegal_state, "the stream is captured already, or not at all")        \
   X(not_ready, "not ready")                                                \
+  X(illegal_address, "the device met an illegal address")                  \
+  X(launch_timeout, "the device's work did not end within the bound")      \
   X(not_permitted, "the runtime must not be called from a host function")  \
   X(not_supported, "not supported")                                        \
   X(capture_unsupported, "not permitted while a stream is captured")       \
@@ -66,6 +70,8 @@ int describe(void* properties, int index) {
 }  // namespace
 
 int current_device() { return device; }
+
+bool has_context() { return chosen; }
 
 int enter() {
   static std::once_flag once;
@@ -86,6 +92,13 @@ int enter() {
 int result(int error) {
   if (error != success && error != not_ready) last_error = error;
   return error;
+}
+
+int may_wait(const char* function) {
+  if (DeviceFault::struck(device)) return illegal_address;
+  const Hostile& hostile = settings().hostile;
+  if (!hostile.sync || Stream::synchronize_device(device, function, hostile.gates)) return success;
+  return DeviceFault::struck(device) ? illegal_address : launch_timeout;
 }
 
 }  // namespace hetcomm::emulated
@@ -119,6 +132,7 @@ int NAME(SetDevice)(int index) {
   return call([&] {
     if (!known(index)) return invalid_device;
     device = index;
+    chosen = true;
     return success;
   });
 }
@@ -142,8 +156,8 @@ int NAME(PeekAtLastError)() { return last_error; }
 
 int NAME(DeviceSynchronize)() {
   return unsafe_call([] {
-    Stream::synchronize_device(device);
-    return success;
+    if (DeviceFault::struck(device)) return illegal_address;
+    return Stream::synchronize_device(device, "DeviceSynchronize") ? success : launch_timeout;
   });
 }
 
@@ -152,6 +166,16 @@ int NAME(DeviceGetPCIBusId)(char* text, int length, int index) {
     if (text == nullptr || length < 13) return invalid_value;
     if (!known(index)) return invalid_device;
     std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x10 + index);
+    return success;
+  });
+}
+
+// The attributes of a device without abilities.
+int NAME(DeviceGetAttribute)(int* value, int attribute, int index) {
+  return call([&] {
+    if (value == nullptr || attribute <= 0) return invalid_value;
+    if (!known(index)) return invalid_device;
+    *value = 0;
     return success;
   });
 }

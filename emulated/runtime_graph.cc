@@ -66,7 +66,7 @@ int NAME(GraphLaunch)(void* executable, void* handle) {
     std::shared_ptr<Graph> graph = registry<Graph>().find(executable);
     if (graph == nullptr) return invalid_value;
     if (stream.capture() != nullptr) return not_supported;
-    stream.enqueue(graph->prepare());
+    stream.enqueue("graph", graph->prepare());
     return success;
   });
 }

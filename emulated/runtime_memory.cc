@@ -28,24 +28,26 @@ void copy(void* target, const void* source, size_t bytes, int kind, int on) {
 int copy_on(Stream& stream, void* target, const void* source, size_t bytes, int kind) {
   if (kind < host_to_host || kind > copy_default) return invalid_value;
   if (bytes > 0 && (target == nullptr || source == nullptr)) return invalid_value;
-  stream.enqueue([=, on = stream.device()] { copy(target, source, bytes, kind, on); });
+  stream.enqueue("copy", [=, on = stream.device()] {
+    poison_target(target, bytes, source, bytes);
+    copy(target, source, bytes, kind, on);
+  });
   return success;
 }
 
 int fill_on(Stream& stream, void* target, int value, size_t bytes) {
   if (bytes > 0 && target == nullptr) return invalid_value;
-  stream.enqueue([=] { std::memset(target, value, bytes); });
+  stream.enqueue("fill", [=] { std::memset(target, value, bytes); });
   return success;
 }
 
 // Runs enqueue(stream) in the default stream, and waits for the operation.
 template <typename Enqueue>
-int synchronous(Enqueue&& enqueue) {
+int synchronous(const char* name, Enqueue&& enqueue) {
   return on_stream(nullptr, [&](Stream& stream) {
     if (Capture::forbids()) return capture_unsupported;
-    int error = enqueue(stream);
-    if (error == success) stream.synchronize();
-    return error;
+    if (int error = enqueue(stream); error != success) return error;
+    return stream.synchronize(name) ? success : launch_timeout;
   });
 }
 
@@ -54,7 +56,11 @@ int free_block(void* pointer, bool is_pinned) {
     if (pointer == nullptr) return success;
     Block block;
     if (!find(pointer, block)) return invalid_value;
-    Stream::synchronize_device(block.device);  // as the vendors' do
+    if (DeviceFault::struck(block.device)) return illegal_address;
+    // As the vendors' do.
+    if (!Stream::synchronize_device(block.device, is_pinned ? "FreeHost" : "Free")) {
+      return launch_timeout;
+    }
     return release(pointer, is_pinned) ? success : invalid_value;
   });
 }
@@ -62,6 +68,7 @@ int free_block(void* pointer, bool is_pinned) {
 int make_block(void** pointer, size_t bytes, bool is_pinned) {
   return unsafe_call([&] {
     if (pointer == nullptr) return invalid_value;
+    if (int error = may_wait(is_pinned ? "HostAlloc" : "Malloc")) return error;
     *pointer = bytes == 0 ? nullptr : allocate(bytes, current_device(), is_pinned);
     return bytes > 0 && *pointer == nullptr ? out_of_memory : success;
   });
@@ -74,7 +81,8 @@ int make_block(void** pointer, size_t bytes, bool is_pinned) {
 using namespace hetcomm::emulated;
 
 int NAME(Memcpy)(void* target, const void* source, size_t bytes, int kind) {
-  return synchronous([&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
+  return synchronous("Memcpy",
+                     [&](Stream& stream) { return copy_on(stream, target, source, bytes, kind); });
 }
 
 int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, void* handle) {
@@ -83,7 +91,8 @@ int NAME(MemcpyAsync)(void* target, const void* source, size_t bytes, int kind, 
 }
 
 int NAME(Memset)(void* target, int value, size_t bytes) {
-  return synchronous([&](Stream& stream) { return fill_on(stream, target, value, bytes); });
+  return synchronous("Memset",
+                     [&](Stream& stream) { return fill_on(stream, target, value, bytes); });
 }
 
 int NAME(MemsetAsync)(void* target, int value, size_t bytes, void* handle) {
@@ -102,12 +111,17 @@ int NAME(Malloc)(void** pointer, size_t bytes) { return make_block(pointer, byte
 int NAME(Free)(void* pointer) { return free_block(pointer, false); }
 
 int NAME(HostRegister)(void* pointer, size_t bytes, unsigned) {
-  return call(
-      [&] { return register_pinned(pointer, bytes, current_device()) ? success : invalid_value; });
+  return unsafe_call([&] {
+    if (int error = may_wait("HostRegister")) return error;
+    return register_pinned(pointer, bytes, current_device()) ? success : invalid_value;
+  });
 }
 
 int NAME(HostUnregister)(void* pointer) {
-  return call([&] { return unregister_pinned(pointer) ? success : invalid_value; });
+  return unsafe_call([&] {
+    if (int error = may_wait("HostUnregister")) return error;
+    return unregister_pinned(pointer) ? success : invalid_value;
+  });
 }
 
 int NAME(PointerGetAttributes)(PointerAttributes* attributes, const void* pointer) {

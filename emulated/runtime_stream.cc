@@ -1,6 +1,8 @@
 // Streams, events, host functions, and waits of streams for words in memory.
 #include <atomic>
 #include <chrono>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "emulated/runtime.h"
@@ -10,10 +12,12 @@ namespace hetcomm::emulated {
 
 namespace {
 
-int make_stream(void** handle) {
+int make_stream(void** handle, unsigned flags) {
+  constexpr unsigned kNonBlocking = 1;
   return call([&] {
-    if (handle == nullptr) return invalid_value;
-    *handle = Stream::create(current_device());
+    if (handle == nullptr || flags > kNonBlocking) return invalid_value;
+    if (int error = may_wait("StreamCreate")) return error;
+    *handle = Stream::create(current_device(), flags == kNonBlocking);
     return success;
   });
 }
@@ -28,9 +32,18 @@ bool askable(Stream& stream) {
 int make_event(void** handle) {
   return call([&] {
     if (handle == nullptr) return invalid_value;
-    *handle = registry<Event>().add(std::make_shared<Event>());
+    if (int error = may_wait("EventCreate")) return error;
+    *handle = registry<Event>().add(std::make_shared<Event>(current_device()));
     return success;
   });
+}
+
+// A host function stands for a kernel, which a driver may load at its first launch.
+bool first_launch(void (*function)(void*)) {
+  static auto* mutex = new std::mutex;
+  static auto* launched = new std::set<void (*)(void*)>;
+  std::lock_guard lock(*mutex);
+  return launched->insert(function).second;
 }
 
 bool reached(uint32_t now, uint32_t value, unsigned how) {
@@ -48,10 +61,9 @@ bool reached(uint32_t now, uint32_t value, unsigned how) {
 
 int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32_t mask) {
   return on_stream(handle, [&](Stream& stream) {
-    if (settings().injects(FaultKind::no_wait_value)) return not_supported;
     if (address == nullptr || how > wait_nor) return invalid_value;
     auto* word = static_cast<uint32_t*>(address);
-    stream.enqueue([=] {
+    stream.enqueue("wait for a value in memory", [=] {
       // The host sets the word with a plain store, which wakes no thread.
       while (!reached(std::atomic_ref(*word).load(std::memory_order_acquire) & mask, value & mask,
                       how)) {
@@ -68,19 +80,25 @@ int wait_value(void* handle, void* address, uint32_t value, unsigned how, uint32
 
 using namespace hetcomm::emulated;
 
-int NAME(StreamCreate)(void** stream) { return make_stream(stream); }
-int NAME(StreamCreateWithFlags)(void** stream, unsigned) { return make_stream(stream); }
-int NAME(StreamCreateWithPriority)(void** stream, unsigned, int) { return make_stream(stream); }
+int NAME(StreamCreate)(void** stream) { return make_stream(stream, 0); }
+int NAME(StreamCreateWithFlags)(void** stream, unsigned flags) {
+  return make_stream(stream, flags);
+}
+int NAME(StreamCreateWithPriority)(void** stream, unsigned flags, int) {
+  return make_stream(stream, flags);
+}
 
 int NAME(StreamDestroy)(void* stream) {
-  return call([&] { return Stream::destroy(stream) ? success : invalid_handle; });
+  return call([&] {
+    if (DeviceFault::struck(current_device())) return illegal_address;
+    return Stream::destroy(stream) ? success : invalid_handle;
+  });
 }
 
 int NAME(StreamSynchronize)(void* handle) {
   return on_stream(handle, [](Stream& stream) {
     if (!askable(stream)) return capture_unsupported;
-    stream.synchronize();
-    return success;
+    return stream.synchronize("StreamSynchronize") ? success : launch_timeout;
   });
 }
 
@@ -109,7 +127,8 @@ int NAME(StreamWaitEvent)(void* handle, void* event_handle, unsigned) {
       into->invalidate();
       return capture_isolation;
     }
-    if (into == nullptr) stream.enqueue([event, record] { event->wait(record); });
+    if (into == nullptr)
+      stream.enqueue("wait for an event", [event, record] { event->wait(record); });
     return success;
   });
 }
@@ -118,19 +137,22 @@ int NAME(EventCreate)(void** event) { return make_event(event); }
 int NAME(EventCreateWithFlags)(void** event, unsigned) { return make_event(event); }
 
 int NAME(EventDestroy)(void* event) {
-  return call([&] { return registry<Event>().take(event) ? success : invalid_handle; });
+  return call([&] {
+    if (DeviceFault::struck(current_device())) return illegal_address;
+    return registry<Event>().take(event) ? success : invalid_handle;
+  });
 }
 
 int NAME(EventRecord)(void* event_handle, void* handle) {
   return on_stream(handle, [&](Stream& stream) {
     std::shared_ptr<Event> event = registry<Event>().find(event_handle);
-    if (event == nullptr) return invalid_handle;
+    if (event == nullptr || event->device() != stream.device()) return invalid_handle;
     if (std::shared_ptr<Capture> capture = stream.capture()) {
       event->record_captured({capture, capture->last(&stream)});
       return success;
     }
     uint64_t record = event->record();
-    stream.enqueue([event, record] { event->pass(record); });
+    stream.enqueue("record", [event, record] { event->pass(record); });
     return success;
   });
 }
@@ -147,8 +169,7 @@ int NAME(EventSynchronize)(void* handle) {
   return on_event(handle, [](Event& event) {
     if (Capture::forbids()) return capture_unsupported;
     if (event.captured().capture != nullptr) return captured_event;
-    event.wait(event.latest());
-    return success;
+    return event.synchronize("EventSynchronize") ? success : launch_timeout;
   });
 }
 
@@ -166,7 +187,10 @@ int NAME(EventElapsedTime)(float* milliseconds, void* from_handle, void* to_hand
 int NAME(LaunchHostFunc)(void* handle, void (*function)(void*), void* argument) {
   return on_stream(handle, [&](Stream& stream) {
     if (function == nullptr) return invalid_value;
-    stream.enqueue([=] { run_host_function(function, argument); });
+    if (first_launch(function)) {
+      if (int error = may_wait("LaunchHostFunc")) return error;
+    }
+    stream.enqueue(kHostFunction, [=] { run_host_function(function, argument); });
     return success;
   });
 }
@@ -183,6 +207,7 @@ HETCOMM_EMULATED_DRIVER(X)
 
 int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned how) {
   constexpr unsigned kFlush = 1u << 30;  // of remote writes, which need no flush here
+  if (!has_context()) return result(invalid_context);
   return wait_value(stream, reinterpret_cast<void*>(address), value, how & ~kFlush, ~0u);
 }
 #endif

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "emulated/hostile.h"
+
 // The emulated vendors: libraries with the runtime ("cuda*" or "hip*") and the collective library
 // ("nccl*") of one vendor over host memory. Programs for that vendor's GPUs run on them without a
 // GPU. No part of hetcomm links them; variables name them like any vendor's library. Environment:
@@ -14,6 +16,24 @@
 //   HETCOMM_EMULATED_LATENCY    microseconds of each of those copies before its first byte
 //   HETCOMM_EMULATED_DIRECT     1: transports reach the memory of devices; 0 unless set
 //   HETCOMM_EMULATED_NETWORKS   networks that ncclConfig_t.netName may name; "Socket" unless set
+//   HETCOMM_EMULATED_HOSTILE    what the vendors' documentation permits and their devices may do,
+//   so
+//                               that programs for them must bear it. Parts, as in
+//                               "queues:1,sync,poison,delays:7"; none unless set:
+//     queues:N         a device has N hardware queues, which streams take in turn. A queue performs
+//                      the operations of its streams in the order of submission, so a wait of one
+//                      stream holds up the others (CUDA_DEVICE_MAX_CONNECTIONS)
+//     sync             calls that may wait for all work of the device do: allocating, registering
+//                      and freeing memory, making streams and events, and the first launch of a
+//                      host function, which stands for the loading of a kernel. Work of the default
+//                      stream comes between the work of blocking streams
+//     gates            a host function of 100 ms or more is a gate that a test opens: calls that
+//                      may wait for the device do not wait while there is one
+//     poison           undefined memory holds a pattern: new and freed memory, and the target of a
+//                      copy or collective from its beginning to its end
+//     delays:SEED      one of eight operations begins up to 1.5 ms later
+//     bound:SECONDS    with any part, calls that wait for work fail with error 702 after this time
+//                      (10 s unless set), and print what every queue of the device waits for
 //   HETCOMM_EMULATED_FAULT      one fault, for all members or for one member of each communicator
 //                               ("hang:3@1" is member 1 only):
 //     init_hang        a communicator's set-up never ends until it is aborted
@@ -27,7 +47,8 @@
 //     call_hang:N      the collective after N on a blocking communicator does not return until that
 //                      communicator, or one that shares its resources, is aborted
 //     abort_hang       ncclCommAbort never returns
-//     no_wait_value    streams cannot wait for a value in memory (error 801, not supported)
+//     device_error:N   the operation of a device after N fails, and so does every later call for
+//                      that device (error 700); M is the index of the device
 //     old_version      ncclGetVersion says 2.14.3
 //     version:N        ncclGetVersion says N, such as 22203
 //     old_runtime      the runtime says CUDA 10.2 or HIP 4.5
@@ -46,14 +67,17 @@ enum class FaultKind {
   split_error,
   call_hang,
   abort_hang,
-  no_wait_value,
+  device_error,
   version,
   old_version,
   old_runtime,
 };
 
+constexpr int kMostDevices = 128;
+
 struct Settings {
   int devices = 8;
+  Hostile hostile;
   int64_t copy_rate = 0;  // bytes per second, 0: unlimited
   int64_t latency_us = 0;
   bool direct = false;

@@ -35,7 +35,8 @@ class Communicator(Collectives, Objects):
 
     A communicator on a device takes arrays of that device. Calls then follow the order of `stream`:
     a number, or a stream of CuPy or torch; None is the current stream of the array's library. The
-    host continues at once. Thread-safe; the user decides the order of calls.
+    host waits only until the rest of a call is in streams. Thread-safe; the user decides the order
+    of calls.
     """
 
     def __init__(

@@ -77,8 +77,8 @@ class Work:
 
         Args:
             timeout: seconds; None is the operation's own. The operation continues after a timeout.
-                With device arrays and no timeout, the stream of the call waits, and the host
-                continues at once.
+                With device arrays and no timeout, the stream of the call waits. The host waits
+                until all that is left is in streams, which a call of a native library is at once.
 
         Raises:
             hetcomm.Error: the operation failed; TimeoutError: it is not over yet.

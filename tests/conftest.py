@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hostile
 import pytest
 from parallel import Parallel, scheduler
 from skips import Skips
@@ -23,13 +24,18 @@ def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     given = worker.get("seed") or os.environ.get("HETCOMM_TEST_SEED")
     config.stash[SEED] = int(given or random.SystemRandom().randrange(1, 2**31))
+    # Emulated devices do all that real ones may do.
+    os.environ.setdefault(hostile.VARIABLE, hostile.mixture(config.stash[SEED]))
     config.pluginmanager.register(Skips(config, Path(__file__).with_name("skips.toml"), worker))
     if worker:
         config.pluginmanager.register(Parallel(config))
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"random inputs: HETCOMM_TEST_SEED={config.stash[SEED]}"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [
+        f"random inputs: HETCOMM_TEST_SEED={config.stash[SEED]}",
+        f"emulated devices: {hostile.VARIABLE}={os.environ[hostile.VARIABLE]}",
+    ]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,6 +51,9 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     report = yield
+    if report.failed:
+        text = f"repeat with {hostile.VARIABLE}={os.environ[hostile.VARIABLE]}"
+        report.sections.append(("emulated devices", text))
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         text = f"repeat with HETCOMM_TEST_SEED={item.config.stash[SEED]}"
         report.sections.append(("seed", text))

@@ -31,21 +31,47 @@ void check_outcome(const Status& status) {
 
 }  // namespace
 
-void wait_released(const Work& work, std::optional<double> seconds) {
-  if (work.done()) return check_outcome(work.status());
-  const auto timeout = seconds ? timeout_of(Seconds(*seconds)) : work.timeout();
-  for (const Deadline deadline(timeout); !work.done();) {
+namespace {
+
+// Calls `within(time)`, which waits for at most `time`, until it returns true. The interpreter goes
+// on meanwhile, and handles signals.
+template <typename Within>
+void wait_interruptibly(const Work& work, std::chrono::nanoseconds timeout, const Within& within) {
+  for (const Deadline deadline(timeout);;) {
     {
       const py::gil_scoped_release release;
-      if (work.done_within(std::min(deadline.left(), kSignalInterval))) break;
+      if (within(std::min(deadline.left(), kSignalInterval))) return;
     }
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (deadline.passed()) throw Error(work.timeout_error(timeout));
+  }
+}
+
+}  // namespace
+
+void wait_released(const Work& work, std::optional<double> seconds) {
+  if (!work.done()) {
+    wait_interruptibly(work, seconds ? timeout_of(Seconds(*seconds)) : work.timeout(),
+                       [&](auto time) { return work.done_within(time); });
   }
   check_outcome(work.status());
 }
 
 namespace {
+
+void block_stream(const Work& work, uintptr_t number) {
+  const auto stream = reinterpret_cast<Stream>(number);
+  const auto released = [](const auto& function) {
+    const py::gil_scoped_release release;
+    return function();
+  };
+  check(released([&] { return work.check_not_recorded(stream); }));
+  if (!released([&] { return work.in_streams(); })) {
+    wait_interruptibly(work, work.timeout(),
+                       [&](auto time) { return work.in_streams_within(time); });
+  }
+  check_outcome(released([&] { return work.block_stream(stream); }));
+}
 
 // A store written in Python: anything with set(key, value) and get(key, timeout) of bytes.
 class PythonStore : public Store {
@@ -173,13 +199,8 @@ void bind(py::module_& module) {
       .def("wait", &wait_released, py::arg("timeout") = py::none(),
            "Waits until done, at most `timeout` seconds. Raises hetcomm.Error on a failure. Ctrl-C "
            "ends the wait.")
-      .def(
-          "block_stream",
-          [](const Work& self, uintptr_t stream) {
-            py::gil_scoped_release release;
-            check(self.block_stream(reinterpret_cast<Stream>(stream)));
-          },
-          py::arg("stream"), "A stream of the device waits until done, but the host does not.")
+      .def("block_stream", &block_stream, py::arg("stream"),
+           "A stream of the device waits until done. The host waits until the rest is in streams.")
       .def_property_readonly("source", &Work::source, "The sender's rank, once a receive is done.")
       .def("where", &Work::where, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(

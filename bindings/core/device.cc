@@ -74,9 +74,6 @@ bool passed(Device& device, uintptr_t event) {
 
 void bind_device(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Flag, std::shared_ptr<Flag>>(module, "Flag", "A stream can wait for this flag.")
-      .def("set", &Flag::set)
-      .def_property_readonly("is_set", &Flag::is_set);
   py::class_<Device, std::shared_ptr<Device>>(
       module, "Device",
       "An accelerator; memory, streams and events are addresses. Methods raise VendorError.")
@@ -88,13 +85,13 @@ void bind_device(py::module_& module) {
       .def_property_readonly("description", &Device::describe)
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("bus", &Device::bus)
-      .def_property_readonly("waits_on_device", &Device::waits_on_device)
       .def(
           "make_stream", [](Device& self) { return address(self.make_stream()); }, Released())
       .def(
           "destroy", [](Device& self, uintptr_t stream) { self.destroy(pointer(stream)); },
           Released())
-      .def("make_event", [](Device& self) { return address(self.make_event()); })
+      .def(
+          "make_event", [](Device& self) { return address(self.make_event()); }, Released())
       .def("destroy_event",
            [](Device& self, uintptr_t event) { self.destroy_event(pointer(event)); })
       .def(
@@ -133,11 +130,7 @@ void bind_device(py::module_& module) {
       .def("holds",
            [](const Device& self, uintptr_t memory) { return self.holds(pointer(memory)); })
       .def("capturing",
-           [](const Device& self, uintptr_t stream) { return self.capturing(pointer(stream)); })
-      .def("make_flag", &Device::make_flag, Released())
-      .def("wait_flag", [](Device& self, uintptr_t stream, const std::shared_ptr<Flag>& flag) {
-        check(self.wait(pointer(stream), flag));
-      });
+           [](const Device& self, uintptr_t stream) { return self.capturing(pointer(stream)); });
 
   py::class_<Pool>(module, "Pool", "Blocks kept for reuse; `make` and `free` are given addresses.")
       .def(py::init([](const std::function<uintptr_t(size_t)>& make,

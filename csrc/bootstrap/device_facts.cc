@@ -43,7 +43,7 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
     if (!has(info, fabric)) continue;
     std::string why = why_staged(fabric, info, sample, *transport);
     if (why.empty() && fabric != Fabric::shm && !device.sees_remote_writes()) {
-      why = "streams of the device that wait for the host do not see writes of a network card";
+      why = "the device does not order the writes of a network card";
     }
     if (why.empty()) {
       info.direct.insert(fabric);

@@ -31,6 +31,22 @@ Status Work::timeout_error(std::chrono::nanoseconds after) const {
                                    ", " + where() + "; it goes on");
 }
 
+bool Work::in_streams() const {
+  if (run_->inherited()) return true;
+  const auto held = executor_->lock();
+  return run_->in_streams();
+}
+
+bool Work::in_streams_within(std::chrono::nanoseconds time) const {
+  return run_->inherited() || executor_->wait_in_streams(*run_, Deadline(time));
+}
+
+Status Work::check_not_recorded(Stream stream) const {
+  if (run_->inherited()) return status();
+  const auto held = executor_->lock();
+  return run_->check_not_recorded(stream);
+}
+
 Status Work::block_stream(Stream stream) const {
   if (run_->inherited()) return status();
   const auto held = executor_->lock();

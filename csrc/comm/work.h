@@ -30,9 +30,17 @@ class Work {
   void when_done(std::function<void(const Status&)> listener) const;
   // Keeps `memory` alive until nothing refers to the operation's buffers any more.
   void keep_alive(std::shared_ptr<void> memory) const;
-  // On a device: `stream` waits until the operation is over, and the host goes on at once. The
-  // stream also goes on after a failure; status() and later calls report the failure.
+  // On a device: whether all that is left of the operation is in streams, or it is over. A stream
+  // can wait for it from then on.
+  bool in_streams() const;
+  // Waits until in_streams(), at most for this time; true if so.
+  bool in_streams_within(std::chrono::nanoseconds time) const;
+  // `stream` waits until the operation is over, once in_streams(). Returns the failure of an
+  // operation that is over. The stream also goes on after a later failure; status() and later calls
+  // report the failure.
   Status block_stream(Stream stream) const;
+  // An error if `stream` is recorded into a graph that would wait for this operation.
+  Status check_not_recorded(Stream stream) const;
   std::string describe() const;
   // The steps that the operation waits for, for people.
   std::string where() const;

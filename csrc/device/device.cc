@@ -104,29 +104,7 @@ Device::Device(const Runtime& runtime, int index)
   } else {
     runtime_.GetLastError();
   }
-  words_ = std::make_shared<FlagWords>([this](size_t bytes) { return allocate_pinned(bytes); });
-  try_stream_wait();
   description_ += ": " + name_ + ", " + runtime_.version + " (" + runtime_.path + ")";
-}
-
-// Tries StreamWaitValue32 once: some drivers have the function, and refuse the operation.
-void Device::try_stream_wait() {
-  if (runtime_.StreamWaitValue32 == nullptr) return;
-  Stream stream = make_stream();
-  Flag flag(words_);
-  flag.set();
-  const auto word = reinterpret_cast<uintptr_t>(flag.word());
-  int error = runtime_.StreamWaitValue32(stream, word, 1, vendor().driver.wait_flush);
-  if (error == kSuccess) {
-    wait_flags_ = vendor().driver.wait_flush;
-  } else {
-    error = runtime_.StreamWaitValue32(stream, word, 1, 0);
-  }
-  destroy(stream);
-  if (error == kSuccess) return;
-  log(LogLevel::info, description_ + ": streams wait by host functions: " +
-                          runtime_.failure(vendor().driver.wait_value, error));
-  runtime_.StreamWaitValue32 = nullptr;
 }
 
 Status Device::check(const char* function, int error) const {
@@ -176,6 +154,7 @@ Event Device::make_event() {
       return event;
     }
   }
+  OutsideCapture outside(runtime_);
   Event event = nullptr;
   hetcomm::check(make_current());
   hetcomm::check(
@@ -251,53 +230,14 @@ bool Device::capturing(Stream stream) const {
   return error == kCaptureImplicit || (error == kSuccess && capture != 0);
 }
 
-std::shared_ptr<Flag> Device::make_flag() {
-  forget_passed_flags();
-  return std::make_shared<Flag>(words_);
-}
-
-Status Device::wait(Stream stream, const std::shared_ptr<Flag>& flag) {
-  if (flag->is_set()) return {};
-  if (runtime_.StreamWaitValue32 == nullptr) {
-    auto kept = std::make_unique<std::shared_ptr<Flag>>(flag);
-    Status status = call(
-        stream,
-        [](void* argument) {
-          std::unique_ptr<std::shared_ptr<Flag>> kept(
-              static_cast<std::shared_ptr<Flag>*>(argument));
-          (*kept)->await();
-        },
-        kept.get());
-    if (status) kept.release();  // the function owns it now
-    return status;
+bool Device::sees_remote_writes() const {
+  if (vendor().driver.remote_writes == 0 || emulated()) return true;
+  int scope = 0;
+  if (runtime_.DeviceGetAttribute(&scope, vendor().driver.remote_writes, index_) != kSuccess) {
+    runtime_.GetLastError();
+    return false;
   }
-  Event event = nullptr;
-  try {
-    event = make_event();
-  } catch (const Error& failed) {
-    return failed.status();
-  }
-  if (Status status = make_current(); !status) return status;
-  int error =
-      runtime_.StreamWaitValue32(stream, reinterpret_cast<uintptr_t>(flag->word()), 1, wait_flags_);
-  if (error != kSuccess) {
-    destroy_event(event);
-    return Status(Code::vendor,
-                  description_ + ": " + runtime_.failure(vendor().driver.wait_value, error));
-  }
-  Status status = record(event, stream);
-  std::lock_guard lock(passing_mutex_);
-  passing_.push_back({event, flag});
-  return status;
-}
-
-void Device::forget_passed_flags() {
-  std::lock_guard lock(passing_mutex_);
-  Status ignored;
-  while (!passing_.empty() && passed(passing_.front().event, ignored)) {
-    destroy_event(passing_.front().event);
-    passing_.pop_front();
-  }
+  return scope >= kSeenByOwner;
 }
 
 }  // namespace hetcomm

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,7 +8,6 @@
 
 #include "base/fork.h"
 #include "base/status.h"
-#include "device/flag.h"
 #include "device/pool.h"
 #include "device/runtime.h"
 
@@ -40,7 +38,7 @@ class Device {
   // Set-up: these throw Error(vendor).
   Stream make_stream();  // does not wait for the default stream; highest priority
   void destroy(Stream stream);
-  Event make_event();  // without timing; from a cache
+  Event make_event();  // without timing; from a cache, else it may wait for work of the device
   void destroy_event(Event event);
   // Blocks of a pool. Release a block only when no stream uses it: the next owner gets it at once.
   void* allocate(size_t bytes);  // memory of the device
@@ -65,29 +63,13 @@ class Device {
   Status make_current() const;            // for the calling thread
   bool holds(const void* pointer) const;  // whether the address is in memory of this device
   bool capturing(Stream stream) const;    // whether the stream is recorded into a graph
-
-  std::shared_ptr<Flag> make_flag();  // throws Error(vendor)
-  // The stream waits until the flag is set. With waits_on_device() an operation of the device
-  // waits. Else a function on a thread of the runtime waits, and may delay functions of other
-  // streams. Keeps the flag while the stream may read it. Not for streams that are recorded.
-  Status wait(Stream stream, const std::shared_ptr<Flag>& flag);
-  bool waits_on_device() const { return runtime_.StreamWaitValue32 != nullptr; }
-  // Whether work behind such a wait sees a network card's earlier writes to device memory. True if
-  // the vendor needs no flush for this.
-  bool sees_remote_writes() const {
-    return vendor().driver.wait_flush == 0 || wait_flags_ == vendor().driver.wait_flush;
-  }
+  // Whether work that the host enqueues after a network card has written to device memory sees
+  // what the card wrote.
+  bool sees_remote_writes() const;
 
  private:
-  struct Passing {  // a flag and an event behind its wait
-    Event event;
-    std::shared_ptr<Flag> flag;
-  };
-
   Device(const Runtime& runtime, int index);
   Status check(const char* function, int error) const;
-  void forget_passed_flags();
-  void try_stream_wait();
 
   Runtime runtime_;
   const int index_;
@@ -96,10 +78,6 @@ class Device {
   Pool memory_, pinned_;
   std::mutex events_mutex_;
   std::vector<Event> events_;
-  std::shared_ptr<FlagWords> words_;
-  unsigned wait_flags_ = 0;
-  std::mutex passing_mutex_;
-  std::deque<Passing> passing_;
 };
 
 }  // namespace hetcomm

@@ -15,6 +15,7 @@ namespace {
 
 // CUdevice_attribute
 constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
+constexpr int kMostThreads = 0;  // of a block; CUfunction_attribute
 
 }  // namespace
 
@@ -27,7 +28,7 @@ struct DeviceKernels::Driver {
     const Library library =
         Library::open(std::string(vendor.runtime.name) + " driver", {path},
                       {functions.at("ModuleLoadData"), functions.at("ModuleGetFunction"),
-                       functions.at("LaunchKernel")},
+                       functions.at("LaunchKernel"), functions.at("FuncGetAttribute")},
                       "install the driver of the device");
     const auto find = [&](const char* name, auto& function) {
       const auto symbol = functions.find(name);
@@ -38,6 +39,7 @@ struct DeviceKernels::Driver {
     find("ModuleLoadData", ModuleLoadData);
     find("ModuleGetFunction", ModuleGetFunction);
     find("LaunchKernel", LaunchKernel);
+    find("FuncGetAttribute", FuncGetAttribute);
     find("GetErrorName", GetErrorName);
     find("DeviceGet", DeviceGet);
     find("DeviceGetAttribute", DeviceGetAttribute);
@@ -48,6 +50,7 @@ struct DeviceKernels::Driver {
   int (*LaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                       void* stream, void** arguments, void** extra) = nullptr;
+  int (*FuncGetAttribute)(int* value, int attribute, void* function) = nullptr;
   // Optional. Without DeviceGet the vendor's compiler asks the device for its architecture.
   int (*GetErrorName)(int error, const char** name) = nullptr;
   int (*DeviceGet)(int* device, int ordinal) = nullptr;
@@ -115,12 +118,16 @@ Status DeviceKernels::failure(const char* call, int error) const {
 }
 
 Status DeviceKernels::find(const std::string& kernel, Function& function) const {
-  std::lock_guard lock(mutex_);
-  const auto found = functions_.find(kernel);
-  if (found != functions_.end()) {
+  const auto is_loaded = [&] {
+    std::lock_guard lock(mutex_);
+    const auto found = functions_.find(kernel);
+    if (found == functions_.end()) return false;
     function = found->second;
-    return {};
-  }
+    return true;
+  };
+  if (is_loaded()) return {};
+  std::lock_guard loading(loading_);
+  if (is_loaded()) return {};
   OutsideCapture outside(runtime_);
   Status status;
   try {
@@ -131,9 +138,17 @@ Status DeviceKernels::find(const std::string& kernel, Function& function) const 
       status = failure("ModuleGetFunction",
                        driver_->ModuleGetFunction(&function, module, compiled.symbol.c_str()));
     }
+    // Asking for an attribute loads the kernel. Its first launch would otherwise load it, and may
+    // wait for all work of the device, under the executor's lock.
+    int threads = 0;
+    if (status) {
+      status =
+          failure("FuncGetAttribute", driver_->FuncGetAttribute(&threads, kMostThreads, function));
+    }
   } catch (const Error& error) {
     status = error.status();
   }
+  std::lock_guard lock(mutex_);
   if (status) functions_.emplace(kernel, function);
   return status;
 }

@@ -59,7 +59,9 @@ class DeviceKernels {
   const Runtime& runtime_;
   std::unique_ptr<const Driver> driver_;
   std::string architecture_, description_;
-  mutable std::mutex mutex_;
+  // Loading may wait for the device. Launches of other kernels go on meanwhile.
+  mutable std::mutex loading_;
+  mutable std::mutex mutex_;  // guards the map
   mutable std::unordered_map<std::string, Function> functions_;
 };
 

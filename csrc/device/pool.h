@@ -12,8 +12,8 @@ namespace hetcomm {
 
 // Blocks of one kind of memory, kept for reuse because allocation is slow. Sizes are rounded up to
 // powers of two, and above 1 MiB to quarters between them. Only trim() frees: a runtime may wait
-// for all work of the device before it frees, and a stream may wait for the caller. Blocks are left
-// to the end of the process, because the runtime may end before. Owned by a device. Thread-safe.
+// for all work of the device before it frees. Blocks are left to the end of the process, because
+// the runtime may end before. Owned by a device. Thread-safe.
 class Pool {
  public:
   // `make` throws Error(vendor) if there is no memory; `free` must not throw.

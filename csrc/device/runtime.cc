@@ -25,24 +25,6 @@ std::string spelled(const Vendor& vendor, const Library& library, const char* fu
   return symbols.back();
 }
 
-// The operation that makes a stream wait for a word of host memory, from the runtime or the driver
-// beneath it.
-void find_stream_wait(Runtime& runtime, const Library& library) {
-  const char* symbol = runtime.vendor->driver.wait_value;
-  if (symbol == nullptr) return;
-  using Function = decltype(Runtime::StreamWaitValue32);
-  if (library.has(symbol)) {
-    runtime.StreamWaitValue32 = library.symbol<Function>(symbol);
-  } else if (!runtime.emulated && runtime.vendor->driver.library != nullptr) {
-    try {
-      Library driver = Library::open("driver", {runtime.vendor->driver.library}, {symbol}, "");
-      runtime.StreamWaitValue32 = driver.symbol<Function>(symbol);
-    } catch (const Error& error) {
-      log(LogLevel::info, "streams wait by host functions: " + error.status().text());
-    }
-  }
-}
-
 Runtime load(const Vendor& vendor) {
   std::vector<std::string> required;
 #define X(name, result, parameters) \
@@ -75,7 +57,6 @@ Runtime load(const Vendor& vendor) {
                                   " or newer; got " + runtime.version + " from " + runtime.path +
                                   "; " + vendor.runtime_search().remedy);
   }
-  find_stream_wait(runtime, library);
   log(LogLevel::info, runtime.version + " from " + runtime.path);
   return runtime;
 }

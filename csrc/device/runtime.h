@@ -37,6 +37,7 @@ namespace hetcomm {
   X(LaunchHostFunc, int, (void* stream, void (*function)(void*), void* argument)) \
   X(PointerGetAttributes, int, (void* attributes, const void* pointer)) \
   X(DeviceGetPCIBusId, int, (char* text, int bytes, int device)) \
+  X(DeviceGetAttribute, int, (int* value, int attribute, int device)) \
   X(GetDeviceProperties, int, (void* properties, int device))
 // clang-format on
 
@@ -46,9 +47,6 @@ struct Runtime {
 #define X(name, result, parameters) result(*name) parameters = nullptr;
   HETCOMM_RUNTIME_SYMBOLS(X)
 #undef X
-  // Null if the vendor has no such operation on ordinary pinned memory.
-  int (*StreamWaitValue32)(void* stream, uint64_t address, uint32_t value,
-                           unsigned flags) = nullptr;
 
   const Vendor* vendor = nullptr;
   std::string path;       // of the file that was loaded
@@ -73,6 +71,7 @@ enum RuntimeValue : int {
   kHostPortable = 1,
   kHostMapped = 2,
   kCaptureRelaxed = 2,
+  kSeenByOwner = 100,       // of the attribute `remote_writes`: the device orders such writes
   kHighestPriority = -128,  // the runtime clamps it
 };
 

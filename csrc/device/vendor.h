@@ -31,10 +31,8 @@ struct Vendor {
   // The driver beneath the runtime, or the runtime's own part that loads kernels.
   struct Driver {
     const char* library = nullptr;  // null: the runtime
-    // Waits until a word of pinned host memory is at least a value. Null: the vendor has no such
-    // operation on ordinary pinned memory, so a host function waits instead.
-    const char* wait_value = nullptr;
-    unsigned wait_flush = 0;  // its flag that makes other devices' earlier writes visible; 0: none
+    // The device attribute that tells which devices see a network card's writes in order. 0: all.
+    int remote_writes = 0;
     std::map<std::string, std::string> functions;  // [name in device_kernels.cc] -> symbol
   };
   // Compiles kernels at run time. Its functions are NVRTC's, except for those that return the code.

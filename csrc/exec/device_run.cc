@@ -24,6 +24,7 @@ std::pair<int64_t, int64_t> updated_on_device(const Plan& plan) {
 DeviceRun::~DeviceRun() {
   release_memory();
   if (filled_ != nullptr) device_->destroy_event(filled_);
+  for (Event event : events_) device_->destroy_event(event);
 }
 
 Status DeviceRun::await_stream(Stream stream, bool recorded) {
@@ -43,6 +44,11 @@ void DeviceRun::prepare(const Plan& plan, const DeviceKernels* kernels,
   if (scratch > scratch_.bytes()) scratch_ = DeviceBlock(device_, scratch, false);
   if (staging > staging_.bytes()) staging_ = DeviceBlock(device_, staging, true);
   compile_kernels(kernels, plan);
+  const auto uses_device = [](const Step& step) {
+    return step.kind->performer == Performer::rank && !step.in_staging();
+  };
+  const auto steps = std::count_if(plan.steps.begin(), plan.steps.end(), uses_device);
+  while (events_.size() < static_cast<size_t>(steps)) events_.push_back(device_->make_event());
   if (!residual) return;
   const auto [first, end] = updated_on_device(plan);
   if (end == 0) {
@@ -71,19 +77,6 @@ void DeviceRun::abandon_memory() {
   staging_.abandon();
   if (residual_) residual_->done_on_device(false);
   residual_ = nullptr;
-}
-
-Status DeviceRun::block_stream(Stream stream) {
-  try {
-    if (!over_) over_ = device_->make_flag();
-  } catch (const Error& error) {
-    return error.status();
-  }
-  return device_->wait(stream, over_);
-}
-
-void DeviceRun::signal() {
-  if (over_) over_->set();
 }
 
 }  // namespace hetcomm

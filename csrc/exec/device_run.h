@@ -20,13 +20,15 @@ class DeviceRun {
   // being recorded into a graph, and so is the run.
   Status await_stream(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
-  // Before the run starts, without the lock: allocates memory and compiles kernels; for each plan
-  // that may run. A runtime may wait for all work of its device meanwhile. The residual may be
-  // null. Throws Error(vendor), and Error(timeout) as Residual does.
+  // Before the run starts, without the lock: allocates memory, makes events and compiles kernels;
+  // for each plan that may run. A runtime may wait for all work of its device meanwhile. The
+  // residual may be null. Throws Error(vendor), and Error(timeout) as Residual does.
   void prepare(const Plan& plan, const DeviceKernels* kernels, std::shared_ptr<Residual> residual);
 
   // The following members need the executor's lock.
-  void start(const Plan& plan, Streams& streams) { steps_.emplace(plan, streams, filled_); }
+  void start(const Plan& plan, Streams& streams) {
+    steps_.emplace(plan, streams, filled_, events_);
+  }
   std::byte* scratch() const { return scratch_.data(); }
   std::byte* staging() const { return staging_.data(); }
   float* residual() const { return values_; }  // where the steps of the plan update it
@@ -48,17 +50,14 @@ class DeviceRun {
   Event end_in_graph() const { return end_in_graph_; }
   bool capturing(Stream stream) const { return device_->capturing(stream); }
   Status block_stream(Stream stream, Event event) { return device_->wait(stream, event); }
-  // `stream` waits for signal().
-  Status block_stream(Stream stream);
-  void signal();  // the run is over
 
  private:
   const std::shared_ptr<Device> device_;
   Event filled_ = nullptr;  // on the stream that fills the buffers
   bool awaits_fill_ = false;
+  std::vector<Event> events_;  // for the steps on the device
   bool recorded_ = false;
   Event end_in_graph_ = nullptr;  // owned by the steps or the engine
-  std::shared_ptr<Flag> over_;    // made for the first stream that waits
   DeviceBlock scratch_, staging_;
   std::shared_ptr<Residual> residual_;  // whose values are in device memory
   float* values_ = nullptr;

@@ -57,28 +57,34 @@ Status DeviceSteps::start(int index, const Operands& operands) {
   const Step& step = plan_.steps[index];
   Status status = step.kind->run(*this, step, operands);
   if (!status.ok()) return status;
-  Event event = nullptr;
-  try {
-    event = device().make_event();
-    status = device().record(event, enqueued_);
-  } catch (const Error& error) {
-    status = error.status();
-  }
+  status = device().record(events_.back(), enqueued_);
   if (status.ok()) {
-    started_.push_back({index, event});
+    started_.push_back({index, enqueued_, events_.back()});
+    events_.pop_back();
   } else {
     lost_ = true;
-    if (event != nullptr) device().destroy_event(event);
   }
   return status;
 }
 
+Status DeviceSteps::block(Stream stream) const {
+  for (const Started& started : started_) {
+    if (const Status status = device().wait(stream, started.event); !status.ok()) return status;
+  }
+  return Status();
+}
+
 bool DeviceSteps::poll(std::vector<int>& over, Status& status) {
   const size_t before = started_.size();
+  std::vector<Stream> busy;  // the events of a stream pass in order, so later events are not asked
   std::erase_if(started_, [&](const Started& started) {
+    if (std::find(busy.begin(), busy.end(), started.stream) != busy.end()) return false;
     Status failure;
     const bool passed = device().passed(started.event, failure);
-    if (!passed && failure.ok()) return false;
+    if (!passed && failure.ok()) {
+      busy.push_back(started.stream);
+      return false;
+    }
     if (!failure.ok()) {
       lost_ = true;
       if (status.ok()) status = failure;

@@ -12,9 +12,10 @@ namespace hetcomm {
 // complete. Owned by a run; used under the executor's lock.
 class DeviceSteps final : public Processor {
  public:
-  // No step starts before the event `filled`, if there is one.
-  DeviceSteps(const Plan& plan, Streams& streams, Event filled)
-      : plan_(plan), streams_(streams), filled_(filled) {}
+  // No step starts before the event `filled`, if there is one. `events`: one for each step, because
+  // making an event may wait for the device, and steps start under the executor's lock.
+  DeviceSteps(const Plan& plan, Streams& streams, Event filled, std::vector<Event>& events)
+      : plan_(plan), streams_(streams), filled_(filled), events_(events) {}
   ~DeviceSteps() override;
   DeviceSteps(const DeviceSteps&) = delete;
 
@@ -28,12 +29,16 @@ class DeviceSteps final : public Processor {
   // Appends complete steps to `over`; true if there were any.
   bool poll(std::vector<int>& over, Status& status);
   bool idle() const { return started_.empty(); }
+  int under_way() const { return static_cast<int>(started_.size()); }
+  // `stream` waits for all steps under way.
+  Status block(Stream stream) const;
   // No event tells the end of some work, so the memory that it uses is never released.
   bool lost() const { return lost_; }
 
  private:
   struct Started {
     int step;
+    Stream stream;
     Event event;
   };
   Device& device() const { return *streams_.device(); }
@@ -47,6 +52,7 @@ class DeviceSteps final : public Processor {
   Streams& streams_;
   Stream enqueued_ = nullptr;  // the stream of the newest step
   Event filled_;
+  std::vector<Event>& events_;    // that no step uses yet
   std::vector<Stream> awaiting_;  // streams that wait for filled_
   std::vector<Started> started_;
   std::vector<Event> in_graph_;

@@ -97,6 +97,9 @@ class Executor {
   Completion::Aftermath announce(Completed& completed, const Run* awaited = nullptr);
   // Progresses all runs until `run` is done or the deadline has passed; true if `run` is done.
   bool wait(Run& run, const Deadline& deadline);
+  // Progresses all runs until the rest of `run` is in streams, or the deadline has passed; true if
+  // it is.
+  bool wait_in_streams(const Run& run, const Deadline& deadline);
   // Fails every run of the queue, now and later, with the queue's first failure.
   void fail(RunQueue& queue, const Status& status);
   // Progresses all runs until `finished` holds or the deadline has passed; true if it holds.

@@ -296,30 +296,34 @@ bool Run::uses_device() const {
   return device_ && started() && (device_->busy() || (island_ && island_->active()));
 }
 
-// A run of one call into an engine's stream completes without the host.
-Event Run::end_event() const {
-  return island_ && plan_->steps.size() == 1 ? island_->event() : nullptr;
+bool Run::in_streams() const {
+  if (finished_) return true;
+  if (!device_ || !started() || !status_.ok() || !consequence_.ok()) return false;
+  const int in_engine = island_ && island_->event() != nullptr ? 1 : 0;
+  return left_ == device_->steps().under_way() + in_engine;
 }
 
-Status Run::block_stream(Stream stream) {
-  if (Event end = device_->end_in_graph()) return device_->block_stream(stream, end);
-  if (finished_) return Status();
-  if (device_->capturing(stream)) {
-    return Status(Code::invalid_argument,
-                  describe() +
-                      ": expected an operation that is over before a graph is recorded that "
-                      "waits for it; this one is under way; wait for it first");
+Status Run::check_not_recorded(Stream stream) const {
+  if (finished_ || device_->end_in_graph() != nullptr || !device_->capturing(stream)) {
+    return Status();
   }
-  if (Event end = end_event()) return device_->block_stream(stream, end);
-  return device_->block_stream(stream);
+  return Status(Code::invalid_argument,
+                describe() +
+                    ": expected an operation that is over before a graph is recorded that "
+                    "waits for it; this one is under way; wait for it first");
+}
+
+Status Run::block_stream(Stream stream) const {
+  if (Event end = device_->end_in_graph()) return device_->block_stream(stream, end);
+  if (finished_) return status_;
+  const Event end = island_ ? island_->event() : nullptr;
+  const Status status = end ? device_->block_stream(stream, end) : Status();
+  return status.ok() ? device_->steps().block(stream) : status;
 }
 
 Completion::Aftermath Run::announce() {
   Completion::Aftermath left = completion_.announce();
-  if (device_) {
-    device_->signal();
-    if (completion_.released()) device_->release_memory();
-  }
+  if (device_ && completion_.released()) device_->release_memory();
   return left;
 }
 

@@ -83,8 +83,14 @@ class Run {
   // The run ends with `status` as soon as nothing refers to its buffers any more.
   void fail(const Status& status);
   void finish();  // the run ends as it stands; progress() does nothing afterwards
-  // `stream` waits until the run is over; the host does not.
-  Status block_stream(Stream stream);
+  // All that is left of the run is in streams, or the run is over. No stream ever waits for the
+  // host, see docs/devices.md.
+  bool in_streams() const;
+  // `stream` waits for what is left, once in_streams() holds; the host does not wait. Returns the
+  // failure of a run that is over.
+  Status block_stream(Stream stream) const;
+  // An error if work that is recorded in `stream` would wait for this run.
+  Status check_not_recorded(Stream stream) const;
 
   bool started() const { return paths_ != nullptr; }
   bool finished() const { return finished_; }
@@ -122,7 +128,6 @@ class Run {
   void fail_message(int index, const Status& status);
   void await_cause(const Status& status);
   bool released() const;
-  Event end_event() const;
   Status at_step(int index, const Status& status) const;
 
   const ProcessMark mark_;

@@ -166,6 +166,10 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
   return announce(completed, awaited);
 }
 
+bool Executor::wait_in_streams(const Run& run, const Deadline& deadline) {
+  return drain([&] { return run.in_streams(); }, deadline);
+}
+
 bool Executor::drain(const std::function<bool()>& finished, const Deadline& deadline) {
   begin_waiting();
   bool ended = false;

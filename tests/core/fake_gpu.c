@@ -33,6 +33,7 @@ static int set(int* target, int value) {
 }
 const char* cudaGetErrorString(int error) { return error ? "an error" : "no error"; }
 int cudaGetDeviceCount(int* count) { return set(count, 1); }
+int cudaDeviceGetAttribute(int* value, int attribute, int device) { return set(value, 0); }
 int cudaGetDevice(int* device) { return set(device, 0); }
 int cudaRuntimeGetVersion(int* version) { return set(version, 13000); }
 int cudaDriverGetVersion(int* version) { return set(version, 13000); }
@@ -67,6 +68,9 @@ int cuModuleLoadData(void** module, const void* image) {
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   *function = strdup(name);
   return 0;
+}
+int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  return attribute == 0 ? set(value, 1024) : 1;
 }
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,

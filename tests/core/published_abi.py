@@ -52,12 +52,14 @@ RUNTIME = {
     "LaunchHostFunc": "{p}Stream_t, {p}HostFn_t, void*",
 }
 RUNTIME_NVIDIA = {
+    "DeviceGetAttribute": "int*, cudaDeviceAttr, int",
     "PointerGetAttributes": "cudaPointerAttributes*, const void*",
     "HostAlloc": "void**, size_t, unsigned",
     "FreeHost": "void*",
     "GetDeviceProperties": "cudaDeviceProp*, int",
 }
 RUNTIME_AMD = {
+    "DeviceGetAttribute": "int*, hipDeviceAttribute_t, int",
     "PointerGetAttributes": "hipPointerAttribute_t*, const void*",
     "HostMalloc": "void**, size_t, unsigned",
     "HostFree": "void*",
@@ -112,6 +114,7 @@ RUNTIME_VALUES = {
     "{p}ErrorInvalidResourceHandle": (400, "invalid_handle"),
     "{p}ErrorIllegalState": (401, "illegal_state"),
     "{p}ErrorNotReady": (600, "not_ready"),
+    "{p}ErrorIllegalAddress": (700, "illegal_address"),
     "{p}ErrorNotSupported": (801, "not_supported"),
     "{p}ErrorStreamCaptureUnsupported": (900, "capture_unsupported"),
     "{p}ErrorStreamCaptureInvalidated": (901, "capture_invalidated"),

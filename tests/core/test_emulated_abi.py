@@ -105,7 +105,7 @@ def ours_against_facts(vendor: str) -> str:
     kinds = ["Error_t", "MemcpyKind", "StreamCaptureStatus", "StreamCaptureMode"]
     enums = [p + kind for kind in kinds]
     enums += ["ncclResult_t", "ncclDataType_t", "ncclRedOp_t", "ncclScalarResidence_t"]
-    enums += ["CUresult"] if nvidia else []
+    enums += ["CUresult", "cudaDeviceAttr"] if nvidia else ["hipDeviceAttribute_t"]
     lines += [f"enum {enum} {{}};" for enum in enums]
     lines.append(f"using {p}HostFn_t = void (*)(void*);")
     lines.append("using ncclUniqueId = ours::UniqueId; using ncclConfig_t = ours::Config;")

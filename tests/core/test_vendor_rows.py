@@ -21,7 +21,7 @@ from hetcomm.emulate.vendors import environment, library
 
 # Optional answers; vendor.h explains their absence.
 OPTIONAL = {
-    "runtime.spellings", "driver.library", "driver.wait_value", "driver.wait_flush",
+    "runtime.spellings", "driver.library", "driver.remote_writes",
     "driver.functions.DeviceGet", "driver.functions.DeviceGetAttribute", "ccl.float8_architecture",
 }  # fmt: skip
 every_vendor = pytest.mark.parametrize("vendor", vendors())

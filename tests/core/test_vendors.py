@@ -7,6 +7,7 @@ import random
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from communicators import (
     results_of,
     run_ranks,
 )
+from devices import Gate
 from islands import FACTOR
 
 import hetcomm
@@ -104,32 +106,39 @@ def test_messages_between_vendors_arrive(vendors: str, count: int) -> None:
     results_of(run_ranks("xy", program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
-@pytest.mark.usefixtures("emulated_vendors")
-@pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
-def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, hosts: str) -> None:
-    """The caller's stream fills the buffers, and reads the results, behind a flag. The host sets
-    the flag after all calls were submitted, so any wait of the host would hang."""
-    count, calls = 5000, 100  # more than an engine keeps in its stream at a time
+def _in_order(vendors: str, calls: int, together: bool) -> Callable[[Communicator], None]:
+    """A program whose stream fills the buffers behind a gate, and reads the results. The gate opens
+    after all calls were submitted. `together`: the stream is told to wait before the gate opens, so
+    any wait of the host would hang."""
+    count = 5000
 
     def program(communicator: Communicator) -> None:
         rank = communicator.rank
         device = _core.Device.open(VENDORS[vendors[rank]], rank)
-        stream, gate = device.make_stream(), device.make_flag()
+        stream = device.make_stream()
         source = [np.full(count, rank + call, np.int32) for call in range(calls)]
         buffers = [np.zeros(count, np.int32) for _ in range(calls)]
         results = [np.zeros(count, np.int32) for _ in range(calls)]
         spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
-        device.wait_flag(stream, gate)
-        works = []
-        for mine, buffer, result in zip(source, buffers, results, strict=True):
-            device.copy(buffer.ctypes.data, mine.ctypes.data, 4 * count, stream)
-            works.append(communicator.submit(spec, buffer, stream=stream))
-            works[-1].block_stream(stream)
-            device.copy(result.ctypes.data, buffer.ctypes.data, 4 * count, stream)
+        gate, works = Gate(device, stream), []
+
+        def read(call: int) -> None:
+            works[call].block_stream(stream)
+            device.copy(results[call].ctypes.data, buffers[call].ctypes.data, 4 * count, stream)
+
+        for call in range(calls):
+            target = buffers[call].ctypes.data
+            device.copy(target, source[call].ctypes.data, 4 * count, stream)
+            works.append(communicator.submit(spec, buffers[call], stream=stream))
+            if together:
+                read(call)
         assert not any(work.done() for work in works)
+        gate.open()
+        if not together:
+            for call in range(calls):
+                read(call)
         over = device.make_event()
         device.record(over, stream)
-        gate.set()
         for work in works:
             work.wait()
         deadline = time.monotonic() + BOUND
@@ -139,15 +148,30 @@ def test_streams_order_collectives_and_the_host_does_not_wait(vendors: str, host
         for call, result in enumerate(results):
             assert (result == total + len(vendors) * call).all()
 
+    return program
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+def test_the_host_does_not_wait_for_calls_of_a_native_library() -> None:
+    calls = 60  # fewer than an engine keeps in its stream at a time
+    results_of(run_ranks("xx", _in_order("nn", calls, True), vendors=["nvidia"] * 2))
+
+
+@pytest.mark.usefixtures("emulated_vendors")
+@pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
+def test_streams_order_collectives(vendors: str, hosts: str) -> None:
+    program = _in_order(vendors, 100, False)  # more than an engine keeps in its stream at a time
     results_of(run_ranks(hosts, program, vendors=[VENDORS[letter] for letter in vendors]))
 
 
 @pytest.mark.usefixtures("emulated_vendors")
 @pytest.mark.parametrize(("vendors", "hosts"), [("nn", "xx"), ("na", "xy"), ("nna", "xxy")])
 def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> None:
-    """A rank never comes. A stream that waits for the operation then continues."""
+    """A rank never comes. A stream that waits for a call of a native library then continues. The
+    host waits for other calls, and gets their failure."""
     count = 5000
     everyone_waits = threading.Barrier(len(vendors) - 1)
+    native = hosts == "xx"
 
     def program(communicator: Communicator) -> None:
         rank = communicator.rank
@@ -157,12 +181,18 @@ def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> 
         stream, over = device.make_stream(), device.make_event()
         spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.sum, count=count, in_place=True)
         works = [communicator.submit(spec, np.ones(count, np.int32)) for _ in range(3)]
-        for work in works:
-            work.block_stream(stream)
-        device.record(over, stream)
-        assert not device.passed(over)
+        if native:
+            for work in works:
+                work.block_stream(stream)
+            device.record(over, stream)
+            assert not device.passed(over)
         everyone_waits.wait(BOUND)
         communicator.abort("planted")
+        if not native:
+            for work in works:
+                with pytest.raises(hetcomm.AbortedError, match="planted"):
+                    work.block_stream(stream)
+            device.record(over, stream)
         deadline = time.monotonic() + BOUND
         while not device.passed(over):
             assert time.monotonic() < deadline, "the stream still waits"
@@ -188,8 +218,8 @@ def test_memory_of_copies_that_never_end_is_kept() -> None:
     def program(communicator: Communicator) -> None:
         rank = communicator.rank
         device = _core.Device.open(("nvidia", "amd")[rank], rank)
-        stream, gate = device.make_stream(), device.make_flag()
-        device.wait_flag(stream, gate)
+        stream = device.make_stream()
+        gate = Gate(device, stream)
         data = np.ones(count, np.int32)
         kept.append(weakref.ref(data))
         gates.append(gate)
@@ -205,4 +235,4 @@ def test_memory_of_copies_that_never_end_is_kept() -> None:
     gc.collect()
     assert all(data() is not None for data in kept)
     for gate in gates:
-        gate.set()
+        gate.open()

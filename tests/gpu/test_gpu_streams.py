@@ -106,16 +106,19 @@ def _computing_meanwhile(rank: int, size: int) -> None:
     assert all(torch.allclose(product, expected) for product in products)
 
 
-# Each program with its number of all_reduces.
+# Each program with its number of all_reduces, and the ranks for it. Where a rank of the CPU takes
+# part, the host waits until it has moved the operation.
 PROGRAMS = [
-    (_waits_for_the_callers_stream, 1), (_waiting_leaves_the_host_alone, 1),
-    (_a_timeout_makes_the_host_wait, 1), (_completion_shows_without_waiting, 1), (_futures, 1),
-    (_computing_meanwhile, 8),
+    (_waits_for_the_callers_stream, 1, KINDS), (_waiting_leaves_the_host_alone, 1, ["g", "gg"]),
+    (_a_timeout_makes_the_host_wait, 1, KINDS), (_completion_shows_without_waiting, 1, KINDS),
+    (_futures, 1, KINDS), (_computing_meanwhile, 8, KINDS),
 ]  # fmt: skip
+CASES = [(program, calls, kinds) for program, calls, every in PROGRAMS for kinds in every]
 
 
-@pytest.mark.parametrize("kinds", KINDS)
-@pytest.mark.parametrize(("program", "calls"), PROGRAMS, ids=lambda p: getattr(p, "__name__", p))
+@pytest.mark.parametrize(
+    ("program", "calls", "kinds"), CASES, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_collectives_follow_the_stream(
     job: Callable[..., Job], kinds: str, program: Callable, calls: int
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from collectives import COLLECTIVES, cases, ccl_has
+from hostile import for_groups_at_a_time
 from ranks import Job, launch, values
 from test_asynchronous import _run_all
 from test_invalid import odd_but_legal, refuse
@@ -120,7 +121,8 @@ def test_a_reduction_unsupported_by_one_vendor_is_rejected_everywhere(
 def test_programs_run_on_mixed_vendors(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
 ) -> None:
-    values(_job(job, hosts, vendors, bound=150), _run_all, seed)
+    settings = [each | for_groups_at_a_time() for each in environments(vendors)]
+    values(job(hosts, environments=settings, bound=150), _run_all, seed)
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), [("ab", "na"), ("abb", "nnc")])

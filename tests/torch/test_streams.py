@@ -111,6 +111,7 @@ def a_synchronous_call_orders_the_stream(rank: int, size: int) -> None:
 
 
 def waiting_leaves_the_host_alone(rank: int, size: int) -> None:
+    """In a native island. Other operations need the host, so wait() waits for the host there."""
     tensor = full(0)
     with closed():
         tensor.fill_(rank + 1)
@@ -124,6 +125,22 @@ def waiting_leaves_the_host_alone(rank: int, size: int) -> None:
         work.wait()
         tensor.mul_(2)
     assert bool((tensor == 2 * _sum(size)).all()), tensor
+
+
+def submitting_leaves_the_host_alone(rank: int, size: int) -> None:
+    tensor, parts = full(0), [full(-1) for _ in range(size)]
+    with closed():
+        tensor.fill_(rank + 1)
+        works = [dist.all_reduce(tensor, async_op=True)]
+        works.append(dist.all_gather(parts, full(rank), async_op=True))
+        futures = [work.get_future() for work in works]
+        if on_device():
+            assert not any(work.is_completed() for work in works), "it ended before it could begin"
+    for work, future in zip(works, futures, strict=True):
+        work.wait()
+        assert future.done()
+    assert bool((tensor == _sum(size)).all()), tensor
+    assert [part.unique().tolist() for part in parts] == [[peer] for peer in range(size)]
 
 
 def a_timeout_makes_the_host_wait(rank: int, size: int) -> None:
@@ -201,13 +218,13 @@ def messages(rank: int, size: int) -> None:
 
 PROGRAMS = [
     waits_for_the_callers_stream, a_synchronous_call_orders_the_stream,
-    waiting_leaves_the_host_alone, a_timeout_makes_the_host_wait, completion_shows_without_waiting,
-    futures, lists, back_to_back, messages,
+    submitting_leaves_the_host_alone, a_timeout_makes_the_host_wait,
+    completion_shows_without_waiting, futures, lists, back_to_back, messages,
 ]  # fmt: skip
 
 
-def run_all(rank: int, size: int) -> None:
-    for program in PROGRAMS:
+def run_all(rank: int, size: int, native: bool) -> None:
+    for program in [*PROGRAMS, *([waiting_leaves_the_host_alone] if native else [])]:
         try:
             program(rank, size)
         except BaseException as error:
@@ -217,7 +234,7 @@ def run_all(rank: int, size: int) -> None:
 
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
 def test_collectives_follow_the_stream(job: Callable[..., Job], hosts: str, vendors: str) -> None:
-    values(_job(job, hosts, vendors), run_all)
+    values(_job(job, hosts, vendors), run_all, vendors == "nn")
 
 
 def run_cases(rank: int, size: int, seed: int, layout: str) -> list[str]:
@@ -347,13 +364,12 @@ def host_tensors(rank: int, size: int) -> None:
     with side():
         dist.all_reduce(large)
     assert bool((large == _sum(size)).all())
-    # A result without a wait is written although the default stream stands still.
     dropped = torch.full((COUNT,), float(rank + 1))
     stream = side()
-    with closed():
-        with stream:
-            dist.all_reduce(dropped, async_op=True)
-        _until(lambda: bool((dropped == _sum(size)).all()), "the result was never copied back")
+    late(rank)
+    with stream:
+        dist.all_reduce(dropped, async_op=True)
+    _until(lambda: bool((dropped == _sum(size)).all()), "a result without a wait was not written")
     dist.barrier()
 
 

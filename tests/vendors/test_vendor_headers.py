@@ -54,6 +54,7 @@ RUNTIME_VALUES = {
     "kHostPortable": "cudaHostAllocPortable",
     "kHostMapped": "cudaHostAllocMapped",
     "kCaptureRelaxed": "cudaStreamCaptureModeRelaxed",
+    "kSeenByOwner": "cudaGPUDirectRDMAWritesOrderingOwner",
 }
 CCL_VALUES = {
     "nccl::success": "ncclSuccess",
@@ -140,14 +141,11 @@ def cuda_text() -> str:
     for name, own in driver_table().items():
         symbol = NVIDIA["driver"]["functions"][name]
         lines.append(f'static_assert(same<{own}, decltype({symbol})>, "{symbol}");')
-    wait = NVIDIA["driver"]["wait_value"].removesuffix("_v2")  # the header's name of it
-    own = "int(void*, uint64_t, uint32_t, unsigned)"
-    lines.append(f'static_assert(same<{own}, decltype({wait})>, "{wait}");')
-    flush = NVIDIA["driver"]["wait_flush"]
-    lines.append(f"static_assert({flush} == CU_STREAM_WAIT_VALUE_FLUSH);")
-    lines.append("static_assert(CU_STREAM_WAIT_VALUE_GEQ == 0);")
     lines.append("static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == 75);")
     lines.append("static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == 76);")
+    lines.append("static_assert(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == 0);")
+    order = NVIDIA["driver"]["remote_writes"]
+    lines.append(f"static_assert({order} == cudaDevAttrGPUDirectRDMAWritesOrdering);")
     # What csrc/device/device.cc reads of structures.
     lines.append("static_assert(sizeof(cudaDeviceProp) < 16384);")
     lines.append("static_assert(offsetof(cudaDeviceProp, name) == 0);")
@@ -213,7 +211,7 @@ def test_tables_match_the_headers_of_nccl(version: str, tmp_path: Path) -> None:
     ("kind", "correct", "planted"),
     [
         ("cuda", "hetcomm::kNotReady) ==", "hetcomm::kNotReady + 1) =="),
-        ("cuda", "same<int(void*, uint64_t, uint32_t,", "same<int(void*, uint32_t, uint32_t,"),
+        ("cuda", "same<int(int* device, int ordinal)", "same<int(long* device, int ordinal)"),
         ("nccl", "offsetof(ncclConfig_t, netName)", "offsetof(ncclConfig_t, maxCTAs)"),
         ("nccl", "row::bfloat16) ==", "row::float16) =="),
         ("nccl", "decltype(nccl##name)>", "decltype(ncclAllReduce)>"),

@@ -1,5 +1,6 @@
 #include "allocator.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -61,6 +62,7 @@ void give_back(void* data) {
   // What a graph uses in several streams stays its own.
   if (std::any_of(block.recorded.begin(), block.recorded.end(), capturing)) return;
   block.taken = false;
+  const c10::OptionalDeviceGuard guard(block.stream.device());  // any thread may free
   for (const c10::Stream& stream : block.recorded) {
     void* event = nullptr;
     check(runtime().EventCreateWithFlags(&event, 2), "EventCreateWithFlags");
