@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -74,4 +75,4 @@ def draw_layout(axes: Axes, plan: Plan) -> None:
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.set_title("Layers of each rank")
-    axes.set_xlabel(describe_layout(layout, cluster)[-1], fontsize=8)
+    axes.set_xlabel(fill(describe_layout(layout, cluster)[-1], width=60), fontsize=8)
