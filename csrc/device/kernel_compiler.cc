@@ -1,5 +1,7 @@
 #include "device/kernel_compiler.h"
 
+#include <locale.h>
+
 #include <map>
 #include <mutex>
 #include <vector>
@@ -71,6 +73,18 @@ const Compiler& compiler_of(const Vendor& vendor) {
   return found->second;
 }
 
+// Gives the thread its locale back: NVRTC 11.8 leaves it with another one, in which Python's open()
+// decodes no UTF-8.
+class LocaleKept {
+ public:
+  LocaleKept() : before_(uselocale(nullptr)) {}
+  ~LocaleKept() { uselocale(before_); }
+  LocaleKept(const LocaleKept&) = delete;
+
+ private:
+  const locale_t before_;
+};
+
 // Owns a program of the compiler.
 class Compilation {
  public:
@@ -83,6 +97,7 @@ class Compilation {
   Compilation& operator=(const Compilation&) = delete;
 
   CompiledKernel compile(const std::string& architecture, const std::string& kernel) {
+    LocaleKept locale;
     const std::string expression = "hetcomm::" + kernel;
     check("AddNameExpression", compiler_.AddNameExpression(program_, expression.c_str()));
     std::vector<std::string> options = compiler_.row->options;

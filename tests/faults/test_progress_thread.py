@@ -76,8 +76,10 @@ def test_a_wait_ends_in_time_while_another_group_is_busy(tmp_path: Path) -> None
 
 @pytest.mark.needs("emulated vendors")
 def test_a_blocked_library_delays_no_other_group(tmp_path: Path) -> None:
-    late = {1: {"HETCOMM_EMULATED_FAULT": "call_hang:3"}}
-    with Job(tmp_path, "xx", vendors="nn", settings=late) as job:
+    # A call that never ends would hold up all streams of a shared hardware queue.
+    own_queues = {"HETCOMM_EMULATED_HOSTILE": "poison"}
+    settings = {0: own_queues, 1: own_queues | {"HETCOMM_EMULATED_FAULT": "call_hang:3"}}
+    with Job(tmp_path, "xx", vendors="nn", settings=settings) as job:
         job.do("use", "second")
         assert job.do("all_reduce", 1000) == [3.0] * 2
         job.do("use", "first")

@@ -85,3 +85,12 @@ def test_nccl_of_a_wheel_is_found(tmp_path: Path) -> None:
 def test_the_compiler_of_a_wheel_is_found(version: str, tmp_path: Path) -> None:
     text = printed(COMPILE, together(tmp_path, f"CUDA {version}"))
     assert text.startswith("(b'\\x7fELF"), text[:500]
+
+
+@pytest.mark.parametrize("version", wheels.CUDA)
+def test_the_compiler_changes_no_locale(version: str, tmp_path: Path) -> None:
+    codeset = "import locale; print(locale.nl_langinfo(locale.CODESET))"
+    program = f"{codeset}\n{COMPILE}\n{codeset}"
+    text = printed(program, together(tmp_path, f"CUDA {version}"), LC_ALL="C.UTF-8")
+    before, *_, after = text.splitlines()
+    assert (before, after) == ("UTF-8", "UTF-8")
