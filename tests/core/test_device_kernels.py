@@ -18,8 +18,8 @@ import abilities
 import float_oracle
 import numpy as np
 import pytest
+from codec_inputs import dtypes_of, kinds
 from float_oracle import SIZES, at_offset, encode, random_raw
-from test_codecs import dtypes_of, kinds
 
 from hetcomm import _core
 
