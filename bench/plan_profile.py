@@ -20,9 +20,8 @@ from torch.nn import functional
 
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.plan import Layout, Model, Planned, Profile, Replica, Runtime, Stage, predict
-from hetcomm.plan.measure.layers import Block, Embedding, Head
+from hetcomm.plan.measure.layers import plain
 from hetcomm.plan.measure.measurement import Effort, Measurement
-from hetcomm.plan.measure.timing import Clock
 
 GPT = Model(blocks=6, hidden=256, heads=8, sequence=128, vocabulary=4096, feed_forward=1024)
 WIDE = replace(GPT, hidden=384, heads=12, feed_forward=1536)
@@ -30,16 +29,8 @@ CASES = ((GPT, 1, 8), (GPT, 2, 4), (GPT, 4, 2), (GPT, 8, 2), (WIDE, 2, 4))
 CPU = torch.device("cpu")
 
 
-class ProcessorClock(Clock):
-    """Seconds of this process's processor time."""
-
-    def mark(self) -> float:
-        return time.process_time()
-
-
 def profile_of(model: Model, seconds: float) -> Profile:
     mine = Measurement(model, CPU, Effort((1, 2, 4), seconds))
-    mine.clock = ProcessorClock(CPU)
     for _, action in mine.steps():
         action()
     return mine.profile("cpu")
@@ -55,18 +46,17 @@ def predicted(profile: Profile, model: Model, samples: int, count: int) -> tuple
 
 def measured(model: Model, samples: int, count: int, steps: int) -> float:
     """The median seconds of a step."""
-    layers = [Embedding(model), *(Block(model) for _ in range(model.blocks)), Head(model)]
-    module = torch.nn.Sequential(*layers)
+    module = torch.nn.Sequential(*plain(model))
     optimizer = torch.optim.AdamW(module.parameters())
     tokens = torch.randint(model.vocabulary, (count, samples, model.sequence))
     found = []
     for _ in range(steps + 2):
-        start = time.process_time()
+        start = time.thread_time()
         for part in tokens:
             functional.cross_entropy(module(part).flatten(0, 1), part.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
-        found.append(time.process_time() - start)
+        found.append(time.thread_time() - start)
     return statistics.median(found[2:])
 
 

@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import torch.distributed as dist
 
 from hetcomm import plan
 from hetcomm.plan.layout import Layout
+from hetcomm.plan.measure.host_work import host_work
 from plan_checks.cases import CLUSTERS, JOBS, Job
 from plan_checks.layers import Layer, layers
 
@@ -169,7 +171,7 @@ def main(spec_file: Path, result_file: Path) -> None:
                optimizer_seconds(JOBS[name], spec["repeats"]))
         for name in spec["jobs"]
     }  # fmt: skip
-    every = gathered((kind, measured))
+    every = gathered((kind, measured, asdict(host_work())))
     store = dist.distributed_c10d._get_default_store()
     folder = result_file.parent
     if rank == 0:

@@ -9,8 +9,9 @@ from typing import Any
 
 from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
-from hetcomm.plan import Device, Layout, Limits, Planned, Prediction, Profile, Row, predict, propose
-from hetcomm.plan.prediction.runtime import HETCOMM
+from hetcomm.plan import Device, Limits, Planned, Profile, Row, propose
+from hetcomm.plan.profile import HostWork
+from hetcomm.plan.search.search import predicted
 from plan_checks.cases import CLUSTERS, JOBS, Job
 from plan_checks.layouts import variants
 
@@ -21,17 +22,22 @@ COLLECTIVE_BYTES = (1 << 18, 1 << 20, 4 << 20)
 
 
 def profile_of(job: Job, every: list[Any], name: str) -> Profile:
-    """By the medians of all ranks with a kind of device. every: (kind, measured) of each rank."""
-    rows, optimizer = [], {}
-    for kind in dict.fromkeys(kind for kind, _ in every):
-        own = [measured[name] for each, measured in every if each == kind]
+    """By the medians of all ranks with a kind of device. every: kind, measured layers by job, and
+    the host's work of each rank."""
+    rows, optimizer, works = [], {}, {}
+    kinds = dict.fromkeys(kind for kind, *_ in every)
+    for kind in kinds:
+        own = [measured[name] for each, measured, _ in every if each == kind]
+        parts = [work for each, _, work in every if each == kind]
+        works[kind] = HostWork(
+            **{what: statistics.median(work[what] for work in parts) for what in parts[0]}
+        )
         for layer in own[0][0]:
             for lines in zip(*(times[layer] for times, _ in own), strict=True):
                 forward, backward = (statistics.median(row[i] for row in lines) for i in (1, 2))
                 rows.append(Row(kind, layer, int(lines[0][0]), 1, forward, backward))
         optimizer[kind, 1] = statistics.median(seconds for _, seconds in own)
-    return Profile(job.model, dict.fromkeys(dict.fromkeys(k for k, _ in every), DEVICE),
-                   tuple(rows), optimizer)  # fmt: skip
+    return Profile(job.model, dict.fromkeys(kinds, DEVICE), tuple(rows), optimizer, host_work=works)
 
 
 def limits_of(spec: dict[str, Any]) -> Limits:
@@ -39,11 +45,6 @@ def limits_of(spec: dict[str, Any]) -> Limits:
         micro_batches=(1, 2, 4), schedules=SCHEDULES, codecs=("none",), recompute=(False,),
         every_rank=True, tolerance=0.002, seconds=spec["search"], top=3,
     )  # fmt: skip
-
-
-def predicted(cluster: Cluster, job: Job, layout: Layout, profile: Profile) -> Prediction:
-    kinds = [cluster.hosts[place].kind for place in cluster.placement]
-    return predict(job.model, layout, profile, Planned(topology_of(cluster)), kinds, HETCOMM)
 
 
 def planned(spec: dict[str, Any], every: list[Any]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def planned(spec: dict[str, Any], every: list[Any]) -> dict[str, Any]:
             if layout not in found.values():
                 found[other] = layout
         for title, layout in found.items():
-            of = predicted(cluster, job, layout, profile)
+            of = predicted(proposal.search.terms.problem, layout)
             steps.append(
                 {"job": name, "name": title, "layout": json.loads(layout.text()),
                  "predicted": of.seconds, "bound": bound, "search": took,

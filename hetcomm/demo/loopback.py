@@ -14,6 +14,7 @@ from hetcomm.emulate import Cluster, Result, vendors
 from hetcomm.emulate.job import Job
 from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.emulate.launch import GRACE_SECONDS
+from hetcomm.job_key import with_job_key
 from hetcomm.processes import end
 from hetcomm.rendezvous import free_port
 
@@ -31,7 +32,7 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
     """
     vendors.check(cluster)
     stdout.mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ)
+    environment = with_job_key(os.environ)
     job = Job(cluster, tuple(command), environment, free_port(), timeout, GRACE_SECONDS, None)
     processes: list[subprocess.Popen[bytes]] = []
     started = time.monotonic()

@@ -46,9 +46,7 @@ def draw_steps(axes: Axes, plan: Plan) -> None:
         lambda training: [seconds * 1e3 for seconds in training.seconds],
         "milliseconds per step",
     )
-    ups = ", ".join(f"{plan.speed_up(case):.2f}x as fast as {case.training.layout}"
-                    for case in plan.by_hand)  # fmt: skip
-    axes.set_title(f"Planned: {ups}")
+    axes.set_title(f"Planned: {plan.speed_ups}")
 
 
 def draw_layout(axes: Axes, plan: Plan) -> None:

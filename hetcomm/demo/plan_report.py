@@ -59,13 +59,10 @@ def how_measured(plan: Plan) -> str:
 
 def verdict(plan: Plan) -> str:
     """Whether the planned layout is the fastest."""
-    text = ", ".join(
-        f"{plan.speed_up(case):.2f}x as fast as {case.training.layout}" for case in plan.by_hand
-    )
     slower = [case.training.layout for case in plan.by_hand if plan.speed_up(case) < 1]
     if slower:
-        return f"The planned layout is slower than {' and '.join(slower)} here: {text}."
-    return f"The planned layout is the fastest: {text}."
+        return f"The planned layout is slower than {' and '.join(slower)} here: {plan.speed_ups}."
+    return f"The planned layout is the fastest: {plan.speed_ups}."
 
 
 def plan_table(plan: Plan) -> Table:
@@ -89,9 +86,8 @@ def plan_table(plan: Plan) -> Table:
 
 def render_plan(plan: Plan) -> RenderableType:
     """The layout in two lines, how it was predicted, the table and the verdict."""
-    lines = [f"Planned layout: {describe_layout(plan.planned.layout, plan.cluster)[0]};"]
-    lines += describe_layout(plan.planned.layout, plan.cluster)[1:]
-    lines.append(how_measured(plan))
+    stages, *others = describe_layout(plan.planned.layout, plan.cluster)
+    lines = [f"Planned layout: {stages};", *others, how_measured(plan)]
     return Group(*lines, plan_table(plan), *([] if plan.is_shaped else [UNSHAPED]), verdict(plan))
 
 

@@ -86,6 +86,13 @@ class Plan:
         """Of the planned layout over another."""
         return other.measured / self.planned.measured
 
+    @property
+    def speed_ups(self) -> str:
+        """Over each layout by hand."""
+        return ", ".join(
+            f"{self.speed_up(case):.2f}x as fast as {case.training.layout}" for case in self.by_hand
+        )
+
 
 def make_plan(
     console: Console,

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from hetcomm import _core
-from hetcomm.partitioning import agreement, levels, trial
+from hetcomm.partitioning import agreement, levels, local, tensors, trial
 from hetcomm.partitioning.collectives import check_codecs, is_lossy
 from hetcomm.partitioning.guards import is_guarded
 from hetcomm.partitioning.shards import check_membership
@@ -99,6 +99,7 @@ def check_module(
     bucket: int,
     group: Any,
     tied: Mapping[str, nn.Parameter],
+    tensor_group: Any,
 ) -> list[Any]:
     """Raises InvalidArgumentError for what cannot be partitioned; else describes the module."""
     if not isinstance(module, nn.Module) or not isinstance(optimizer, Optimizer):
@@ -125,6 +126,7 @@ def check_module(
     _check_updates(module, dtype, codecs.get("updates"))
     named = dict(module.named_parameters())
     _check_parameters(named)
+    tensors.group_of(module, tensor_group)
     own = {id(parameter) for parameter in named.values()}
     if strange := [name for name, parameter in tied.items() if id(parameter) not in own]:
         raise _core.InvalidArgumentError(
@@ -143,6 +145,7 @@ def check_module(
         (
             names,
             tuple(p.shape),
+            local.box(p),
             str(p.dtype),
             p.requires_grad,
             unit.name,
@@ -159,7 +162,8 @@ def _check_parameters(named: dict[str, nn.Parameter]) -> None:
         raise _core.InvalidArgumentError("module: expected trainable parameters, found none")
     device = next(iter(named.values())).device
     for name, parameter in named.items():
-        if isinstance(parameter, DTensor) or type(parameter) is not nn.Parameter:
+        local.check(name, parameter)
+        if type(parameter) not in (nn.Parameter, DTensor):
             raise _core.InvalidArgumentError(
                 f"{name}: expected an nn.Parameter, got {type(parameter).__name__}; give "
                 "partition() a plain, initialised module"

@@ -1,15 +1,17 @@
-"""One flat buffer of parameters, and this rank's shards of it."""
+"""One flat buffer of this rank's values of parameters, and its shards of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch import nn
 
-from hetcomm.partitioning import collectives
+from hetcomm.partitioning import collectives, local
 from hetcomm.partitioning.grid import Grid
+from hetcomm.partitioning.pieces import Box
 
 ALIGNMENT = 16  # bytes; vector units and matrix libraries are fastest on such addresses
 
@@ -18,13 +20,15 @@ ALIGNMENT = 16  # bytes; vector units and matrix libraries are fastest on such a
 class Entry:
     """A parameter and its range of the buffer, in elements.
 
-    names: more than one if several modules share the parameter. tie: see partition(), or "".
+    names: more than one if several modules share the parameter. tie: see partition(), or "". box:
+    the place of this rank's values in the parameter; all of it, but for a tensor-parallel one.
     """
 
     parameter: nn.Parameter
     names: tuple[str, ...]
     start: int
-    tie: str = ""
+    tie: str
+    box: Box
 
     @property
     def name(self) -> str:
@@ -33,11 +37,22 @@ class Entry:
 
     @property
     def shape(self) -> torch.Size:
+        """Of the whole parameter."""
         return self.parameter.shape
 
     @property
+    def size(self) -> tuple[int, ...]:
+        """The shape of this rank's values."""
+        return self.box[1]
+
+    @property
     def elements(self) -> int:
-        return self.parameter.numel()
+        return prod(self.size)
+
+    @property
+    def division(self) -> str:
+        """How tensor ranks divide the parameter."""
+        return local.division(self.parameter)
 
     @property
     def end(self) -> int:
@@ -47,7 +62,8 @@ class Entry:
 class Flat:
     """Parameters of one dtype, all trainable or all frozen, as one padded buffer.
 
-    A tied parameter has a buffer of its own. name: unique among the module's buffers.
+    Either all are shards of tensor-parallel parameters, or none is. A tied parameter has a buffer
+    of its own. name: unique among the module's buffers.
     weights: this rank's part, in the dtype of computation, (length / p_weights,).
     gradient: sum of the gradients so far, (length / p_gradients,), or None.
     master: the weights that the optimizer changes, (length / p_optimizer,), at least float32. With
@@ -71,14 +87,15 @@ class Flat:
         self.name, self.tie = name, tie
         self.grid = grid
         self.trainable = first.requires_grad
+        self.sharded = local.is_sharded(first)
         self.dtype = dtype or first.dtype
         align = ALIGNMENT // min(self.dtype.itemsize, 4)
         self.entries, end = [], 0
         for parameter, names in parameters:
-            self.entries.append(Entry(parameter, names, end, tie))
-            end += -(-parameter.numel() // align) * align
+            self.entries.append(Entry(parameter, names, end, tie, local.box(parameter)))
+            end += -(-self.entries[-1].elements // align) * align
         multiple = align * grid.parts(3)
-        self.length = -(-end // multiple) * multiple
+        self.length = max(-(-end // multiple), 1) * multiple
         self.used = sum(entry.elements for entry in self.entries)
         self.gradient: torch.Tensor | None = None
         self._nan = torch.full((), float("nan"), dtype=self.dtype, device=first.device)
@@ -90,7 +107,7 @@ class Flat:
     def _fill(self, first: nn.Parameter, sync: bool) -> None:
         values = torch.zeros(self.length, dtype=first.dtype, device=first.device)
         for entry in self.entries:
-            values[entry.start : entry.end] = entry.parameter.detach().reshape(-1)
+            values[entry.start : entry.end] = local.values(entry.parameter).reshape(-1)
         if sync:
             self.grid.broadcast(values)
         start, end = self.grid.shard(self.length, 1)
@@ -149,19 +166,20 @@ class Flat:
 
     def _show(self) -> None:
         for entry in self.entries:
-            entry.parameter.data = self.full[entry.start : entry.end].view(entry.shape)
+            local.show(entry.parameter, self.full[entry.start : entry.end].view(entry.size))
 
     def _hide(self) -> None:
         for entry in self.entries:
-            entry.parameter.data = self._nan.expand(entry.shape)
+            local.show(entry.parameter, self._nan.expand(entry.size))
         self.full.untyped_storage().resize_(0)
 
     def take_gradient(self) -> torch.Tensor:
         """The parameters' gradients, (length,), zero where there is none. They leave `.grad`."""
         out = torch.zeros(self.length, dtype=self.dtype, device=self.weights.device)
         for entry in self.entries:
-            if entry.parameter.grad is not None:
-                out[entry.start : entry.end] = entry.parameter.grad.reshape(-1)
+            gradient = local.gradient(entry.parameter)
+            if gradient is not None:
+                out[entry.start : entry.end] = gradient.reshape(-1)
                 entry.parameter.grad = None
         return out
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from hetcomm import _core
 from hetcomm.codecs import Feedback
 from hetcomm.partitioning import grid as grids
-from hetcomm.partitioning import states
+from hetcomm.partitioning import local, states
 from hetcomm.partitioning.arguments import agree, check_module
 from hetcomm.partitioning.collectives import Encoding, gather, wait
 from hetcomm.partitioning.feedback import Residuals
@@ -25,6 +25,7 @@ from hetcomm.partitioning.memory import Memory, held, predicted
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
 from hetcomm.partitioning.steps import Steps
+from hetcomm.partitioning.tensors import TensorGroup, group_of
 from hetcomm.partitioning.ties import Ties, tie
 from hetcomm.partitioning.units import Choice, cut
 from hetcomm.partitioning.updates import Updates
@@ -53,6 +54,7 @@ class Partition:
         overlap: bool,
         norm_group: dist.ProcessGroup | None,
         tied: Mapping[str, nn.Parameter] | None,
+        tensor_group: dist.ProcessGroup | None,
     ) -> None:
         self.module, self.optimizer, self.grid = module, optimizer, grid
         self.units = cut(module, units)
@@ -67,11 +69,19 @@ class Partition:
         self._shards = Shards(optimizer, flats, grid)
         self.trained = self._shards.trained
         self._updates = Updates(flats, codecs.get("updates"), feedback, overlap)
-        ties = Ties({}) if tied is None else tie(flats, grid, sync)
+        self._tensors = TensorGroup(tensor_group, flats, grid, sync)
+        ties = Ties({}) if tied is None else tie(flats, grid, self._tensors, sync)
         if (feedback and not sync) or (ties and sync):
             self._updates.spread(exactly=True)  # ranks hold the weights of the masters
         self._steps = Steps(
-            self._shards, self._passes, grid, gradients, self._updates, norm_group, ties
+            self._shards,
+            self._passes,
+            grid,
+            gradients,
+            self._updates,
+            norm_group,
+            ties,
+            self._tensors,
         )
         self.residuals: Residuals | None = None
         if sums is not None:
@@ -148,10 +158,11 @@ class Partition:
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """The whole module's state on rank 0, in host memory; an empty dictionary on other ranks.
 
-        Weights are the optimizer's master weights, float32. One unit at a time is gathered.
+        With tensor parallelism, this is rank 0 of the group and of the tensor group. Weights are
+        the optimizer's master weights, float32. One unit at a time is gathered.
         """
         full: dict[str, torch.Tensor] = {}
-        keep = dist.get_rank(self.grid.group) == 0
+        keep = dist.get_rank(self.grid.group) == self._tensors.rank == 0
         for name, value in states.model_state(self.module, self.units).items():
             if keep and not isinstance(value, states.Piece):
                 full[name] = value.to("cpu", copy=True)
@@ -162,14 +173,17 @@ class Partition:
                     out = whole.new_empty(len(whole) * along.size)
                     wait(gather(out, whole, along, None))
                     whole = out
-                for entry in flat.entries if keep else ():
-                    values = whole[entry.start : entry.end].view(entry.shape).to("cpu", copy=True)
-                    full.update(dict.fromkeys(entry.names, values))
+                for entry in flat.entries:
+                    own = whole[entry.start : entry.end].view(entry.size)
+                    value = local.whole(entry.parameter, own)  # a collective of tensor ranks
+                    if keep:
+                        full.update(dict.fromkeys(entry.names, value.to("cpu", copy=True)))
         return full
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """All weights are whole inside, in the dtype of computation. Changes to them are lost.
+        Tensor-parallel ones are whole as DTensors.
 
         module.state_dict() works inside.
         """
@@ -215,6 +229,7 @@ def partition(
     group: dist.ProcessGroup | None = None,
     norm_group: dist.ProcessGroup | None = None,
     tied: Mapping[str, nn.Parameter] | None = None,
+    tensor_group: dist.ProcessGroup | None = None,
 ) -> Partition:
     """Partitions a module and its optimizer, in place, over all ranks of a group.
 
@@ -251,6 +266,10 @@ def partition(
             gradients of all holders are added up, and one group gives its values at the start, if
             `sync`. The optimizer's states have this name in checkpoints. A mapping, also an empty
             one, makes partition() a collective of all ranks.
+        tensor_group: ranks that hold the other shards of the module's tensor-parallel parameters,
+            and copies of the rest. None takes the mesh of parallelize_module(). The group's ranks
+            call the partition's methods together. norm_group then has them too; None is the
+            tensor group.
 
     Returns:
         The partition, for clipping, checkpoints and the memory report.
@@ -268,7 +287,16 @@ def partition(
     levels = agree(
         given,
         lambda: check_module(
-            module, optimizer, units, dtype, chosen, feedback, bucket, group, tied or {}
+            module,
+            optimizer,
+            units,
+            dtype,
+            chosen,
+            feedback,
+            bucket,
+            group,
+            tied or {},
+            tensor_group,
         ),
         (dtype, chosen, feedback, sync, bucket, overlap, sorted(tied or {})),
         group,
@@ -295,6 +323,7 @@ def partition(
         overlap,
         norm_group,
         tied,
+        group_of(module, tensor_group),
     )
 
 

@@ -50,23 +50,29 @@ class Piece(torch.Tensor):
 
     The piece follows the protocol by which torch.distributed.checkpoint treats sharded tensors. So
     a checkpoint has whole tensors, and loads into any other partition. own: 1-D, a view of the
-    partition's memory; start: its place in the flattened tensor.
+    partition's memory; box: the part of the tensor that ranks divide, all of it but for a
+    tensor-parallel one; start: the place of `own` in the flattened box.
     """
 
     own: torch.Tensor
     start: int
+    box: Box
 
     @staticmethod
-    def __new__(cls, values: torch.Tensor, start: int, shape: torch.Size) -> Piece:
+    def __new__(
+        cls, values: torch.Tensor, start: int, shape: torch.Size, box: Box | None = None
+    ) -> Piece:
+        """box: all of the tensor, if None."""
         piece = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=values.dtype, device=values.device
         )
         piece.own, piece.start = values.detach(), start
+        piece.box = box or ((0,) * len(shape), tuple(shape))
         return piece
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         end = self.start + len(self.own)
-        return f"Piece({self.start} to {end} of {tuple(self.shape)}, {self.own})"
+        return f"Piece({self.start} to {end} of {self.box} of {tuple(self.shape)}, {self.own})"
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -81,14 +87,18 @@ class Piece(torch.Tensor):
                 rest = (piece.own.shape, *rest[1:])
             if alike or function in kept:
                 own = function(piece.own, *rest, **(kwargs or {}))
-                return Piece(own, piece.start, piece.shape)
+                return Piece(own, piece.start, piece.shape, piece.box)
         raise _core.InvalidArgumentError(
             f"{function}: expected a whole tensor, got a rank's piece of one; use "
             "Partition.full_state_dict(), or torch.distributed.checkpoint"
         )
 
     def _boxes(self) -> list[Box]:
-        return boxes(self.start, self.start + len(self.own), tuple(self.shape))
+        corner, sizes = self.box
+        return [
+            (tuple(c + o for c, o in zip(corner, offsets, strict=True)), extent)
+            for offsets, extent in boxes(self.start, self.start + len(self.own), sizes)
+        ]
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
         return [ChunkStorageMetadata(torch.Size(o), torch.Size(s)) for o, s in self._boxes()]

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hetcomm import _core
+from hetcomm.partitioning import local
 from hetcomm.partitioning.flat import Entry, Flat
 from hetcomm.partitioning.grid import Grid
 
@@ -19,7 +20,8 @@ from hetcomm.partitioning.grid import Grid
 class Shard:
     """A rank's piece of a parameter in the optimizer.
 
-    tensor: a range of `flat.master`, 1-D. start, end: the piece's range in the flattened parameter.
+    tensor: a range of `flat.master`, 1-D. start, end: the piece's range in the flattened values of
+    this rank.
     """
 
     tensor: nn.Parameter
@@ -34,7 +36,8 @@ class Shard:
 
     def cut(self, values: torch.Tensor) -> torch.Tensor:
         """The same piece of a tensor of the parameter's shape."""
-        return values.detach().reshape(-1)[self.start : self.end]
+        own = local.part(values.detach(), self.entry.box)
+        return own.reshape(-1)[self.start : self.end]
 
     def range_in_master(self) -> slice:
         start, _ = self.flat.grid.shard(self.flat.length, 3)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hetcomm import _core
+from hetcomm.partitioning import local
 from hetcomm.partitioning.flat import Flat
 from hetcomm.partitioning.pieces import Piece
 from hetcomm.partitioning.shards import Shard, Shards
@@ -48,7 +49,7 @@ def pieces(flat: Flat) -> Iterator[tuple[tuple[str, ...], Piece]]:
         first = min(max(start, entry.start), entry.end)
         last = max(min(end, entry.end), first)
         own = values[first - start : last - start] if first < last else values[:0]
-        yield entry.names, Piece(own, first - entry.start, entry.shape)
+        yield entry.names, Piece(own, first - entry.start, entry.shape, entry.box)
 
 
 def optimizer_state(optimizer: Optimizer, shards: Shards) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def optimizer_state(optimizer: Optimizer, shards: Shards) -> dict[str, Any]:
 
 def _wrap(value: Any, shard: Shard) -> Any:
     if isinstance(value, torch.Tensor) and value.shape == shard.tensor.shape and value.ndim:
-        return Piece(value, shard.start, shard.entry.shape)
+        return Piece(value, shard.start, shard.entry.shape, shard.entry.box)
     return value
 
 
@@ -103,7 +104,8 @@ def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
         target.copy_(source)
     elif not isinstance(source, Piece):
         end = target.start + len(target.own)
-        target.own.copy_(source.reshape(-1)[target.start : end])
+        own = local.part(source, target.box)
+        target.own.copy_(own.reshape(-1)[target.start : end])
     elif (source.start, len(source.own)) == (target.start, len(target.own)):
         target.own.copy_(source.own)
     else:

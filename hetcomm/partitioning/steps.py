@@ -13,6 +13,7 @@ from hetcomm.partitioning.collectives import Encoding
 from hetcomm.partitioning.grid import Grid
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
+from hetcomm.partitioning.tensors import TensorGroup
 from hetcomm.partitioning.ties import Ties
 from hetcomm.partitioning.updates import Updates
 
@@ -29,11 +30,13 @@ class Steps:
         updates: Updates,
         norm_group: Any,
         ties: Ties,
+        tensors: TensorGroup,
     ) -> None:
         """encoding: of gradients. norm_group: see partition()."""
         self._shards, self._passes, self._grid = shards, passes, grid
         self._encoding, self._updates = encoding, updates
-        self._norm_group, self._ties = norm_group, ties
+        self._norm_group, self._ties = norm_group or tensors.group, ties
+        self._tensors = tensors
         self._means: list[torch.Tensor] | None = None  # by flat, until the step
         shards.optimizer.register_step_pre_hook(self._before)
         shards.optimizer.register_step_post_hook(self._after)
@@ -115,6 +118,7 @@ class Steps:
             for part, flat in zip(parts, self._shards.flats, strict=True)
         ]
         self._ties.add_up(self._shards.flats, means, self._encoding)
+        self._tensors.average(self._shards.flats, means)
         return means
 
     def drop_means(self) -> None:
@@ -138,9 +142,10 @@ class Steps:
         device = self._shards.flats[0].weights.device
         norms = [torch.linalg.vector_norm(m, norm_type, dtype=torch.float64) for m in means]
         if norms and self._norm_group is not None:
-            # Modules hold equal tied parameters, so each parameter counts once.
-            copies = self._ties.copies(self._shards.flats)
-            norms = [n * c ** (-1 / norm_type) for n, c in zip(norms, copies, strict=True)]
+            # Modules and tensor ranks hold equal parameters, so each parameter counts once.
+            for each in (self._ties, self._tensors):
+                copies = each.copies(self._shards.flats)
+                norms = [n * c ** (-1 / norm_type) for n, c in zip(norms, copies, strict=True)]
         total = torch.zeros((), dtype=torch.float64, device=device)
         if norms:
             total = torch.linalg.vector_norm(torch.stack(norms), norm_type)

@@ -16,9 +16,11 @@ from hetcomm.partitioning import agreement, collectives
 from hetcomm.partitioning.collectives import Encoding
 from hetcomm.partitioning.flat import Flat
 from hetcomm.partitioning.grid import Dimension, Grid, default_timeout
+from hetcomm.partitioning.tensors import TensorGroup
 
-Place = tuple[str, int, int, int]
-"""The name of a tie, the range of a shard, and the number among the group's copies of the shard."""
+Place = tuple[str, str, int, int, int, int]
+"""Of a shard of a tied parameter: the name of the tie, how a tensor group divides the parameter,
+the tensor rank, the range, and the number among the group's copies of the shard."""
 
 
 class Ties:
@@ -47,7 +49,7 @@ class Ties:
         return [self._along[flat.tie].size if flat.tie in self._along else 1 for flat in flats]
 
 
-def tie(flats: Sequence[Flat], grid: Grid, sync: bool) -> Ties:
+def tie(flats: Sequence[Flat], grid: Grid, tensors: TensorGroup, sync: bool) -> Ties:
     """The ties of a module's trainable flat buffers. A collective of all ranks.
 
     sync: one group gives its master weights to the others.
@@ -56,7 +58,13 @@ def tie(flats: Sequence[Flat], grid: Grid, sync: bool) -> Ties:
         hetcomm.InvalidArgumentError: groups divide a tied parameter unequally. All ranks raise it.
     """
     own = {
-        (flat.tie, *grid.shard(flat.length, 3), grid.replicas.position): flat
+        (
+            flat.tie,
+            f"{flat.entries[0].division} among {tensors.size}",
+            tensors.rank,
+            *grid.shard(flat.length, 3),
+            grid.replicas.position,
+        ): flat
         for flat in flats
         if flat.tie
     }
@@ -78,16 +86,27 @@ def tie(flats: Sequence[Flat], grid: Grid, sync: bool) -> Ties:
 def _holders(every: Sequence[tuple[tuple[int, ...], list[Place]]]) -> dict[Place, list[int]]:
     """The ranks of each place, those of the group with the least rank first."""
     ranks: dict[Place, list[int]] = {}
-    groups: dict[str, set[tuple[int, ...]]] = {}
+    groups: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+    divisions: dict[str, set[str]] = {}
     for rank in sorted(range(len(every)), key=lambda rank: (every[rank][0], rank)):
         members, places = every[rank]
         for place in places:
+            name, division, tensor_rank, *_ = place
             ranks.setdefault(place, []).append(rank)
-            groups.setdefault(place[0], set()).add(members)
-    for (name, start, end, _), holders in ranks.items():
-        if len(holders) != len(groups[name]):
+            groups.setdefault((name, tensor_rank), set()).add(members)
+            divisions.setdefault(name, set()).add(division)
+    for name, found in divisions.items():
+        if len(found) > 1:
             raise _core.InvalidArgumentError(
-                f"{name}: expected all {len(groups[name])} groups of ranks that hold this tied "
+                f"{name}: expected all groups of ranks that hold this tied parameter to divide it "
+                f"among equally many tensor ranks in one way, got {sorted(found)}; choose equal "
+                "tensor degrees and styles, or untie the parameter"
+            )
+    for (name, _, tensor_rank, start, end, _), holders in ranks.items():
+        several = len(groups[name, tensor_rank])
+        if len(holders) != several:
+            raise _core.InvalidArgumentError(
+                f"{name}: expected all {several} groups of ranks that hold this tied "
                 f"parameter to divide it equally, but ranks {holders} alone hold elements {start} "
                 f"to {end}; choose for optimizer_states the level rank or cluster, and groups of "
                 "equal sizes"

@@ -12,6 +12,7 @@ from torch import nn
 from hetcomm import _core
 from hetcomm.partitioning.flat import Flat
 from hetcomm.partitioning.grid import Grid
+from hetcomm.partitioning.local import is_sharded
 
 Choice = Sequence[type[nn.Module]] | Callable[[nn.Module], bool] | None
 Named = tuple[nn.Parameter, tuple[str, ...]]
@@ -35,15 +36,24 @@ class Unit:
     def make_flats(
         self, grid: Grid, dtype: torch.dtype | None, sync: bool, ties: Mapping[int, str]
     ) -> None:
-        """Moves the parameters into flat buffers, one for each dtype, trainable and frozen apart.
-        A collective if `sync`: rank 0's values count. ties: names by ids of tied parameters."""
+        """Moves the parameters into flat buffers, one for each dtype. Trainable and frozen ones are
+        apart, and so are shards of tensor-parallel ones. A collective if `sync`: rank 0's values
+        count. ties: names by ids of tied parameters."""
         kinds: dict[Any, list[Named]] = {}
         for parameter, names in self.parameters:
-            key = (parameter.dtype, parameter.requires_grad, ties.get(id(parameter), ""))
+            tie, kind = ties.get(id(parameter), ""), "sharded" if is_sharded(parameter) else ""
+            key = (parameter.dtype, parameter.requires_grad, tie, kind)
             kinds.setdefault(key, []).append((parameter, names))
         self.flats = [
-            Flat(f"{self.index} {of} {trained} {tie}".rstrip(), parameters, grid, dtype, sync, tie)
-            for (of, trained, tie), parameters in kinds.items()
+            Flat(
+                " ".join(filter(None, (f"{self.index} {of} {trained}", tie, kind))),
+                parameters,
+                grid,
+                dtype,
+                sync,
+                tie,
+            )
+            for (of, trained, tie, kind), parameters in kinds.items()
         ]
 
     @property

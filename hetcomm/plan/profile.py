@@ -50,6 +50,25 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class HostWork:
+    """Seconds of a processor of the host that a step takes beside its layers.
+
+    each_pass: of a forward or backward pass of a chunk: schedule, hooks, autograd. message, byte:
+    of a message between stages at one end, and for each of its bytes.
+    """
+
+    each_pass: float
+    message: float
+    byte: float
+
+    def of_message(self, size: float) -> float:
+        return self.message + self.byte * size
+
+
+NO_WORK = HostWork(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One measurement; times include the collectives of the tensor group."""
 
@@ -69,6 +88,7 @@ class Profile:
     kept: by (kind of layer, tensor degree), bytes of activations of one sample, where measured.
     errors: by (device, "micro-batch" or "model"), the relative error of scaling, where measured.
     origins: by device, what measured it: hardware, versions of hetcomm and torch.
+    host_work: by device that is a host's processor. A GPU's host runs ahead of the GPU.
     processors: that all ranks of a job share, in ranks that compute at once at the speed of the
     rows, as emulated hosts share those of their machine. None: each rank has its own.
     raised: entries below a physical bound, or above a larger micro-batch's time, for people.
@@ -86,6 +106,7 @@ class Profile:
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     raised: list[str] = field(default_factory=list)
     processors: float | None = None
+    host_work: Mapping[str, HostWork] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._curves: dict[tuple[str, str, int], dict[int, Times]] = {}
@@ -220,6 +241,10 @@ class Profile:
         near = min(degrees, key=lambda t: abs(math.log(t / tensor)))
         return self.optimizer[device, near] * parameters
 
+    def host_work_of(self, device: str) -> HostWork:
+        """NO_WORK for a device without a measurement."""
+        return self.host_work.get(device, NO_WORK)
+
     def bandwidth(self, device: str) -> float:
         """Bytes per second of a device's memory. Raises hetcomm.InvalidArgumentError."""
         if device not in self.devices:
@@ -244,6 +269,7 @@ class Profile:
             "errors": [[*key, value] for key, value in self.errors.items()],
             "origins": {name: dict(each) for name, each in self.origins.items()},
             "processors": self.processors,
+            "host_work": {name: asdict(each) for name, each in self.host_work.items()},
         }
         return json.dumps(document) + "\n"
 
@@ -276,6 +302,9 @@ class Profile:
                 _pairs(table["errors"]),
                 table["origins"],
                 processors=table.get("processors"),
+                host_work={
+                    name: HostWork(**each) for name, each in table.get("host_work", {}).items()
+                },
             )
         except _core.InvalidArgumentError:
             raise
@@ -294,6 +323,7 @@ class Profile:
             {key: value for key, value in self.errors.items() if key[0] in rest},
             {name: each for name, each in self.origins.items() if name in rest},
             processors=self.processors,
+            host_work={name: each for name, each in self.host_work.items() if name in rest},
         )
 
 
@@ -330,6 +360,7 @@ def join(profiles: Sequence[Profile]) -> Profile:
         {key: value for profile in profiles for key, value in profile.errors.items()},
         {name: each for profile in profiles for name, each in profile.origins.items()},
         processors=min((p.processors for p in profiles if p.processors is not None), default=None),
+        host_work={name: each for profile in profiles for name, each in profile.host_work.items()},
     )
 
 

@@ -14,6 +14,7 @@ from ranks import values
 from torch import nn
 
 from hetcomm import plan
+from hetcomm.partitioning import local
 from hetcomm.plan import Layout, Replica, Stage
 
 BATCH, STEPS = 12, 4
@@ -53,11 +54,15 @@ def layout(
     ends: Sequence[Sequence[int]],
     replicas: int = 1,
     order: Sequence[int] | None = None,
+    tensor: Sequence[int] = (),
+    context: int = 1,
     **settings: object,
 ) -> Layout:
-    """ends: of each chunk, the ends of its stages' layers. order: the ranks, stage by stage."""
+    """ends: of each chunk, the ends of its stages' layers. order: the ranks, stage by stage.
+    tensor: the degree of each stage, 1 without. context: of all."""
     stages = len(ends[0])
-    order = order or range(stages * replicas)
+    sizes = [each * context for each in tensor or (1,) * stages]
+    taken = iter(order or range(sum(sizes) * replicas))
     flat = [0, *(end for chunk in ends for end in chunk)]
     return Layout(
         stages=tuple(
@@ -65,7 +70,10 @@ def layout(
                 chunks=tuple(
                     (flat[c * stages + s], flat[c * stages + s + 1]) for c in range(len(ends))
                 ),
-                replicas=tuple(Replica((order[s * replicas + r],)) for r in range(replicas)),
+                replicas=tuple(
+                    Replica(tuple(next(taken) for _ in range(sizes[s])), context)
+                    for _ in range(replicas)
+                ),
             )
             for s in range(stages)
         ),
@@ -93,12 +101,17 @@ def reference(make: Callable[[], Any], clip: bool = False) -> list[float]:
 
 
 def train(
-    rank: int, size: int, path: Path, make: Callable[[], Any], partitioned: bool = False
+    rank: int,
+    size: int,
+    path: Path,
+    make: Callable[[], Any],
+    partitioned: bool = False,
+    divide: Callable[[], Any] | None = None,
 ) -> list[float]:
     """Trains by the layout of a file, a partition with clipped gradients. The losses of each step
-    on the last stage, else none."""
+    on the last stage, else none. divide: makes split()'s `tensor`."""
     job = plan.load(path)
-    chunks = plan.split(make(), job)
+    chunks = plan.split(make(), job, divide and divide())
     parameters = [p for chunk in chunks for p in chunk.parameters()]
     optimizer = gpt.optimizer(iter(parameters))
     partition = plan.partition(chunks, optimizer, job) if partitioned else None
@@ -107,7 +120,8 @@ def train(
 
     def finish() -> None:
         if partition is None:
-            average([p.grad for p in parameters if p.grad is not None], job.data_group)
+            found = [local.values(p.grad) for p in parameters if p.grad is not None]
+            average(found, job.data_group)
         else:
             partition.clip_grad_norm_(CLIP)
 
@@ -115,11 +129,16 @@ def train(
 
 
 def check(
-    job: Any, path: Path, chosen: Layout, make: Callable[[], Any], partitioned: bool = False
+    job: Any,
+    path: Path,
+    chosen: Layout,
+    make: Callable[[], Any],
+    partitioned: bool = False,
+    divide: Callable[[], Any] | None = None,
 ) -> None:
     """Asserts that a model trained by the layout has the losses of the unsplit model."""
     chosen.save(path)
-    results = values(job, train, path, make, partitioned)
+    results = values(job, train, path, make, partitioned, divide)
     last = [losses for losses in results if losses]
     assert len(last) == sum(len(replica.ranks) for replica in chosen.stages[-1].replicas)
     expected = reference(make, partitioned)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import divisible
 import gpt
 import pytest
 import staged
@@ -16,6 +17,7 @@ from staged import OVERLAPPED, layout
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from hetcomm import plan
+from hetcomm.partitioning import local
 
 SAVED = layout([[2, 6]], replicas=2, order=[3, 0, 2, 1], **OVERLAPPED)
 INTERLEAVED = layout([[1, 2], [4, 6]], schedule="interleaved", micro_batch=3)
@@ -26,10 +28,23 @@ OTHERS = {
 }
 
 
-def run(rank: int, size: int, path: Path, saved: Path, save: bool, tied: bool) -> list[float]:
+def model(tied: bool, divided: bool) -> Any:
+    """divided: one whose layers tensor ranks can divide."""
+    return divisible.model(tied) if divided else staged.model(4, tied)
+
+
+def run(
+    rank: int,
+    size: int,
+    path: Path,
+    saved: Path,
+    save: bool,
+    tied: bool,
+    divided: bool = False,
+) -> list[float]:
     """Trains, saves and trains on; or loads and trains. The losses of the second training."""
     job = plan.load(path)
-    chunks = plan.split(staged.model(4, tied), job)
+    chunks = plan.split(model(tied, divided), job, divisible.by_names() if divided else None)
     parameters = [p for chunk in chunks for p in chunk.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.01, eps=1e-3)
     partition = plan.partition(chunks, optimizer, job)
@@ -41,25 +56,25 @@ def run(rank: int, size: int, path: Path, saved: Path, save: bool, tied: bool) -
     else:
         with torch.no_grad():
             for parameter in parameters:
-                parameter.zero_()
+                local.values(parameter).zero_()
         state = partition.state_dict()
         dcp.load(state, checkpoint_id=saved)
         partition.load_state_dict(state)
     return staged.steps(job, schedule, optimizer)
 
 
-def run_plain(rank: int, size: int, saved: Path, tied: bool) -> list[float]:
-    model = staged.model(4, tied)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-3)
-    weights, states = get_state_dict(model, optimizer)
+def run_plain(rank: int, size: int, saved: Path, tied: bool, divided: bool = False) -> list[float]:
+    whole = model(tied, divided)
+    optimizer = torch.optim.Adam(whole.parameters(), lr=0.01, eps=1e-3)
+    weights, states = get_state_dict(whole, optimizer)
     state: dict[str, Any] = {"model": weights, "optimizer": states}
     dcp.load(state, checkpoint_id=saved)
     set_state_dict(
-        model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        whole, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
     )
     losses = []
     for tokens, targets in staged.batches():
-        loss = gpt.loss_of(model(tokens), targets)
+        loss = gpt.loss_of(whole(tokens), targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -95,3 +110,31 @@ def test_a_checkpoint_of_one_stage_loads_into_several(
     SAVED.save(path)
     found = values(job("aaaa", backend="gloo"), run, path, saved, False, True)
     assert next(filter(None, found)) == pytest.approx(after, rel=2e-6)
+
+
+# Saved by one layout, loaded by the others.
+DIVIDED = {
+    "two of two": layout([[3, 6]], tensor=[2, 2], **OVERLAPPED),
+    "two": layout([[6]], replicas=2, tensor=[2], optimizer_states="cluster"),
+    "one, then two": layout([[2, 6]], tensor=[1, 2]),
+    "one": layout([[6]], replicas=2, **OVERLAPPED),
+}
+
+
+@pytest.mark.parametrize("first", ["two of two", "one"])
+def test_training_resumes_by_other_tensor_degrees(
+    job: Callable[..., Job], tmp_path: Path, first: str
+) -> None:
+    path, saved = tmp_path / "layout.json", tmp_path / "checkpoint"
+
+    def trained(chosen: str, save: bool) -> list[float]:
+        DIVIDED[chosen].save(path)
+        ranks = job("a" * len(DIVIDED[chosen].ranks), backend="gloo")
+        found: list[list[float]] = values(ranks, run, path, saved, save, False, True)
+        return next(filter(None, found))
+
+    after = trained(first, True)
+    for other in DIVIDED.keys() - {first}:
+        assert trained(other, False) == pytest.approx(after, rel=2e-6), other
+    (plain,) = values(job("a", backend="gloo"), run_plain, saved, False, True)
+    assert plain == pytest.approx(after, rel=2e-6)

@@ -1,19 +1,38 @@
 """Partitions of layers, against all partitions there are."""
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetcomm.plan.search.division import NEVER, Chain, Load, chain, empty, sums_of
+from hetcomm.plan.search.division import NEVER, Chain, Load, chain, empty, sums_of, window
 
 TENTHS = st.integers(0, 9).map(float)
 
 
+def chain_of(loads: list[Load]) -> Chain:
+    """Of loads with all layers and ends."""
+    layers, stages = len(loads[0].busy) - 1, len(loads)
+
+    def cut(values: Any, stage: int) -> Any:
+        whole = isinstance(values, np.ndarray) and values.ndim
+        return values[window(layers, stages, stage)] if whole else values
+
+    return chain([Load(*(cut(each, s) for each in load)) for s, load in enumerate(loads)])
+
+
+def none_of(layers: int) -> np.ndarray:
+    """[first, end] -> infinite for a stage without layers, else 0."""
+    none = np.full((layers + 1, layers + 1), np.inf)
+    none[:-1, 1:] = empty(layers)
+    return none
+
+
 @st.composite
-def chains(draw: st.DrawFn) -> Chain:
+def chains(draw: st.DrawFn) -> list[Load]:
     """Stages with seconds of each layer, and a limit of layers."""
     layers = draw(st.integers(1, 7))
     loads = []
@@ -29,10 +48,10 @@ def chains(draw: st.DrawFn) -> Chain:
         beyond = np.subtract.outer(-np.arange(layers + 1), -np.arange(layers + 1)) > limit
         loads.append(
             Load(
-                busy=np.where(beyond, np.inf, both) + empty(layers),
+                busy=np.where(beyond, np.inf, both) + none_of(layers),
                 alone=both + tail,
                 tail=tail,
-                ahead=ahead + empty(layers),
+                ahead=ahead + none_of(layers),
                 back=back,
                 warm=draw(st.sampled_from([1.0, 2.0, NEVER])) + ahead + back,
                 spare=ahead * draw(st.integers(0, 2)),
@@ -40,7 +59,7 @@ def chains(draw: st.DrawFn) -> Chain:
                 arrivals=np.asarray(draw(TENTHS)),
             )
         )
-    return chain(loads)
+    return loads
 
 
 def seconds(loads: list[Load], ends: tuple[int, ...]) -> float:
@@ -77,8 +96,8 @@ def waiting(loads: list[Load], ends: tuple[int, ...]) -> float:
     return found
 
 
-def without_waiting(found: Chain) -> Chain:
-    return chain(
+def without_waiting(loads: list[Load]) -> Chain:
+    return chain_of(
         [
             load._replace(
                 warm=np.full_like(load.warm, NEVER),
@@ -86,19 +105,19 @@ def without_waiting(found: Chain) -> Chain:
                 rounds=np.ones(()),
                 arrivals=np.zeros(()),
             )
-            for load in found.loads
+            for load in loads
         ]
     )
 
 
 @settings(deadline=None)
 @given(chains())
-def test_every_partition_comes_once_and_in_order(found: Chain) -> None:
-    found = without_waiting(found)
-    layers = len(found.least[0].finished) - 1
+def test_every_partition_comes_once_and_in_order(loads: list[Load]) -> None:
+    found = without_waiting(loads)
+    layers = len(loads[0].busy) - 1
     expected = []
-    for cuts in combinations(range(1, layers), len(found.loads) - 1):
-        if (each := seconds(list(found.loads), (*cuts, layers))) < np.inf:
+    for cuts in combinations(range(1, layers), len(loads) - 1):
+        if (each := seconds(loads, (*cuts, layers))) < np.inf:
             expected.append((each, (*cuts, layers)))
     got = list(found.partitions())
     assert sorted((ends, bound) for bound, ends in got) == [
@@ -110,11 +129,11 @@ def test_every_partition_comes_once_and_in_order(found: Chain) -> None:
 
 @settings(deadline=None)
 @given(chains())
-def test_bounds_with_waiting_are_no_more_than_the_steps(found: Chain) -> None:
+def test_bounds_with_waiting_are_no_more_than_the_steps(loads: list[Load]) -> None:
+    found, alone = chain_of(loads), without_waiting(loads)
     got, least = list(found.partitions()), float("inf")
-    alone = without_waiting(found)
     for bound, ends in got:
-        step = max(seconds(list(found.loads), ends), waiting(list(found.loads), ends))
+        step = max(seconds(loads, ends), waiting(loads, ends))
         assert bound <= step + 1e-9
         least = min(least, step)
     assert sorted(ends for _, ends in got) == sorted(ends for _, ends in alone.partitions())
@@ -126,12 +145,13 @@ def of_layers(values: list[list[float]]) -> Chain:
     """Stages that take their layers' seconds, and nothing else."""
     loads = []
     for each in values:
-        busy, none = sums_of(each) + empty(len(each)), empty(len(each))
+        none = none_of(len(each))
+        busy = sums_of(each) + none
         zero, once = np.zeros_like(busy), np.ones(())
         loads.append(
             Load(busy, zero, zero, none, zero, zero + NEVER, zero, rounds=once, arrivals=0 * once)
         )
-    return chain(loads)
+    return chain_of(loads)
 
 
 def test_exact_partitions_beat_rounded_shares() -> None:
@@ -147,9 +167,3 @@ def test_exact_partitions_beat_rounded_shares() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 5, 34])
 def test_equal_stages_get_equal_layers(stages: int) -> None:
     assert of_layers([[1.0] * 34] * stages).bound == -(-34 // stages)
-
-
-def test_more_stages_than_layers_fit_nowhere() -> None:
-    found = of_layers([[1.0] * 2] * 3)
-    assert found.bound == float("inf")
-    assert list(found.partitions()) == []

@@ -7,7 +7,7 @@ from planned import DEVICES, MODEL, profile
 
 import hetcomm
 from hetcomm.plan import Device, Model, Profile, Row
-from hetcomm.plan.profile import LOSS_PASSES, join
+from hetcomm.plan.profile import LOSS_PASSES, HostWork, join
 
 
 def of(*rows: Row) -> Profile:
@@ -20,6 +20,7 @@ def test_a_saved_profile_loads_as_it_was(tmp_path) -> None:
         kept={("block", 2): 1234.0},
         errors={("fast", "micro-batch"): 0.03},
         origins={"fast": {"torch": "2.6.0"}},
+        host_work={"fast": HostWork(5e-5, 4e-5, 3e-10)},
     )
     mine.save(tmp_path / "profile.json")
     assert Profile.load(tmp_path / "profile.json") == mine
@@ -71,6 +72,7 @@ def test_devices_measured_apart_join() -> None:
         errors={("slow", "model"): 0.1},
         origins={name: {"torch": name} for name in DEVICES},
         kept={("block", 1): 10.0},
+        host_work={"slow": HostWork(5e-5, 4e-5, 3e-10)},
     )
     fast, slow = whole.without(["slow"]), whole.without(["fast"])
     assert list(fast.devices) == ["fast"] and fast.errors == {}

@@ -9,7 +9,15 @@ from planned import MODEL
 
 import hetcomm
 from hetcomm.plan import Model
-from hetcomm.plan.measure.layers import LAYERS, Block, Layers, dtype_of, load, plain
+from hetcomm.plan.measure.layers import (
+    Block,
+    Embedding,
+    Layers,
+    dtype_of,
+    layers_of,
+    load,
+    plain,
+)
 from hetcomm.plan.measure.memory import device_memory, kept_bytes, needed
 from hetcomm.plan.measure.peaks import step_seconds
 from hetcomm.plan.measure.timing import FEWEST, Clock, medians, repeat
@@ -24,7 +32,7 @@ NORM = 2 * 4  # bytes of a norm's mean and deviation of a token
 @pytest.mark.parametrize("model", [MODEL, GPT, LLAMA, replace(LLAMA, flash=True, bias=True)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_has_the_parameters_of_the_model(kind: str, model: Model) -> None:
-    module = LAYERS[kind](model)
+    (module,) = layers_of(model, kind, 1, plain)
     assert sum(each.numel() for each in module.parameters()) == model.parameters(kind)
 
 
@@ -107,7 +115,7 @@ def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(
         hetcomm.InvalidArgumentError, match=r"positions: .* 32 .*got 31.*--sequence"
     ):
-        LAYERS["embedding"](replace(MODEL, positions=31))
+        Embedding(replace(MODEL, positions=31))
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"8 bytes of Adam's states, got 12"):
         step_seconds(replace(MODEL, state_bytes=12), Clock(CPU), torch.float32, 1e9, 0.01)
 

@@ -18,7 +18,31 @@ BOUND = 240.0
 
 @pytest.mark.slow
 def test_the_trainer_of_the_page_learns(tmp_path: Path) -> None:
-    layout, trainer = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    layout, trainer, _ = programs()
+    output = run(tmp_path, layout, trainer)
+    assert Layout.load(tmp_path / "layout.json").micro_batches == (4, 4)
+    assert_learned(output, replicas=2)
+    assert (tmp_path / "checkpoint" / ".metadata").exists()
+
+
+@pytest.mark.slow
+def test_the_trainer_of_the_page_learns_with_tensor_ranks(tmp_path: Path) -> None:
+    layout, trainer, styles = programs()
+    pairs = r"replicas=\(Replica\(\((\d),\)\), Replica\(\((\d),\)\)\)"
+    divided, count = re.subn(pairs, r"replicas=(Replica((\1, \2)),)", layout)
+    assert count == 2 and "256)], job)" in trainer
+    output = run(tmp_path, divided, styles + trainer.replace("256)], job)", "256)], job, styles)"))
+    assert_learned(output, replicas=1)
+
+
+def programs() -> list[str]:
+    """The layout, the trainer and the styles of the page."""
+    found: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return found
+
+
+def run(tmp_path: Path, layout: str, trainer: str) -> str:
+    """The output of four ranks."""
     environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     (tmp_path / "layout.py").write_text(layout)
@@ -31,13 +55,16 @@ def test_the_trainer_of_the_page_learns(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         output += done.stdout
-    assert Layout.load(tmp_path / "layout.json").micro_batches == (4, 4)
+    return output
+
+
+def assert_learned(output: str, replicas: int) -> None:
     losses = re.findall(r"replica (\d), step (\d+): ([\d.]+)", output)
-    assert len(losses) == 2 * 20
+    lines = {(int(replica), int(step)): float(loss) for replica, step, loss in losses}
+    assert lines.keys() == {(r, step) for r in range(replicas) for step in range(20)}
     first = float(min(losses, key=lambda line: int(line[1]))[2])
     last = float(max(losses, key=lambda line: int(line[1]))[2])
     assert last < first - 0.5, "nothing was learned"
-    assert (tmp_path / "checkpoint" / ".metadata").exists()
 
 
 def test_the_page_names_every_function_and_schedule() -> None:

@@ -13,6 +13,7 @@ import hetcomm
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.plan import Layout, Planned, Prediction, Replica, Runtime, Stage, predict
 from hetcomm.plan.prediction.synchronize import waves
+from hetcomm.plan.profile import HostWork
 
 QUIET = Runtime(overlap_gradients=False)
 STEP = 1e-9  # seconds of the optimizer for each parameter
@@ -29,6 +30,26 @@ def test_one_rank_takes_the_sum_of_the_layers() -> None:
     assert found.seconds == pytest.approx(seconds, rel=1e-6)
     assert found.tflops == pytest.approx(MODEL.step_operations(8) / seconds * 1e-12)
     assert found.error == 0
+
+
+def test_each_pass_and_each_end_of_a_message_takes_the_hosts_work() -> None:
+    work = HostWork(each_pass=0.01, message=0.001, byte=1e-9)
+    mine = replace(profile(), host_work={"fast": work})
+
+    def of_work(plan: Layout) -> Prediction:
+        kinds = ["fast"] * len(plan.ranks)
+        return predict(MODEL, plan, mine, network(len(kinds)), kinds, QUIET)
+
+    alone, plain = of_work(layout((6,))), of(layout((6,)))
+    assert alone.seconds - plain.seconds == pytest.approx(8 * 2 * 0.01)
+    plan = layout((3, 3), batch=1)
+    message = 0.001 + 1e-9 * MODEL.output_bytes()
+    # Forward and backward of both stages, and two ends of an activation and of a gradient.
+    assert of_work(plan).seconds - of(plan).seconds == pytest.approx(4 * 0.01 + 4 * message)
+    halves = replace(plan, schedule="zero_bubble")
+    assert of_work(halves).parts[0, 0]["weights"] - of(halves).parts[0, 0][
+        "weights"
+    ] == pytest.approx(0.01)
 
 
 def test_recompute_goes_forward_twice_and_counts_once() -> None:

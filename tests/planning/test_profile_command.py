@@ -59,6 +59,9 @@ def test_a_measured_profile_serves_a_plan(folder: Path) -> None:
     assert {row.micro_batch for row in found.rows} == {1, 2}
     assert found.origins["box"]["hetcomm"] == hetcomm.__version__
     assert {scaling for _, scaling in found.errors} == {"micro-batch", "model"}
+    work = found.host_work["box"]
+    assert 0 < work.each_pass < 1 and 0 < work.message < 1 and 0 <= work.byte < 1e-6
+    assert "the host works" in done.output
     (folder / "cluster.toml").write_text(cluster_of("box"))
     planned = run(
         "plan", "cluster.toml", "model.json", "--profile", "profile.json", "--batch", "8",
@@ -102,8 +105,11 @@ def test_a_plan_takes_each_device_of_one_file(folder: Path) -> None:
     assert "each device in one profile, got ['fast', 'slow'] in several" in said
 
 
-def ranks(labels: tuple[str, ...], folder: Path, *options: str) -> list[tuple[int, str]]:
-    """Exit status and output of each rank; a label is the name of a rank's kind of device."""
+def ranks(
+    labels: tuple[str, ...], folder: Path, *options: str, apart: bool = False
+) -> list[tuple[int, str]]:
+    """Exit status and output of each rank; a label is the name of a rank's kind of device. apart:
+    unlike kinds are on hosts of their own."""
     port = rendezvous.free_port()
     clean = {name: each for name, each in os.environ.items() if name not in LAUNCHERS}
     processes = []
@@ -113,6 +119,8 @@ def ranks(labels: tuple[str, ...], folder: Path, *options: str) -> list[tuple[in
             "MASTER_PORT": str(port), "HETCOMM_VENDOR": label, "PYTHONSAFEPATH": "1",
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
+        if apart:
+            of_rank["HETCOMM_HOST_ID"] = f"{folder}-{label}"
         command = [sys.executable, "-P", "-m", "hetcomm", "profile", "model.json", *options]
         processes.append(
             subprocess.Popen(
@@ -144,6 +152,35 @@ def test_ranks_of_unlike_devices_write_one_file(folder: Path) -> None:
         "--tolerance", "0.5",
     )  # fmt: skip
     assert planned.exit_code == 0, planned.output
+
+
+@pytest.mark.slow
+def test_groups_of_ranks_measure_tensor_degrees(folder: Path) -> None:
+    """Two ranks on one host, and a host with one rank, which cannot measure the degree 2."""
+    found = ranks(("red", "red", "blue"), folder, "--tensor", "2", apart=True)
+    assert [status for status, _ in found] == [0, 0, 0], found
+    assert "blue: tensor degree 2, its host has 1 ranks" in found[0][1]
+    mine = Profile.load(folder / "profile.json")
+    measured = {(row.device, row.layer, row.tensor) for row in mine.rows}
+    kinds = ("embedding", "block", "head")
+    assert measured == {
+        (device, kind, tensor)
+        for device, tensor in (("red", 1), ("red", 2), ("blue", 1))
+        for kind in kinds
+    }
+    assert mine.layer(MODEL, "red", "block", 2, 2).error == 0
+    norms = 2 * 2 * 4 * MODEL.sequence
+    assert mine.kept["block", 2] == MODEL.kept_bytes("block", 2) + norms
+
+
+def test_tensor_degrees_that_no_host_can_measure_are_refused(folder: Path) -> None:
+    said = refused("profile", "model.json", "--tensor", "2", *QUICK)
+    assert "--tensor: expected a multiple of 2 ranks on a host" in said
+    assert "torchrun --no-python --nproc-per-node 2" in said
+    assert "3" in refused("profile", "model.json", "--tensor", "3", *QUICK)
+    layers = "hetcomm.plan.measure.layers:plain"
+    said = refused("profile", "model.json", "--tensor", "2", "--layers", layers, *QUICK)
+    assert "--divide: expected both --layers and --divide" in said
 
 
 def test_one_name_for_unlike_devices_is_refused_on_all_ranks(folder: Path) -> None:

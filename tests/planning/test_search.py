@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import accumulate, combinations
 from random import Random
 
 import pytest
@@ -16,8 +16,12 @@ from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan import Planned, Runtime
 from hetcomm.plan.layout import Layout, Stage
+from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.runtime import HETCOMM
-from hetcomm.plan.search.nodes import FAMILIES, Search
+from hetcomm.plan.profile import NO_WORK, HostWork
+from hetcomm.plan.search.best_first import Node
+from hetcomm.plan.search.loads import all_bounds, chain_of
+from hetcomm.plan.search.nodes import FAMILIES, Candidate, OfSettings, OfShape, Search
 from hetcomm.plan.search.pools import pools_of
 from hetcomm.plan.search.search import fitting, predicted, search
 from hetcomm.plan.search.settings import Choices
@@ -26,6 +30,7 @@ from hetcomm.plan.search.space import Space, Window
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
 MODEL = small_model(blocks=2)
+DEEP = small_model(blocks=7)
 EVERY = Window(0.0, float("inf"), float("inf"))
 
 
@@ -36,14 +41,18 @@ def search_of(
     runtime: Runtime | None = None,
     schedules: Sequence[str] = ("1f1b",),
     contexts: Sequence[int] = (1,),
+    work: HostWork = NO_WORK,
+    model: Model = MODEL,
+    chunks: Sequence[int] = (2,),
 ) -> Search:
     devices = {name: replace(device, memory=memory) for name, device in DEVICES.items()}
     network = Planned(topology_of(cluster))
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
-    profile = profile_of(MODEL, devices, tensors=(1, 2), micro_batches=(1, 2))
-    problem = Problem(MODEL, profile, network, kinds, pools_of(cluster), runtime or Runtime())
-    space = Space(problem.pools, MODEL.layers, batch, (1, 2), contexts, (1, 2))
-    choices = Choices(schedules, chunks=(2,), levels=distinct_levels(problem))
+    profile = profile_of(model, devices, tensors=(1, 2), micro_batches=(1, 2))
+    profile = replace(profile, host_work=dict.fromkeys(devices, work))
+    problem = Problem(model, profile, network, kinds, pools_of(cluster), runtime or Runtime())
+    space = Space(problem.pools, model.layers, batch, (1, 2), contexts, (1, 2))
+    choices = Choices(schedules, chunks=chunks, levels=distinct_levels(problem))
     return Search(Terms(problem), space, choices)
 
 
@@ -107,6 +116,7 @@ RUNTIMES = st.sampled_from(
 )
 SCHEDULES = st.sampled_from([("1f1b", "interleaved"), ("gpipe", "zero_bubble")])
 CONTEXTS = st.sampled_from([(1,), (1, 2)])
+WORKS = st.sampled_from([NO_WORK, HostWork(2e-5, 1e-5, 1e-10), HostWork(2e-3, 1e-3, 0.0)])
 
 
 @st.composite
@@ -114,7 +124,9 @@ def searches(draw: st.DrawFn) -> Search:
     runtime = draw(RUNTIMES)
     schedules = ("1f1b", "zero_bubble") if runtime.blocking else draw(SCHEDULES)
     batch = draw(st.sampled_from([2, 4]))
-    return search_of(draw(CLUSTERS), batch, draw(MEMORY), runtime, schedules, draw(CONTEXTS))
+    return search_of(
+        draw(CLUSTERS), batch, draw(MEMORY), runtime, schedules, draw(CONTEXTS), draw(WORKS)
+    )
 
 
 @settings(deadline=None, max_examples=15)
@@ -133,8 +145,29 @@ def test_the_best_of_all_layouts_is_found(root: Search) -> None:
         assert found.bound == pytest.approx(least, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
-@given(searches(), st.randoms(use_true_random=False))
+# Stages of several chunks, and stages that share the NICs of their hosts.
+CROWDED = st.sampled_from(
+    [
+        cluster_of({"A100": 8}, ranks=2, rate=10**9),
+        cluster_of({"A100": 8}, ranks=4, rate=10**11),
+        cluster_of({"A100": 4, "V100": 4}, ranks=4, rate=10**8),
+        cluster_of({"A100": 4, "V100": 4, "H100": 4}, ranks=2, rate=10**10),
+    ]
+)
+
+
+@st.composite
+def deep_searches(draw: st.DrawFn) -> Search:
+    schedules = draw(st.sampled_from([("interleaved",), ("1f1b", "gpipe", "zero_bubble")]))
+    batch, work = draw(st.sampled_from([4, 8, 16])), draw(WORKS)
+    runtime = draw(st.sampled_from([HETCOMM, Runtime()]))
+    return search_of(
+        draw(CROWDED), batch, 1e12, runtime, schedules, (1,), work, DEEP, chunks=(2, 3)
+    )
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.one_of(searches(), deep_searches()), st.randoms(use_true_random=False))
 def test_no_layout_is_faster_than_the_bounds_of_its_nodes(root: Search, random: Random) -> None:
     problem = root.terms.problem
     for _ in range(10):
@@ -149,5 +182,21 @@ def test_no_layout_is_faster_than_the_bounds_of_its_nodes(root: Search, random: 
                     seconds = predicted(problem, layout).seconds
                     for each in above:
                         assert each.bound <= seconds * (1 + 1e-9), (type(each), layout)
+                    _are_kept(above, seconds * (1 + 1e-9))
                 break
             nodes = list(node.open(float("inf")))
+
+
+def _are_kept(above: Sequence[Node[Candidate]], below: float) -> None:
+    """No node leaves out its last one, a layout that takes less than `below`."""
+    leaf = above[-1].leaf
+    assert leaf is not None
+    counts = [sum(end - first for first, end in chunks) for chunks in leaf.spans]
+    for node in above:
+        if isinstance(node, OfShape):
+            assert list(node.open(below))
+        if isinstance(node, OfSettings):
+            assert all_bounds([node.pipelines], below)[0] < below
+            if len(node.pipelines.options) == 1:
+                every = chain_of(node.pipelines, below).partitions()
+                assert tuple(accumulate(counts)) in (ends for _, ends in every)

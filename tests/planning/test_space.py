@@ -55,6 +55,12 @@ class Blocks:
         assert each is not None
         return each / 3
 
+    def back_seconds(self, part: Part, micro_batch: int, chunks: int) -> float:
+        return 2 * self.forward_seconds(part, micro_batch) / (2 if chunks == 1 else 1)
+
+    def transfer(self, part: Part, count: int, micro_batch: int, across: bool) -> float:
+        return 0.1 * part.pool + 0.05
+
     def most_chunks(self, stages: int, micro_batches: int) -> int:
         return 2 if micro_batches % stages == 0 else 1
 
@@ -168,23 +174,36 @@ def test_shapes_have_valid_places_and_bounds(space: Space, family) -> None:  # t
 
 
 def filled(space: Space, shape: Shape) -> float:
-    """The least seconds of all divisions of the blocks, where each stage waits for the forward
-    passes of the first chunks before it."""
-    prices, stages = Blocks(space), len(shape.stages)
+    """The least seconds of all divisions of the blocks, where each stage waits for the first chunks
+    before it, and the first one for those on the way back."""
+    prices = Blocks(space)
     micro_batches = space.batch // (shape.replicas * shape.micro_batch)
-    chunks, least = prices.most_chunks(stages, micro_batches), float("inf")
-    rows = [
-        prices.rows(parts, 1, shape.micro_batch, shape.across)[0].tolist() for parts in shape.stages
+    most = prices.most_chunks(len(shape.stages), micro_batches)
+    return min(filled_by(space, shape, micro_batches, chunks) for chunks in {1, most})
+
+
+def filled_by(space: Space, shape: Shape, micro_batches: int, chunks: int) -> float:
+    prices, stages, size = Blocks(space), len(shape.stages), shape.micro_batch
+    rows = [prices.rows(parts, 1, size, shape.across)[0].tolist() for parts in shape.stages]
+    first = [parts[0] for parts in shape.stages]
+    forward = [prices.forward_seconds(part, size) for part in first]
+    back = [prices.back_seconds(part, size, chunks) for part in first]
+    deferred = [2 * f - b for f, b in zip(forward, back, strict=True)]
+    moved = [
+        prices.transfer(a, 1, size, shape.across) if a == b else 0.0 for a, b in pairwise(first)
     ]
-    forward = [prices.forward_seconds(parts[0], shape.micro_batch) for parts in shape.stages]
+    least = float("inf")
     for cuts in combinations_with_replacement(range(space.layers - 1), stages - 1):
-        start = step = 0.0
+        start = way_back = step = 0.0
         division = [b - a for a, b in pairwise((0, *cuts, space.layers - 2))]
         if 0 in division[1:-1]:
             continue  # a stage without layers
         for s, blocks in enumerate(division):
-            step = max(step, start + rows[s][blocks])
-            start += (-(-(blocks + (s == 0)) // chunks) - (s == 0)) * forward[s]
+            busy = micro_batches * 3 * forward[s] - min(s + 1, micro_batches) * deferred[s]
+            step = max(step, start + rows[s][blocks], start + blocks * busy + way_back)
+            own = -(-(blocks + (s == 0)) // chunks) - (s == 0)
+            start += own * forward[s] + (moved[s] if s + 1 < stages else 0.0)
+            way_back += own * back[s] + (moved[s] if s + 1 < stages else 0.0)
         least = min(least, step)
     return least
 

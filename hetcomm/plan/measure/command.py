@@ -35,6 +35,16 @@ def profile(
             "as hetcomm.plan.split takes them. Default: plain ones."
         ),
     ] = None,
+    tensor: Annotated[
+        str, typer.Option(help="Tensor degrees to measure, by groups of a host's ranks.")
+    ] = "1",
+    divide: Annotated[
+        str | None,
+        typer.Option(
+            help="FILE.py:FUNCTION or MODULE:FUNCTION: divides one of --layers over a tensor mesh, "
+            "as hetcomm.plan.split takes it."
+        ),
+    ] = None,
     sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sample.")] = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("profile.json"),
     add: Annotated[
@@ -58,13 +68,19 @@ def profile(
     if importlib.util.find_spec("torch") is None:
         refuse("profile", "torch, whose layers are measured", "none", "pip install torch")
     from hetcomm.plan.measure.job import measure
+    from hetcomm.plan.measure.layers import divide as divide_plain
     from hetcomm.plan.measure.layers import load, plain
     from hetcomm.plan.measure.measurement import Effort
     from hetcomm.plan.measure.show import sentences, tables
 
     sizes = Model.load(model, sequence)
     make = plain if layers is None else load(layers)
-    effort = Effort(_micro_batches(micro_batches), seconds)
+    degrees = tuple(sorted({1, *_numbers("--tensor", tensor)}))
+    if (layers is None) != (divide is None) and (len(degrees) > 1 or layers is None):
+        expected = "both --layers and --divide for tensor degrees above 1, or none of these"
+        refuse("--divide", expected, divide or layers, "give the other one, too")
+    effort = Effort(_numbers("--micro-batches", micro_batches), seconds, degrees)
+    by = divide_plain if divide is None else load(divide, "--divide")
     check_folder("--out: ", out)
     before = None if add is None else Profile.load(add)
     if before is not None and before.model != sizes:
@@ -75,7 +91,7 @@ def profile(
     page = Page(progress and reports)
 
     def work(control: ControlChannel, tell: Any) -> None:
-        found.append(measure(sizes, effort, control, device, tell, make))
+        found.append(measure(sizes, effort, control, device, tell, make, by))
         control.leave()
 
     with page:
@@ -100,10 +116,10 @@ def profile(
     typer.echo(f"Written: {out}; use it with {use}")
 
 
-def _micro_batches(text: str) -> tuple[int, ...]:
+def _numbers(option: str, text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        refuse("--micro-batches", "numbers such as 1,2,4", text, "write numbers of at least 1")
+        refuse(option, "numbers such as 1,2,4", text, "write numbers of at least 1")
     return tuple(sorted({int(word) for word in words}))
 
 

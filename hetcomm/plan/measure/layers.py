@@ -8,9 +8,19 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn import functional
 
 from hetcomm.plan.model import Model
@@ -20,6 +30,8 @@ DROPPED = 0.1  # share of activations; any other share takes as long
 FLOATS = {2: torch.bfloat16, 4: torch.float32}
 UNLIKE = 0.1  # parameters of the user's layers may differ from the model's by this share
 
+# How a layer's tensor ranks divide it, as the `tensor` of plan.split().
+Divide = Callable[[nn.Module, DeviceMesh], object]
 # A model's layers of its sizes, as plan.split() takes them: embedding, blocks, head.
 Make = Callable[[Model], Iterable[nn.Module]]
 
@@ -76,7 +88,7 @@ class Block(nn.Module):
         super().__init__()
         hidden, wide = model.hidden, model.feed_forward
         self.size = hidden // model.heads
-        self.groups = model.key_value_heads or model.heads
+        self.heads, self.groups = model.heads, model.key_value_heads or model.heads
         self.gated = model.gated
         self.flash = model.flash
         self.norms = nn.ModuleList((norm(model), norm(model)))
@@ -101,8 +113,8 @@ class Block(nn.Module):
         return found
 
     def _attention(self, x: torch.Tensor) -> torch.Tensor:
-        b, s, hidden = x.shape
-        widths = (hidden, self.groups * self.size, self.groups * self.size)
+        b, s, _ = x.shape
+        widths = (self.heads * self.size, self.groups * self.size, self.groups * self.size)
         query, key, value = (
             each.view(b, s, -1, self.size).transpose(1, 2)
             for each in self.to_heads(x).split(widths, -1)
@@ -119,7 +131,7 @@ class Block(nn.Module):
             )
         else:
             mixed = self._mix(query, key, value)
-        return mixed.transpose(1, 2).reshape(b, s, hidden)
+        return mixed.transpose(1, 2).reshape(b, s, -1)
 
     def _mix(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Queries with the same keys are rows of one matrix, so keys are not repeated."""
@@ -146,15 +158,33 @@ class Head(nn.Module):
         return found
 
 
-LAYERS: dict[str, type[nn.Module]] = {"embedding": Embedding, "block": Block, "head": Head}
-
-
 def plain(model: Model) -> list[nn.Module]:
     """The layers of a model without layers of its own."""
     return [Embedding(model), *(Block(model) for _ in range(model.blocks)), Head(model)]
 
 
-def load(name: str) -> Make:
+def divide(layer: nn.Module, mesh: DeviceMesh) -> None:
+    """Divides a plain layer among tensor ranks: attention by heads, the feed-forward network by its
+    inner width, embedding and head by the vocabulary. Matrices that have several parts, such as
+    queries and keys, have the parts of each rank together, as in Megatron-LM."""
+    styles: dict[str, ParallelStyle]
+    if isinstance(layer, Embedding):
+        styles = {"tokens": RowwiseParallel(input_layouts=Replicate())}
+    elif isinstance(layer, Head):
+        styles = {"to_logits": ColwiseParallel(output_layouts=Replicate())}
+    else:
+        assert isinstance(layer, Block)
+        if layer.groups % mesh.size():
+            remedy = "measure a divisor"
+            refuse("--tensor", f"a divisor of {layer.groups} heads", mesh.size(), remedy)
+        styles = {name: ColwiseParallel() for name in ("to_heads", "up")}
+        styles |= {name: RowwiseParallel() for name in ("from_heads", "down")}
+        layer.heads //= mesh.size()
+        layer.groups //= mesh.size()
+    parallelize_module(layer, mesh, styles)
+
+
+def load(name: str, option: str = "--layers") -> Any:
     """The function that `FILE.py:FUNCTION` or `MODULE:FUNCTION` names.
 
     Raises hetcomm.InvalidArgumentError if there is none.
@@ -170,8 +200,8 @@ def load(name: str) -> Make:
             module = importlib.import_module(home)
         found = getattr(module, function)
     except (ImportError, OSError, AttributeError, ValueError) as error:
-        expected = "FILE.py:FUNCTION or MODULE:FUNCTION with the layers of a hetcomm.plan.Model"
-        refuse("--layers", expected, f"{name} ({error})", "correct it")
+        expected = "FILE.py:FUNCTION or MODULE:FUNCTION"
+        refuse(option, expected, f"{name} ({error})", "correct it")
     return found
 
 
@@ -209,12 +239,18 @@ class Layers:
         device: torch.device,
         count: int = 1,
         make: Make = plain,
+        mesh: DeviceMesh | None = None,
+        divide: Divide = divide,
     ) -> None:
-        """count: one, or so many blocks."""
+        """count: one, or so many blocks. mesh: of a tensor group, whose ranks divide the layers."""
         self.model, self.kind, self.count = model, kind, count
         self.dtype = dtype_of(model, device)
         layers = layers_of(model, kind, count, make)
-        self.module = nn.Sequential(*layers).to(device, self.dtype)
+        self.module = nn.Sequential(*layers).to(self.dtype)
+        if mesh is not None:
+            for layer in layers:
+                divide(layer, mesh)
+        self.module.to(device)
         shape = (samples, model.sequence)
         tokens = torch.randint(model.vocabulary, shape, device=device)
         if kind == "embedding":
@@ -229,6 +265,8 @@ class Layers:
     def forward(self) -> None:
         self.input.grad = None
         self.output = self.module(self.input)
+        if isinstance(self.output, AsyncCollectiveTensor):
+            self.output.trigger_wait()
         if self.kind == "head":  # torch keeps no logits, but trainers do
             self.loss = functional.cross_entropy(self.output.flatten(0, 1), self.target)
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, wait_tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from hetcomm import _core
-from hetcomm.plan.measure.layers import Layers, Make, plain
+from hetcomm.plan.measure.layers import Divide, Layers, Make, divide, plain
 from hetcomm.plan.model import Model
 
 MARGIN = 1.2  # of a measurement's needs: allocators round, and operations have workspaces
 
 
-def kept_bytes(model: Model, kind: str, device: torch.device, make: Make = plain) -> float:
+def kept_bytes(
+    model: Model,
+    kind: str,
+    device: torch.device,
+    make: Make = plain,
+    mesh: DeviceMesh | None = None,
+    divide: Divide = divide,
+) -> float:
     """Bytes that a layer keeps of one sample for its backward pass: what two samples keep beyond
-    one. A head also keeps the logits, which trainers hold until then."""
-    one, two = (_kept(Layers(model, kind, samples, device, 1, make)) for samples in (1, 2))
+    one. A head also keeps the logits, which trainers hold until then. mesh: see Layers."""
+    one, two = (
+        _kept(Layers(model, kind, samples, device, 1, make, mesh, divide)) for samples in (1, 2)
+    )
     return float(two - one)
 
 
@@ -24,7 +36,7 @@ def _kept(layers: Layers) -> int:
     storages: dict[int, int] = {}
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
+        storage = _own(tensor).untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
         return tensor  # autograd holds the storage, so no other one gets the address
 
@@ -33,6 +45,13 @@ def _kept(layers: Layers) -> int:
     if layers.kind == "head":
         count(layers.output)
     return sum(storages.values())
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor on this rank."""
+    if isinstance(tensor, DTensor):
+        tensor = tensor._local_tensor
+    return wait_tensor(tensor) if isinstance(tensor, AsyncCollectiveTensor) else tensor
 
 
 def device_memory(device: torch.device, ranks: int) -> float:
@@ -50,8 +69,9 @@ def free_memory(device: torch.device, ranks: int) -> float:
     return float(torch.cuda.mem_get_info(device)[0] + cached)
 
 
-def needed(model: Model, kind: str, samples: int, count: int = 1) -> float:
-    """Bytes of so many layers with a micro-batch, about."""
-    states = model.parameters(kind) * (model.weight_bytes + model.gradient_bytes)
+def needed(model: Model, kind: str, samples: int, count: int = 1, tensor: int = 1) -> float:
+    """Bytes of so many layers with a micro-batch on one of `tensor` ranks, about."""
+    states = model.parameters(kind, tensor) * (model.weight_bytes + model.gradient_bytes)
     passes = 3 * model.output_bytes() + model.working_bytes(kind)
-    return MARGIN * (count * states + samples * (count * model.kept_bytes(kind) + passes))
+    kept = model.kept_bytes(kind, tensor if kind == "block" else 1)
+    return MARGIN * (count * states + samples * (count * kept + passes))

@@ -36,6 +36,14 @@ class Clock:
         event.record(torch.cuda.current_stream(self.device))
         return event
 
+    def any(self, wish: bool) -> bool:
+        """Whether one of the ranks that measure together has this wish."""
+        return wish
+
+    def same(self, value: Any) -> Any:
+        """The first of these ranks' value, on all of them."""
+        return value
+
     def finish(self) -> None:
         if not self._on_host:
             torch.cuda.synchronize(self.device)
@@ -56,12 +64,15 @@ def repeat(
         for part in parts:
             part()
         clock.finish()
-        if time.perf_counter() >= warm:
+        if not clock.any(time.perf_counter() < warm):
             break
     found: list[tuple[float, ...]] = []
-    while len(found) < FEWEST or (
-        len(found) < MOST and time.perf_counter() < end and not _agree(found)
-    ):
+
+    def more() -> bool:
+        wanted = len(found) < MOST and time.perf_counter() < end and not _agree(found)
+        return len(found) < FEWEST or wanted
+
+    while clock.any(more()):
         marks = []
         for _ in range(clock.queued):
             of_parts = [clock.mark()]

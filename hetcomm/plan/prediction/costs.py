@@ -46,20 +46,23 @@ class _Costs:
         found = []
         for r in range(self.layout.replicas):
             forward, backward, receive, receive_gradient, layers = [], [], [], [], []
+            weights: list[float] = []
             for v in range(self.virtual):
                 replica = stages[v % len(stages)].replicas[r]
                 f, b, each = self._pass(v, replica)
                 layers.append(each)
-                forward.append(f)
-                backward.append(b)
-                work = self._receive(replica)
-                receive.append(work if v else 0.0)
-                receive_gradient.append(work if v + 1 < self.virtual else 0.0)
-            weights: tuple[float, ...] = ()
-            if self.layout.schedule == "zero_bubble":
-                # The gradients of inputs and of weights take the same operations.
-                weights = tuple(b / 2 for b in backward)
-                backward = list(weights)
+                own, message = self._host_work(replica)
+                has_next, has_previous = v + 1 < self.virtual, v > 0
+                halves = 1
+                if self.layout.schedule == "zero_bubble":
+                    # The gradients of inputs and of weights take the same operations.
+                    halves = 2
+                    weights.append(b / 2 + own)
+                forward.append(f + own + message * has_next)
+                backward.append(b / halves + own + message * has_previous)
+                work = self._receive(replica) + message
+                receive.append(work if has_previous else 0.0)
+                receive_gradient.append(work if has_next else 0.0)
             found.append(
                 Costs(
                     tuple(forward),
@@ -68,7 +71,7 @@ class _Costs:
                     tuple(each[r] for each in gradients),
                     tuple(receive),
                     tuple(receive_gradient),
-                    weights,
+                    tuple(weights),
                     tuple(layers),
                 )
             )
@@ -187,6 +190,12 @@ class _Costs:
         if self.runtime.whole_parts:
             return -(-size // len(sender.ranks))
         return -(-size // (lanes if self.runtime.parts else sender.context))
+
+    def _host_work(self, replica: Replica) -> tuple[float, float]:
+        """Of a pass, and of a message with an activation at one end, on the slowest device."""
+        size = self.model.output_bytes() * self.samples / replica.context
+        works = [self.profile.host_work_of(self.devices[rank]) for rank in replica.ranks]
+        return max(each.each_pass for each in works), max(each.of_message(size) for each in works)
 
     def _receive(self, replica: Replica) -> float:
         """Work of a stage on what came: through the host, and the parts of the tensor ranks."""

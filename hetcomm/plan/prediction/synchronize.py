@@ -116,7 +116,7 @@ def _pieces(
             beside = beside + each.beside(sizes)
         left += float(each.left(total)[0])
         updates = updates + each.updates(sizes)
-    hosts = [_hosts(network, [each.groups[which] for each in reductions]) for which in range(3)]
+    hosts = [hosts_of(network, [each.groups[which] for each in reductions]) for which in range(3)]
     if not hides:
         hosts[1] = hosts[0] | hosts[1]
     return Pieces(
@@ -128,7 +128,7 @@ def _pieces(
     )
 
 
-def _hosts(network: Network, every: Sequence[Groups]) -> dict[object, float]:
+def hosts_of(network: Network, every: Sequence[Groups]) -> dict[object, float]:
     """The hosts of groups of several hosts. The slowest host of a group sets the pace."""
     found: dict[object, float] = {}
     for group in (group for groups in every for group in groups):
@@ -176,6 +176,8 @@ class Reduction:
     weights, gradients and optimizer states; gradients divide before states do.
     """
 
+    PARTS = ("beside", "left", "updates")  # methods, in the order of `groups`
+
     def __init__(
         self, model: Model, network: Network, groups: list[list[int]], weights: str, gradients: str,
         states: str, codec: str,
@@ -205,7 +207,7 @@ class Reduction:
 
     @property
     def groups(self) -> tuple[Groups, Groups, Groups]:
-        """Of beside(), left() and updates()."""
+        """Of each of PARTS."""
         return self.first[0], (*self.second[0], *self.across), self.updated[0]
 
     def seconds(self, parameters: Sequence[int]) -> NDArray[np.float64]:

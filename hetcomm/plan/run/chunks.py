@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hetcomm import _core
 from hetcomm.plan.run import families
+from hetcomm.plan.run.tensor import Tensor, apply, chosen
 
 if TYPE_CHECKING:
     from hetcomm.plan.run.job import Job
@@ -44,8 +45,10 @@ class Chunk(nn.Module):
         return x
 
 
-def split(model: Any, job: Job) -> list[nn.Module]:
+def split(model: Any, job: Job, tensor: Tensor = None) -> list[nn.Module]:
     """The chunks of this rank, with the model's own layers in them, not copies.
+
+    With tensor degrees above 1, a collective of all ranks.
 
     Layer 0 of the layout is the embedding, the last layer is the head, the others are blocks. A
     chunk takes and returns one tensor. The first takes the model's input, the last returns the
@@ -60,10 +63,15 @@ def split(model: Any, job: Job) -> list[nn.Module]:
         model: a list of layers (nn.Sequential, nn.ModuleList, list), or a causal language model of
             Hugging Face transformers: GPT-2, OPT, GPT-NeoX, Llama or one of Llama's structure.
         job: of this rank.
+        tensor: how the ranks of a tensor group divide layers, if the layout has tensor degrees
+            above 1. A mapping has styles of torch.distributed.tensor.parallel by names of modules
+            in the model; `*` in a name stands for one part between dots. A function of a layer of
+            this rank and of the tensor mesh may call parallelize_module(). None takes the styles
+            of the model's family.
 
     Raises:
         hetcomm.InvalidArgumentError: the model has another structure, or another number of layers
-            than the layout.
+            than the layout, or cannot be divided among the ranks of a tensor group.
     """
     layout = job.layout
     model = list(model) if isinstance(model, nn.Sequential | nn.ModuleList | tuple) else model
@@ -74,6 +82,7 @@ def split(model: Any, job: Job) -> list[nn.Module]:
             f"model: expected the {layout.layers} layers of the layout (embedding, "
             f"{layout.layers - 2} blocks, head), got {layers}; plan for this model"
         )
+    tensor = chosen(model, tensor, job)
     recomputed = range(1, layers - 1) if layout.recompute else range(0)
     chunks: list[Any] = [
         Chunk({index: model[index] for index in range(first, end)}, recomputed)
@@ -88,6 +97,8 @@ def split(model: Any, job: Job) -> list[nn.Module]:
             for name, parameter in chunk.named_parameters()
             if id(parameter) in shared
         }
+    if tensor:
+        apply(chunks, tensor, job.tensor_mesh)
     return chunks
 
 

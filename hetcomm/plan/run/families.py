@@ -7,11 +7,20 @@ model's business. A chunk without the embedding takes activations as `inputs_emb
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from hetcomm import _core
 
@@ -22,7 +31,9 @@ class Family:
 
     trunk: the transformer, by its path; embedding: the names of its parts before the blocks;
     positions: the one of these that adds positions to the tokens' embeddings; blocks: their list;
-    final: parts after the blocks; head: the projection to the vocabulary, in the model.
+    final: parts after the blocks; head: the projection to the vocabulary, in the model. columns and
+    rows: a block's layers that tensor ranks divide by outputs and by inputs; none if torch has no
+    style for the layers.
     """
 
     name: str
@@ -32,6 +43,8 @@ class Family:
     blocks: str
     final: tuple[str, ...]
     head: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
 
 
 FAMILIES = (
@@ -44,6 +57,8 @@ FAMILIES = (
         "layers",
         ("final_layer_norm", "project_out"),
         "lm_head",
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "fc1"),
+        ("self_attn.out_proj", "fc2"),
     ),
     *(
         Family(
@@ -54,11 +69,31 @@ FAMILIES = (
             "layers",
             ("final_layer_norm",),
             head,
+            ("attention.query_key_value", "mlp.dense_h_to_4h"),
+            ("attention.dense", "mlp.dense_4h_to_h"),
         )
         for head in ("lm_head", "embed_out")  # of transformers 5, of 4
     ),
-    Family("Llama", "model", ("embed_tokens",), "", "layers", ("norm",), "lm_head"),
+    Family(
+        "Llama",
+        "model",
+        ("embed_tokens",),
+        "",
+        "layers",
+        ("norm",),
+        "lm_head",
+        (
+            "self_attn.q_proj",
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+            "mlp.gate_proj",
+            "mlp.up_proj",
+        ),
+        ("self_attn.o_proj", "mlp.down_proj"),
+    ),
 )
+# What attention of transformers counts for all heads; a tensor rank has its own heads only.
+COUNTS = ("num_heads", "num_attention_heads", "num_key_value_heads", "embed_dim", "hidden_size")
 
 
 class _NoPositions(nn.Module):
@@ -154,3 +189,51 @@ def chunk(model: nn.Module, first: int, end: int, recompute: bool = False) -> Mo
         kept.add_module(str(index - 1), blocks[index - 1])
     trunk._modules[family.blocks] = kept
     return ModelChunk(family, trunk, model.get_submodule(family.head) if end > last else None)
+
+
+def tensor_plan(model: Any, degrees: Iterable[int]) -> Callable[[nn.Module, DeviceMesh], None]:
+    """Divides a layer of the model among tensor ranks, as Megatron-LM does.
+
+    Embedding and head are divided by the vocabulary, attention by heads, and the feed-forward
+    network by its inner width.
+
+    degrees: of all groups. Raises hetcomm.InvalidArgumentError for a family whose layers fit none
+    of torch's styles, or heads that a degree does not divide.
+    """
+    family = _family(model)
+    blocks = getattr(model.get_submodule(family.trunk), family.blocks)
+    missing = [name for name in family.columns + family.rows if not _has(blocks[0], name)]
+    if missing or not family.columns:
+        what = f"a block without {missing[0]}" if missing else f"{family.name}'s Conv1D"
+        raise _core.InvalidArgumentError(
+            f"tensor: expected layers that torch's styles fit, got {what}; pass a function of a "
+            "layer and the tensor mesh, or plan with tensor degree 1"
+        )
+    config = getattr(model, "config", None)
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(config, name, None) or 0
+        if wrong := [degree for degree in degrees if heads % degree]:
+            raise _core.InvalidArgumentError(
+                f"layout: expected tensor degrees that divide the model's {name} {heads}, got "
+                f"{wrong}; plan with divisors"
+            )
+    embedding = model.get_submodule(f"{family.trunk}.{family.embedding[0]}")
+    ends = {
+        id(embedding): RowwiseParallel(input_layouts=Replicate()),
+        id(model.get_submodule(family.head)): ColwiseParallel(output_layouts=Replicate()),
+    }
+    whole = {id(block) for block in blocks}
+
+    def divide(layer: nn.Module, mesh: DeviceMesh) -> None:
+        if id(layer) in ends:
+            parallelize_module(layer, mesh, ends[id(layer)])
+        elif id(layer) in whole:
+            styles: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in family.columns}
+            styles |= {name: RowwiseParallel() for name in family.rows}
+            parallelize_module(layer, mesh, styles)
+            attention = layer.get_submodule(family.columns[0].rpartition(".")[0])
+            for name in COUNTS:
+                if hasattr(attention, name):
+                    setattr(attention, name, getattr(attention, name) // mesh.size())
+
+    return divide

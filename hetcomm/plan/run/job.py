@@ -41,7 +41,8 @@ class Job:
     the replica that differ in this rank alone. data_groups: the ranks that hold the same weights
     and sum their gradients, of all replicas and context ranks. This is one group, unless replicas
     of the stage have unlike tensor degrees: then one for each part of the weights that this rank
-    holds, as in Layout.data_groups(). pipeline_group: one rank of each stage.
+    holds, as in Layout.data_groups(). pipeline_group: one rank of each stage. model_group: the
+    ranks of the replica that hold one whole model together, of all stages and tensor ranks.
     """
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
@@ -58,9 +59,15 @@ class Job:
         self.data_groups = self.groups(
             ranks for s in range(len(layout.stages)) for ranks in layout.data_groups(s)
         )
-        self.tensor_group, self.context_group, self.pipeline_group, self._replica_group = (
-            self.groups(lines)[0]
-            for lines in (_tensor(layout), _context(layout), _pipeline(layout), _replicas(layout))
+        (
+            self.tensor_group,
+            self.context_group,
+            self.pipeline_group,
+            self._replica_group,
+            self.model_group,
+        ) = (
+            self.groups(lines(layout))[0]
+            for lines in (_tensor, _context, _pipeline, _replicas, _models)
         )
 
     def groups(self, every: Iterable[Sequence[int]]) -> list[Any]:
@@ -103,7 +110,8 @@ class Job:
         if len({replica.tensor for replica in self.layout.stages[self.stage].replicas}) > 1:
             raise _core.InvalidArgumentError(
                 f"layout: expected one tensor degree in all replicas of stage {self.stage}, got "
-                "several; sum gradients by parts over data_groups"
+                "several; plan with one degree (hetcomm plan --tensor), or sum gradients by parts "
+                "over data_groups"
             )
         return self.data_groups[0]
 
@@ -146,6 +154,23 @@ class Job:
                 )
         groups = [self.pipeline_group, self._replica_group, self.context_group, self.tensor_group]
         return DeviceMesh.from_group(groups, self.device.type, ranks, mesh_dim_names=DIMENSIONS)
+
+    @cached_property
+    def tensor_mesh(self) -> DeviceMesh:
+        """The ranks of tensor_group, in one dimension: the mesh for torch's tensor parallelism.
+
+        It exists with unlike degrees too. Raises hetcomm.InvalidArgumentError where ranks of a
+        tensor group descend, because torch sorts the ranks of a group.
+        """
+        for ranks in _tensor(self.layout):
+            if list(ranks) != sorted(ranks):
+                raise _core.InvalidArgumentError(
+                    f"layout: expected ascending ranks in each tensor group, got {ranks}; start "
+                    "ranks in the layout's order"
+                )
+        return DeviceMesh.from_group(
+            self.tensor_group, self.device.type, mesh_dim_names=("tensor",)
+        )
 
     def rank_order(self) -> list[int]:
         """The rank at each rank of a launcher such as Megatron-LM's: hetcomm.plan.rank_order()."""
@@ -194,6 +219,15 @@ def _replicas(layout: Layout) -> Iterator[tuple[int, ...]]:
         for line in range(most):
             yield tuple(
                 replica.ranks[line * len(replica.ranks) // most] for replica in stage.replicas
+            )
+
+
+def _models(layout: Layout) -> Iterator[tuple[int, ...]]:
+    """The ranks of a replica's stages with equal context ranks."""
+    for replicas in zip(*(stage.replicas for stage in layout.stages), strict=True):
+        for c in range(replicas[0].context):
+            yield tuple(
+                rank for each in replicas for rank in each.ranks[c * each.tensor :][: each.tensor]
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -23,11 +24,11 @@ def partition(
     """Partitions the chunks of split() over their data group: hetcomm.partition() by the layout.
 
     A collective of all ranks. Takes the layout's levels of weights, gradients and optimizer states,
-    its codec for gradients, and its overlap_optimizer as `overlap`. Levels are those of the stage's
-    data group: "cluster" means all of its ranks. Gradients are means over this group. The norm of
-    clip_grad_norm_() is that of all stages. Checkpoints have the names of the whole model, so each
-    stage saves its own part of one checkpoint. Stages that hold a tied parameter sum its gradients
-    at the optimizer's step.
+    its codec for gradients, and its overlap_optimizer as `overlap`. Levels are those of this rank's
+    data group: "cluster" means all of its ranks. Gradients are means over this group, of replicas
+    and context ranks. The norm of clip_grad_norm_() is that of all stages and tensor ranks.
+    Checkpoints have the names of the whole model, so each stage saves its own part of one
+    checkpoint. Stages that hold a tied parameter sum its gradients at the optimizer's step.
 
     Args:
         chunks: of this rank, on their device.
@@ -35,16 +36,10 @@ def partition(
         settings: other arguments of hetcomm.partition(), such as dtype.
 
     Raises:
-        hetcomm.InvalidArgumentError: an argument or the layout does not fit. All ranks of the group
-            raise it.
+        hetcomm.InvalidArgumentError: an argument or the layout does not fit, such as unlike tensor
+            degrees in the replicas of a stage. All ranks of the group raise it.
     """
     layout = job.layout
-    tensor = max(replica.tensor for stage in layout.stages for replica in stage.replicas)
-    if tensor > 1:
-        raise _core.InvalidArgumentError(
-            f"layout: expected tensor degree 1 in all replicas, got {tensor}; ranks hold parts of "
-            "tensors then: sum their gradients over data_groups by fully_shard or by hand"
-        )
     if layout.schedule == "zero_bubble" and layout.weights != "rank":
         raise _core.InvalidArgumentError(
             'layout.weights: expected "rank" with the schedule zero_bubble, got '
@@ -57,6 +52,7 @@ def partition(
             f'"{layout.weights}"; ranks gather divided weights for each micro-batch together; '
             "choose another level or equal shares"
         )
+    tensor = layout.stages[job.stage].replicas[job.replica].tensor
     units = {id(unit) for chunk in chunks for unit in chunk.units()}  # type: ignore[operator]
     codecs = None if layout.codec == "auto" else {"gradients": layout.codec}
     return partition_module(
@@ -70,8 +66,9 @@ def partition(
             "codecs": codecs,
             "overlap": layout.overlap_optimizer,
             "group": job.data_group,
-            "norm_group": job.pipeline_group if len(layout.stages) > 1 else None,
+            "norm_group": job.model_group if dist.get_world_size(job.model_group) > 1 else None,
             "tied": tied.parameters(chunks) if len(layout.stages) > 1 else None,
+            "tensor_group": job.tensor_group if tensor > 1 else None,
             **settings,
         },
     )

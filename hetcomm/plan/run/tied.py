@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hetcomm import _core
-from hetcomm.partitioning import agreement
+from hetcomm.partitioning import agreement, local
 
 if TYPE_CHECKING:
     from hetcomm.plan.layout import Layout
@@ -39,15 +39,16 @@ class Tied:
         Raises hetcomm.InvalidArgumentError if the stages of a replica have unlike numbers of ranks.
         """
         own = parameters(chunks)
-        every = agreement.gather(lambda: list(own))
+        every = agreement.gather(lambda: {n: local.division(p) for n, p in own.items()})
         self._held: list[tuple[nn.Parameter, Any]] = []
         for name in sorted({name for names in every for name in names}):
             holders = [rank for rank, names in enumerate(every) if name in names]
+            _check_division(name, {every[rank][name] for rank in holders})
             lines = list(_lines(name, job.layout, holders))
             groups = job.groups(lines)
             if name in own:
                 (line,) = (line for line in lines if job.rank in line)
-                dist.broadcast(own[name].data, line[0], group=groups[0])
+                dist.broadcast(local.values(own[name]), line[0], group=groups[0])
                 if own[name].requires_grad:
                     self._held.append((own[name], groups[0]))
 
@@ -62,11 +63,21 @@ class Tied:
             parameter.grad = None
         yield
         for (parameter, group), earlier in zip(self._held, before, strict=True):
-            gradient = parameter.grad
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
-            dist.all_reduce(gradient, group=group)
+            own = local.gradient(parameter)
+            if own is None:
+                own = torch.zeros_like(local.values(parameter))
+            dist.all_reduce(own, group=group)
+            gradient = local.divided_as(parameter, own)
             parameter.grad = gradient if earlier is None else earlier.add_(gradient)
+
+
+def _check_division(name: str, divisions: set[str]) -> None:
+    if len(divisions) > 1:
+        raise _core.InvalidArgumentError(
+            f"{name}: expected one way to divide this tied parameter among tensor ranks in all "
+            f"stages that hold it, got {sorted(divisions)}; divide an embedding by RowwiseParallel "
+            "and its head by ColwiseParallel, or untie them"
+        )
 
 
 def _lines(name: str, layout: Layout, holders: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -12,11 +12,14 @@ import numpy as np
 from hetcomm.plan.layout import Layout, Stage
 from hetcomm.plan.search.best_first import Node
 from hetcomm.plan.search.division import Floats
+from hetcomm.plan.search.filling import Pipes, Run
+from hetcomm.plan.search.loads import all_bounds, chain_of
 from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.settings import Choices, Settings
 from hetcomm.plan.search.shapes import Part, Shape
 from hetcomm.plan.search.space import Shapes, Space, Window, replica_shapes, stage_shapes
-from hetcomm.plan.search.tables import Pipelines, Spans, all_bounds
+from hetcomm.plan.search.spans import Division, Spans, spans_of
+from hetcomm.plan.search.tables import Pipelines
 from hetcomm.plan.search.terms import Terms
 
 # A group of shapes is opened in windows of bounds, each this much further.
@@ -37,6 +40,9 @@ class Search:
     _settings: dict[tuple[int, int], list[Settings]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _transfers: dict[tuple[Part, int, int, bool], float] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _rows: dict[tuple[object, ...], list[Floats]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -44,6 +50,10 @@ class Search:
     def trusted(self, bound: float) -> float:
         """A bound by the stages' seconds. With an alpha these are not the true ones."""
         return bound if self.alpha == 1 else 0.0
+
+    def limit(self, below: float) -> float:
+        """Seconds that bounds by the stages' seconds may not reach; see trusted()."""
+        return below if self.alpha == 1 else np.inf
 
     def micro_batches(self, shape: Shape) -> int:
         return self.space.batch // (shape.replicas * shape.micro_batch)
@@ -53,6 +63,18 @@ class Search:
 
     def forward_seconds(self, part: Part, micro_batch: int) -> float:
         return float(self.terms.layer_seconds(part, micro_batch, False)[0][1])
+
+    def back_seconds(self, part: Part, micro_batch: int, chunks: int) -> float:
+        backward = float(self.terms.layer_seconds(part, micro_batch, False)[1][1])
+        return backward / 2 if chunks == 1 and "zero_bubble" in self.choices.schedules else backward
+
+    def transfer(self, part: Part, count: int, micro_batch: int, across: bool) -> float:
+        key = (part, count, micro_batch, across)
+        if key not in self._transfers:
+            shape = Shape(((part,),) * count, micro_batch, across)
+            transfers = Probes(self.terms, shape, self.space.batch).transfers
+            self._transfers[key] = float(transfers.min()) if count > 1 else 0.0
+        return self._transfers[key]
 
     def most_chunks(self, stages: int, micro_batches: int) -> int:
         key = (stages, micro_batches)
@@ -65,25 +87,25 @@ class Search:
         self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         """With the cheapest settings."""
-        return self._rows_of(7, parts, count, micro_batch, across)
+        return self._rows_of("steady", parts, count, micro_batch, across)
 
     def alone(
         self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         """With the cheapest settings."""
-        return self._rows_of(5, parts, count, micro_batch, across)
+        return self._rows_of("alone", parts, count, micro_batch, across)
 
     def _rows_of(
-        self, what: int, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+        self, what: str, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
-        """what: of Pipelines.seconds()."""
+        """what: of Seconds."""
         key = (what, parts, count, micro_batch, across)
         if key not in self._rows:
             self._rows[key] = self._computed(*key)
         return self._rows[key]
 
     def _computed(
-        self, what: int, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
+        self, what: str, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
     ) -> list[Floats]:
         shape = Shape((parts,) * count, micro_batch, across)
         probes = Probes(self.terms, shape, self.space.batch)
@@ -92,7 +114,7 @@ class Search:
         blocks = [self.terms.alike[1][1, 1 + n] for n in range(self.space.layers - 1)]
 
         def row(stage: int) -> Floats:
-            seconds = pipelines.seconds(stage)[what, blocks]
+            seconds = getattr(pipelines.seconds(stage), what)[blocks]
             least = np.minimum.accumulate(seconds[::-1])[::-1]
             return np.concatenate(([0.0], least[1:]))
 
@@ -124,6 +146,23 @@ class Search:
         ]
         work = float(np.minimum.reduce(each).sum())
         return self.space.batch / shape.micro_batch * work / processors
+
+    def may_take(self, shape: Shape, below: float) -> bool:
+        """Whether a shape's stages may hold all blocks in less than so many seconds."""
+        if below == np.inf or any(len(parts) > 1 for parts, _ in shape.runs):
+            return True
+        micro_batch, across = shape.micro_batch, shape.across
+        runs = [
+            Run(
+                parts[0],
+                count,
+                tuple(self.alone(parts, count, micro_batch, across)),
+                self.transfer(parts[0], count, micro_batch, across),
+            )
+            for parts, count in shape.runs
+        ]
+        pipes = Pipes(runs, self, self.space.layers - 2, micro_batch, self.space.batch)
+        return pipes.may_take(below)
 
     def shapes(self, family: int, group: tuple[int, int, int], window: Window) -> Shapes:
         """The shapes of a family; see stage_shapes()."""
@@ -204,13 +243,15 @@ class OfShape(Inner):
                 Pipelines(search.terms, probes, options, alpha=search.alpha)
                 for options in _alike(every)
             ]
-            return _of_settings(self.bound, pipelines, search)
+            return _of_settings(self.bound, pipelines, search, below)
+        if not search.may_take(self.shape, below):
+            return []
         every = [each for each in every if each.recompute == min(search.choices.recompute)]
         whole = {each.schedule for each in every if each.chunks == 1}
         if "zero_bubble" in whole:  # it waits least
             every = [each for each in every if each.schedule not in whole - {"zero_bubble"}]
         loose = [Pipelines(search.terms, probes, each, loose=True) for each in _alike(every)]
-        least = float(all_bounds(loose).min()) if loose else np.inf
+        least = float(all_bounds(loose, below).min()) if loose else np.inf
         bound = max(self.bound, least, search.crowded(self.shape))
         return [replace(self, bound=bound, refined=True)] if bound < below else []
 
@@ -238,9 +279,9 @@ class OfSettings(Inner):
         pipelines = self.pipelines
         if len(pipelines.options) > 1:
             each = [replace(pipelines, options=(option,)) for option in pipelines.options]
-            yield from _of_settings(self.bound, each, self.search)
+            yield from _of_settings(self.bound, each, self.search, below)
             return
-        partitions = pipelines.chain().partitions()
+        partitions = chain_of(pipelines, self.search.limit(below)).partitions()
         first = next(partitions, None)
         if first is not None:
             bound = max(self.bound, self.search.trusted(first[0]))
@@ -248,12 +289,12 @@ class OfSettings(Inner):
 
 
 def _of_settings(
-    bound: float, pipelines: Sequence[Pipelines], search: Search
+    bound: float, pipelines: Sequence[Pipelines], search: Search, below: float
 ) -> list[Node[Candidate]]:
     """Nodes of those settings of a shape that may fit, the most promising first."""
     found = [
         (float(least), each)
-        for least, each in zip(all_bounds(pipelines), pipelines, strict=True)
+        for least, each in zip(all_bounds(pipelines, search.limit(below)), pipelines, strict=True)
         if least < float("inf")
     ]
     return [
@@ -279,10 +320,10 @@ class Divisions(Inner):
         if min(b - a for a, b in zip((0, *self.ends), self.ends, strict=False)) >= (
             pipelines.settings.chunks
         ):
-            spans = pipelines.spans(self.ends)
-            bound = max(self.bound, pipelines.bound(spans))
-            if bound < below and pipelines.may_fit(spans):
-                yield Leaf(bound, pipelines, spans, search)
+            division = Division(pipelines, spans_of(self.ends, pipelines.settings.chunks))
+            bound = max(self.bound, division.bound())
+            if bound < below and division.may_fit():
+                yield Leaf(bound, pipelines, division.spans, search)
         following = next(self.rest, None) if search.alpha == 1 else None
         if following is not None:
             yield Divisions(max(self.bound, following[0]), self.above, following[1], self.rest)

@@ -13,7 +13,7 @@ import numpy as np
 from hetcomm.plan.layout import Replica, Stage
 from hetcomm.plan.prediction.costs import rounds
 from hetcomm.plan.prediction.network import levels_of
-from hetcomm.plan.prediction.synchronize import Reduction, waves
+from hetcomm.plan.prediction.synchronize import Reduction, hosts_of, waves
 from hetcomm.plan.search.division import Floats
 from hetcomm.plan.search.settings import Settings
 from hetcomm.plan.search.shapes import Part, Shape, place
@@ -26,8 +26,7 @@ Parts = tuple[Part, ...]
 class Probes:
     """Prices of a shape's ranks, computed once each. None is more than the prediction's.
 
-    Stages of equal parts at the same place of a pool have equal prices in all shapes. So have the
-    stages of a run that lie alike on their hosts.
+    Stages of equal parts whose ranks lie alike on their hosts have equal prices in all shapes.
     """
 
     def __init__(self, terms: Terms, shape: Shape, batch: int) -> None:
@@ -37,10 +36,22 @@ class Probes:
     def keys(self) -> list[tuple[object, ...]]:
         """Of each stage, equal for equal prices."""
         return [
-            (parts, 0 if self.shape.across else count, 0 if alike else s)
-            for (parts, count), alike in zip(self.shape.runs, self.alike, strict=True)
+            self._known(
+                ("key", parts, count, s, self.shape.across), partial(self._key, parts, count, s)
+            )
+            for parts, count in self.shape.runs
             for s in range(count)
         ]
+
+    def _key(self, parts: Parts, count: int, place: int) -> tuple[object, ...]:
+        """Of stages with these parts, those whose ranks lie alike on hosts and islands cost the
+        same; place: in its run."""
+        pools = self.terms.problem.pools
+        if not all(pools[part.pool].uniform for part in parts):
+            return (parts, count, place, self.shape.across)
+        pattern = self._pattern(self._placed(parts, count)[place])
+        known: dict[object, int] = self._known(("patterns",), dict)
+        return (parts, known.setdefault((parts, *pattern), len(known)))
 
     @cached_property
     def replicas(self) -> list[tuple[Replica, ...]]:
@@ -53,20 +64,6 @@ class Probes:
             ("place", parts, count, across),
             lambda: place(self.terms.problem.pools, parts, count, across),
         )
-
-    @cached_property
-    def alike(self) -> list[bool]:
-        """Of each run: whether its stages lie alike on their hosts."""
-        found = []
-        for parts, count in self.shape.runs:
-            good = True
-            for part in parts:
-                pool = self.terms.problem.pools[part.pool]
-                step = part.width * (part.count if self.shape.across else count)
-                inside = self.shape.across and pool.widest % step == 0
-                good &= pool.uniform and (step % pool.widest == 0 or inside)
-            found.append(good or count == 1)
-        return found
 
     @cached_property
     def slowest(self) -> int:
@@ -82,21 +79,60 @@ class Probes:
     def transfers(self) -> Floats:
         """Seconds of an activation to the next stage, or of a gradient back if that is faster,
         while all replicas send."""
+        return np.asarray([min(each) for each in self._transfers])
+
+    @cached_property
+    def slower_transfers(self) -> Floats:
+        """The same, if the slower one counts."""
+        return np.asarray([max(each) for each in self._transfers])
+
+    @cached_property
+    def _transfers(self) -> list[list[float]]:
         ends = [(*run, s) for run in self.shape.runs for s in range(run[1])]
-        return np.asarray(
-            [
-                self._known(
-                    ("transfer", *pair, self.shape.across, self.shape.micro_batch),
-                    partial(self._transfer, s),
-                )
-                for s, pair in enumerate(pairwise(ends))
-            ]
+        return [
+            self._known(
+                ("transfer", *pair, self.shape.across, self.shape.micro_batch),
+                partial(self._transfer, s, s + 1),
+            )
+            for s, pair in enumerate(pairwise(ends))
+        ]
+
+    @cached_property
+    def wrap(self) -> float:
+        """The same from the last stage to the first one's next chunk."""
+        first, last = self.shape.runs[0], self.shape.runs[-1]
+        pair = ((*last, last[1] - 1), (*first, 0))
+        return min(
+            self._known(
+                ("transfer", *pair, self.shape.across, self.shape.micro_batch),
+                partial(self._transfer, len(self.shape.stages) - 1, 0),
+            )
         )
 
-    def _transfer(self, stage: int) -> float:
+    def _transfer(self, stage: int, following: int) -> list[float]:
+        """There and back. Ranks that lie alike on hosts send alike."""
+        ends = [self.shape.stages[s] for s in (stage, following)]
+        replicas = [replica for s in (stage, following) for replica in self.replicas[s]]
+        pattern: tuple[object, ...] = (stage, following, self.shape)
+        if all(self.terms.problem.pools[part.pool].uniform for parts in ends for part in parts):
+            pattern = self._pattern(replicas)
+        key = ("transfer of", *ends, pattern, self.shape.micro_batch)
+        return self._known(key, lambda: self._transfer_of(stage, following))
+
+    def _pattern(self, replicas: Sequence[Replica]) -> tuple[tuple[int, ...], ...]:
+        """Equal for replicas whose ranks lie alike on hosts and islands."""
+        domain = self.terms.problem.network.domain
+        ranks = [rank for replica in replicas for rank in replica.ranks]
+        found = []
+        for level in ("host", "island"):
+            first: dict[object, int] = {}
+            found.append(tuple(first.setdefault(domain(r, level), len(first)) for r in ranks))
+        return tuple(found)
+
+    def _transfer_of(self, stage: int, following: int) -> list[float]:
         network, runtime = self.terms.problem.network, self.terms.problem.runtime
         size = self.terms.problem.model.output_bytes() * self.shape.micro_batch
-        source, target = self.replicas[stage], self.replicas[stage + 1]
+        source, target = self.replicas[stage], self.replicas[following]
         found = []
         for senders, receivers in ((source, target), (target, source)):
             every, plans = [], set()
@@ -110,7 +146,7 @@ class Probes:
                     for i in range(count)
                 ]
                 found.append(sum(network.transfer(pairs, part) for pairs in together))
-        return min(found)
+        return found
 
     def share(self, stage: int, level: str) -> int:
         """The fewest ranks that share what a level partitions."""
@@ -154,6 +190,39 @@ class Probes:
         for each in every:
             found += getattr(each, what)(parameters)
         return found
+
+    def crossing(self, stage: int, settings: Settings, *what: str) -> float:
+        """The share of these seconds in which the NICs of each of the stage's hosts are busy, at
+        least. what: of Reduction.PARTS, the last one first for a host of several."""
+        levels = (settings.weights, settings.states, settings.codec)
+
+        def share() -> float:
+            network = self.terms.problem.network
+            every = self.once(
+                stage, ("reductions", *levels), lambda: self._reductions(stage, settings)
+            )
+            crossing: dict[object, float] = {}
+            for each in map(Reduction.PARTS.index, what):
+                crossing |= hosts_of(network, [reduction.groups[each] for reduction in every])
+            ranks = (rank for replica in self.replicas[stage] for rank in replica.ranks)
+            hosts = {network.domain(rank, "host") for rank in ranks}
+            return min((crossing.get(host, 0.0) for host in hosts), default=0.0)
+
+        return self.once(stage, ("crossing", *what, *levels), share)
+
+    @cached_property
+    def joined(self) -> list[bool]:
+        """Of each stage but the last, whether it and the next one belong together. Stages that
+        belong together all have ranks on one host, so its NICs carry the sums of them all."""
+        domain = self.terms.problem.network.domain
+        found: list[bool] = []
+        common: set[object] = set()
+        for replicas in self.replicas:
+            hosts = {domain(rank, "host") for replica in replicas for rank in replica.ranks}
+            both = common & hosts
+            found.append(bool(both))
+            common = both or hosts
+        return found[1:]
 
     def of_layers(self, stage: int, settings: Settings, what: str) -> Floats:
         """The same of each layer alone."""

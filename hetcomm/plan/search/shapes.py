@@ -45,11 +45,6 @@ class Shape:
         return sum(part.count for part in self.stages[0])
 
     @property
-    def lines(self) -> list[tuple[Part, ...]]:
-        """The pipelines of equal parts: of each stage, its part at the same place."""
-        return list(zip(*self.stages, strict=True))
-
-    @property
     def ranks(self) -> int:
         """The ranks of all stages."""
         return sum(part.count * part.width for stage in self.stages for part in stage)
@@ -64,12 +59,6 @@ class Shape:
             else:
                 found.append((stage, 1))
         return tuple(found)
-
-    @property
-    def first_stages(self) -> list[int]:
-        """The first stage of each run."""
-        counts = [count for _, count in self.runs]
-        return [sum(counts[:run]) for run in range(len(counts))]
 
     def place(self, pools: Sequence[Pool]) -> list[tuple[Replica, ...]]:
         """The replicas of each stage, on ranks of the pools. Each rank has one place at most.

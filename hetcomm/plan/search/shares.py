@@ -7,6 +7,7 @@ number of stages and micro-batch one division of layers, and one of the batch.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from itertools import product
 
@@ -19,7 +20,7 @@ from hetcomm.plan.search.search import Choice, fitting, predicted
 from hetcomm.plan.search.settings import Settings
 from hetcomm.plan.search.shapes import Part, Shape
 
-MOST = 8  # layouts that are predicted, the most promising ones
+MOST = 8  # shapes, the most promising ones; each of their choices is predicted
 
 
 def with_shares(root: Search, found: Found[Choice], top: int) -> Found[Choice]:
@@ -28,7 +29,9 @@ def with_shares(root: Search, found: Found[Choice], top: int) -> Found[Choice]:
     best = list(found.best)
     least = best[0][0] if best else np.inf
     for _, shape, shares in [each for each in estimates if each[0] < least][:MOST]:
-        for choice in _choices(root, shape, shares):
+        fitting_ones = _choices(root, shape, shares)
+        choice = min(fitting_ones, key=lambda each: each.prediction.seconds, default=None)
+        if choice is not None:
             best.append((choice.prediction.seconds, choice))
     best.sort(key=lambda each: each[0])
     return Found(best[:top], found.bound, found.priced, found.opened, found.cut)
@@ -68,11 +71,14 @@ def _shapes(root: Search) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
 
 def _divided(together: int, seconds: list[float], stages: int) -> tuple[int, ...]:
     """Micro-batches of each replica, one at least, so that the last one ends early."""
-    each = np.array(seconds)
-    shares = np.ones(len(each), dtype=np.int64)
-    for _ in range(together - len(each)):
-        shares[np.argmin((shares + stages) * each)] += 1
-    return tuple(map(int, shares))
+    shares = [1] * len(seconds)
+    heap = [((1 + stages) * each, r) for r, each in enumerate(seconds)]
+    heapq.heapify(heap)
+    for _ in range(together - len(seconds)):
+        r = heap[0][1]
+        shares[r] += 1
+        heapq.heapreplace(heap, ((shares[r] + stages) * seconds[r], r))
+    return tuple(shares)
 
 
 def _choices(root: Search, shape: Shape, shares: tuple[int, ...]) -> Iterator[Choice]:

@@ -13,42 +13,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetcomm.plan.search.division import Floats
+from hetcomm.plan.search.filling import Pipes, Prices, Run
 from hetcomm.plan.search.pools import Pool
 from hetcomm.plan.search.shapes import Part, Shape
 
 # The shapes' bounds are less than exact by this share.
 STEP = 1.005
-
-
-class Prices(Protocol):
-    """Seconds that shapes take at least."""
-
-    def block_seconds(self, pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
-        """In which a replica computes one block forward and backward; None where the degrees are
-        impossible."""
-
-    def forward_seconds(self, part: Part, micro_batch: int) -> float:
-        """In which a replica computes one block forward."""
-
-    def rows(
-        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
-    ) -> Sequence[Floats]:
-        """Of each of `count` stages with these parts, [n] -> seconds of a step in which the stage
-        has n blocks or more."""
-
-    def alone(
-        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
-    ) -> Sequence[Floats]:
-        """The same from the stage's first pass to the end of the step."""
-
-    def most_chunks(self, stages: int, micro_batches: int) -> int:
-        """The most chunks that a stage may have."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +108,7 @@ def stage_shapes(
     grid = _grid(balanced, window.high)
     shapes: list[tuple[float, Shape]] = []
     for across in (True, False):
-        held, speeds = [], []
+        held, runs = [], []
         for index, each in enumerate(choices):
             table, own = np.zeros((2, len(each), len(grid)), dtype=np.int64), {}
             for number in np.unique(mixes[:, index]):
@@ -141,56 +117,26 @@ def stage_shapes(
                     found = prices.rows((part,), each[number].stages, micro_batch, across)
                     table[:, number] = _held(found, grid)
                     alone = prices.alone((part,), each[number].stages, micro_batch, across)
-                    own[number] = Speed(part, each[number].stages, _slope(alone))
+                    moved = prices.transfer(part, each[number].stages, micro_batch, across)
+                    own[number] = Run(part, each[number].stages, tuple(alone), moved)
             held.append(table)
-            speeds.append(own)
+            runs.append(own)
         least = np.maximum(balanced, _least(held, mixes, grid, space.layers - 2))
         further = min(further, float(least[least >= window.high].min(initial=np.inf)))
         kept = (least >= window.low) & (least < window.high)
         for mix, bound in zip(mixes[kept], least[kept], strict=True):
-            taken = [speeds[index][number] for index, number in enumerate(mix) if number > 0]
+            taken = [runs[index][number] for index, number in enumerate(mix) if number > 0]
             if space.every_rank and not _is_whole(space, taken):
                 continue
             for order in permutations(taken):
-                filled = max(float(bound), _filled(space, prices, order, micro_batch))
-                if filled < window.below:
+                pipes = Pipes(order, prices, space.layers - 2, micro_batch, space.batch)
+                filled = max(float(bound), pipes.filled())
+                if filled < window.below and pipes.may_take(window.below):
                     stages = tuple((each.part,) for each in order for _ in range(each.stages))
                     shape = Shape(stages, micro_batch, across)
                     if across or _two_placements(shape):
                         shapes.append((filled, shape))
     return shapes, further
-
-
-class Speed(NamedTuple):
-    """A run of stages. seconds: of a step for each block of a stage, at least."""
-
-    part: Part
-    stages: int
-    seconds: float
-
-
-def _slope(rows: Sequence[Floats]) -> float:
-    """The least seconds per block."""
-    unlike = {id(row): row for row in rows}.values()
-    return min(float((row[1:] / np.arange(1, len(row))).min()) for row in unlike)
-
-
-def _filled(space: Space, prices: Prices, order: Sequence[Speed], micro_batch: int) -> float:
-    """Seconds in which runs of stages in an order hold all blocks, if blocks may be divided.
-
-    With x blocks on a stage, the next one's first pass comes f x later. By recursion from the last
-    stage, stages hold v blocks in a second; before a stage of c seconds per block, v becomes
-    v + (1 - f v) / c, or stays if the stage is so slow that no block is best.
-    """
-    stages = sum(each.stages for each in order)
-    micro_batches = space.batch // (order[0].part.count * micro_batch)
-    chunks, rate, forward = prices.most_chunks(stages, micro_batches), 0.0, 0.0
-    for part, count, seconds in reversed(order):
-        forward = prices.forward_seconds(part, micro_batch)
-        kept = (1 - forward / chunks / seconds) ** count
-        rate = max(rate, kept * rate + (1 - kept) / (forward / chunks))
-    # The embedding is one of the layers of the first chunk.
-    return (space.layers - 2) / rate - forward * (1 - 1 / chunks)
 
 
 def replica_shapes(
@@ -328,7 +274,7 @@ def _shares(
     return tuple(parts)
 
 
-def _is_whole(space: Space, taken: Sequence[Speed]) -> bool:
+def _is_whole(space: Space, taken: Sequence[Run]) -> bool:
     """Whether the stages occupy every rank."""
     ranks = sum(each.stages * each.part.count * each.part.width for each in taken)
     return ranks == sum(pool.ranks for pool in space.pools)

@@ -1,30 +1,54 @@
-"""Tables of a shape with settings: seconds, memory and bounds, by stage and range of layers."""
+"""Tables of a shape with settings: seconds and memory, by stage and range of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from hetcomm.plan.search.bound import Pipeline, step_bound
-from hetcomm.plan.search.division import (
-    NEVER,
-    Chain,
-    Floats,
-    Load,
-    after_last,
-    chain,
-    empty,
-    sums_of,
-)
+from hetcomm.plan.prediction.synchronize import Reduction
+from hetcomm.plan.profile import NO_WORK
+from hetcomm.plan.search.division import NEVER, Floats, sums_of
 from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.settings import Settings, in_flight, warm_up
 from hetcomm.plan.search.shapes import Part, Shape
 from hetcomm.plan.search.terms import Indices, Shares, Terms
 
-Spans = Sequence[Sequence[tuple[int, int]]]
+
+class Seconds(NamedTuple):
+    """Seconds of a stage, at least, by kind of range (Terms.alike).
+
+    forward, backward: of a micro-batch. first_forward to final_backward: these of the first chunk
+    and of the last one. tail: without deferred passes; alone, renewal, steady: see Load. latest:
+    forward of the first chunk, at most.
+    """
+
+    forward: Floats
+    backward: Floats
+    first_forward: Floats
+    first_backward: Floats
+    final_forward: Floats
+    final_backward: Floats
+    tail: Floats
+    alone: Floats
+    renewal: Floats
+    steady: Floats
+    latest: Floats
+
+
+class Sums(NamedTuple):
+    """Seconds in which sums keep the NICs of a stage's hosts busy, at least, by kind of range.
+
+    left: those that follow all passes. beside: those beside the last backward pass of the first
+    chunk. updates: those of new weights, which the first forward pass hides by `hidden` at most.
+    """
+
+    left: Floats
+    beside: Floats
+    updates: Floats
+    hidden: Floats
 
 
 @dataclass(frozen=True)
@@ -68,10 +92,8 @@ class Pipelines:
             return times[0] + least, times[1] + least
         return np.maximum(times[0], least), np.maximum(times[1], least)
 
-    def seconds(self, stage: int) -> Floats:
-        """[what, kind of range] -> seconds, at least. What: forward and backward of a micro-batch,
-        these of the first chunk, the tail without deferred passes, alone, renewal and steady; see
-        Load. The kinds are those of Terms.alike."""
+    def seconds(self, stage: int) -> Seconds:
+        """Of a stage, by kind of range."""
         key = (
             "seconds", self.micro_batches, self.shape.micro_batch, self.half,
             self.settings.chunks, self.settings.recompute, self.loose, self._levels,
@@ -82,7 +104,7 @@ class Pipelines:
     def _levels(self) -> tuple[tuple[str, str, str], ...]:
         return tuple((each.weights, each.states, each.codec) for each in self.options)
 
-    def _seconds(self, stage: int) -> Floats:
+    def _seconds(self, stage: int) -> Seconds:
         parts, (first, end) = self.shape.stages[stage], self.terms.alike[0]
         layers = np.maximum(end - first, 1)
         # [part, what, option, kind of range]
@@ -99,33 +121,47 @@ class Pipelines:
         else:
             # The last pass of a stage is the first chunk's, or computes weights' gradients.
             hidden = passes[:, 3].min(axis=0) * (1 if self.loose else 1 - self.half)
-            reduction = np.stack([self._whole(stage, each, "seconds") for each in self.options])
+            reduction = np.stack([self.whole(stage, each, "seconds") for each in self.options])
             exposed = np.maximum(reduction / layers, reduction - hidden * (layers - 1) / layers)
-            optimizer = [self._optimizer(stage, each.states) for each in self.options]
+            optimizer = [self.optimizer(stage, each.states) for each in self.options]
             tail = exposed + np.stack(optimizer)
         busy = self.micro_batches * (passes[:, 0] + passes[:, 1]).max(axis=0)
         own = passes[self.probes.slowest]
-        more = np.stack((tail, busy + tail, renewal, busy + tail + renewal))
-        return np.concatenate((own, more)).min(axis=1)
+        more = (tail, busy + tail, renewal, busy + tail + renewal)
+        rows = [each.min(axis=0) for each in (*own, *more)]
+        rows.append(own[2].max(axis=0))
+        return Seconds(*rows)
 
     def _passes(self, stage: int, part: Part, weights: str) -> Floats:
-        """Forward and backward by kind of range, and these of the first chunk."""
+        """Forward and backward by kind of range, these of the first chunk, and of the last one."""
         chunks = self.settings.chunks
 
         def seconds() -> Floats:
             first, end = self.terms.alike[0]
             times = self.layer_seconds(stage, part, weights)
-            whole = [sums_of(each)[first, end] for each in times]
+            work = self.host_work(part)
+            whole = [
+                sums_of(each)[first, end] + chunks * count * work
+                for each, count in zip(times, (1, 2 if self.half else 1), strict=True)
+            ]
             if chunks == 1:
-                return np.stack([*whole, *whole])
-            layers, embedding = -(-np.maximum(end - first, 0) // chunks), first == 0
-            own = [(layers - embedding) * each[1] + embedding * each[0] for each in times]
-            return np.stack([*whole, *own])
+                return np.stack(whole * 3)
+            layers, embedding, head = np.maximum(end - first, 0), first == 0, end == len(times[0])
+            most, least = -(-layers // chunks) - embedding, layers // chunks - head
+            own = [most * each[1] + embedding * each[0] + work for each in times]
+            final = [least * each[1] + head * each[-1] + work for each in times]
+            return np.stack([*whole, *own, *final])
 
         key = (
-            "passes", part, self.shape.micro_batch, self.settings.recompute, chunks, weights
+            "passes", part, self.shape.micro_batch, self.settings.recompute, chunks, weights,
+            self.half,
         )  # fmt: skip
         return self.probes.once(stage, key, seconds)
+
+    def host_work(self, part: Part) -> float:
+        """Seconds of the host in each pass, without messages."""
+        problem = self.terms.problem
+        return problem.profile.host_work_of(problem.pools[part.pool].kind).each_pass
 
     def _divided(self, stage: int, option: Settings, passes: Floats) -> tuple[Floats, Floats]:
         """By kind of range, the tail and the renewal with partitions, see prediction/divided.py.
@@ -134,17 +170,47 @@ class Pipelines:
         ends = first + -(-np.maximum(end - first, 0) // option.chunks)  # of the first chunk
         last = np.maximum(ends, 1) - 1
         each = [self.layer_seconds(stage, part, option.weights) for part in parts]
-        tail = self._whole(stage, option, "left")
+        tail = self.whole(stage, option, "left")
         if option.schedule == "zero_bubble" and not self.loose:
-            tail = tail + self._whole(stage, option, "beside")
+            tail = tail + self.whole(stage, option, "beside")
         else:
             hidden = (passes[:, 3] - np.stack([times[1][last] for times in each])).max(axis=0)
-            tail = tail + self._exposed(stage, option, "beside", first, ends, hidden)
+            tail = tail + self.exposed(stage, option, "beside", first, ends, hidden)
         hidden = (passes[:, 2] - np.stack([times[0][last] for times in each])).max(axis=0)
-        late = self._exposed(stage, option, "updates", first, ends, hidden)
-        return tail, late + self._optimizer(stage, option.states, np.minimum)
+        late = self.exposed(stage, option, "updates", first, ends, hidden)
+        return tail, late + self.optimizer(stage, option.states, np.minimum)
 
-    def _exposed(
+    def sums(self, stage: int) -> Sums:
+        """Of a stage, by kind of range, with partitions."""
+        key = (
+            "sums on NICs", self.half, self.settings.chunks, self.settings.recompute,
+            self.shape.micro_batch, self.loose, self._levels,
+        )  # fmt: skip
+        return self.probes.once(stage, key, lambda: self._sums(stage))
+
+    def _sums(self, stage: int) -> Sums:
+        (first, end), chunks = self.terms.alike[0], self.settings.chunks
+        ends, parts = first + -(-np.maximum(end - first, 0) // chunks), self.shape.stages[stage]
+        last, every = np.maximum(ends, 1) - 1, []
+        for option in self.options:
+            shares = [self.probes.crossing(stage, option, what) for what in Reduction.PARTS]
+            layers = [sums_of(self.probes.of_layers(stage, option, w)) for w in Reduction.PARTS]
+            beside, updates = (shares[i] * layers[i][first, ends] for i in (0, 2))
+            left = shares[1] * self.whole(stage, option, "left")
+            if option.schedule == "zero_bubble" and not self.loose:
+                left = self.whole(stage, option, "left") + self.whole(stage, option, "beside")
+                left = left * self.probes.crossing(stage, option, "beside", "left")
+                beside = np.zeros_like(left)
+            hidden = np.full_like(left, NEVER)
+            if chunks == 1:
+                times = [self.layer_seconds(stage, part, option.weights)[0] for part in parts]
+                each = [sums_of(own)[first, end] - own[last] for own in times]
+                hidden = np.maximum.reduce(each)
+            every.append((left, beside, updates, -hidden))
+        left, beside, updates, hidden = np.min(every, axis=0)
+        return Sums(left, beside, updates, -hidden)
+
+    def exposed(
         self, stage: int, option: Settings, what: str, first: Indices, end: Indices, hidden: Floats
     ) -> Floats:
         """Seconds of messages of each layer that no pass of another layer hides, at least: those of
@@ -153,7 +219,7 @@ class Pipelines:
         together = sums_of(layers)[first, end] - hidden
         return np.maximum(layers[np.minimum(first, len(layers) - 1)], together)
 
-    def _whole(self, stage: int, option: Settings, what: str) -> Floats:
+    def whole(self, stage: int, option: Settings, what: str) -> Floats:
         """By kind of range, seconds of messages of all layers together."""
 
         def seconds() -> Floats:
@@ -165,7 +231,7 @@ class Pipelines:
         levels = (option.weights, option.states, option.codec)
         return self.probes.once(stage, ("whole", what, *levels), seconds)
 
-    def _optimizer(self, stage: int, states: str, which: np.ufunc = np.maximum) -> Floats:
+    def optimizer(self, stage: int, states: str, which: np.ufunc = np.maximum) -> Floats:
         """By kind of range, seconds of the optimizer. which: of the parts, that of the slowest or
         of the fastest."""
         terms, parts = self.terms, self.shape.stages[stage]
@@ -186,6 +252,26 @@ class Pipelines:
             )
 
         return self.probes.once(stage, ("optimizer", states, which.__name__), seconds)
+
+    @cached_property
+    def starts_known(self) -> bool:
+        """Whether a stage's first pass starts as soon as the forward passes before it permit it,
+        which then take what the profile says."""
+        problem = self.terms.problem
+        runtime, profile = problem.runtime, problem.profile
+        parts = {part for stage in self.shape.stages for part in stage}
+        return (
+            not (runtime.blocking or runtime.parts or runtime.whole_parts or runtime.host_path)
+            and runtime.messages == 1
+            and profile.processors is None
+            and all(part.context == 1 for part in parts)
+            and all(
+                part.tensor in self.terms.degrees(problem.pools[part.pool].kind) for part in parts
+            )
+            and all(
+                profile.host_work_of(problem.pools[part.pool].kind) == NO_WORK for part in parts
+            )
+        )
 
     @cached_property
     def passes(self) -> list[int]:
@@ -236,13 +322,6 @@ class Pipelines:
             self.probes.once(stage, ("kept", *own, settings.chunks), kept),
         )
 
-    def chain(self) -> Chain:
-        """The stages' tables."""
-        stages = range(len(self.shape.stages))
-        columns = _Columns([self])
-        loads = [loads_of([self], columns, s) for s in stages]
-        return chain([Load(*(each[0] for each in load)) for load in loads])
-
     @cached_property
     def fastest(self) -> set[int]:
         """The stages whose blocks take least time."""
@@ -251,200 +330,3 @@ class Pipelines:
             for s, parts in enumerate(self.shape.stages)
         ]
         return {s for s, each in enumerate(blocks) if each <= min(blocks)}
-
-    def spans(self, ends: Sequence[int]) -> Spans:
-        """The layers of each stage's chunks, for a stage that has so many layers.
-
-        The chunks of a stage differ by one layer at most; earlier ones have more.
-        """
-        stages, chunks = len(ends), self.settings.chunks
-        counts = np.diff([0, *ends])
-        sizes = [
-            [int(count) // chunks + (c < int(count) % chunks) for count in counts]
-            for c in range(chunks)
-        ]
-        flat = np.concatenate(([0], np.cumsum(sizes)))
-        return [
-            [(int(flat[c * stages + s]), int(flat[c * stages + s + 1])) for c in range(chunks)]
-            for s in range(stages)
-        ]
-
-    def may_fit(self, spans: Spans) -> bool:
-        """Whether the chunks fit the memory, as far as that follows from the first passes."""
-        if self.settings.chunks == 1:
-            return True  # the tables know
-        stages = len(spans)
-        for s, (parts, chunks) in enumerate(zip(self.shape.stages, spans, strict=True)):
-            held = [0] * len(chunks)
-            for i in range(self.passes[s]):
-                held[i // stages % len(chunks)] += 1
-            for part in parts:
-                needed = self.terms.chunk_memory(
-                    part,
-                    self.shape.micro_batch,
-                    self.settings,
-                    self.shares(s, self.settings),
-                    chunks,
-                    held,
-                )
-                if needed > self.terms.limit(part):
-                    return False
-        return True
-
-    def bound(self, spans: Spans) -> float:
-        """Seconds that a step takes at least, with these layers and the only option."""
-        return max(self._bound_of(index, spans) for index in range(len(self.shape.stages[0])))
-
-    def _bound_of(self, index: int, spans: Spans) -> float:
-        """Of the parts at one place of the stages: the same pools in each stage, or one part."""
-        forward, backward, first, last = [], [], [], []
-        for s, chunks in enumerate(spans):
-            f, b = self._sums(s, self.shape.stages[s][index])
-            forward.append(sum(f[span] for span in chunks))
-            backward.append(sum(b[span] for span in chunks))
-            first.append(f[chunks[0]])
-            last.append(b[chunks[0]])
-        if self.terms.problem.runtime.partitions:
-            pairs = [self._divided_tail(s, chunks) for s, chunks in enumerate(spans)]
-        else:
-            pairs = [(self._tail(s, chunks), 0.0) for s, chunks in enumerate(spans)]
-        tails, renewals = zip(*pairs, strict=True)
-        return step_bound(
-            Pipeline(
-                forward=np.asarray(forward),
-                backward=np.asarray(backward),
-                deferred=np.asarray(backward) * self.half,
-                first=np.asarray(first),
-                last=np.asarray(last) * (1 - self.half),
-                transfers=self.probes.transfers,
-                tails=np.asarray(tails),
-                micro_batches=self.micro_batches,
-                chunks=self.settings.chunks,
-                warm_up=self.warm_up,
-                renewals=np.asarray(renewals),
-            )
-        )
-
-    def _sums(self, stage: int, part: Part) -> tuple[Floats, Floats]:
-        """[first, end] -> seconds forward and backward."""
-        settings = self.settings
-
-        def sums() -> tuple[Floats, Floats]:
-            forward, backward = self.layer_seconds(stage, part, settings.weights)
-            return sums_of(forward), sums_of(backward)
-
-        key = ("sums", part, self.shape.micro_batch, settings.recompute, settings.weights)
-        return self.probes.once(stage, key, sums)
-
-    def _tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> float:
-        """Seconds from a stage's last pass to the end of the step."""
-        terms, parts, settings = self.terms, self.shape.stages[stage], self.settings
-
-        def parameters(tensor: int) -> float:
-            return float(sum(terms.parameters(tensor)[span] for span in chunks))
-
-        optimizer = max(
-            terms.problem.profile.step_seconds(
-                terms.problem.pools[part.pool].kind,
-                part.tensor,
-                parameters(part.tensor) / terms.degree(parts, settings.states),
-            )
-            for part in parts
-        )
-        widest = max(part.tensor for part in parts)
-        reduction = float(self.probes.reductions(stage, settings, [int(parameters(widest))])[0])
-        layers = sum(end - first for first, end in chunks)
-        hidden = min(float(self._sums(stage, part)[1][chunks[0]]) for part in parts)
-        exposed = reduction - hidden * (1 - self.half) * (layers - 1) / layers
-        return optimizer + max(reduction / layers, exposed)
-
-    def _divided_tail(self, stage: int, chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
-        """The tail and the renewal with partitions, at least."""
-        option, probes, parts = self.settings, self.probes, self.shape.stages[stage]
-        if len(chunks) == 1:
-            found = self.seconds(stage)[:, self.terms.alike[1][chunks[0]]]
-            return float(found[4]), float(found[6])
-        first, end = (np.array([each]) for each in chunks[0])
-        sums = [self._sums(stage, part) for part in parts]
-        hidden = [
-            np.array([max(float(own[i][first, end - 1][0]) for own in sums)]) for i in range(2)
-        ]
-        widest = max(part.tensor for part in parts)
-        parameters = sum(int(self.terms.parameters(widest)[span]) for span in chunks)
-        tail = probes.reductions(stage, option, [parameters], "left")
-        tail = tail + self._exposed(stage, option, "beside", first, end, hidden[1])
-        late = self._exposed(stage, option, "updates", first, end, hidden[0])
-        optimizer = self._optimizer(stage, option.states, np.minimum)
-        renewal = sum(float(optimizer[self.terms.alike[1][span]]) for span in chunks)
-        return float(tail[0]), float(late[0]) + renewal
-
-
-class _Columns:
-    """What distinguishes several settings of one shape, [settings, 1]."""
-
-    def __init__(self, pipelines: Sequence[Pipelines]) -> None:
-        def of_each(values: Iterable[float]) -> Floats:
-            return np.array(list(values), dtype=np.float64)[:, None]
-
-        micro_batches, stages = pipelines[0].micro_batches, len(pipelines[0].shape.stages)
-        self.half = of_each(each.half for each in pipelines)
-        self.chunks = of_each(each.settings.chunks for each in pipelines)
-        self.unwaiting = of_each(each.warm_up is None for each in pipelines) > 0
-        # [stage, settings, 1]
-        self.passes = np.array([each.passes for each in pipelines]).T[..., None]
-        warm = [each.warm_up or [micro_batches] * stages for each in pipelines]
-        self.warm = np.array(warm, dtype=np.float64).T[..., None]
-
-
-def loads_of(pipelines: Sequence[Pipelines], columns: _Columns, stage: int) -> Load:
-    """Of several settings of one shape, [settings, first, end]."""
-    probes, terms = pipelines[0].probes, pipelines[0].terms
-    micro_batches, stages = pipelines[0].micro_batches, len(probes.shape.stages)
-    forward, backward, first, last, tail, alone, renewal, steady = np.stack(
-        [each.seconds(stage) for each in pipelines], axis=1
-    )
-    (firsts, ends), kind_of = terms.alike
-    half, warm = columns.half, columns.warm[stage]
-    deferred = min(stage + 1, micro_batches) * half * backward
-    back = last * (1 - half)
-    longest = np.where(columns.unwaiting, NEVER, warm * forward + back)
-    transfer = float(probes.transfers[stage]) if stage + 1 < stages else 0.0
-    ahead, back = first + transfer, back + transfer
-    busy = micro_batches * (forward + backward) - deferred
-    fits = ends - firsts >= columns.chunks
-    if not pipelines[0].loose:
-        rooms = [each.room(stage) for each in pipelines]
-        room, kept = (np.stack([each[which] for each in rooms]) for which in (0, 1))
-        fits &= (room >= columns.passes[stage][..., None] * kept).all(axis=1)
-    found = [
-        np.where(fits, busy, np.inf),
-        alone,
-        tail + deferred,
-        ahead,
-        back,
-        longest,
-        np.where(columns.unwaiting, 0.0, (micro_batches - 1) % warm * forward),
-        renewal,
-        steady,
-    ]
-    if pipelines[0].alpha != 1 and stage not in pipelines[0].fastest:
-        found = [each * pipelines[0].alpha for each in found]
-    busy, alone, tail, ahead, back, longest, spare, renewal, steady = (
-        each[:, kind_of] for each in found
-    )
-    none = empty(terms.problem.model.layers)
-    rounds = np.where(columns.unwaiting, 1, (micro_batches - 1) // warm + 1)[:, 0]
-    arrivals = (micro_batches * columns.chunks[:, 0] - 1) * transfer
-    return Load(
-        busy + none, alone, tail, ahead + none, back, longest, spare, rounds, arrivals, renewal,
-        steady,
-    )  # fmt: skip
-
-
-def all_bounds(pipelines: Sequence[Pipelines]) -> Floats:
-    """Chain.bound for each of several settings of one shape, at once."""
-    columns = _Columns(pipelines)
-    least = after_last(pipelines[0].terms.problem.model.layers)
-    for stage in range(len(pipelines[0].shape.stages) - 1, -1, -1):
-        least = least.before(loads_of(pipelines, columns, stage))
-    return least.step[:, 0]
