@@ -5,18 +5,16 @@ They are packages of the distribution, unpacked into a cache folder. Nothing is 
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import lzma
-import os
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import debian
 
 KERNEL = "linux-image-amd64"
 # Laid over this machine's files in the guest.
@@ -34,10 +32,6 @@ READERS: dict[str, Callable[[bytes], bytes]] = {
 }  # fmt: skip
 
 
-class Unavailable(Exception):
-    """Why the machine cannot run here, and the remedy."""
-
-
 @dataclass(frozen=True)
 class Image:
     """The image that qemu boots. `root` is laid over this machine's files."""
@@ -48,47 +42,23 @@ class Image:
 
 
 def image(download: bool) -> Image:
-    """The cached image. Makes it first if `download`. Raises Unavailable."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetcomm"
+    """The cached image. Makes it first if `download`. Raises debian.Unavailable."""
     recipe = hashlib.sha256(Path(__file__).read_bytes() + (GUEST / "init").read_bytes())
-    folder = cache / f"rdma-{recipe.hexdigest()[:12]}"
-    if not folder.exists():
-        if not download:
-            raise Unavailable(
-                f"its kernel is not in {cache} yet; `make test-rdma` downloads it (75 MB)"
-            )
-        for tool in ("apt-get", "dpkg-deb"):
-            if shutil.which(tool) is None:
-                raise Unavailable(f"no {tool}: its kernel comes from Debian's packages")
-        cache.mkdir(parents=True, exist_ok=True)
-        with (cache / "rdma.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():
-                with tempfile.TemporaryDirectory(dir=cache) as work:
-                    _make(Path(work)).rename(folder)
+    absent = "" if download else "`make test-rdma` downloads its kernel (75 MB)"
+    folder = debian.cached(f"rdma-{recipe.hexdigest()[:12]}", _make, absent)
     return Image(folder / "kernel", folder / "ramdisk", folder / "root")
 
 
-def _run(*command: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        text = f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}"
-        raise Unavailable(f"{text}; it needs Debian's packages and a network to fetch them")
-    return done.stdout
-
-
 def _make(work: Path) -> Path:
-    depends = re.search(r"Depends: (linux-image-\S+)", _run("apt-cache", "depends", KERNEL))
+    depends = re.search(r"Depends: (linux-image-\S+)", debian.run("apt-cache", "depends", KERNEL))
     if depends is None:
-        raise Unavailable(f"apt-cache knows no kernel behind {KERNEL}; it needs Debian's packages")
-    packages = work / "packages"
-    packages.mkdir()
-    sandbox = ("-o", "APT::Sandbox::User=root") if os.geteuid() == 0 else ()
-    _run("apt-get", *sandbox, "-q", "download", depends[1], *PACKAGES, cwd=packages)
+        raise debian.Unavailable(
+            f"apt-cache knows no kernel behind {KERNEL}; it needs Debian's packages"
+        )
     made, tree = work / "made", work / "kernel"
-    (made / "root").mkdir(parents=True)
-    for package in packages.iterdir():
-        _run("dpkg-deb", "-x", package, tree if package.name.startswith("linux") else made / "root")
+    for package in debian.download((depends[1], *PACKAGES), work / "packages"):
+        is_kernel = package.name.startswith("linux")
+        debian.unpack([package], tree if is_kernel else made / "root")
     for folder in ("bin", "sbin", "lib", "lib64"):  # links into usr in the guest's root
         outside = made / "root" / folder
         if outside.exists():
@@ -119,10 +89,10 @@ def load_order(folder: Path) -> list[tuple[str, bytes]]:
         if name in loaded or name in built_in:
             return
         if name not in files:
-            raise Unavailable(f"the kernel package has no module {name}")
+            raise debian.Unavailable(f"the kernel package has no module {name}")
         suffix = "".join(files[name].suffixes[-2:] if files[name].suffix != ".ko" else [".ko"])
         if suffix not in READERS:
-            raise Unavailable(f"cannot read modules packed as {suffix}")
+            raise debian.Unavailable(f"cannot read modules packed as {suffix}")
         data = READERS[suffix](files[name].read_bytes())
         found = re.search(rb"\0depends=([^\0]*)\0", data)
         for needed in found[1].decode().split(",") if found and found[1] else []:

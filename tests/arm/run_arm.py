@@ -1,0 +1,106 @@
+"""Builds hetcomm for 64-bit Arm and runs tests of that build under qemu.
+
+    python tests/arm/run_arm.py [argument of pytest ...]
+
+Without arguments it runs TESTS, then the tests on this machine that belong to them.
+
+qemu translates the programs for this machine's processor. So it proves what an Arm processor
+computes and how programs for it are built, and nothing about its speed or its order of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent / "running")]
+
+import arm_files  # noqa: E402
+import debian  # noqa: E402
+import memory_model  # noqa: E402
+
+BUILD = ROOT / "build/arm"
+PACKAGE = BUILD / "python/hetcomm"
+TESTS = ("tests/plan", "tests/core", "tests/arrays")
+# Tests of memory, which run once more with pages of 64 KiB, as some systems for Arm have.
+MEMORY = (
+    "tests/core/test_island.py", "tests/core/test_island_memory.py",
+    "tests/core/test_island_shared.py", "tests/core/test_shared_memory.py",
+)  # fmt: skip
+LARGE_PAGES = {"QEMU_PAGESIZE": "65536"}
+
+
+def build(machine: arm_files.Machine) -> None:
+    """Cross-builds into BUILD. Its Python package has this tree's modules."""
+    headers = machine.root / "usr/include"
+    (python,) = headers.glob("python3.*")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = machine.for_tools() | {"PATH": path}
+    settings = {
+        "CMAKE_SYSTEM_NAME": "Linux",
+        "CMAKE_SYSTEM_PROCESSOR": "aarch64",
+        "CMAKE_CXX_COMPILER": machine.compiler,
+        "CMAKE_CXX_FLAGS": f"--sysroot={machine.tools} -isystem {headers}",
+        "Python_EXECUTABLE": machine.python,
+        "Python_INCLUDE_DIR": python,
+        "HETCOMM_OUTPUT": PACKAGE,
+        "HETCOMM_TORCH_ROOT": machine.torch / "torch",
+    }
+    options = [f"-D{name}={value}" for name, value in settings.items()]
+    jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))
+    for words in (
+        ["-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options],
+        ["--build", str(BUILD), "--parallel", jobs],
+    ):
+        subprocess.run(["cmake", *words], env=variables, check=True)
+    for part in (ROOT / "hetcomm").iterdir():
+        linked = PACKAGE / part.name
+        is_module = part.is_dir() and part.name != "__pycache__"
+        if is_module or part.suffix in (".py", ".pyi", ".toml"):
+            linked.unlink(missing_ok=True)
+            linked.symlink_to(part)
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    """Of a program of the emulated machine that finds modules in these folders, too."""
+    found = [PACKAGE.parent, *folders]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, found))}
+
+
+def main() -> int:
+    if platform.machine() != "x86_64":
+        print(f"this machine is {platform.machine()}: `make test` runs the tests on it")
+        return 2
+    try:
+        machine = arm_files.machine()
+    except debian.Unavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    begin = time.monotonic()
+    build(machine)
+    print(f"built for {platform.machine()} to run as aarch64: {time.monotonic() - begin:.0f} s")
+    emulated = [machine.python, "-P", "-m", "pytest"]
+    if len(sys.argv) > 1:
+        return subprocess.run([*emulated, *sys.argv[1:]], cwd=ROOT, env=environment()).returncode
+    memory_model.headers(download=True)
+    here = Path(sys.executable).with_name("pytest")
+    outcomes = []
+    for title, command, variables in (
+        ("on Arm", [*emulated, *TESTS], environment()),
+        ("on Arm with pages of 64 KiB", [*emulated, *MEMORY], environment() | LARGE_PAGES),
+        ("ranks of both processors in one job, and orders of memory",
+         [here, "tests/arm", "tests/ordering"], os.environ | {"HETCOMM_TEST_ARM": "full"}),
+    ):  # fmt: skip
+        print(f"--- {title}", flush=True)
+        outcomes.append(subprocess.run(command, cwd=ROOT, env=variables).returncode)
+    return max(outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
