@@ -159,7 +159,7 @@ std::unique_ptr<Mesh> meet(const Identity& identity, int rank, int size, int dev
   introduction.size = size;
   introduction.host = host_hash();
   introduction.device = device;
-  introduction.contact.address = listener.local();
+  introduction.contact = {listener.local(), place_of(device)};
   root.send_all(&introduction, sizeof introduction, stop);
   Answer answer{};
   std::vector<Contact> contacts(static_cast<size_t>(size));

@@ -175,7 +175,7 @@ class Collective {  // of one member
 
 std::string call_name(uint16_t kind) {
   constexpr const char* names[] = {"all_reduce", "reduce_scatter", "reduce", "all_gather",
-                                   "broadcast",  "a message",      "split"};
+                                   "broadcast",  "a message",      "split",  "a connection"};
   return kind < std::size(names) ? names[kind] : "an unknown call";
 }
 

@@ -19,6 +19,7 @@ enum class CallKind : uint16_t {
   broadcast,
   message,
   split,
+  connection,
 };
 
 std::string call_name(uint16_t kind);

@@ -33,9 +33,22 @@ struct Group {  // of one thread
 
 thread_local Group group;
 
+class Inside {  // a call for a communicator
+ public:
+  explicit Inside(Communicator& communicator) : communicator_(communicator) {
+    communicator_.enter();
+  }
+  ~Inside() { communicator_.leave(); }
+  Inside(const Inside&) = delete;
+
+ private:
+  Communicator& communicator_;
+};
+
 // Runs `function`, which throws Failure or returns a result code.
 template <typename Function>
-int guarded(Function&& function) {
+int guarded(Function&& function, std::source_location where = std::source_location::current()) {
+  count_call(where);
   int result = ccl_success;
   try {
     if (enter() != success) {
@@ -71,8 +84,8 @@ int flush() {  // the end of the outermost group
             ccl_invalid_argument, "blocking and non-blocking communicators in one group");
   }
   for (Pending& pending : done.pending) {
-    if (pending.communicator->options().blocking &&
-        !pending.communicator->accept(pending.calls.size())) {
+    const Inside inside(*pending.communicator);
+    if (pending.communicator->options().blocking && !pending.communicator->accept(pending.calls)) {
       return fail(ccl_internal_error, "the communicator was aborted during a call");
     }
     pending.communicator->submit(std::move(pending.calls), pending.stream);
@@ -81,8 +94,9 @@ int flush() {  // the end of the outermost group
   return result;
 }
 
-int add(void* handle, void* stream_handle, Call call) {
-  return guarded([&] {
+int add(void* handle, void* stream_handle, Call call,
+        std::source_location where = std::source_location::current()) {
+  const auto added = [&] {
     std::shared_ptr<Communicator> communicator = Communicator::find(handle);
     communicator->require_ready();
     std::shared_ptr<Stream> stream = Stream::find(stream_handle, communicator->device());
@@ -105,7 +119,8 @@ int add(void* handle, void* stream_handle, Call call) {
             "emulated: one stream per communicator in a group");
     found->calls.push_back(call);
     return group.depth == 0 ? flush() : ccl_success;
-  });
+  };
+  return guarded(added, where);
 }
 
 int open(void** handle, int size, const UniqueId& id, int rank, const Config* config) {
@@ -134,8 +149,14 @@ int open(void** handle, int size, const UniqueId& id, int rank, const Config* co
 }
 
 template <typename Function>
-int with(void* handle, Function&& function) {
-  return guarded([&] { return function(*Communicator::find(handle)); });
+int with(void* handle, Function&& function,
+         std::source_location where = std::source_location::current()) {
+  const auto inside = [&] {
+    const std::shared_ptr<Communicator> communicator = Communicator::find(handle);
+    const Inside call(*communicator);
+    return function(*communicator);
+  };
+  return guarded(inside, where);
 }
 
 int tell(int* target, int value) {
@@ -181,9 +202,7 @@ EXPORT const char* ncclGetLastError(void*) { return latest_note(); }
 
 int ncclGetVersion(int* version) {
   if (version == nullptr) return ccl_invalid_argument;
-  *version = 22803;
-  if (settings().injects(FaultKind::old_version)) *version = 21403;
-  if (settings().injects(FaultKind::version)) *version = static_cast<int>(settings().after);
+  *version = emulated_version();
   return ccl_success;
 }
 
@@ -226,6 +245,9 @@ int ncclCommFinalize(void* handle) {
 int ncclCommDestroy(void* handle) {
   if (handle == nullptr) return ccl_success;
   return with(handle, [](Communicator& communicator) {
+    if (settings().hostile.handles && communicator.inside() > 1) {
+      die("ncclCommDestroy while another thread is in a call for the communicator");
+    }
     communicator.wait_for_state();
     communicator.wait_submitted();
     communicator.end(communicator.state() != ccl_success);

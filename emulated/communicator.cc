@@ -2,8 +2,11 @@
 
 #include <strings.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <sstream>
 #include <thread>
 
@@ -14,6 +17,9 @@ namespace hetcomm::emulated {
 
 namespace {
 
+constexpr uint64_t kLaunches = uint64_t{1} << 20;  // no stream has this number
+constexpr int kConnectsAtFirstUse = 22200;         // NCCL 2.22
+
 void refuse_unless(bool legal, const char* field, int value) {
   if (legal || value == kUndefined) return;
   throw Failure{ccl_invalid_argument,
@@ -21,6 +27,31 @@ void refuse_unless(bool legal, const char* field, int value) {
 }
 
 }  // namespace
+
+int emulated_version() {
+  if (settings().injects(FaultKind::old_version)) return 21403;
+  if (settings().injects(FaultKind::version)) return static_cast<int>(settings().after);
+  return 22803;
+}
+
+// Read at the first set-up of the process, as the vendors' libraries read their parameters.
+bool connects_at_first_use() {
+  static const bool late = [] {
+    const char* text = std::getenv("NCCL_RUNTIME_CONNECT");
+    const bool asked = text == nullptr || *text == '\0' || std::strtoll(text, nullptr, 0) != 0;
+    if (text != nullptr && *text != '\0') {
+      inform(std::string("NCCL_RUNTIME_CONNECT set by environment to ") + text + ".");
+    }
+    return settings().hostile.lazy && asked && emulated_version() >= kConnectsAtFirstUse;
+  }();
+  return late;
+}
+
+void die(const std::string& text) {
+  std::fprintf(stderr, "hetcomm emulated %s: %s; the vendor's library would use freed memory\n",
+               HETCOMM_EMULATED_VENDOR, text.c_str());
+  std::abort();
+}
 
 CommunicatorOptions read_config(const Config* config, const CommunicatorOptions& defaults) {
   if (config == nullptr) return defaults;
@@ -50,6 +81,9 @@ CommunicatorOptions read_config(const Config* config, const CommunicatorOptions&
 
 std::shared_ptr<Communicator> Communicator::find(void* handle) {
   if (auto found = registry<Communicator>().find(handle)) return found;
+  if (settings().hostile.handles) {
+    die("a call for a communicator that was destroyed, aborted or never made");
+  }
   throw Failure{ccl_invalid_argument,
                 "unknown communicator: it was destroyed, aborted or never made"};
 }
@@ -99,9 +133,10 @@ void Communicator::wait_for_abort() {
   throw Aborted{};
 }
 
-bool Communicator::accept(size_t calls) {
+bool Communicator::accept(const std::vector<Call>& calls) {
+  if (!connect_now(to_connect(calls))) return false;
   std::unique_lock lock(mutex_);
-  accepted_ += static_cast<int64_t>(calls);
+  accepted_ += static_cast<int64_t>(calls.size());
   if (accepted_ <= settings().after || !settings().injects(FaultKind::call_hang, rank_)) {
     return true;
   }
@@ -144,6 +179,7 @@ void Communicator::announce(const std::string& network) const {
 }
 
 void Communicator::connect(const Identity& identity) {
+  connects_late_ = connects_at_first_use();
   std::memcpy(magic_, identity.magic, sizeof magic_);
   in_background([this, identity] {
     if (settings().injects(FaultKind::init_hang, rank_)) wait_for_abort();
@@ -171,29 +207,129 @@ void Communicator::require_ready() {
                 "the communicator was used before its previous operation had returned ncclSuccess"};
 }
 
-Operation Communicator::take_turn(std::vector<Call> calls) {
+Communicator::Prepared Communicator::take_turn(std::vector<Call> calls) {
   std::lock_guard lock(mutex_);
   for (Call& call : calls) {
     if (call.kind != CallKind::message) call.sequence = ++sequence_;
   }
-  return [self = shared_from_this(), calls = std::move(calls), ticket = issued_++] {
-    self->in_turn(ticket, [&] { self->perform(calls); });
+  const Launch launch = launch_of(calls);
+  return {[self = shared_from_this(), calls = std::move(calls), ticket = issued_++] {
+            self->in_turn(ticket, [&] { self->perform(calls); });
+          },
+          launch};
+}
+
+Launch Communicator::launch_of(const std::vector<Call>& calls) const {
+  Launch launch;
+  std::memcpy(launch.magic, magic_, sizeof launch.magic);
+  launch.rank = static_cast<int16_t>(rank_);
+  launch.size = size_;
+  for (const Call& call : calls) {
+    launch.kind = static_cast<uint16_t>(call.kind);
+    launch.sequence = std::max(launch.sequence, call.sequence);
+    if (call.count == 0 || size_ > kMostMembers) continue;
+    const uint32_t everybody = (uint32_t{1} << size_) - 1;
+    const bool rooted = call.kind == CallKind::reduce || call.kind == CallKind::broadcast;
+    const bool is_root = rooted && call.peer == rank_;
+    if (call.kind == CallKind::message || (call.kind == CallKind::broadcast && !is_root)) {
+      launch.awaited |= uint32_t{1} << call.peer;
+    } else if (!rooted || (call.kind == CallKind::reduce && is_root)) {
+      launch.awaited |= everybody;
+    }
+  }
+  launch.awaited &= ~(uint32_t{1} << rank_ % kMostMembers);
+  for (int member = 0; member < std::min(size_, kMostMembers); ++member) {
+    launch.members[member] = mesh_->place(member);
+  }
+  return launch;
+}
+
+std::function<void(const std::string&)> Communicator::reporter() {
+  return [self = weak_from_this()](const std::string& text) {
+    if (const auto held = self.lock()) held->report(ccl_system_error, text);
   };
 }
 
+void Communicator::enqueue(Stream& stream, const Prepared& prepared) {
+  if (!settings().hostile.order) return stream.enqueue("collective", prepared.operation);
+  LaunchOrder::of(device_).enqueue(stream, prepared.launch, abort_, reporter(), prepared.operation);
+}
+
 void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> stream) {
-  Operation now;
+  const Connecting connecting = options_.blocking ? Connecting{} : to_connect(calls);
+  std::optional<Prepared> now;
   if (stream->capture() == nullptr) now = take_turn(calls);
   auto launch = [self = shared_from_this(), calls = std::move(calls), stream, now] {
-    if (now) return stream->enqueue("collective", now);
-    stream->enqueue_each("collective", [self, calls] { return self->take_turn(calls); });
+    if (now) return self->enqueue(*stream, *now);
+    stream->enqueue_each("collective", [self, calls] {
+      Prepared prepared = self->take_turn(calls);
+      if (!settings().hostile.order) return prepared.operation;
+      return LaunchOrder::of(self->device_)
+          .in_turn(prepared.launch, self->abort_, self->reporter(), prepared.operation);
+    });
   };
+  if (options_.blocking) return launch();
   // A thread launches for a non-blocking communicator, as in the vendors' libraries.
-  if (options_.blocking) {
-    launch();
-  } else {
-    in_background(std::move(launch));
+  in_background(
+      [self = shared_from_this(), connecting, launch = std::move(launch), number = submitted_++] {
+        if (!self->connect_now(connecting)) throw Aborted{};
+        delay(kLaunches + static_cast<uint64_t>(self->rank_), number);
+        launch();
+      });
+}
+
+Communicator::Connecting Communicator::to_connect(const std::vector<Call>& calls) {
+  Connecting connecting;
+  if (!settings().hostile.lazy || size_ == 1) return connecting;
+  std::lock_guard lock(mutex_);
+  std::set<int> peers;
+  for (const Call& call : calls) {
+    if (call.kind == CallKind::message) {
+      if (call.peer != rank_ && connected_peers_.insert(call.peer).second) peers.insert(call.peer);
+    } else if (connects_late_ && connected_kinds_.insert(call.kind).second) {
+      for (int peer = 0; peer < size_; ++peer) peers.insert(peer);
+    }
   }
+  peers.erase(rank_);
+  if (peers.empty()) return connecting;
+  connecting.ticket = issued_++;
+  connecting.peers.assign(peers.begin(), peers.end());
+  connecting.label.kind = static_cast<uint16_t>(CallKind::connection);
+  return connecting;
+}
+
+bool Communicator::connect_now(const Connecting& connecting) {
+  if (!connecting.ticket) return true;
+  const Hostile& hostile = settings().hostile;
+  if (hostile.sync && !Stream::synchronize_device(device_, "a connection", hostile.gates)) {
+    throw Failure{ccl_unhandled_runtime_error, "a connection waited for the device too long"};
+  }
+  bool connected = false;
+  std::exception_ptr wrong;
+  in_turn(*connecting.ticket, [&] {
+    std::vector<Message> sends, receives;
+    char mine = 0;
+    std::vector<char> theirs(static_cast<size_t>(size_));
+    for (int peer : connecting.peers) {
+      sends.push_back({peer, &mine, 1, connecting.label});
+      receives.push_back({peer, &theirs[static_cast<size_t>(peer)], 1, connecting.label});
+    }
+    try {
+      mesh_->exchange(sends, receives, Stop{.abort = abort_.get()});
+      connected = true;
+    } catch (const Aborted&) {
+    } catch (...) {
+      wrong = std::current_exception();
+    }
+  });
+  if (wrong) std::rethrow_exception(wrong);
+  return connected;
+}
+
+void Communicator::wait_a_while() {
+  constexpr auto kLatest = std::chrono::milliseconds(300);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kLatest * (1 + rank_ % 3) / 3, [&] { return abort_->raised(); });
 }
 
 void Communicator::in_turn(uint64_t ticket, const std::function<void()>& work) {
@@ -220,6 +356,7 @@ void Communicator::perform(const std::vector<Call>& calls) {
       }
       run_calls(calls, *mesh_, Stop{.abort = abort_.get()});
     } catch (const Failure& failure) {
+      if (settings().hostile.late) wait_a_while();
       report(failure.result, failure.text);
       wait_for_abort();  // like a kernel that waits for a peer
     }

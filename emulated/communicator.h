@@ -1,15 +1,19 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "emulated/bootstrap.h"
 #include "emulated/calls.h"
+#include "emulated/launch_order.h"
 #include "emulated/stream.h"
 
 namespace hetcomm::emulated {
@@ -20,6 +24,12 @@ struct CommunicatorOptions {
   bool split_share = false;  // communicators split off this one share its abort flag
   std::string network;       // netName, empty: any
 };
+
+int emulated_version();        // of the collective library
+bool connects_at_first_use();  // collectives, see the part `lazy` of HETCOMM_EMULATED_HOSTILE
+
+// Ends the process, where the vendors' libraries would use freed memory.
+[[noreturn]] void die(const std::string& text);
 
 // Throws Failure if a field has no legal value. `defaults` count for a null `config` only; fields
 // that are not set have the library's defaults.
@@ -45,9 +55,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   int state();           // ccl_in_progress, ccl_success, or the code of a failure
   int wait_for_state();  // state(), once it is not ccl_in_progress
-  // Counts calls of a blocking communicator. Hangs by FaultKind::call_hang; then false after an
-  // abort.
-  bool accept(size_t calls);
+  // Before the calls of a blocking communicator, which connect inside where they must. Hangs by
+  // FaultKind::call_hang. False after an abort.
+  bool accept(const std::vector<Call>& calls);
   void require_ready();   // throws Failure unless state() is ccl_success
   void wait_submitted();  // until all operations have run or one has failed
   void end(bool abort);   // waits for all operations, or ends them; forgets the handle
@@ -55,6 +65,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int register_buffer(void* buffer, size_t bytes, void** registration);
   int deregister_buffer(void* registration);
   static bool registered(const void* memory);  // with any communicator
+
+  // Threads inside a call for this communicator.
+  void enter() { ++inside_; }
+  void leave() { --inside_; }
+  int inside() const { return inside_; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -67,9 +82,26 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   void in_background(std::function<void()> work);
-  Operation take_turn(std::vector<Call> calls);  // runs after all earlier operations
+  struct Prepared {
+    Operation operation;  // runs after all earlier ones of the communicator
+    Launch launch;
+  };
+  Prepared take_turn(std::vector<Call> calls);
+  Launch launch_of(const std::vector<Call>& calls) const;
+  void enqueue(Stream& stream, const Prepared& prepared);
+  // See the part `lazy` of HETCOMM_EMULATED_HOSTILE. The ticket is for a turn; without one there is
+  // nothing to connect. False after an abort.
+  struct Connecting {
+    std::optional<uint64_t> ticket;
+    std::vector<int> peers;
+    Label label;
+  };
+  Connecting to_connect(const std::vector<Call>& calls);
+  bool connect_now(const Connecting& connecting);
+  void wait_a_while();  // at most until an abort
   void in_turn(uint64_t ticket, const std::function<void()>& work);
   void perform(const std::vector<Call>& calls);
+  std::function<void(const std::string&)> reporter();
   std::string choose_network() const;  // throws Failure
   void announce(const std::string& network) const;
   void report(int result, const std::string& text);
@@ -96,6 +128,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int64_t accepted_ = 0;   // calls
   uint32_t sequence_ = 0;  // of collectives, for labels
   uint32_t splits_ = 0;
+  bool connects_late_ = false;
+  std::set<CallKind> connected_kinds_;
+  std::set<int> connected_peers_;
+  std::atomic<int> inside_{0};
+  std::atomic<uint64_t> submitted_{0};
   std::map<int, Reduction> reductions_;
   int next_reduction_ = op_first_own;
   std::map<void*, const void*> buffers_;  // registered, by registration

@@ -1,6 +1,7 @@
 #include "emulated/hostile.h"
 
 #include <cstring>
+#include <map>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -21,7 +22,8 @@ constexpr uint64_t kLongestDelay = 1500;  // microseconds
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(Code::invalid_argument,
               "HETCOMM_EMULATED_HOSTILE: expected parts from queues:N (1 to 32), sync, gates, "
-              "poison, delays:SEED and bound:SECONDS, each once, with commas between; got \"" +
+              "poison, order, lazy, late, handles, delays:SEED and bound:SECONDS, each once, with "
+              "commas between; got \"" +
                   text + "\"; correct or unset the variable");
 }
 
@@ -47,6 +49,11 @@ uint64_t mix(uint64_t value) {
 }  // namespace
 
 Hostile parse_hostile(const std::string& text) {
+  static const std::map<std::string, bool Hostile::*> flags = {
+      {"sync", &Hostile::sync},       {"gates", &Hostile::gates}, {"poison", &Hostile::poison},
+      {"order", &Hostile::order},     {"lazy", &Hostile::lazy},   {"late", &Hostile::late},
+      {"handles", &Hostile::handles},
+  };
   Hostile hostile;
   std::set<std::string> seen;
   std::istringstream parts(text);
@@ -62,12 +69,8 @@ Hostile parse_hostile(const std::string& text) {
       hostile.seed = static_cast<uint64_t>(number(value, 0, INT64_MAX, text));
     } else if (name == "bound") {
       hostile.bound = std::chrono::seconds(number(value, 1, kLongestBound, text));
-    } else if (part == "sync") {
-      hostile.sync = true;
-    } else if (part == "gates") {
-      hostile.gates = true;
-    } else if (part == "poison") {
-      hostile.poison = true;
+    } else if (const auto flag = flags.find(part); flag != flags.end()) {
+      hostile.*flag->second = true;
     } else {
       refuse(text);
     }

@@ -13,11 +13,15 @@ struct Hostile {
   bool sync = false;
   bool gates = false;
   bool poison = false;
+  bool order = false;
+  bool lazy = false;
+  bool late = false;
+  bool handles = false;
   bool delays = false;
   uint64_t seed = 0;  // of delays
   std::chrono::seconds bound{10};
 
-  bool any() const { return queues > 0 || sync || poison || delays; }
+  bool any() const { return queues > 0 || sync || poison || order || delays; }
 };
 
 // Throws Error(invalid_argument).

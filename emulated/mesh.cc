@@ -137,6 +137,7 @@ void deliver_to_self(const std::vector<Message>& sends, const std::vector<Messag
 Mesh::Mesh(int rank, const std::vector<Contact>& contacts, const uint8_t (&magic)[16],
            const Socket& listener, const Stop& stop)
     : rank_(rank), sockets_(contacts.size()) {
+  for (const Contact& contact : contacts) places_.push_back(contact.place);
   Greeting greeting{};
   std::memcpy(greeting.magic, magic, sizeof magic);
   greeting.rank = rank;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "emulated/place.h"
 #include "emulated/sockets.h"
 
 namespace hetcomm::emulated {
@@ -23,9 +24,10 @@ struct Message {
   Label label;
 };
 
-// The address at which a member listens, as members exchange it.
+// The address at which a member listens, and where its launches are, as members exchange it.
 struct Contact {
   sockaddr_in address{};
+  Place place;
 };
 
 // One TCP connection between every two members. Used by one thread at a time.
@@ -42,10 +44,12 @@ class Mesh {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(sockets_.size()); }
+  const Place& place(int member) const { return places_[static_cast<size_t>(member)]; }
 
  private:
   const int rank_;
   std::vector<Socket> sockets_;
+  std::vector<Place> places_;  // by member
 };
 
 }  // namespace hetcomm::emulated

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "emulated/call_counts.h"
 #include "emulated/device_fault.h"
 #include "emulated/registry.h"
 #include "emulated/runtime_abi.h"
@@ -36,33 +37,40 @@ int result(int error);  // keeps an error for GetLastError
 int may_wait(const char* function);
 
 template <typename Function>
-int call(Function&& function) {
+int call(Function&& function, std::source_location where = std::source_location::current()) {
+  count_call(where);
   int error = enter();
   return result(error == success ? function() : error);
 }
 
 // For calls that captures forbid on threads without the relaxed mode.
 template <typename Function>
-int unsafe_call(Function&& function) {
-  return call([&] { return Capture::forbids() ? capture_unsupported : int{function()}; });
+int unsafe_call(Function&& function, std::source_location where = std::source_location::current()) {
+  return call([&] { return Capture::forbids() ? capture_unsupported : int{function()}; }, where);
 }
 
 template <typename Function>
-int on_stream(void* handle, Function&& function) {
-  return call([&] {
-    std::shared_ptr<Stream> stream = Stream::find(handle, current_device());
-    if (stream == nullptr) return invalid_handle;
-    return DeviceFault::struck(stream->device()) ? illegal_address : int{function(*stream)};
-  });
+int on_stream(void* handle, Function&& function,
+              std::source_location where = std::source_location::current()) {
+  return call(
+      [&] {
+        std::shared_ptr<Stream> stream = Stream::find(handle, current_device());
+        if (stream == nullptr) return invalid_handle;
+        return DeviceFault::struck(stream->device()) ? illegal_address : int{function(*stream)};
+      },
+      where);
 }
 
 template <typename Function>
-int on_event(void* handle, Function&& function) {
-  return call([&] {
-    std::shared_ptr<Event> event = registry<Event>().find(handle);
-    if (event == nullptr) return invalid_handle;
-    return DeviceFault::struck(event->device()) ? illegal_address : int{function(*event)};
-  });
+int on_event(void* handle, Function&& function,
+             std::source_location where = std::source_location::current()) {
+  return call(
+      [&] {
+        std::shared_ptr<Event> event = registry<Event>().find(handle);
+        if (event == nullptr) return invalid_handle;
+        return DeviceFault::struck(event->device()) ? illegal_address : int{function(*event)};
+      },
+      where);
 }
 
 }  // namespace hetcomm::emulated

@@ -16,12 +16,13 @@ thread_local int device = 0;
 thread_local bool chosen = false;  // the thread has a current context, which the driver needs
 thread_local int last_error = success;
 
-int set(int* target, int value) {
-  return call([&] {
+int set(int* target, int value, std::source_location where = std::source_location::current()) {
+  const auto setting = [&] {
     if (target == nullptr) return invalid_value;
     *target = value;
     return success;
-  });
+  };
+  return call(setting, where);
 }
 
 bool known(int index) { return index >= 0 && index < settings().devices; }

@@ -29,13 +29,14 @@ bool askable(Stream& stream) {
   return capture == nullptr && !Capture::forbids();
 }
 
-int make_event(void** handle) {
-  return call([&] {
+int make_event(void** handle, std::source_location where = std::source_location::current()) {
+  const auto making = [&] {
     if (handle == nullptr) return invalid_value;
     if (int error = may_wait("EventCreate")) return error;
     *handle = registry<Event>().add(std::make_shared<Event>(current_device()));
     return success;
-  });
+  };
+  return call(making, where);
 }
 
 // A host function stands for a kernel, which a driver may load at its first launch.

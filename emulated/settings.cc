@@ -63,6 +63,7 @@ struct Read {
       settings.copy_rate = setting("HETCOMM_EMULATED_COPY_RATE", 0, 0, kFastest);
       settings.latency_us = setting("HETCOMM_EMULATED_LATENCY", 0, 0, 60'000'000);
       settings.direct = setting("HETCOMM_EMULATED_DIRECT", 0, 0, 1) != 0;
+      settings.counts = setting("HETCOMM_EMULATED_CALLS", 0, 0, 1) != 0;
       settings.networks = setting("HETCOMM_EMULATED_NETWORKS", "Socket");
       if (auto text = setting("HETCOMM_EMULATED_HOSTILE")) settings.hostile = parse_hostile(*text);
       if (auto text = setting("HETCOMM_EMULATED_FAULT")) parse_fault(*text, settings);

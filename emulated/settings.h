@@ -15,10 +15,10 @@
 //                               speed of memcpy
 //   HETCOMM_EMULATED_LATENCY    microseconds of each of those copies before its first byte
 //   HETCOMM_EMULATED_DIRECT     1: transports reach the memory of devices; 0 unless set
-//   HETCOMM_EMULATED_NETWORKS   networks that ncclConfig_t.netName may name; "Socket" unless set
+//   HETCOMM_EMULATED_CALLS      1: hetcomm_emulated_calls() counts the calls of each function
+//   HETCOMM_EMULATED_NETWORKS   networks that ncclConfig_t.netName may name, "Socket" unless set
 //   HETCOMM_EMULATED_HOSTILE    what the vendors' documentation permits and their devices may do,
-//   so
-//                               that programs for them must bear it. Parts, as in
+//                               so that programs for them must bear it. Parts, as in
 //                               "queues:1,sync,poison,delays:7"; none unless set:
 //     queues:N         a device has N hardware queues, which streams take in turn. A queue performs
 //                      the operations of its streams in the order of submission, so a wait of one
@@ -31,7 +31,20 @@
 //                      may wait for the device do not wait while there is one
 //     poison           undefined memory holds a pattern: new and freed memory, and the target of a
 //                      copy or collective from its beginning to its end
-//     delays:SEED      one of eight operations begins up to 1.5 ms later
+//     order            a device performs the calls of its communicators one after another, as they
+//                      were launched. Members that launch calls of several communicators in
+//                      different orders wait for each other; after the bound both orders are
+//                      printed, and a communicator fails
+//     lazy             the first collective of each kind, and the first message with each peer,
+//                      connects inside the call, which waits for the other members. With `sync` it
+//                      waits for the device, too. Collectives connect in set-up if
+//                      NCCL_RUNTIME_CONNECT was 0 at the first set-up of the process, or before
+//                      version 2.22
+//     late             an asynchronous error shows up to 0.3 s after it happened
+//     handles          a call for a communicator that is gone ends the process, and so does
+//                      ncclCommDestroy while another thread is in a call for the communicator
+//     delays:SEED      one of eight operations begins up to 1.5 ms later, and so does the launch of
+//                      a call of a non-blocking communicator
 //     bound:SECONDS    with any part, calls that wait for work fail with error 702 after this time
 //                      (10 s unless set), and print what every queue of the device waits for
 //   HETCOMM_EMULATED_FAULT      one fault, for all members or for one member of each communicator
@@ -82,6 +95,7 @@ struct Settings {
   int64_t latency_us = 0;
   bool direct = false;
   std::string networks = "Socket";
+  bool counts = false;
   FaultKind fault = FaultKind::none;
   int64_t after = 0;  // calls before the fault, or the version
   int member = -1;    // the member with the fault, -1: all

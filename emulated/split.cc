@@ -50,13 +50,14 @@ void Communicator::split(int color, int key, const CommunicatorOptions& options,
 void Communicator::join(Communicator& parent, uint64_t ticket, int color, int key,
                         uint32_t number) {
   address_ = parent.address_;
+  connects_late_ = connects_at_first_use();
   Stop stop{.abort = abort_.get(), .also = parent.abort_.get()};
   if (settings().injects(FaultKind::split_hang, parent.rank_)) parent.wait_for_abort();
   if (settings().injects(FaultKind::split_error, parent.rank_)) {
     throw Failure{ccl_system_error, "the split failed, as HETCOMM_EMULATED_FAULT=split_error asks"};
   }
   Socket listener = Socket::listen_at(address_, size_);
-  Wish own{color, key, {listener.local()}};
+  Wish own{color, key, {listener.local(), place_of(device_)}};
   std::vector<Wish> wishes(static_cast<size_t>(size_));
   std::exception_ptr wrong;
   parent.in_turn(ticket, [&] {

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import forked
+import hostile
 import numpy as np
 from emulated_vendor import Runtime
 
@@ -150,7 +151,8 @@ def members(
     With connected=False the scenario gets the unique id in ccl.identity instead of a communicator.
     """
     context = forked.context()
-    environment["NCCL_SOCKET_IFNAME"] = "lo"
+    # Tests of handles that are gone ask for `handles` themselves.
+    environment = hostile.without("handles") | environment | {"NCCL_SOCKET_IFNAME": "lo"}
     ends = [context.Pipe() for _ in range(size)]
     processes = [
         context.Process(

@@ -247,7 +247,7 @@ print(*results, wait())
 @pytest.mark.parametrize(
     "parts",
     ["queues", "queues:0", "queues:33", "queues:x", "sync:1", "poison,poison", "delays", "nothing",
-     "delays:-1", "sync,", ",sync", "bound:0"],
+     "delays:-1", "sync,", ",sync", "bound:0", "order:1", "lazily", "late:2", "handles,handles"],
 )  # fmt: skip
 def test_unknown_parts_are_refused(parts: str) -> None:
     program = """

@@ -20,7 +20,8 @@ QUEUES = (1, 2, 8)  # the fewest, few, and as many as CUDA has unless told other
 TESTS = Path(__file__).resolve().parents[1]
 SUITE = (
     "core/test_device.py", "core/test_direct_streams.py", "core/test_emulated_graphs.py",
-    "core/test_hostile_streams.py", "core/test_vendors.py", "core/test_ccl.py",
+    "core/test_hostile_streams.py", "core/test_hostile_ccl.py", "core/test_vendors.py",
+    "core/test_ccl.py",
     "arrays", "torch/test_streams.py", "torch/test_graphs.py", "torch/test_mixed_vendors.py",
     "torch/test_partition_devices.py", "faults/test_vendor_libraries.py",
 )  # fmt: skip
@@ -29,15 +30,20 @@ SUITE = (
 def mixture(seed: int, queues: int | None = None) -> str:
     """All that is hostile, with seeded delays, and a number of queues by the seed."""
     queues = queues or random.Random(seed).choice(QUEUES)
-    return f"queues:{queues},sync,gates,poison,delays:{seed}"
+    return f"queues:{queues},sync,gates,poison,order,lazy,late,handles,delays:{seed}"
 
 
-def for_groups_at_a_time() -> dict[str, str]:
-    """The environment of a job whose groups work at the same time: each stream has its own queue,
-    and no call waits for the device. See docs/devices.md, what is not mended."""
+def without(*names: str) -> dict[str, str]:
+    """The variable as it is, without these parts."""
     parts = os.environ.get(VARIABLE, "").split(",")
-    kept = [part for part in parts if part.partition(":")[0] not in ("queues", "sync", "gates")]
-    return {VARIABLE: ",".join(kept)}
+    return {VARIABLE: ",".join(part for part in parts if part.partition(":")[0] not in names)}
+
+
+def for_threads_at_a_time() -> dict[str, str]:
+    """The environment of a job whose threads use a group each: each stream has its own queue, the
+    device performs calls of several communicators at a time, and no call waits for the device. See
+    docs/devices.md, what is not mended."""
+    return without("queues", "sync", "gates", "order")
 
 
 def main() -> int:
