@@ -61,6 +61,14 @@ def hetcomm_facts(report: Report, emulated: bool) -> str:
     return ""
 
 
+def two_ranks() -> str:
+    """How two ranks share the GPU. NCCL refuses two of one host."""
+    return (
+        "each rank has its own NCCL_HOSTID, so NCCL takes the ranks to be on different hosts and "
+        "talks over sockets on the loopback"
+    )
+
+
 def main() -> None:
     arguments = parser().parse_args()
     report = Report(arguments.folder)
@@ -74,6 +82,7 @@ def main() -> None:
         except importlib.metadata.PackageNotFoundError:
             continue
     report.fact("packages", versions)
+    report.fact("two ranks", two_ranks())
     report.fact("python", sys.version.split()[0])
     report.fact("commit", output("git", "rev-parse", "HEAD"))
     report.fact("changed files", len(output("git", "status", "--porcelain").splitlines()))

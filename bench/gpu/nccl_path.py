@@ -1,8 +1,8 @@
 """all_reduce through hetcomm beside ProcessGroupNCCL, in turn in one run.
 
-One rank moves nothing, and shows the cost of a call. Two ranks share the GPU. Processes that share
-a GPU take turns of milliseconds, so figures of two ranks are noisy unless MPS lets the ranks run
-side by side (--mps).
+One rank moves nothing, and shows the cost of a call. Two ranks (--two-ranks) share the GPU.
+Processes that share a GPU take turns of milliseconds, so figures of two ranks are noisy unless MPS
+lets the ranks run side by side (--mps).
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
         left = max(0.0, seconds - groups.largest(time.monotonic() - begin_all))
         share = left / (len(sizes) - position) / (rounds + 1) / len(both) / 2
         calls = int(max(2, min(200, share / once)))
-        rows = report[size] = {name: {"batch": [], "host": [], "latency": []} for name in both}
+        kinds = ["batch", "host", "latency", *(["stream"] if groups.on_gpu else [])]
+        rows = report[size] = {name: {kind: [] for kind in kinds} for name in both}
         for number in range(rounds + 1):
             order = list(both.items())[:: 1 if number % 2 else -1]
             for name, group in order:
@@ -65,8 +66,11 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
                 batch = host + seconds_of(groups.finish)
                 groups.synchronize()
                 latency = sum(seconds_of(call, finish=groups.finish) for _ in range(calls))
+                found = {"batch": batch, "host": host, "latency": latency}
+                if groups.on_gpu:
+                    found["stream"] = groups.stream_seconds(call, calls)
                 if number > 0:  # the first one warms up
-                    for kind, value in (("batch", batch), ("host", host), ("latency", latency)):
+                    for kind, value in found.items():
                         rows[name][kind].append(value / calls)
         rows["calls"] = {"per round": [calls]}
     ranks.give(report)
@@ -79,7 +83,7 @@ def quartiles(values: list[float]) -> list[float]:
 
 def judge(report: Report, case: str, given: dict, emulated: bool) -> None:
     for size, rows in given.items():
-        for kind in ("batch", "host", "latency"):
+        for kind in rows["hetcomm"]:
             ours, theirs = (statistics.median(rows[name][kind]) for name in ("hetcomm", "peer"))
             within = ours <= theirs + EXTRA_SECONDS + EXTRA_SHARE * theirs
             held = kind != "host"
@@ -119,20 +123,20 @@ def multi_process_service(folder: Path) -> Iterator[None]:
 
 def main() -> None:
     parsed = parser()
-    parsed.add_argument("--mps", action="store_true")
+    parsed.add_argument("--mps", action="store_true", help="two ranks at the same time")
+    parsed.add_argument("--two-ranks", action="store_true", help="two ranks on the GPU")
     arguments = parsed.parse_args()
-    seconds = arguments.bound / 4 if not arguments.smallest else 1.0
+    seconds = arguments.bound / 2 if not arguments.smallest else 1.0
     if ranks.is_rank():
         return rank_main(arguments.emulated, arguments.smallest, seconds)
     report = Report(arguments.folder)
 
     def case(name: str, size: int) -> None:
-        if given := ranks.try_launch(report, name, [Rank(True)] * size, arguments, 1 / 2):
+        if given := ranks.try_launch(report, name, [Rank(True)] * size, arguments):
             judge(report, name, given[0], arguments.emulated)
 
     if not arguments.mps:
-        case("1 rank", 1)
-        return case("2 ranks taking turns", 2)
+        return case("2 ranks taking turns", 2) if arguments.two_ranks else case("1 rank", 1)
     try:
         with multi_process_service(arguments.folder / "mps"):
             case("2 ranks side by side", 2)

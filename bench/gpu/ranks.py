@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import ctypes
+import faulthandler
 import json
 import os
 import re
@@ -11,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,13 @@ GRACE = 10.0  # seconds for other ranks to end after a failure
 
 @dataclass(frozen=True)
 class Rank:
-    """The memory, pretended host and island of a rank."""
+    """The memory, pretended host and island of a rank, and what else its environment has."""
 
     on_gpu: bool
     host: str = "a"
     island: str = ""  # empty: hetcomm's choice
     direct: bool = True  # messages need not be staged
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, index: int, size: int, folder: Path, emulated: bool) -> dict[str, str]:
         unique = f"{os.getpid()}-{folder.name}"
@@ -60,7 +64,7 @@ class Rank:
             found["HETCOMM_ISLAND"] = self.island
         if emulated:
             found |= vendors.library_environment("nvidia")
-        return found
+        return found | dict(self.settings)
 
 
 def is_rank() -> bool:
@@ -84,17 +88,79 @@ def give(result: Any) -> None:
     (folder / f"rank{rank}.json").write_text(json.dumps(result))
 
 
-def launch(ranks: Sequence[Rank], folder: Path, bound: float, emulated: bool) -> list[Any]:
-    """Runs this program, with its arguments, as all ranks. Returns each rank's result.
+class Forked:
+    """A copy of this process that runs one function; with the methods of subprocess.Popen used
+    here. It saves the seconds that a new process takes to import torch."""
+
+    def __init__(self, main: Callable[[], None], environment: Mapping[str, str], log: int) -> None:
+        self.code: int | None = None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._run(main, environment, log)
+
+    def _run(self, main: Callable[[], None], environment: Mapping[str, str], log: int) -> None:
+        code = 1
+        try:
+            os.environ.update(environment)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            faulthandler.enable()
+            main()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+    def wait(self, timeout: float = GRACE) -> int:
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a forked rank", timeout)
+            time.sleep(0.01)
+        assert self.code is not None
+        return self.code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def launch(
+    ranks: Sequence[Rank],
+    folder: Path,
+    bound: float,
+    emulated: bool,
+    main: Callable[[], None] | None = None,
+) -> list[Any]:
+    """Runs this program, with its arguments, as all ranks; with `main`, that function in copies of
+    this process, which has opened no device. Returns each rank's result.
 
     Raises RuntimeError with the ends of the logs if a rank fails or takes too long. Stuck ranks
     write their stacks.
     """
     folder.mkdir(parents=True)
-    processes = []
+    processes: list[Forked | subprocess.Popen] = []
     for index, rank in enumerate(ranks):
         with (folder / f"rank{index}.log").open("w") as log:
             environment = rank.environment(index, len(ranks), folder, emulated)
+            if main is not None:
+                processes.append(Forked(main, environment, log.fileno()))
+                continue
             processes.append(
                 subprocess.Popen(
                     [sys.executable, "-u", *sys.argv],
@@ -134,16 +200,19 @@ def try_launch(
     ranks: Sequence[Rank],
     options: argparse.Namespace,
     share: float = 1.0,
+    remedy: str = "",
+    main: Callable[[], None] | None = None,
 ) -> list[Any] | None:
     """The results of a case by rank; None after a failure, which goes into the report.
 
-    share: of the time that this part may take.
+    share: of the time that this part may take. remedy: what to do after a failure. main: see
+    launch().
     """
     folder = options.folder / re.sub(r"\W+", "-", case)
     try:
-        return launch(ranks, folder, share * options.bound, options.emulated)
+        return launch(ranks, folder, share * options.bound, options.emulated, main)
     except RuntimeError as error:
-        report.failure(f"{case}: {error}")
+        report.failure(f"{case}: {error}", remedy)
         return None
 
 

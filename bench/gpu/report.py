@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 
+def nothing() -> dict[str, Any]:
+    """What a part has to report before it begins. remedies: what to do after each failure."""
+    return {"figures": [], "facts": {}, "failures": [], "remedies": [], "skipped": ""}
+
+
 class Skipped(Exception):
     """This part cannot run here. The text is the reason."""
 
@@ -17,10 +22,12 @@ class Report:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "result.json"
-        self.content: dict[str, Any] = {"figures": [], "facts": {}, "failures": [], "skipped": ""}
+        self.content = nothing()
 
     def write(self) -> None:
-        self.path.write_text(json.dumps(self.content, indent=1))
+        beside = self.path.with_suffix(".new")  # others read the file meanwhile
+        beside.write_text(json.dumps(self.content, indent=1))
+        beside.rename(self.path)
 
     def figure(
         self,
@@ -48,10 +55,11 @@ class Report:
         self.content["facts"][name] = value
         self.write()
 
-    def failure(self, text: str) -> None:
-        """Records a failure. The part continues."""
+    def failure(self, text: str, remedy: str = "") -> None:
+        """Records a failure, and what to do. The part continues."""
         print(f"FAILED: {text}", flush=True)
         self.content["failures"].append(text)
+        self.content["remedies"].append(remedy)
         self.write()
 
     def skip(self, reason: str) -> None:

@@ -11,6 +11,8 @@ PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "
 
 
 def amount(value: float, unit: str) -> str:
+    if unit == "B":
+        return f"{value / 2**20:.1f} MiB"
     if unit not in ("s", "B/s"):
         return f"{value:.3f} {unit}".strip()
     for factor, prefix in PREFIXES:
@@ -49,6 +51,8 @@ def print_summary(report: dict[str, Any]) -> None:
     totals = [part["status"] for part in report["parts"]]
     print(f"{totals.count('passed')} passed, {totals.count('failed')} failed, "
           f"{totals.count('skipped')} skipped, in {report['seconds']:.0f} s")  # fmt: skip
+    if first := report["first_failure"]:
+        print(f"Failed first: {first['part']}: {first['reason']}\nTo do: {first['do']}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""bench/gpu.sh on the emulated vendor: every part without a need for a GPU runs, and a failing part
-loses only its own figures."""
+"""bench/gpu.sh on hostile emulated devices: every part without a need for a GPU runs, a failing
+part loses only its own figures, and the report says what to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,17 @@ def test_every_part_runs_without_a_gpu(tmp_path: Path) -> None:
     failed = {name: part for name, part in parts.items() if part["status"] == "failed"}
     assert not failed and code == 0, json.dumps(failed, indent=1)
     ran = {name for name, part in parts.items() if part["status"] == "passed"}
-    assert ran >= {"facts", "device", "staging", "kernels"}
-    assert {"nccl_path", "overlap", "training"} <= ran or "torch" in report["facts"]["lacking"]
+    assert ran >= {"facts", "loads", "device", "staging", "kernels"}
+    of_torch = {"suspects", "results", "nccl_path", "overlap", "training"}
+    assert of_torch <= ran or "torch" in report["facts"]["lacking"]
+    order = [name for name in parts if name in ran]
+    assert order[:5] == ["facts", "loads", "suspects", "results", "nccl_path"]
+    outcomes = parts["suspects"]["facts"]["outcomes"]
+    assert len(outcomes) >= 13 and set(outcomes.values()) == {"held"}, outcomes
+    loaded = parts["loads"]["facts"]["loaded"]
+    assert "emulated" in loaded["NCCL"]["answer"] and loaded["UCX with CUDA"]["files"]
+    assert parts["results"]["facts"]["cases"]["GPU and CPU"] > 50
+    assert report["first_failure"] is None
     for name in ("cupy", "tests_gpu"):
         assert parts[name]["reason"] == "needs a real GPU"
     figures = {figure["name"]: figure for figure in parts["staging"]["figures"]}
@@ -59,6 +69,82 @@ def test_every_part_runs_without_a_gpu(tmp_path: Path) -> None:
     assert f"{len(ran)} passed, 0 failed" in printed
 
 
+def test_two_ranks_answer_the_same_questions(tmp_path: Path) -> None:
+    code, report, _ = run(tmp_path, "--two-ranks")
+    parts = report["parts"]
+    failed = {name: part for name, part in parts.items() if part["status"] == "failed"}
+    assert not failed and code == 0, json.dumps(failed, indent=1)
+    assert report["two_ranks"] and "two ranks" in parts["facts"]["facts"]
+    outcomes = parts["suspects"]["facts"]["outcomes"]
+    assert len(outcomes) >= 13 and set(outcomes.values()) == {"held"}, outcomes
+    figures = {figure["name"]: figure for figure in parts["training"]["figures"]}
+    assert figures["two on the GPU: loss"]["peer"] == "gloo"
+    assert parts["results"]["facts"]["cases"]["two ranks on the GPU"] > 50
+    assert any("2 ranks" in figure["name"] for figure in parts["nccl_path"]["figures"])
+
+
+def suspect(folder: Path, name: str, *options: str, **environment: str) -> dict[str, Any]:
+    """The report of one suspect."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench" / "gpu" / "suspects.py", "--folder", folder,
+         "--emulated", "--suspect", name, *options],
+        cwd=folder, env=os.environ | environment, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
+def test_a_suspect_that_fails_says_what_to_do(tmp_path: Path) -> None:
+    name = "compilation and loading beside a pending call"
+    found = suspect(tmp_path, name, HETCOMM_KERNELS="0")
+    assert found["facts"]["outcomes"] == {name: "failed"}
+    assert "HETCOMM_KERNELS=0" in found["failures"][0] and "compile" in found["remedies"][0]
+
+
+def test_a_suspect_that_hangs_is_ended(tmp_path: Path) -> None:
+    name = "streams share one queue"
+    found = suspect(
+        tmp_path, name, "--two-ranks", "--bound", "12", HETCOMM_EMULATED_FAULT="init_hang"
+    )
+    assert found["facts"]["outcomes"] == {name: "failed"}
+    assert "did not end within" in found["failures"][0]
+    assert "docs/devices.md" in found["remedies"][0]
+
+
+def test_the_first_failure_and_its_remedy_are_named(tmp_path: Path) -> None:
+    code, report, printed = run(tmp_path, "--only", "loads,device", HETCOMM_KERNELS="0")
+    assert code == 1 and report["parts"]["device"]["status"] == "passed"
+    first = report["first_failure"]
+    assert first["part"] == "loads" and "kernels" in first["reason"]
+    assert "HETCOMM_KERNELS" in first["do"] and "--only loads" in first["do"]
+    assert f"Failed first: loads: {first['reason']}" in printed and first["do"] in printed
+
+
+def test_a_run_that_is_cut_tells_how_far_it_came(tmp_path: Path) -> None:
+    output = tmp_path / "report.json"
+    process = subprocess.Popen(
+        [ROOT / "bench" / "gpu.sh", "--emulated", "--smallest", "--installed", "--work",
+         tmp_path / "work", "--output", output, "--only", "loads,suspects"],
+        env=os.environ | {"PYTHON": sys.executable}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    end = time.monotonic() + 200
+    try:
+        while True:
+            assert time.monotonic() < end and process.poll() is None
+            parts = json.loads(output.read_text())["parts"] if output.exists() else []
+            running = [part for part in parts if part["status"] == "running"]
+            if running and running[0]["name"] == "suspects" and running[0].get("facts"):
+                break
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.wait(30)
+    parts = {part["name"]: part for part in json.loads(output.read_text())["parts"]}
+    assert parts["loads"]["status"] == "passed"
+    assert "held" in parts["suspects"]["facts"]["outcomes"].values()
+
+
 def test_a_failing_part_loses_only_its_figures(tmp_path: Path) -> None:
     code, report, printed = run(
         tmp_path, "--only", "device,staging", HETCOMM_EMULATED_FAULT="old_runtime"
@@ -71,10 +157,10 @@ def test_a_failing_part_loses_only_its_figures(tmp_path: Path) -> None:
 
 def test_a_hanging_part_is_ended(tmp_path: Path) -> None:
     _, report, _ = run(
-        tmp_path, "--only", "nccl_path,device", "--seconds", "60",
+        tmp_path, "--two-ranks", "--only", "loads,nccl_path", "--seconds", "40",
         HETCOMM_EMULATED_FAULT="init_hang",
     )  # fmt: skip
     parts = report["parts"]
-    assert parts["device"]["status"] == "passed"
+    assert parts["loads"]["status"] == "passed"
     assert parts["nccl_path"]["status"] == "failed", parts["nccl_path"]
     assert report["seconds"] < 120

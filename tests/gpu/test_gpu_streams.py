@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 from ranks import Job, values
+from stream_programs import reused_memory
 from test_gpu_collectives import home
 
 COUNT = 1_000_000
@@ -123,26 +124,6 @@ def test_collectives_follow_the_stream(
     job: Callable[..., Job], kinds: str, program: Callable, calls: int
 ) -> None:
     values(job(kinds), _run, program, calls)
-
-
-def reused_memory(rank: int, size: int) -> None:
-    """Tensors are dropped before their operation begins. Other tensors must not get their memory
-    before the operation is complete."""
-    device = home()
-    for call in range(20):
-        if device == "cuda":
-            torch.cuda._sleep(LONG // 20)
-        parts = [torch.empty(COUNT, device=device) for _ in range(size)]
-        source = torch.full((COUNT,), float(rank + call), device=device)
-        work = dist.all_gather(parts, source, async_op=True)
-        del source
-        junk = [torch.full((COUNT,), -1.0, device=device) for _ in range(size + 2)]
-        work.wait()
-        del junk
-        totals = torch.stack([part.sum(dtype=torch.float64) for part in parts]).cpu()
-        assert totals.tolist() == [COUNT * (other + call) for other in range(size)], f"call {call}"
-        dist.all_gather([torch.empty(COUNT, device=device) for _ in range(size)],
-                        torch.ones(COUNT, device=device), async_op=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("kinds", KINDS)
