@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
-from studies import codec_blocks, plan_blocks, sentences
+from studies import codec_blocks, plan_blocks, recovery_blocks, sentences
 from studies.catalogue import STUDIES
 from studies.model import Verdict
 from studies.stored import Results, in_words, ratio_text, time_text
@@ -252,6 +252,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "staging": partial(beside, study="staging", kind="bound"),
     **codec_blocks.BLOCKS,
     "plan-check": plan_blocks.checked,
+    "recovery": recovery_blocks.recovered,
 }
 UNUSED = set(STUDIES) - {name.partition("/")[0] for name in BLOCKS}
 assert not UNUSED, f"studies without a table: {UNUSED}"

@@ -34,6 +34,7 @@ PAGES = (
     Page("docs/performance.md"),
     Page("docs/codecs.md", "## Figures"),
     Page("docs/planning.md", "## Beside emulated clusters"),
+    Page("docs/errors.md", "## How fast"),
 )
 
 

@@ -200,6 +200,21 @@ class Job:
         self.tell(method, *arguments)
         return self.values()
 
+    def codes(self) -> list[int | None]:
+        """The exit codes so far."""
+        return [rank.process.poll() for rank in self.ranks]
+
+
+def listening_ports(process: Process) -> list[int]:
+    """The TCP ports on which a process listens, from /proc."""
+    inodes = {
+        target[len("socket:[") : -1]
+        for descriptor in Path(f"/proc/{process.process.pid}/fd").iterdir()
+        if (target := str(descriptor.readlink())).startswith("socket:[")
+    }
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
+
 
 def cpu_seconds(rank: Process) -> float:
     """The processor time of the process so far."""

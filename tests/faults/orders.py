@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def answer_of(rank: Rank, method: str, arguments: list[Any]) -> dict[str, Any]:
 class Rank:
     """The methods are the orders. A kind of rank adds the orders that need its group."""
 
+    rank: int
     works: list[Any]
     submitting: threading.Thread | None = None
 
@@ -50,6 +52,37 @@ class Rank:
             self.all_reduce(count)
             if turn == 2:
                 answer(value="turning")
+
+    def turn_until_the_end(self, count: int) -> None:
+        """Repeats all_reduce in the background while this process ends, whatever comes of it."""
+        turned = threading.Event()
+
+        def turn() -> None:
+            while True:
+                with suppress(Exception):
+                    self.all_reduce(count)
+                turned.set()
+
+        threading.Thread(target=turn, daemon=True).start()
+        turned.wait()
+
+    def keep_interpreter(self, seconds: int) -> None:
+        """No thread of Python's runs meanwhile."""
+        ctypes.PyDLL(None).sleep(seconds)
+
+    def all_reduce_or_end(self, count: int, end: str) -> float:
+        """On an error this process ends at once, without handlers of the interpreter."""
+        try:
+            return self.all_reduce(count)
+        except Exception as error:
+            os.write(1, (json.dumps(failure(error)) + "\n").encode())
+            if end == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(3)
+
+    def abort_and_end(self) -> None:
+        self.abort()
+        os._exit(3)
 
     def fork(self) -> None:
         """Leaves a child that runs until the test closes the pipe to this process."""
@@ -97,6 +130,25 @@ class Rank:
         busy.join()
         return statuses
 
+    def turn_late(self, late: int, seconds: float) -> None:
+        """Repeats all_reduce in the background. Rank `late` makes each call so much later."""
+        import logging
+
+        logging.basicConfig()
+
+        def turn() -> None:
+            while True:
+                if self.rank == late:
+                    time.sleep(seconds)
+                self.all_reduce(16)
+
+        threading.Thread(target=turn, daemon=True).start()
+
+    def write_metrics(self, path: str) -> None:
+        import hetcomm
+
+        Path(path).write_text(hetcomm.metrics())
+
     def clock(self) -> float:
         return time.monotonic()
 
@@ -142,6 +194,9 @@ class Rank:
         raise NotImplementedError
 
     def all_reduce(self, count: int) -> float:
+        raise NotImplementedError
+
+    def abort(self) -> None:
         raise NotImplementedError
 
     def limit_descriptors(self, most: int) -> None:

@@ -57,10 +57,10 @@ class CoreRank(Rank):
         folder.mkdir(exist_ok=True)
         return _core.Communicator(FileStore(folder), self.rank, self.size, timeout, name)
 
-    def use(self, name: str) -> None:
+    def use(self, name: str, timeout: float = 0.0) -> None:
         """Later orders use the group of this name, which is made at its first use."""
         if name not in self.groups:
-            self.groups[name] = self.join(name, self.timeout)
+            self.groups[name] = self.join(name, timeout or self.timeout)
         self.communicator = self.groups[name]
 
     def reduce(self, dtype: str, op: str) -> int:
@@ -75,6 +75,16 @@ class CoreRank(Rank):
         data = bytearray([1] + [0] * (spec.dtype.size - 1))
         self.communicator.submit(spec, data, will_wait=True).wait()
         return data[0]
+
+    def prepare(self) -> None:
+        """Imports what work() needs."""
+        import random_work  # noqa: F401
+
+    def work(self, seed: int, calls: int, late: int = -1, seconds: float = 0.0) -> int:
+        """Random calls, compared with NumPy. Rank `late` makes one so many seconds late."""
+        from random_work import work
+
+        return work(self.communicator, seed, calls, late, seconds)
 
     def submit(self, count: int) -> None:
         spec = _core.Spec(_core.Collective.all_reduce, count=count, in_place=True)
@@ -113,6 +123,14 @@ class CoreRank(Rank):
 
     def recv(self, from_: int, count: int) -> None:
         self.works.append(self.communicator.recv(bytearray(count), _core.Dtype.uint8, from_))
+
+    def greet(self) -> None:
+        """Exchanges a message with every other rank, which opens all links."""
+        for other in set(range(self.size)) - {self.rank}:
+            self.recv(other, 1)
+            self.send(other, 1)
+        while self.works:
+            self.works.pop().wait()
 
     def paths(self) -> list[str]:
         others = range(self.size)

@@ -29,3 +29,16 @@ def test_all_ranks_hear_of_a_rank_without_descriptors(tmp_path: Path, hosts: str
             assert "Too many open files; raise the descriptor limit" in told["text"], told
         for rank in job.ranks:
             rank.exits_cleanly()
+
+
+def test_too_few_descriptors_for_ucx_end_no_process(tmp_path: Path) -> None:
+    """UCX itself would abort the process of rank 1 at its first message."""
+    few = {1: {"SPARE_DESCRIPTORS": "11"}}
+    with Job(tmp_path, "ab", settings=few) as job:
+        job.tell("all_reduce", 1000)
+        other, error = errors_within(job.ranks, NOTICE)
+        assert error["error"] == "TransportError", error
+        assert "UCX: expected 16 free descriptors; got " in error["text"], error
+        assert "raise the descriptor limit" in error["text"] and other["peer"] == 1, (other, error)
+        for rank in job.ranks:
+            rank.exits_cleanly()

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within
 
-VICTIMS = [("aaa", 1), ("ab", 0), ("ab", 1), ("aab", 0), ("aab", 1), ("aab", 2), ("abab", 3)]
+VICTIMS = [
+    ("aaa", 1),
+    ("aaa", 0),
+    ("ab", 0),
+    ("ab", 1),
+    ("aab", 0),
+    ("aab", 1),
+    ("aab", 2),
+    ("abab", 3),
+]
 
 
 def assert_names(errors: list[dict[str, Any]], victim: int) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import abilities
 import pytest
-from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within
+from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within, wait_for
 
 TIMEOUT = 5.0  # seconds; the group's timeout for tests that wait for it
 KINDS = ["core", "torch"]
+SPIN = "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
 
 
 @pytest.fixture(params=KINDS)
@@ -42,8 +46,12 @@ def test_a_stopped_rank_times_out_with_its_step(
         for error in errors:
             assert error["error"] == "TimeoutError", error
             assert "within 5 s, waiting at step" in error["text"], error
+            assert f"rank {victim} has given no sign of life for" in error["text"], error
+            assert error["peer"] == victim, error
         assert any(words in error["text"] for error in errors for words in where), errors
         assert_first_cause_stays(waiting, errors)
+        logs = "".join(rank.log.read_text() for rank in waiting)
+        assert f"rank {victim} has given no sign of life for" in logs
         job[victim].signal(signal.SIGCONT)
         job[victim].tell("all_reduce", 1_000_000)
         # Data that the others sent before they gave up may complete this call, but no later one.
@@ -54,6 +62,58 @@ def test_a_stopped_rank_times_out_with_its_step(
         assert answer.get("error") in ("TimeoutError", "PeerFailedError"), answer
         for rank in job.ranks:
             rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
+def test_a_continued_rank_goes_on(tmp_path: Path, hosts: str) -> None:
+    """Silence is a warning, and no failure."""
+    victim = len(hosts) - 1
+    with Job(tmp_path, hosts) as job:
+        job.do("all_reduce", 1000)
+        job[victim].signal(signal.SIGSTOP)
+        waiting = job.others(victim)
+        for rank in waiting:
+            rank.tell("all_reduce", 1000)
+        warned = f"rank {victim} has given no sign of life for"
+        wait_for(lambda: any(warned in rank.log.read_text() for rank in waiting))
+        job[victim].signal(signal.SIGCONT)
+        job[victim].tell("all_reduce", 1000)
+        assert set(job.values()) == {len(hosts) * (len(hosts) + 1) / 2}
+        again = f"rank {victim} gives signs of life again"
+        wait_for(lambda: any(again in rank.log.read_text() for rank in waiting))
+        for rank in job.ranks:
+            rank.exits_cleanly()
+        logs = "".join(rank.log.read_text() for rank in job.ranks)
+        assert logs.count(warned) >= 1 and "rank 0 has given no sign" not in logs
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_a_busy_interpreter_is_not_silent(tmp_path: Path, hosts: str, kind: str) -> None:
+    with Job(tmp_path, hosts, kind) as job:
+        job.do("all_reduce", 1000)
+        job[1].tell("submit_and_hold", 1, 1000, 8)
+        job[0].tell("all_reduce", 1000)
+        job.values()
+        for rank in job.ranks:
+            rank.exits_cleanly()
+            assert "sign of life" not in rank.log.read_text()
+
+
+@pytest.mark.alone
+def test_ranks_on_a_crowded_machine_are_not_silent(tmp_path: Path) -> None:
+    crowd = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(20)]
+    try:
+        with Job(tmp_path, "abab") as job:
+            job.do("all_reduce", 1000)
+            time.sleep(8)  # four times the bound
+            job.do("all_reduce", 1_000_000)
+            for rank in job.ranks:
+                rank.exits_cleanly()
+                assert "sign of life" not in rank.log.read_text()
+    finally:
+        for process in crowd:
+            process.kill()
+            process.wait()
 
 
 def test_a_timed_out_wait_leaves_the_operation_running(tmp_path: Path, kind: str) -> None:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from control_peers import packed
-from job import BOUND, Job, Process, cpu_seconds, wait_for
+from job import BOUND, Job, cpu_seconds, listening_ports, wait_for
 
 
-def listening_ports(process: Process) -> list[int]:
-    """The TCP ports on which a process listens, from /proc."""
-    inodes = {
-        target[len("socket:[") : -1]
-        for descriptor in Path(f"/proc/{process.process.pid}/fd").iterdir()
-        if (target := str(descriptor.readlink())).startswith("socket:[")
-    }
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
-
-
-def control_port(folder: Path) -> int:
-    """The control port of rank 0, from its record in the store."""
-    found = re.findall(rb"127\.0\.0\.1 (\d+)", (folder / "first" / "member-0").read_bytes())
+def control_port(folder: Path, rank: int = 0) -> int:
+    """The control port of a rank, from its record in the store."""
+    member = (folder / "first" / f"member-{rank}").read_bytes()
+    found = re.findall(rb"127\.0\.0\.1 (\d+)", member)
     assert len(found) == 1
     return int(found[0])
 
@@ -39,11 +32,11 @@ STRANGERS = {
     "huge-length": packed((1 << 64) - 1) + b"x" * 100,
     "zero-length": packed(0) * 100,
     "unfinished": packed(60_000) + b"x" * 1000,
-    "wrong-secret": packed(packed(b"123-456-", 1)),
-    "empty-secret": packed(packed(b"", 1)),
-    "text-beyond-the-frame": packed(packed((1 << 63) + 5, 1)),
-    "news-without-a-secret": packed(ABORT),
-    "wrong-secret-then-news": packed(packed(b"123-456-", 1), ABORT),
+    "wrong-proof": packed(1) + b"w" * 64,
+    "proof-of-no-rank": packed(1 << 63) + b"w" * 64,
+    "proof-of-the-rank-itself": packed(0) + b"w" * 64,
+    "news-without-a-proof": packed(ABORT),
+    "wrong-proof-then-news": packed(1) + b"w" * 64 + packed(ABORT) + b"w" * 32,
 }
 
 
@@ -109,7 +102,7 @@ def test_a_thousand_strangers_take_few_descriptors(tmp_path: Path, limit: int) -
                 assert job.do("all_reduce", 1000) == [3.0, 3.0]
                 assert job[0].do("resources")["sockets"] < before + 100
             wait_for(lambda: "connections of strangers at control port" in job[0].log.read_text())
-            knock(port, STRANGERS["wrong-secret"])  # when its turn comes
+            knock(port, STRANGERS["wrong-proof"])  # when its turn comes
         finally:
             for stranger in strangers:
                 stranger.close()
@@ -132,9 +125,55 @@ def test_a_rank_without_descriptors_does_not_spin(tmp_path: Path) -> None:
             assert cpu_seconds(job[0]) - before < 0.25
             assert "Too many open files; tries again twice a second" in job[0].log.read_text()
             job[0].do("release_descriptors")
-            stranger.sendall(STRANGERS["wrong-secret"])
-            assert stranger.recv(1) == b""  # accepted now, and rejected
+            stranger.sendall(STRANGERS["wrong-proof"])
+            assert len(stranger.recv(32, socket.MSG_WAITALL)) == 32  # accepted now,
+            assert stranger.recv(1) == b""  # and rejected
         assert job[0].log.read_text().count("cannot accept") == 1
         assert job.do("all_reduce", 1000) == [3.0, 3.0]
         for rank in job.ranks:
             rank.exits_cleanly()
+
+
+@pytest.mark.parametrize("key", ["", "0123456789abcdef" * 4], ids=["no-key", "key"])
+def test_a_flood_of_garbage_disturbs_no_rank(tmp_path: Path, key: str) -> None:
+    """A thousand lasting strangers, and a new one with garbage as soon as one is rejected."""
+    settings = {rank: {"HETCOMM_JOB_KEY": key} for rank in range(3)}
+    with Job(tmp_path, "aab", settings=settings) as job, contextlib.ExitStack() as open_:
+        assert job.do("all_reduce", 1000) == [6.0] * 3
+        before = [rank.do("resources")["sockets"] for rank in job.ranks]
+        ports = [control_port(tmp_path, rank) for rank in range(3)]
+        for number in range(1000):
+            port = ports[number % len(ports)]
+            open_.enter_context(socket.create_connection(("127.0.0.1", port), BOUND))
+        over = threading.Event()
+        contents = list(STRANGERS.values())
+
+        def flood(port: int) -> None:
+            for number in itertools.count():
+                if over.is_set():
+                    return
+                with contextlib.suppress(OSError):
+                    rush(port, contents[number % len(contents)])
+
+        floods = [threading.Thread(target=flood, args=(port,)) for port in ports]
+        for each in floods:
+            each.start()
+        try:
+            for _ in range(20):
+                assert job.do("all_reduce", 100_000) == [6.0] * 3
+            for rank, sockets in zip(job.ranks, before, strict=True):
+                assert rank.do("resources")["sockets"] < sockets + 100
+        finally:
+            over.set()
+            for each in floods:
+                each.join(BOUND)
+        for rank in job.ranks:
+            assert rank.log.read_text().count("refused") < 40, rank.log.read_text()[:4000]
+            rank.exits_cleanly()
+
+
+def rush(port: int, content: bytes) -> None:
+    """Connects, writes, and leaves at once."""
+    with socket.create_connection(("127.0.0.1", port), 1.0) as stranger:
+        stranger.settimeout(1.0)
+        stranger.sendall(content)

@@ -278,6 +278,19 @@ def test_a_kill_amid_all_reduces_is_reported(tmp_path: Path, victim: int, count:
         assert_all_end(job, victim, errors)
 
 
+def test_a_kill_amid_several_calls_is_reported(tmp_path: Path) -> None:
+    """The library fails all of them at once, before the news of the dead rank comes."""
+    with Job(tmp_path, "xy", vendors="nn", timeout=LONG) as job:
+        job.do("all_reduce", 1000)
+        job[0].do("submit_many", 3, 1000)
+        job[1].signal(signal.SIGKILL)
+        for _ in range(3):
+            job[0].tell("wait", LONG)
+            error = job[0].error(NOTICE)
+            assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
+        job[0].exits_cleanly()
+
+
 def test_a_library_failure_amid_all_reduces_is_reported(tmp_path: Path) -> None:
     with mixed(tmp_path, {1: fault("async_error:40")}, LONG, joins=True) as job:
         assert set(job.do("turn", 1000)) == {"turning"}

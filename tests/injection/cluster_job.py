@@ -1,0 +1,178 @@
+"""A job that takes orders, whose ranks run on the hosts of an emulated cluster."""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from job import BOUND, VENDORS, Job, Process
+
+from hetcomm.emulate import Cluster, Host, Nic, Result, run
+
+HERE = Path(__file__).parent
+RATE = 1_000_000_000  # bits per second of every NIC
+
+
+class Foreign:
+    """A process that another process started, with the interface of Popen that a Job needs."""
+
+    returncode = None
+
+    def __init__(self, pid: int, orders: socket.socket) -> None:
+        self.pid, self._end = pid, os.pidfd_open(pid)
+        self.stdin: IO[str] = orders.makefile("w")
+        self.stdout: IO[str] = orders.makefile("r")
+
+    def _ended(self, seconds: float) -> bool:
+        return bool(select.select([self._end], [], [], seconds)[0])
+
+    def poll(self) -> int | None:
+        """0 after the end; ClusterJob.codes() knows the exit code."""
+        return 0 if self._ended(0) else None
+
+    def wait(self, timeout: float = BOUND) -> int:
+        if not self._ended(timeout):
+            raise subprocess.TimeoutExpired(f"rank with process {self.pid}", timeout)
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        if not self._ended(0):
+            signal.pidfd_send_signal(self._end, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        os.close(self._end)
+
+
+class ClusterProcess(Process):
+    def __init__(self, orders: socket.socket, log: Path) -> None:
+        shown = orders.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid = struct.unpack("3i", shown)[0]
+        self.log = log
+        self.answers: queue.Queue[str] = queue.Queue()
+        self.process: Any = Foreign(pid, orders)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        """A killed rank that has unread orders resets the connection."""
+        try:
+            super()._read()
+        except ConnectionResetError:
+            self.answers.put("")
+
+
+class ClusterJob(Job):
+    """hosts: the place of each rank as in "aab". vendors: the letter of each rank in VENDORS;
+    ranks of one host have one vendor."""
+
+    def __init__(self, folder: Path, hosts: str, vendors: str, environment: Mapping[str, str],
+                 timeout: float = 60.0) -> None:  # fmt: skip
+        self.joins, self.folder = True, folder
+        self.result: Result | None = None
+        self.networks: dict[int, NetworkOf] = {}
+        names = sorted(set(hosts))
+        nics = (Nic(RATE, RATE),)
+        self.cluster = Cluster(
+            tuple(
+                Host(name, hosts.count(name), nics, VENDORS[vendors[hosts.index(name)]])
+                for name in names
+            ),
+            order=tuple(hosts) if len(names) > 1 else "block",
+        )
+        self.runner = threading.Thread(
+            target=self._run, args=(timeout, dict(environment)), daemon=True
+        )
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "orders"))
+            listener.listen(len(hosts))
+            listener.settimeout(BOUND)
+            self.runner.start()
+            found = dict(self._accept(listener) for _ in hosts)
+        self.ranks = [found[rank] for rank in range(len(hosts))]
+
+    def _accept(self, listener: socket.socket) -> tuple[int, ClusterProcess]:
+        """The next rank that takes orders."""
+        with listener.accept()[0] as orders:
+            orders.settimeout(BOUND)
+            line = b""
+            while not line.endswith(b"\n"):
+                line += orders.recv(1)
+            orders.settimeout(None)
+            rank = int(line)
+            return rank, ClusterProcess(orders, self.folder / f"rank-{rank}.log")
+
+    def _run(self, timeout: float, environment: dict[str, str]) -> None:
+        program = [str(HERE / "cluster_rank.py"), str(self.folder / "orders"), str(self.folder)]
+        self.result = run(
+            self.cluster,
+            [sys.executable, *program, str(timeout)],
+            env=os.environ | environment,
+            timeout=10 * BOUND,
+            grace=4 * BOUND,
+            stdout=self.folder,
+        )
+
+    def network(self, rank: int) -> NetworkOf:
+        """Changes the network of the rank's host."""
+        host = self.cluster.placement[rank]
+        if host not in self.networks:
+            self.networks[host] = NetworkOf(self[rank].process.pid)
+        return self.networks[host]
+
+    def codes(self) -> list[int | None]:
+        """The exit codes, once all ranks have ended."""
+        self.runner.join(BOUND)
+        assert self.result is not None, "the emulated cluster did not end with its ranks"
+        return list(self.result.exit_codes)
+
+    def __exit__(self, *_: object) -> None:
+        for network in self.networks.values():
+            network.close()
+        super().__exit__()
+        for rank in self.ranks:
+            rank.process.close()
+        self.runner.join(BOUND)
+
+
+class NetworkOf:
+    """The network of one emulated host; network_change.py lists the changes."""
+
+    def __init__(self, pid: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(HERE / "network_change.py"), str(pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._expect("ready")
+
+    def change(self, *words: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        self._expect("done")
+
+    def _expect(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], BOUND)[0], "no answer"
+        assert self.process.stdout.readline().strip() == word
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()

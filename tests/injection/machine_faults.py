@@ -1,0 +1,117 @@
+"""Injections into the machine around a rank: bytes of strangers, descriptors, shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from job import listening_ports
+from recorded import Recording, changed, why_not
+from trial import SHARED_MEMORY, Trial
+
+if TYPE_CHECKING:
+    from kinds import Settings
+
+FILLER = SHARED_MEMORY / "filler"
+MOST_SPARE = 100  # descriptors; no rank needs more
+
+
+def strangers(trial: Trial) -> None:
+    """The recording holds the second group's set-up and first calls."""
+    chance, victim = trial.chance, trial.job[trial.victim]
+    recording = None if why_not() else Recording()
+    trial.join("second", 60.0)
+    trial.work_alone()
+    ports = listening_ports(victim)
+    streams: dict[int, list[bytes]] = {port: [] for port in ports}
+    if recording:
+        recording.stop()
+        streams = recording.streams(ports)
+    every = [stream for of_port in streams.values() for stream in of_port] or [b"stranger"]
+    before = trial.resources()
+    trial.begin()
+    with contextlib.ExitStack() as kept:
+        for _ in range(chance.randrange(5, 60)):
+            port = chance.choice(ports)
+            how, data = changed(chance, chance.choice(streams[port] or every), every)
+            trial.tell(f"{how} {len(data)} bytes")
+            with contextlib.suppress(OSError):
+                stranger = socket.create_connection(("127.0.0.1", port), 5.0)
+                kept.enter_context(stranger)
+                stranger.settimeout(5.0)
+                stranger.sendall(data)
+                if chance.random() < 0.5:
+                    stranger.close()
+        trial.all_right()
+    trial.told[:] = [f"{len(trial.told)} strangers"]
+    trial.settle(before)
+    trial.work_alone()
+    trial.end()
+
+
+TOO_FEW = "Too many open files"
+REFUSALS = ("TransportError", "PeerFailedError", "VendorError")
+
+
+def few_descriptors(trial: Trial) -> None:
+    pid = trial.job[trial.victim].process.pid
+    spare = trial.chance.choice((0, 0, 1, 5))
+    trial.tell(f"{spare} left")
+    trial.begin()
+    used = max(int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()) + 1
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + spare, limits[1]))
+    try:
+        trial.all_right()
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def spare_descriptors(trial: Trial) -> Settings:
+    spare = trial.chance.randrange(MOST_SPARE)
+    trial.tell(f"{spare} left")
+    return {trial.victim: {"SPARE_DESCRIPTORS": str(spare)}}
+
+
+def joined_with_few_descriptors(trial: Trial) -> None:
+    """The rank may have too few to write to the store, or for UCX, whose reasons are others."""
+    named = f"rank {trial.victim}"
+    trial.right_or_refused((*REFUSALS, "TimeoutError"), (TOO_FEW, named))
+
+
+@contextlib.contextmanager
+def full() -> Iterator[None]:
+    """Takes all of the private /dev/shm."""
+    status = os.statvfs(SHARED_MEMORY)
+    with FILLER.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_bsize)
+    try:
+        yield
+    finally:
+        FILLER.unlink()
+
+
+NO_ROOM = ("/dev/shm", "No space left", "shared memory")
+
+
+def full_memory(trial: Trial) -> None:
+    trial.begin()
+    with full():
+        trial.right_or_refused(REFUSALS, NO_ROOM, joining=False, ending=False)
+    trial.end()
+
+
+def fill_memory(trial: Trial) -> Settings:
+    trial.cleanup.enter_context(full())
+    return {}
+
+
+def joined_with_full_memory(trial: Trial) -> None:
+    trial.right_or_refused(REFUSALS, NO_ROOM, ending=False)
+    trial.cleanup.close()
+    trial.end()

@@ -1,0 +1,137 @@
+"""Runs cases, and judges each of them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import abilities
+import hostile
+from case import SHARED, Case, Layout
+from cluster_job import ClusterJob
+from job import Job
+from kinds import KINDS, Kind, Settings
+from trial import ERROR, Complaint, Trial
+
+
+@dataclass
+class Outcome:
+    """failure: "" if the case is good."""
+
+    seed: int
+    number: int
+    kind: str
+    layout: str = ""
+    victim: int = -1
+    moment: float = 0.0
+    calls: int = 0
+    details: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    failure: str = ""
+
+    def line(self) -> str:
+        what = f"{self.layout}, rank {self.victim} after {self.moment:g} s of {self.calls} calls"
+        details = "".join(f", {detail}" for detail in self.details)
+        verdict = f"FAILED: {self.failure}" if self.failure else "ok"
+        place = f"--seed {self.seed} --first {self.number} --count 1"
+        return f"{place}  {self.kind}: {what}{details}: {self.seconds:.1f} s, {verdict}"
+
+
+@dataclass
+class Shared:
+    """A job of several cases. last: what became of its newest case."""
+
+    key: tuple[int, int]
+    job: Job
+    folder: Path
+    last: tuple[Case, Outcome] | None = None
+
+
+class Runner:
+    """Harmless cases share a job until one of them fails: one of them on this machine, and one on
+    an emulated cluster."""
+
+    def __init__(self, folder: Path, private_memory: bool) -> None:
+        self.folder, self.private_memory = folder, private_memory
+        self.vendors = not abilities.lacking("emulated vendors")
+        self._shared: dict[bool, Shared] = {}  # by Kind.cluster
+
+    def run(self, seed: int, number: int, name: str) -> Outcome:
+        case, kind = Case(seed, number, name, self.vendors), KINDS[name]
+        outcome = Outcome(seed, number, name, moment=case.moment, calls=case.calls)
+        begin = time.monotonic()
+        try:
+            (self._share if kind.shared else self._alone)(case, kind, outcome)
+        except Complaint as complaint:
+            outcome.failure = str(complaint)
+        except (AssertionError, OSError) as failed:  # the job does not even begin
+            outcome.failure = f"{ERROR}: {failed}"
+        outcome.seconds = time.monotonic() - begin
+        return outcome
+
+    def _alone(self, case: Case, kind: Kind, outcome: Outcome) -> None:
+        layout = kind.layout(case) if kind.layout else case.layout(False, kind.cluster)
+        with tempfile.TemporaryDirectory(dir=self.folder) as name, ExitStack() as stack:
+            trial = self._trial(case, Path(name), layout, outcome)
+            stack.enter_context(trial.cleanup)
+            more = kind.settings(trial) if kind.settings else {}
+            outcome.victim = trial.victim
+            trial.job = stack.enter_context(start(Path(name), layout, kind, more))
+            kind.inject(trial)
+
+    def _share(self, case: Case, kind: Kind, outcome: Outcome) -> None:
+        layout, key = case.layout(True, kind.cluster), (case.seed, case.number // SHARED)
+        if kind.cluster in self._shared and self._shared[kind.cluster].key != key:
+            self.close(kind.cluster)
+        if kind.cluster not in self._shared:
+            folder = Path(tempfile.mkdtemp(dir=self.folder))
+            job = start(folder, layout, kind, {}).__enter__()
+            self._shared[kind.cluster] = Shared(key, job, folder)
+            job.do("greet")  # opens all links
+            job.do("work", 1, 8)  # imports what calls need, before there are no descriptors
+        shared = self._shared[kind.cluster]
+        trial = self._trial(case, shared.folder, layout, outcome)
+        trial.job, shared.last = shared.job, (case, outcome)
+        try:
+            before = trial.resources()
+            kind.inject(trial)
+            trial.settle(before)
+        except BaseException:
+            del self._shared[kind.cluster]
+            shared.job.__exit__()
+            raise
+
+    def _trial(self, case: Case, folder: Path, layout: Layout, outcome: Outcome) -> Trial:
+        trial = Trial(case, layout.size, folder, self.private_memory)
+        outcome.layout, outcome.victim, outcome.details = str(layout), trial.victim, trial.told
+        return trial
+
+    def close(self, cluster: bool) -> None:
+        """Ends a shared job. What is wrong then is the failure of its last case."""
+        shared = self._shared.pop(cluster, None)
+        if shared is None:
+            return
+        try:
+            if shared.last is not None:
+                case, outcome = shared.last
+                trial = Trial(case, len(shared.job.ranks), shared.folder, private_memory=False)
+                trial.job = shared.job
+                trial.end()
+        except Complaint as complaint:
+            outcome.failure = f"at the end of the job: {complaint}"
+        finally:
+            shared.job.__exit__()
+
+
+def start(folder: Path, layout: Layout, kind: Kind, more: Settings) -> Job:
+    variable = {hostile.VARIABLE: hostile.mixture(layout.hostile) if layout.hostile else ""}
+    if kind.cluster:
+        return ClusterJob(folder, layout.hosts, layout.vendors, variable, kind.timeout)
+    settings = {rank: variable | dict(more.get(rank, {})) for rank in range(layout.size)}
+    return Job(
+        folder, layout.hosts, timeout=kind.timeout, vendors=layout.vendors, settings=settings,
+        joins=kind.joins,
+    )  # fmt: skip

@@ -1,0 +1,258 @@
+"""One case under way: orders to the ranks, and the verdict on their answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from case import Case
+from job import BOUND, Job, Process
+
+END = 30.0  # seconds for a rank to leave its groups and to end
+QUIET = 20.0  # seconds in which connections and threads of an injection are gone
+SHARED_MEMORY = Path("/dev/shm")
+WRONG, HANG, UNNAMED, LEAK, CRASH, ERROR = (
+    "wrong result", "hang", "culprit not named", "leak", "crash", "unexpected error",
+)  # fmt: skip
+
+
+class Complaint(Exception):
+    """What is wrong in a case: one of the words above, and the facts."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+Answer = dict[str, Any]
+
+
+class Trial:
+    """A case on its job. Methods raise a Complaint where the job does not do as it should."""
+
+    job: Job
+
+    def __init__(self, case: Case, size: int, folder: Path, private_memory: bool) -> None:
+        self.case, self.folder = case, folder
+        self.private_memory = private_memory
+        self.chance = case.chance
+        self.victim = self.chance.randrange(size)
+        self.told: list[str] = []  # details for the line of the case
+        self.cleanup = contextlib.ExitStack()
+
+    @property
+    def others(self) -> list[Process]:
+        return self.job.others(self.victim)
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    def begin(self, late: int = -1, seconds: float = 0.0, calls: int = 0) -> None:
+        """Starts random calls on every rank, and waits for the moment of the injection."""
+        self._work(self.job.ranks, calls or self.case.calls, late, seconds)
+        time.sleep(self.case.moment)
+
+    def begin_without_victim(self) -> None:
+        """Makes calls on every rank. Then starts more on the others, and waits for the moment."""
+        self.work_alone()
+        self._work(self.others, self.case.calls)
+        time.sleep(self.case.moment)
+
+    def work_alone(self) -> None:
+        """Makes random calls, without an injection."""
+        self._work(self.job.ranks, self.case.calls)
+        self.all_right()
+
+    def _work(
+        self, ranks: Sequence[Process], calls: int, late: int = -1, seconds: float = 0.0
+    ) -> None:
+        for rank in ranks:
+            self.order(rank, "prepare")
+        self.answers(ranks)
+        for rank in ranks:
+            self.order(rank, "work", self.case.work_seed, calls, late, seconds)
+
+    def join(self, name: str, timeout: float) -> None:
+        """Later calls are those of a new group with this timeout."""
+        for rank in self.job.ranks:
+            self.order(rank, "use", name, timeout)
+        self.all_right()
+
+    def order(self, rank: Process, method: str, *arguments: object) -> None:
+        try:
+            rank.tell(method, *arguments)
+        except AssertionError as ended:
+            raise Complaint(CRASH, f"{self.name(rank)}: {ended}") from None
+
+    def name(self, rank: Process) -> str:
+        return f"rank {self.job.ranks.index(rank)}"
+
+    def answer(self, rank: Process, bound: float = BOUND) -> Answer:
+        """A value or an error. A wrong result or no answer is a complaint."""
+        try:
+            found = self._answer(rank, bound)
+        except AssertionError as failed:
+            kind = HANG if str(failed).startswith("no answer") else CRASH
+            raise Complaint(kind, f"{self.name(rank)}: {failed}") from None
+        except json.JSONDecodeError as failed:
+            raise Complaint(ERROR, f"{self.name(rank)} printed {failed.doc!r}") from None
+        if found.get("error") == "AssertionError":
+            raise Complaint(WRONG, f"{self.name(rank)}: {found['text']}")
+        return found
+
+    def _answer(self, rank: Process, bound: float) -> Answer:
+        """A native library without a descriptor for its log writes to standard output."""
+        until = time.monotonic() + bound
+        while True:
+            try:
+                return rank.answer(max(0.1, until - time.monotonic()))
+            except json.JSONDecodeError as failed:
+                if " NCCL INFO " not in failed.doc:
+                    raise
+
+    def answers(self, ranks: Iterable[Process], bound: float = BOUND) -> list[Answer]:
+        until = time.monotonic() + bound
+        return [self.answer(rank, max(0.1, until - time.monotonic())) for rank in ranks]
+
+    def all_right(self, bound: float = BOUND) -> None:
+        """Every rank's calls have the right results."""
+        found = self.answers(self.job.ranks, bound)
+        wrong = [f"rank {rank}: {each}" for rank, each in enumerate(found) if "value" not in each]
+        if wrong:
+            raise Complaint(ERROR, "; ".join(wrong))
+
+    def all_fail(
+        self,
+        ranks: Sequence[Process],
+        errors: Sequence[str],
+        words: Sequence[str],
+        bound: float = BOUND,
+        again: bool = True,
+        found: list[Answer] | None = None,
+    ) -> None:
+        """Every one of the ranks has an error of these, now or at its next call. Each error has
+        one of the words. again: another call has the same error. found: the answers so far."""
+        found = self.answers(ranks, bound) if found is None else found
+        for rank, first in zip(ranks, found, strict=True):
+            if "value" in first:
+                self.order(rank, "all_reduce", 16)
+        found = [
+            self.answer(rank, bound) if "value" in first else first
+            for rank, first in zip(ranks, found, strict=True)
+        ]
+        for rank, first in zip(ranks, found, strict=True):
+            if first.get("error") not in errors:
+                raise Complaint(ERROR, f"{self.name(rank)} expects one of {errors}: {first}")
+            if not any(word in first["text"] for word in words):
+                raise Complaint(UNNAMED, f"{self.name(rank)} expects one of {words}: {first}")
+        for rank, first in zip(ranks, found, strict=True) if again else ():
+            self.order(rank, "all_reduce", 16)
+            second = self.answer(rank, END)
+            if second != first:
+                raise Complaint(ERROR, f"{self.name(rank)} has {first}, and then {second}")
+
+    def right_or_refused(
+        self,
+        errors: Sequence[str],
+        words: Sequence[str],
+        joining: bool = True,
+        ending: bool = True,
+        again: bool = True,
+    ) -> None:
+        """All calls have the right results, or all ranks have an error as all_fail() says.
+
+        joining: the ranks join first, which may fail. ending: the ranks end afterwards.
+        """
+        ranks, joined = self.job.ranks, True
+        found = self.answers(ranks)
+        if joining:
+            joined = all("value" in each for each in found)
+            if joined:
+                self._work(ranks, self.case.calls)
+                found = self.answers(ranks)
+        if not all("value" in each for each in found):
+            self.tell("refused")
+            self.all_fail(ranks, errors, words, again=again and joined, found=found)
+        if ending:
+            self.end()
+
+    def fails_soon(self, rank: Process) -> Answer:
+        """The error. Data that others sent before they gave up may complete some calls."""
+        for _ in range(4):
+            found = self.answer(rank)
+            if "error" in found:
+                return found
+            self.order(rank, "all_reduce", 16)
+        raise Complaint(ERROR, f"{self.name(rank)} goes on in a failed group")
+
+    def resources(self) -> list[dict[str, int]]:
+        for rank in self.job.ranks:
+            self.order(rank, "resources")
+        return [dict(found["value"]) for found in self.answers(self.job.ranks)]
+
+    def settle(self, before: Sequence[dict[str, int]]) -> None:
+        """The ranks hold no more than before."""
+        until = time.monotonic() + QUIET
+        names = ("descriptors", "sockets", "maps of islands")
+        while True:
+            more = [
+                f"rank {rank}: {had[name]} {name} before, {has[name]} after"
+                for rank, (had, has) in enumerate(zip(before, self.resources(), strict=True))
+                for name in names
+                if has[name] > had[name]
+            ]
+            if not more:
+                return
+            if time.monotonic() > until:
+                raise Complaint(LEAK, "; ".join(more))
+            time.sleep(0.2)
+
+    def end(self, ranks: Sequence[Process] | None = None) -> None:
+        """The ranks, all by default, end in order. Then nothing of the job is left."""
+        ranks = self.job.ranks if ranks is None else ranks
+        for rank in ranks:
+            self.order(rank, "exit")
+        self.answers(ranks, END)
+        until = time.monotonic() + END
+        while any(rank.process.poll() is None for rank in ranks):
+            if time.monotonic() > until:
+                late = [self.name(rank) for rank in ranks if rank.process.poll() is None]
+                raise Complaint(HANG, f"{', '.join(late)} did not end within {END:g} s")
+            time.sleep(0.005)
+        for rank in self.job.ranks:
+            if rank not in ranks:
+                rank.signal(signal.SIGKILL)
+        codes = self.job.codes()
+        for rank in ranks:
+            log = rank.log.read_text(errors="replace")
+            code = codes[self.job.ranks.index(rank)]
+            if code != 0 or "Traceback" in log or "terminate called" in log:
+                raise Complaint(CRASH, f"{self.name(rank)} ended with {code}: {log[-3000:]}")
+        self._nothing_left()
+
+    def _nothing_left(self) -> None:
+        until = time.monotonic() + END
+        while found := self._left():
+            if time.monotonic() > until:
+                raise Complaint(LEAK, ", ".join(found))
+            time.sleep(0.01)
+
+    def _left(self) -> list[str]:
+        """Processes of the job, and files in /dev/shm if nobody else uses it."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if os.fsencode(self.folder) in words and int(process.name) != os.getpid():
+                found.append(f"process {process.name}: {b' '.join(words).decode()}")
+        if self.private_memory:
+            found += [f"file {file}" for file in SHARED_MEMORY.iterdir()]
+        return found
