@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-hostile vendor-wheels test-fast test-rdma test-trainers test-versions torch-suite lint build sanitize bench clean
+.PHONY: demo test test-hostile vendor-wheels test-fast test-arm test-rdma test-trainers test-versions torch-suite lint build sanitized sanitize fuzz bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -35,6 +35,10 @@ test-fast: build
 # RDMA in an emulated machine: downloads its kernel at first use.
 test-rdma: build
 	HETCOMM_TEST_RDMA=full $(BIN)/pytest tests/rdma
+
+# A build for 64-bit Arm and its tests under qemu: downloads the compiler and Python at first use.
+test-arm: build
+	$(BIN)/python tests/arm/run_arm.py $(TESTS)
 
 # PyTorch's own distributed tests, on gloo and on hetcomm.
 torch-suite: build
@@ -91,20 +95,33 @@ LIBRARY_address := libasan.so
 LIBRARY_undefined := libubsan.so
 LIBRARY_thread := libtsan.so
 
-sanitize: $(READY)
+# Runs a command with the sanitized build.
+RUN_SANITIZED = PYTHONPATH=$(SANITIZED)/python \
+	  LD_LIBRARY_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/*/lib | tr ' ' :)" \
+	  LD_PRELOAD="$(foreach one,$(subst $(comma), ,$(SANITIZE)),$$($(CXX) -print-file-name=$(LIBRARY_$(one))))" \
+	  ASAN_OPTIONS=detect_leaks=0:$(ASAN) UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  TSAN_OPTIONS=log_path=$(SANITIZED)/report:suppressions=$(CURDIR)/tests/tsan.supp
+
+sanitized: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B $(SANITIZED) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DHETCOMM_SANITIZE=$(SANITIZE) -DHETCOMM_BUILD_TORCH=OFF \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DHETCOMM_OUTPUT=$(SANITIZED)/python/hetcomm
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build $(SANITIZED) --parallel 2
 	for part in hetcomm/*.py hetcomm/*.pyi hetcomm/*.toml hetcomm/*/; do ln -sfn $(CURDIR)/$$part $(SANITIZED)/python/hetcomm/; done
+
+sanitize: sanitized
 	rm -f $(SANITIZED)/report.*
-	PYTHONPATH=$(SANITIZED)/python \
-	  LD_LIBRARY_PATH="$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/*/lib | tr ' ' :)" \
-	  LD_PRELOAD="$(foreach one,$(subst $(comma), ,$(SANITIZE)),$$($(CXX) -print-file-name=$(LIBRARY_$(one))))" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  TSAN_OPTIONS=log_path=$(SANITIZED)/report:suppressions=$(CURDIR)/tests/tsan.supp \
-	  $(BIN)/pytest -n $(WORKERS) tests/core $(if $(filter thread,$(SANITIZE)),,tests/plan)
+	$(RUN_SANITIZED) $(BIN)/pytest -n $(WORKERS) tests/core $(if $(filter thread,$(SANITIZE)),,tests/plan)
 	if cat $(SANITIZED)/report.* 2>/dev/null; then exit 1; fi
+
+# Changed inputs for every parser of outside bytes. C++ parsers run under the sanitizers, and a size
+# that a parser would take from its input before checking it is an error.
+INPUTS ?= 100000
+SEED ?= 1
+fuzz: ASAN = max_allocation_size_mb=512:allocator_may_return_null=0
+fuzz: sanitized build
+	$(RUN_SANITIZED) $(BIN)/python tests/fuzz/fuzz.py --kind native --inputs $(INPUTS) --seed $(SEED)
+	$(BIN)/python tests/fuzz/fuzz.py --kind python --inputs $(INPUTS) --seed $(SEED)
 
 bench: build
 	$(BIN)/python bench/study.py all

@@ -19,6 +19,9 @@ from hetcomm.backend import trace as trace
 from hetcomm.codecs import Feedback as Feedback
 from hetcomm.codecs import codec as codec
 from hetcomm.communicator import Communicator as Communicator
+from hetcomm.diagnosis import PerformanceWarning as PerformanceWarning
+from hetcomm.diagnosis import dump as dump
+from hetcomm.diagnosis import metrics as metrics
 from hetcomm.launch import torch_env as torch_env
 from hetcomm.partitioning import partition as partition
 from hetcomm.rendezvous import PrefixStore as PrefixStore

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import hetcomm._core as _core
-from hetcomm import _attempts, _autoload
+from hetcomm import _attempts, _autoload, diagnosis
 from hetcomm._vendors import of_torch, torch_devices, vendors
 
 _UNSET_TIMEOUT = timedelta(milliseconds=-1)  # torch's
@@ -33,6 +33,7 @@ def create(options: Any, backend_options: Any) -> Any:
         hetcomm.Error: a rank cannot join. Every rank raises it.
     """
     native = _torch_module()
+    diagnosis.tell_warnings()
     _check_default()
     timeout = options.timeout
     _check_options(backend_options, timeout)

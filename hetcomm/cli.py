@@ -9,8 +9,10 @@ import typer
 from hetcomm.bench.command import bench
 from hetcomm.demo.command import demo
 from hetcomm.doctor.command import doctor
+from hetcomm.dump_command import dump
 from hetcomm.emulate.command import emulate
 from hetcomm.explain import explain
+from hetcomm.job_key import key
 from hetcomm.launch import launch
 from hetcomm.plan.command import plan
 from hetcomm.plan.measure.command import profile
@@ -25,8 +27,10 @@ app = typer.Typer(
 )
 app.command()(topo)
 app.command()(doctor)
+app.command()(dump)
 app.command()(explain)
 app.command()(launch)
+app.command()(key)
 app.command()(emulate)
 app.command()(demo)
 app.command()(bench)

@@ -391,6 +391,7 @@ class Collectives:
         """The stream of the call and its DLPack name; None for host memory or without an array."""
         if not self._on_device or array is None:
             return None, None
-        pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)
+        with self._reporting_refusal():
+            pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)
         vendor = self._core.topology.rank(self.rank).vendor
         return pointer, pointer or vendors()[vendor]["python"]["default_stream"]

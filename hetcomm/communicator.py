@@ -1,4 +1,4 @@
-"""The array API: collectives and messages of NumPy, CuPy, torch and any other DLPack arrays."""
+"""The array API: collectives and messages of arrays of NumPy, CuPy, torch and others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from hetcomm import _core, rendezvous
+from hetcomm import _core, diagnosis, rendezvous
 from hetcomm._vendors import vendors
 from hetcomm.collectives import Collectives
 from hetcomm.objects import Objects
 from hetcomm.shared import shared_empty
+
+diagnosis.tell_warnings()
 
 
 class Communicator(Collectives, Objects):
@@ -34,9 +36,9 @@ class Communicator(Collectives, Objects):
     booleans LAND, LOR, LXOR.
 
     A communicator on a device takes arrays of that device. Calls then follow the order of `stream`:
-    a number, or a stream of CuPy or torch; None is the current stream of the array's library. The
-    host waits only until the rest of a call is in streams. Thread-safe; the user decides the order
-    of calls.
+    a number, or a stream of CuPy, torch or cuda.core; None is the current stream of the array's
+    library, or the one that the array's __cuda_array_interface__ names. The host waits only until
+    the rest of a call is in streams. Thread-safe; the user decides the order of calls.
     """
 
     def __init__(

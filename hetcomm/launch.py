@@ -18,6 +18,7 @@ import typer
 
 from hetcomm import _core
 from hetcomm.emulate.kernel import die_with_parent
+from hetcomm.job_key import FILE, KEY, new_key
 from hetcomm.rendezvous import Job, free_port, job_of, listen_on_free_port, world_of_mpi
 
 # Local rank and number of local ranks, by launcher.
@@ -44,7 +45,8 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 
     Returns:
         RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; also LOCAL_RANK and LOCAL_WORLD_SIZE if the
-        launcher sets them. A process without launcher is rank 0 of 1.
+        launcher sets them. A process without launcher is rank 0 of 1. Where the ranks agree by
+        mpi4py, also HETCOMM_JOB_KEY, if the launcher gives no job key.
 
     Raises:
         InvalidArgumentError: a variable is missing or wrong, or mpi4py does not work.
@@ -57,14 +59,18 @@ def torch_env(environment: Mapping[str, str] | None = None) -> dict[str, str]:
         local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     else:
         local = _local_variables(given)
+    made = {}
     if not job.address:
-        job = Job(job.rank, job.size, *_reachable_address(world_of_mpi(job)))
+        world = world_of_mpi(job)
+        job = Job(job.rank, job.size, *_reachable_address(world))
+        made = _key_of_mpi(world, given)
     return {
         "RANK": str(job.rank),
         "WORLD_SIZE": str(job.size),
         "MASTER_ADDR": job.address,
         "MASTER_PORT": str(job.port),
         **local,
+        **made,
     }
 
 
@@ -105,6 +111,13 @@ def _run_beside_mpi(command: list[str], environment: dict[str, str]) -> int:
     sys.stdout.flush()
     # MPI_Finalize would wait for other ranks. Without it, mpiexec ends them.
     os._exit(code if code > 0 else 128 - code)
+
+
+def _key_of_mpi(world: Any, environment: Mapping[str, str]) -> dict[str, str]:
+    """A new job key, which MPI carries, if no rank has one."""
+    given = any(world.allgather(any(environment.get(name) for name in (KEY, FILE))))
+    made = world.bcast(new_key() if world.Get_rank() == 0 and not given else "")
+    return {KEY: made} if made else {}
 
 
 def _local_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from hetcomm.work import Work
 
 # Added to tags: messages of arrays and of objects never match.
 _SIZES, _PICKLES = TAGS, 2 * TAGS
+_LARGE = 16 << 20  # bytes; from here on the memory that is left counts
 
 
 class Objects:
@@ -39,7 +40,7 @@ class Objects:
         data = self._pickled("broadcast_object", value) if self.rank == root else _Pickled(b"")
         size = array("q", [data.size])
         self.broadcast(size, root=root, timeout=timeout)
-        room = data.bytes if self.rank == root else bytearray(abs(size[0]))
+        room = data.bytes if self.rank == root else _room("broadcast_object", size[0], root)
         self.broadcast(room, root=root, timeout=timeout)
         if self.rank == root and data.error is None:
             return value
@@ -71,8 +72,8 @@ class Objects:
         sizes = array("q", [one.size for one in mine])
         self.broadcast(sizes, root=root, timeout=timeout)
         most = max(map(abs, sizes))
+        part = _room(name, most, root)
         rows = bytearray(b"".join(one.bytes.ljust(most, b"\0") for one in mine))
-        part = bytearray(most)
         self.scatter(rows if self.rank == root else None, part, root=root, timeout=timeout)
         return _loaded(name, part, sizes[self.rank], root, mine[0].error)
 
@@ -86,7 +87,7 @@ class Objects:
         receives = array("q", sends)
         self.all_to_all(sends, receives, timeout=timeout)
         parts = [abs(size) for size in receives]
-        data = bytearray(sum(parts))
+        data = _room(name, sum(parts), parts.index(max(parts)))
         self.all_to_all(
             bytearray(b"".join(one.bytes for one in mine)),
             data,
@@ -126,8 +127,8 @@ class Objects:
             _core.Collective.recv, size, peer, _SIZES + tag, None, True, timeout
         )
         work.wait()
-        data = bytearray(size[0])
         sender = work.source()
+        data = _room("recv_object", size[0], sender)
         self._message(_core.Collective.recv, data, sender, _PICKLES + tag, None, False, timeout)
         return _loaded("recv_object", data, size[0], sender, None)
 
@@ -138,12 +139,14 @@ class Objects:
         sizes = array("q", bytes(8 * self.size))
         self.all_gather(array("q", [data.size]), sizes, timeout=timeout)
         most = max(map(abs, sizes))
-        row = bytearray(data.bytes.ljust(most, b"\0"))
+        largest = list(map(abs, sizes)).index(most)
+        row = _room(name, most, largest)
+        row[: len(data.bytes)] = data.bytes
         refused = next((at for at, size in enumerate(sizes) if size < 0), None)
         if refused is None and root is not None and root != self.rank:
             self.gather(row, None, root=root, timeout=timeout)
             return None
-        rows = bytearray(most * self.size)
+        rows = _room(name, most * self.size, largest)
         if root is None or refused is not None:  # all ranks get the first refusal
             self.all_gather(row, rows, timeout=timeout)
         else:
@@ -192,6 +195,22 @@ class _Pickled:
     @classmethod
     def refused(cls, error: Exception) -> _Pickled:
         return cls(f"{type(error).__name__}: {error}".encode(), error)
+
+
+def _room(name: str, size: int, source: int) -> bytearray:
+    """Memory for so many bytes, as `source` announced."""
+    _check_size(name, size, source)
+    return bytearray(abs(size))
+
+
+def _check_size(name: str, size: int, source: int) -> None:
+    """Raises InvalidArgumentError for bytes that cannot fit, before any are taken."""
+    if abs(size) > _LARGE and abs(size) > (left := _core.available_memory()):
+        raise _core.InvalidArgumentError(
+            f"{name}: expected objects that fit into the {_core.format_bytes(left)} that are left "
+            f"here, got {abs(size)} bytes, by rank {source}; send smaller objects, or see that "
+            "rank's own log"
+        )
 
 
 def _loaded(name: str, data: bytearray, size: int, source: int, error: Exception | None) -> Any:

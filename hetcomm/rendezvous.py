@@ -195,7 +195,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
     if job.rank == 0:
         _serve(job.port)
         address = "127.0.0.1"  # "localhost" is in no list of names on some machines
-    return PrefixStore(_connect([address], job.port, timeout), prefix)
+    return PrefixStore(_connect([address], job.port, timeout, f"rank {job.rank}"), prefix)
 
 
 def wait_for_readers() -> None:
@@ -210,10 +210,10 @@ def _serve(port: int) -> TcpStoreServer:
     return _servers[port]
 
 
-def _connect(addresses: list[str], port: int, timeout: float) -> TcpStore:
+def _connect(addresses: list[str], port: int, timeout: float, name: str) -> TcpStore:
     known = _stores.get(port)
     if known is None or known.addresses != addresses:
-        known = _stores[port] = TcpStore(addresses, port, timeout)
+        known = _stores[port] = TcpStore(addresses, port, timeout, name=name)
     return known
 
 
@@ -254,10 +254,18 @@ def world_of_mpi(job: Job) -> Any:
 def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
     """A store for the processes of an mpi4py communicator. Its rank 0 serves the store."""
     if comm.Get_rank() > 0:
-        addresses, port, prefix = comm.bcast(None)
-        return PrefixStore(_connect(addresses, port, timeout), prefix)
-    server = _serve(0)
+        received = comm.bcast(None)
+        if isinstance(received, str):
+            raise _core.TransportError(f"rank 0 serves no store: {received}")
+        addresses, port, prefix = received
+        name = f"rank {comm.Get_rank()}"
+        return PrefixStore(_connect(addresses, port, timeout, name), prefix)
+    try:
+        server = _serve(0)
+    except _core.Error as error:
+        comm.bcast(str(error))
+        raise
     nics = _core.probe_rank().nics
     addresses = [*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"]
     _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups_of_mpi)}/"))
-    return PrefixStore(_connect(["127.0.0.1"], port, timeout), prefix)
+    return PrefixStore(_connect(["127.0.0.1"], port, timeout, "rank 0"), prefix)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
+import logging
 import os
 import socket
 import socketserver
@@ -19,23 +21,46 @@ from hetcomm import _core
 # length, value.
 _REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
 _SET, _GET, _FOUND, _EXPIRED, _REFUSED = b"s", b"g", b"+", b"-", b"!"
-_LONGEST = 64 << 20  # bytes of a value; only foreign programs send more
+_LONGEST_KEY, _LONGEST = 64 << 10, 64 << 20  # bytes of a key, of a value
+# First both ends prove the job key. The server sends a challenge. The client sends its name, its
+# challenge and its proof. The server answers with its own proof.
+_CHALLENGE_BYTES = 32
+_PROOF = struct.Struct("!128s32s32s")
+_PROOF_SECONDS = 10.0  # for a client to prove the key, and for the server to answer
+_MOST_STRANGERS = 64  # clients that have not proven the key
+_STRANGER_SECONDS = 1.0  # of this age a stranger makes way for a newer client
+_SAME_KEY = "give every rank of the job the same HETCOMM_JOB_KEY_FILE"
 _RETRY = 0.05  # seconds between attempts to connect
 _RECONNECT = 2.0  # seconds for a new connection to the same server
 
 
 class TcpStore(_core.Store):
-    """The store at an address, or at the first of several that answers."""
+    """The store at an address, or at the first of several that answers.
 
-    def __init__(self, addresses: str | list[str], port: int, timeout: float = 60.0) -> None:
+    Client and server prove the job key to each other, which may be empty.
+    """
+
+    def __init__(
+        self,
+        addresses: str | list[str],
+        port: int,
+        timeout: float = 60.0,
+        *,
+        name: str = "",
+        job_key: bytes | None = None,
+    ) -> None:
         """Connects; waits for the server to start.
 
+        name: of this client, for messages of the server. job_key: HETCOMM_JOB_KEY_FILE's if None.
+
         Raises:
-            TransportError: none answered within `timeout` seconds.
+            TransportError: none answered within `timeout` seconds, or its job key differs.
         """
         super().__init__()
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
         self.port, self.timeout = port, timeout
+        self._name = f"{name or f'process {os.getpid()}'} on {socket.gethostname()}"
+        self._key = bytes(_core.job_key()) if job_key is None else job_key
         self._per_thread = threading.local()  # a connection per thread, since get() may take long
         self._per_thread.connection = self._connect(timeout)
 
@@ -57,6 +82,16 @@ class TcpStore(_core.Store):
                     why.append(f"{address}: no process listens")
                     continue
                 found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                found.settimeout(min(left, _PROOF_SECONDS))
+                try:
+                    self._prove(found)
+                except OSError as error:
+                    found.close()
+                    why.append(f"{address}: {error}")
+                    continue
+                except BaseException:
+                    found.close()
+                    raise
                 return found
             if time.monotonic() > deadline:
                 raise _core.TransportError(
@@ -67,7 +102,39 @@ class TcpStore(_core.Store):
                 )
             time.sleep(_RETRY)
 
+    def _prove(self, connection: socket.socket) -> None:
+        theirs = self._answer(connection, _CHALLENGE_BYTES)[1]
+        mine = os.urandom(_CHALLENGE_BYTES)
+        challenges = theirs + mine
+        proof = _proof(self._key, b"client", challenges)
+        connection.sendall(_PROOF.pack(self._name.encode()[:128], mine, proof))
+        if not hmac.compare_digest(
+            self._answer(connection, _CHALLENGE_BYTES)[1], _proof(self._key, b"server", challenges)
+        ):
+            raise _core.TransportError(
+                f"the process at port {self.port} cannot prove the job key; see who listens there, "
+                f"and {_SAME_KEY}"
+            )
+
+    def _answer(self, connection: socket.socket, longest: int) -> tuple[bytes, bytes]:
+        sign, length = _ANSWER.unpack(_receive(connection, _ANSWER.size))
+        if sign not in (_FOUND, _EXPIRED, _REFUSED):
+            raise ConnectionError("expected a store of hetcomm, got another program")
+        if sign != _FOUND:
+            longest = _LONGEST_KEY  # of a text
+        if length > longest:
+            raise ConnectionError(f"expected an answer of at most {longest} bytes, got {length}")
+        answer = _receive(connection, length)
+        if sign == _REFUSED:
+            why = answer.decode(errors="replace")
+            raise _core.TransportError(f"the store at port {self.port} refused this rank: {why}")
+        return sign, answer
+
     def set(self, key: str, value: bytes) -> None:
+        if len(value) > _LONGEST:
+            raise _core.InvalidArgumentError(
+                f"{key}: expected a value of at most {_LONGEST} bytes, got {len(value)}"
+            )
         self._request(_SET, key, value, 60.0)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
@@ -75,7 +142,10 @@ class TcpStore(_core.Store):
         bound = timeout.total_seconds()
         sign, value = self._request(_GET, key, b"", bound)
         if sign == _EXPIRED:
-            raise _core.TimeoutError(f"no rank has set {key} within {_core.format_seconds(bound)}")
+            refused = value.decode(errors="replace")
+            raise _core.TimeoutError(
+                f"no rank has set {key} within {_core.format_seconds(bound)}{refused}"
+            )
         return value
 
     def _request(
@@ -91,8 +161,7 @@ class TcpStore(_core.Store):
         try:
             with contextlib.suppress(ConnectionError):  # the server may have sent a refusal
                 connection.sendall(request)
-            sign, length = _ANSWER.unpack(_receive(connection, _ANSWER.size))
-            answer = _receive(connection, length)
+            sign, answer = self._answer(connection, _LONGEST)
         except OSError as error:
             connection.close()
             raise _core.TransportError(
@@ -102,11 +171,6 @@ class TcpStore(_core.Store):
         except BaseException:
             connection.close()
             raise
-        if sign == _REFUSED:
-            connection.close()
-            raise _core.TransportError(
-                f"the store at port {self.port} refused this rank: {answer.decode()}"
-            )
         self._per_thread.connection = connection
         return sign, answer
 
@@ -114,14 +178,17 @@ class TcpStore(_core.Store):
 class TcpStoreServer:
     """Serves a store until it is closed or the process ends."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, job_key: bytes | None = None) -> None:
         """Listens on `port`, any free one if 0, of all addresses of this host.
+
+        job_key: HETCOMM_JOB_KEY_FILE's if None.
 
         Raises:
             TransportError: the port is taken.
         """
         try:
-            self._server = _Server(("", port), _Handler)
+            key = bytes(_core.job_key()) if job_key is None else job_key
+            self._server = _Server(("", port), _Handler, key)
         except OSError as error:
             raise _core.TransportError(
                 f"a store cannot be served at port {port}: {error}; choose another MASTER_PORT"
@@ -133,7 +200,7 @@ class TcpStoreServer:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        for connection in list(self._server.connections):
+        for connection in [*self._server.connections, *self._server.strangers]:
             with contextlib.suppress(OSError):  # closed meanwhile
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -151,7 +218,11 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 1024
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
-    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[_Handler], key: bytes) -> None:
+        self.key = key
+        self.strangers: dict[socket.socket, float] = {}  # and when they came, oldest first
+        self.refused = ""  # the last client with another job key
+        self.refusals = 0
         super().__init__(address, handler, bind_and_activate=False)
         try:
             if self.address_family == socket.AF_INET6:  # takes IPv4 as well
@@ -167,13 +238,43 @@ class _Server(socketserver.ThreadingTCPServer):
         self.connections: set[socket.socket] = set()
 
     def get_request(self) -> tuple[socket.socket, Any]:
+        if len(self.strangers) >= _MOST_STRANGERS and not self._drop_oldest_stranger():
+            time.sleep(_RETRY)
+            raise BlockingIOError("as many strangers as the store permits")
         try:
-            return super().get_request()
+            found = super().get_request()
+            self.strangers[found[0]] = time.monotonic()
+            return found
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._refuse(error)
             time.sleep(_RETRY)  # the next attempt may fail at once too
             raise
+
+    def _drop_oldest_stranger(self) -> bool:
+        oldest, since = next(iter(list(self.strangers.items())), (None, 0.0))
+        if oldest is None:
+            return True
+        if time.monotonic() - since < _STRANGER_SECONDS:
+            return False
+        self.strangers.pop(oldest, None)
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        return True
+
+    def note_refusal(self, who: str) -> str:
+        """Who could not prove the job key. The first ones are logged, and then ever fewer."""
+        self.refusals += 1
+        self.refused = (
+            f"; the store refused {self.refusals} clients that could not prove its job key, the "
+            f"last {who}; {_SAME_KEY}"
+        )
+        if self.refusals <= 4 or self.refusals.bit_count() == 1:
+            logging.getLogger("hetcomm").warning("hetcomm: %s", self.refused[2:])
+        return (
+            f"its job key differs from that of process {os.getpid()} on {socket.gethostname()}, "
+            f"which serves the store; {_SAME_KEY}"
+        )
 
     def _refuse(self, why: OSError) -> None:
         text = (
@@ -202,21 +303,51 @@ class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         connection = self.request
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.server.connections.add(connection)
         with contextlib.suppress(OSError):
+            connection.settimeout(_PROOF_SECONDS)
+            if not self.prove():
+                return
+            connection.settimeout(None)
+            self.server.connections.add(connection)
+            self.server.strangers.pop(connection, None)
             while True:
                 operation, key_length, length, bound = _REQUEST.unpack(
                     _receive(connection, _REQUEST.size)
                 )
-                if operation not in (_SET, _GET) or max(key_length, length) > _LONGEST:
+                if (
+                    operation not in (_SET, _GET)
+                    or key_length > _LONGEST_KEY
+                    or length > _LONGEST
+                    or not bound >= 0  # or no number
+                ):
                     return  # a foreign program
                 key = _receive(connection, key_length)
                 value = _receive(connection, length)
                 sign, answer = self.put(key, value) if operation == _SET else self.find(key, bound)
-                connection.sendall(_ANSWER.pack(sign, len(answer)) + answer)
+                self.answer(sign, answer)
+
+    def prove(self) -> bool:
+        """Whether the client proved the job key; it then has this end's proof too."""
+        mine = os.urandom(_CHALLENGE_BYTES)
+        self.answer(_FOUND, mine)
+        who, theirs, proof = _PROOF.unpack(_receive(self.request, _PROOF.size))
+        challenges = mine + theirs
+        if hmac.compare_digest(proof, _proof(self.server.key, b"client", challenges)):
+            self.answer(_FOUND, _proof(self.server.key, b"server", challenges))
+            return True
+        name = who.rstrip(b"\0").decode(errors="replace")
+        address = self.client_address[0].removeprefix("::ffff:")
+        shown = "".join(each if each.isprintable() else "?" for each in name)
+        why = self.server.note_refusal(f"at {address}, by its own words {shown!r}")
+        self.answer(_REFUSED, why.encode())
+        return False
+
+    def answer(self, sign: bytes, value: bytes) -> None:
+        self.request.sendall(_ANSWER.pack(sign, len(value)) + value)
 
     def finish(self) -> None:
         self.server.connections.discard(self.request)
+        self.server.strangers.pop(self.request, None)
 
     def put(self, key: bytes, value: bytes) -> tuple[bytes, bytes]:
         with self.server.changed:
@@ -228,8 +359,12 @@ class _Handler(socketserver.BaseRequestHandler):
         values = self.server.values
         with self.server.changed:
             if not self.server.changed.wait_for(lambda: key in values, min(bound, 1e6)):
-                return _EXPIRED, b""
+                return _EXPIRED, self.server.refused.encode()
             return _FOUND, values[key]
+
+
+def _proof(key: bytes, role: bytes, challenges: bytes) -> bytes:
+    return hmac.digest(key, b"hetcomm store " + role + challenges, "sha256")
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:

@@ -99,16 +99,19 @@ Array::Array(py::handle object, const char* role, bool writable, py::handle stre
                       std::string("a C-contiguous ") + (writable ? "writable " : "") + "array",
                       type_name(object) + " that is not", "pass numpy.ascontiguousarray(...)");
   }
-  if (!py::hasattr(object, "__dlpack__")) {
-    refuse(role, "an array with the buffer protocol or DLPack (NumPy, CuPy, torch, ...)",
-           type_name(object), "");
-  }
   try {
-    from_dlpack(object, writable, stream);
+    if (from_dlpack(object, writable, stream)) return;
   } catch (py::error_already_set& error) {
+    // Libraries refuse element types unknown to DLPack. The other interface may know the type.
+    if (from_cuda_interface(object, writable)) return;
     refuse<NotPacked>(role, "an array that can be shared by DLPack",
                       std::string("one that cannot: ") + error.what(), "");
   }
+  if (from_cuda_interface(object, writable)) return;
+  refuse(role,
+         "an array with the buffer protocol, DLPack or the CUDA array interface (NumPy, CuPy, "
+         "torch, Numba, ...)",
+         type_name(object), "");
 }
 
 std::string Array::describe() const {
@@ -169,11 +172,12 @@ bool Array::from_buffer(py::handle object, bool writable) {
   return true;
 }
 
-void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
+bool Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
+  if (!py::hasattr(object, "__dlpack__")) return false;
   const py::object made = to_dlpack(object, stream);
   PyObject* capsule = made.ptr();
   const dlpack::Tensor* tensor = nullptr;
-  bool read_only = false;
+  uint64_t flags = 0;
   if (PyCapsule_IsValid(capsule, "dltensor_versioned") != 0) {
     auto* owner =
         static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
@@ -183,7 +187,7 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
       refuse(role_, "DLPack 1", std::to_string(owner->major), "update hetcomm");
     }
     tensor = &owner->tensor;
-    read_only = (owner->flags & dlpack::kReadOnly) != 0;
+    flags = owner->flags;
   } else if (PyCapsule_IsValid(capsule, "dltensor") != 0) {
     auto* owner = static_cast<dlpack::Unversioned*>(PyCapsule_GetPointer(capsule, "dltensor"));
     PyCapsule_SetName(capsule, "used_dltensor");
@@ -213,7 +217,12 @@ void Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   set_type(kind, tensor->type.bits / 8, shown);
   if (!contiguous(*tensor))
     refuse<NotPacked>(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
-  if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
+  if (!writable) return true;
+  if (flags & dlpack::kReadOnly) refuse(role_, "a writable array", "a read-only one", "copy it");
+  if (flags & dlpack::kCopied) {
+    refuse(role_, "an array that shares its memory", "a copy of it", "copy the array itself first");
+  }
+  return true;
 }
 
 // `shown`: the name of the type, which tells types of equal kind and size apart.

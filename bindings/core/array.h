@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -26,8 +28,9 @@ template <typename Refusal = Error>
                                             (remedy.empty() ? "" : "; " + remedy));
 }
 
-// The memory of a Python array with the buffer protocol (NumPy, array, bytearray) or with DLPack
-// (CuPy, torch, JAX, ...). Keeps the memory alive. Made with the interpreter's lock.
+// The memory of a Python array with the buffer protocol (NumPy, array, bytearray), with DLPack
+// (CuPy, torch, JAX, ...) or with the CUDA array interface (Numba, PyCUDA, ...). Keeps the memory
+// alive. Made with the interpreter's lock.
 class Array {
  public:
   // `role`: the name in messages. `stream`: the stream of a device that reads or writes the array;
@@ -42,12 +45,17 @@ class Array {
   Dtype dtype() const { return dtype_; }
   bool is_complex() const { return complex_; }
   bool on_device() const { return on_device_; }
+  // The stream whose work so far fills the array. Only the CUDA array interface tells it: DLPack
+  // lets the library of the array order the streams.
+  std::optional<uintptr_t> filling_stream() const { return filling_stream_; }
   std::string describe() const;  // "float32 array of shape (2, 3)"
 
  private:
   bool from_numpy(pybind11::handle object, bool writable);
   bool from_buffer(pybind11::handle object, bool writable);
-  void from_dlpack(pybind11::handle object, bool writable, pybind11::handle stream);
+  bool from_dlpack(pybind11::handle object, bool writable, pybind11::handle stream);
+  bool from_cuda_interface(pybind11::handle object, bool writable);
+  void read_cuda_interface(pybind11::handle object, const pybind11::dict& interface, bool writable);
   void set_type(char kind, int64_t bytes, const std::string& shown);
 
   const char* role_;
@@ -55,8 +63,10 @@ class Array {
   int64_t count_ = 0;
   Dtype dtype_ = Dtype::bytes1;
   bool complex_ = false, on_device_ = false;
-  std::span<const int64_t> shape_;  // in memory of the next three, of which one is set
-  HeldObject object_;               // an array of NumPy
+  std::optional<uintptr_t> filling_stream_;
+  std::span<const int64_t> shape_;  // in memory of the next four
+  std::vector<int64_t> extents_;    // of the CUDA array interface
+  HeldObject object_;               // an array of NumPy, or with the CUDA array interface
   HeldBuffer buffer_;               // of the buffer protocol
   std::shared_ptr<void> owner_;     // of DLPack
 };

@@ -24,6 +24,7 @@ Work start_collective(Communicator& communicator, Collective collective, const p
                                dlpack_stream, of_rows);
     const auto options = options_of(will_wait, timeout, stream);
     const py::gil_scoped_release release;
+    await_arrays(communicator, options, {call.input.get(), call.output.get()});
     return keeping(call.submit(communicator, options), call.input, call.output);
   } catch (const NotPacked& error) {  // no copy is possible here
     communicator.report_refusal(error.status());
@@ -43,6 +44,7 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
   check_place(communicator, direction, *array);
   const auto options = options_of(will_wait, timeout, stream);
   const py::gil_scoped_release release;
+  await_arrays(communicator, options, {array.get()});
   if (sends) {
     return keeping(
         communicator.send(array->data(), array->dtype(), array->count(), peer, tag, options),

@@ -159,6 +159,22 @@ Communicator::CallOptions ArrayCollective::with_residual(Communicator& communica
   return options;
 }
 
+void await_arrays(const Communicator& communicator, const Communicator::CallOptions& options,
+                  std::initializer_list<const Array*> arrays) {
+  if (!communicator.device() || !options.stream) return;
+  Device& device = *communicator.device();
+  for (const Array* array : arrays) {
+    if (array == nullptr || !array->filling_stream()) continue;
+    const auto filling = reinterpret_cast<Stream>(*array->filling_stream());
+    if (filling == *options.stream) continue;
+    const Event filled = device.make_event();
+    Status status = device.record(filled, filling);
+    if (status) status = device.wait(*options.stream, filled);
+    device.destroy_event(filled);
+    check(status);
+  }
+}
+
 Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
                                      std::optional<uintptr_t> stream) {
   Communicator::CallOptions options;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -56,6 +57,10 @@ struct ArrayCollective {
                                output ? output->data() : nullptr, options);
   }
 };
+
+// The stream of the call waits for the work that fills the arrays. Null arrays count as filled.
+void await_arrays(const Communicator& communicator, const Communicator::CallOptions& options,
+                  std::initializer_list<const Array*> arrays);
 
 // `stream`: the address of a stream of the device.
 Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,

@@ -5,8 +5,10 @@
 #include "base/config.h"
 #include "base/deadline.h"
 #include "base/dtype.h"
+#include "base/job_key.h"
 #include "base/library.h"
 #include "base/settings.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "core/binding.h"
 
@@ -25,13 +27,21 @@ struct ExceptionRow {
 PyObject* base_error;  // hetcomm.Error
 std::vector<std::pair<Code, PyObject*>> errors;
 
+// Bytes of other programs may stand in a text, so it need not be UTF-8.
+py::object in_words(const std::string& text) {
+  PyObject* const decoded =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (decoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(decoded);
+}
+
 py::object exception_of(const Status& status) {
   const Status::Details& details = status.details();
   py::handle type = base_error;
   for (const auto& [code, error] : errors) {
     if (code == details.code) type = error;
   }
-  py::object error = type(status.text());
+  py::object error = type(in_words(status.text()));
   error.attr("rank") = details.rank;
   error.attr("peer") = details.peer;
   error.attr("op") = details.op;
@@ -109,6 +119,18 @@ void bind(py::module_& module) {
         return rows;
       },
       "Every setting: (variables, meaning, default), in Markdown.");
+  module.def(
+      "job_key", [] { return py::bytes(job_key()); },
+      "The job key of HETCOMM_JOB_KEY_FILE or HETCOMM_JOB_KEY; empty if neither is set.");
+  module.def(
+      "hmac_sha256",
+      [](const std::string& key, const std::string& message) {
+        return py::bytes(hmac_sha256(key, message));
+      },
+      py::arg("key"), py::arg("message"), "The core's own HMAC, for its tests.");
+  module.def(
+      "sha256", [](const std::string& message) { return py::bytes(sha256(message)); },
+      py::arg("message"), "The core's own SHA-256, for its tests.");
   module.def("deterministic", &deterministic, "Whether HETCOMM_DETERMINISTIC is 1.");
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);

@@ -18,7 +18,7 @@ void enumerate(pybind11::module_& module, const char* type, const char* doc, Val
 
 // Adds one concept to hetcomm._core by a file-level `const Binding binding(order, function)`.
 // Lower orders run first: base 0, device and topology 10, plan 20, island and transport 30,
-// comm 40.
+// comm 40, dumps 41.
 struct Binding {
   using Function = void (*)(pybind11::module_&);
   Binding(int order, Function function) { all().push_back({order, function}); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/page_size.h"
 #include "core/binding.h"
 #include "core/bytes.h"
 
@@ -14,15 +15,14 @@ namespace py = pybind11;
 namespace hetcomm {
 namespace {
 
-constexpr size_t kPage = 4096;  // bytes
-
 void set(Feedback& feedback, const std::string& key, py::handle values_object) {
   const Bytes values(values_object, "values", false);
   const size_t count = count_of(values, "values", sizeof(float));
   // Pages of zeros stay untouched, so that the system gives them no memory.
   char* const target = reinterpret_cast<char*>(feedback.at(key, count)->on_host());
-  for (size_t at = 0; at < values.size(); at += kPage) {
-    const size_t bytes = std::min(kPage, values.size() - at);
+  const auto page = static_cast<size_t>(page_size());
+  for (size_t at = 0; at < values.size(); at += page) {
+    const size_t bytes = std::min(page, values.size() - at);
     if (std::memcmp(target + at, values.data() + at, bytes) == 0) continue;
     std::memcpy(target + at, values.data() + at, bytes);
   }

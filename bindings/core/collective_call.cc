@@ -10,6 +10,7 @@
 #include "core/array_spec.h"
 #include "core/binding.h"
 #include "core/waiting.h"
+#include "python/caller.h"
 
 namespace py = pybind11;
 
@@ -73,6 +74,7 @@ void run(Communicator& communicator, const ArrayCollective& call,
       keeping(*work, call.input, call.output);  // the operation may outlast this call
     }
   }
+  if (!work->done()) work->note_caller(python_caller());
   wait_released(*work, std::nullopt);
 }
 

@@ -12,7 +12,9 @@
 #include "comm/process_exit.h"
 #include "core/array_spec.h"
 #include "core/binding.h"
+#include "core/interpreter_end.h"
 #include "core/waiting.h"
+#include "python/caller.h"
 #include "transport/transports.h"
 
 namespace py = pybind11;
@@ -37,11 +39,13 @@ namespace {
 // on meanwhile, and handles signals.
 template <typename Within>
 void wait_interruptibly(const Work& work, std::chrono::nanoseconds timeout, const Within& within) {
+  bool late = false;
   for (const Deadline deadline(timeout);;) {
     {
       const py::gil_scoped_release release;
       if (within(std::min(deadline.left(), kSignalInterval))) return;
     }
+    if (!std::exchange(late, true)) work.note_caller(python_caller());
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (deadline.passed()) throw Error(work.timeout_error(timeout));
   }
@@ -161,6 +165,11 @@ struct Leaving {
     delete communicator;
   }
 };
+
+void end_process() {
+  park_late_threads();
+  shut_down();
+}
 
 void bind(py::module_& module) {
   py::class_<Store, PythonStore>(
@@ -324,7 +333,7 @@ void bind(py::module_& module) {
                              })
       .def("path_to", &Communicator::path_to, py::arg("peer"),
            py::call_guard<py::gil_scoped_release>());
-  module.def("shut_down", &shut_down, py::call_guard<py::gil_scoped_release>(),
+  module.def("shut_down", &end_process, py::call_guard<py::gil_scoped_release>(),
              "Lets every communicator of this process leave; for process exit.");
   // Without this, other ranks take a process that ends in good order for dead, and its progress
   // thread uses UCX while UCX ends.

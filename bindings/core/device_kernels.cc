@@ -8,7 +8,7 @@
 
 #include "codec/codec.h"
 #include "core/binding.h"
-#include "device/kernel_compiler.h"
+#include "device/kernel_cache.h"
 
 namespace py = pybind11;
 
@@ -101,6 +101,18 @@ void bind(py::module_& module) {
       },
       py::arg("vendor"), py::arg("architecture"), py::arg("kernel"),
       "The code of one kernel and its symbol, from NVRTC or hipRTC. Raises VendorError.");
+  module.def(
+      "cached_kernel",
+      [](const std::string& vendor, const std::string& architecture, const std::string& kernel) {
+        CompiledKernel compiled;
+        {
+          const py::gil_scoped_release release;
+          compiled = cached_kernel(vendor_named(vendor), architecture, kernel);
+        }
+        return py::make_tuple(py::bytes(compiled.code), compiled.symbol);
+      },
+      py::arg("vendor"), py::arg("architecture"), py::arg("kernel"),
+      "As compile_kernel(), from the files of earlier processes where they have the kernel.");
   module.def(
       "describe_compiler",
       [](const std::string& vendor) { return describe_compiler(vendor_named(vendor)); },

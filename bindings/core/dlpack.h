@@ -10,7 +10,7 @@ namespace hetcomm::dlpack {
 // Vendors' rows have the numbers of their pinned host memory.
 inline constexpr int32_t kCpu = 1;
 inline constexpr uint8_t kComplex = 5;  // a kind of elements; base/dtype.h has the others
-inline constexpr uint64_t kReadOnly = 1;
+inline constexpr uint64_t kReadOnly = 1, kCopied = 2;  // flags
 
 struct Device {
   int32_t type, index;

@@ -107,6 +107,9 @@ void bind(py::module_& module) {
           py::arg("theirs"), py::arg("spread") = 0)
       .def("open", [](BoundLink& self) { self.link->open(); })
       .def_property_readonly("closed", [](const BoundLink& self) { return self.link->closed(); })
+      .def("lose", [](BoundLink& self, size_t stripe) { self.link->lose(stripe); })
+      .def_property_readonly("lost",
+                             [](const BoundLink& self) { return self.link->lost_stripes(); })
       .def("describe", [](const BoundLink& self) { return self.link->describe(); });
 
   py::class_<BoundTransport, std::shared_ptr<BoundTransport>>(module, "Transport")
@@ -141,14 +144,17 @@ void bind(py::module_& module) {
           py::arg("address"), py::arg("peer_rank"), py::arg("open") = true)
       .def(
           "recv",
-          [](BoundTransport& self, uint64_t tag, const py::buffer& data, uint64_t mask) {
+          [](BoundTransport& self, uint64_t tag, const py::buffer& data, uint64_t mask,
+             const BoundLink* from) {
             SharedRequest bound = self.keep(data.request(true));
             self.transport->recv(tag, mask, bound->buffer.ptr,
                                  static_cast<size_t>(bound->buffer.size * bound->buffer.itemsize),
-                                 MemoryKind::host, bound->request);
+                                 MemoryKind::host, bound->request,
+                                 from ? from->link.get() : nullptr);
             return bound;
           },
-          py::arg("tag"), py::arg("data"), py::arg("mask") = ~uint64_t{0})
+          py::arg("tag"), py::arg("data"), py::arg("mask") = ~uint64_t{0},
+          py::arg("from_link") = static_cast<const BoundLink*>(nullptr))
       .def("cancel",
            [](BoundTransport& self, BoundRequest& bound) { self.transport->cancel(bound.request); })
       .def("progress", &BoundTransport::progress)

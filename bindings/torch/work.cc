@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "python/caller.h"
+
 namespace py = pybind11;
 
 namespace hetcomm {
@@ -98,12 +100,24 @@ std::exception_ptr TorchWork::exception() const {
   return python_exception(shared_->outcome);
 }
 
+// Threads of Python only: other threads have no source line.
+void note_caller(const hetcomm::Work& work) {
+  if (Py_IsInitialized() == 0 || PyGILState_GetThisThreadState() == nullptr) return;
+  const py::gil_scoped_acquire gil;
+  work.note_caller(python_caller());
+}
+
 Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
                 GroupReference& group) {
   const auto bound = timeout == kNoTimeout ? work.timeout() : timeout_of(timeout);
   const auto what = [&] { return work.describe(); };
-  const bool done =
-      wait_interruptibly([&](auto time) { return work.done_within(time); }, bound, group, what);
+  bool late = false;
+  const auto within = [&](auto time) {
+    const bool done = work.done_within(time);
+    if (!done && !std::exchange(late, true)) note_caller(work);
+    return done;
+  };
+  const bool done = wait_interruptibly(within, bound, group, what);
   const Status status = done ? work.status() : work.timeout_error(bound);
   if (!status.ok()) handle_signals(group, what);
   return status;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/descriptor.h"
 #include "base/status.h"
@@ -19,6 +21,21 @@ inline Descriptor own_descriptor(int descriptor, const char* what) {
   if (descriptor >= 0) return Descriptor(descriptor);
   throw Error(Code::transport, std::string("cannot make ") + what + ": " + std::strerror(errno) +
                                    "; raise the descriptor limit (ulimit -n)");
+}
+
+// This process may still have so many descriptors; `what` needs them. Throws Error(transport).
+inline void require_descriptors(int count, const std::string& what) {
+  std::vector<Descriptor> taken;
+  while (static_cast<int>(taken.size()) < count) {
+    Descriptor next(eventfd(0, EFD_CLOEXEC));
+    if (next < 0) {
+      throw Error(Code::transport, what + ": expected " + std::to_string(count) +
+                                       " free descriptors; got " + std::to_string(taken.size()) +
+                                       ": " + std::strerror(errno) +
+                                       "; raise the descriptor limit (ulimit -n)");
+    }
+    taken.push_back(std::move(next));
+  }
 }
 
 inline Descriptor make_epoll() {

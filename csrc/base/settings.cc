@@ -46,12 +46,38 @@ const std::vector<Setting>& settings() {
        "bytes of one slot of shared memory (`64k`), read by the first rank of an island; "
        "slots take memory as calls use them, and none of `/dev/shm`",
        "at most 128k; all slots of an island together 64 MiB"},
-      {"HETCOMM_ISA", "`baseline`, `avx2` or `avx512` for reductions; the bits do not depend on it",
+      {"HETCOMM_ISA",
+       "`baseline` or, on x86, `avx2` or `avx512` for reductions; the bits do not depend on it",
        "the best the processor has"},
       {"HETCOMM_DEFAULT",
        "`cpu,cuda`: for these types of devices hetcomm is the backend of programs that "
        "name none, see [docs/torch.md](docs/torch.md#without-a-name)",
        "torch's default"},
+      {"HETCOMM_RECORDER",
+       "operations of each group that the flight recorder keeps, at most 64k; `0` records "
+       "nothing, see [docs/diagnosis.md](docs/diagnosis.md)",
+       "`128`"},
+      {"HETCOMM_WATCH",
+       "seconds after which rank 0 of a group looks again for ranks that come late and for slow "
+       "paths, see [docs/diagnosis.md](docs/diagnosis.md#warnings); `0`: never",
+       "`60`"},
+      {"HETCOMM_METRICS",
+       "a folder in which each process keeps a file of counters for Prometheus, see "
+       "[docs/diagnosis.md](docs/diagnosis.md#counters)",
+       "no file"},
+      {"HETCOMM_DUMP",
+       "a folder in which a rank of a failed group writes the state of all ranks and a trace of "
+       "their last steps, see [docs/diagnosis.md](docs/diagnosis.md)",
+       "the state goes to the log"},
+      {"HETCOMM_PEER_TIMEOUT",
+       "seconds: a rank whose host or network gives no sign of life for so long has failed; of a "
+       "rank whose process gives none, such as one in a debugger, hetcomm warns. See "
+       "[docs/errors.md](docs/errors.md)",
+       "`2`"},
+      {"HETCOMM_JOB_KEY_FILE, HETCOMM_JOB_KEY",
+       "a file with the job key (mode 600, see `hetcomm key`), or the key itself: ranks prove it "
+       "to each other, see [docs/security.md](docs/security.md); equal on every rank",
+       "none: who reaches the job's store can pass for a rank; `hetcomm emulate` makes one"},
       {"HETCOMM_LOG_LEVEL", "`error`, `warning`, `info` or `debug`, to standard error",
        "`warning`"},
       {"HETCOMM_HOST_ID", "identity of the host; ranks with equal values share memory",
@@ -68,6 +94,9 @@ const std::vector<Setting>& settings() {
        "direct inside a host and over RDMA, where UCX can"},
       {"HETCOMM_KERNELS", "`0`: the host reduces and encodes what lies in device memory",
        "the device does, where its kernels can be compiled"},
+      {"HETCOMM_KERNEL_CACHE",
+       "folder of compiled kernels, so that the next process compiles none; `0`: none are kept",
+       "`$XDG_CACHE_HOME/hetcomm/kernels`, or `~/.cache/hetcomm/kernels`"},
       {"HETCOMM_ISLAND",
        "label of this rank: ranks of one vendor and label are one island (CPU ranks: of "
        "one host)",

@@ -78,7 +78,7 @@ Status Agreement::failure(const Deadline& deadline) const {
     const std::string found = store_.get(kFirstFailure, deadline);
     const size_t space = found.find(' ');
     return failure_of(std::stoi(found), found.substr(space + 1));
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // of the store, or no number
     return {};
   }
 }

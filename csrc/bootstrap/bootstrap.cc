@@ -1,14 +1,18 @@
 #include "bootstrap/bootstrap.h"
 
 #include <algorithm>
+#include <atomic>
+#include <charconv>
 
 #include "base/log.h"
 #include "base/packing.h"
 #include "bootstrap/agreement.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
+#include "bootstrap/sealed_store.h"
 #include "bootstrap/warnings.h"
 #include "codec/codec.h"
+#include "health/dump.h"
 
 namespace hetcomm {
 namespace {
@@ -31,19 +35,31 @@ void check_options(const BootstrapOptions& options) {
 // The earliest deadline of all ranks, because ranks begin set-up at different times.
 Deadline earliest(const std::vector<std::string>& left) {
   std::chrono::nanoseconds least = kLongestTimeout;
-  for (const std::string& nanoseconds : left) {
-    least = std::min(least, std::chrono::nanoseconds(std::stoll(nanoseconds)));
+  for (const std::string& text : left) {
+    int64_t nanoseconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), nanoseconds);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      throw Error(Code::invalid_argument, "expected the nanoseconds that a rank has left, got \"" +
+                                              text.substr(0, 100) +
+                                              "\"; run the same hetcomm version on every rank");
+    }
+    least = std::min(least, std::chrono::nanoseconds(nanoseconds));
   }
   return Deadline(least);
 }
 
 void make_planner(Group& group, const Exchange& exchanged) {
   const Member& mine = exchanged.members[group.rank];
-  group.planner = std::make_unique<Planner>(
-      mine.deterministic ? std::make_shared<const Topology>(group.topology->without_speeds())
-                         : group.topology,
-      SelectionTable(mine.table), CostParameters(mine.deterministic ? nullptr : exchanged.profile),
-      codec_setting(mine.codec));
+  group.make_planner = [mine,
+                        profile = exchanged.profile](std::shared_ptr<const Topology> topology) {
+    if (mine.deterministic) {
+      topology = std::make_shared<const Topology>(topology->without_speeds());
+    }
+    return std::make_shared<Planner>(std::move(topology), SelectionTable(mine.table),
+                                     CostParameters(mine.deterministic ? nullptr : profile),
+                                     codec_setting(mine.codec));
+  };
+  group.planner = group.make_planner(group.topology);
   if (group.rank == 0) warn_of_codec(*group.topology, codec_setting(mine.codec), group.name);
 }
 
@@ -84,7 +100,30 @@ void log_group(const Group& group) {
       group.rank);
 }
 
-void set_up(Group& group, Store& store, const BootstrapOptions& options) {
+// Throws Error on every rank if this rank has no usable job key.
+SealedStore sealed_store(Store& store, const Group& group) {
+  try {
+    return SealedStore(store, group.rank);
+  } catch (const Error& error) {
+    store.set(member_key(group.rank), "");  // ends the wait of the other ranks
+    Agreement(store, group.rank, group.size, group.name, Deadline(group.timeout))
+        .stage(Agreement::kExchange, [&]() -> std::string { throw error; });
+    throw;
+  }
+}
+
+void say_unprotected(const Group& group) {
+  static std::atomic<bool> said{false};
+  if (group.size == 1 || said.exchange(true)) return;
+  log(LogLevel::info,
+      "no job key: a program that reaches the job's store can pass for a rank, and end the job; "
+      "set HETCOMM_JOB_KEY_FILE on every rank (hetcomm key FILE makes a key)",
+      group.rank);
+}
+
+void set_up(Group& group, Store& given, const BootstrapOptions& options) {
+  SealedStore store = sealed_store(given, group);
+  if (!store.sealing()) say_unprotected(group);
   Agreement agreement(store, group.rank, group.size, group.name, Deadline(options.timeout));
   Exchange exchanged;
   const auto left = agreement.stage(Agreement::kExchange, [&] {
@@ -92,6 +131,10 @@ void set_up(Group& group, Store& store, const BootstrapOptions& options) {
     return std::to_string(agreement.deadline().left().count());
   });
   const Deadline deadline = earliest(left);
+  std::string words;
+  for (const Member& member : exchanged.members) words += member.word;
+  const std::string group_key = make_group_key(store.job_key(), words);
+  store.use_group_key(group_key);
   const auto island = [&] {
     return IslandSetup{
         *group.topology,   group.rank,
@@ -108,12 +151,16 @@ void set_up(Group& group, Store& store, const BootstrapOptions& options) {
   const auto results = agreement.stage("ready", [&] {
     leave_out_failed_rails(group, infos);
     make_planner(group, exchanged);
-    connect(group, island(), infos, deadline);
+    connect(group, island(), infos, group_key, deadline);
     return pack_result(group);
   });
   agree_on_offers(group, agreement, unpack_results(group, results));
+  group.queue->monitor = group.health;
   group.executor->attach(group.queue);
-  if (group.health) group.executor->add(group.health);
+  if (group.health) {
+    group.executor->add(group.health);
+    add_to_dumps(group.health);
+  }
   log_group(group);
 }
 

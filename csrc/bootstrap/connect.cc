@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/config.h"
 #include "base/fnv.h"
 #include "base/packing.h"
 #include "bootstrap/warnings.h"
@@ -12,7 +13,8 @@ namespace {
 
 // The time for a rank to publish why it failed, before the other ranks give up.
 constexpr auto kReserve = std::chrono::seconds(10);
-constexpr int kMostRounds = 20;  // until the ends of all links agree
+constexpr std::chrono::seconds kWatchPeriod(60);  // see HETCOMM_WATCH
+constexpr int kMostRounds = 20;                   // until the ends of all links agree
 
 // A rank's end of the link to `peer`, without addresses. All ranks derive the same.
 LinkEnd link_end(const Topology& topology, int rank, int peer) {
@@ -54,6 +56,20 @@ PeerAddress peer_address(const Group& group, int peer, const IslandSetup& setup,
   return to;
 }
 
+// The stripes of this rank's links.
+std::vector<OwnStripe> own_stripes(const Topology& topology, int rank) {
+  std::vector<OwnStripe> stripes;
+  for (int peer = 0; peer < topology.size(); ++peer) {
+    if (topology.same_host(rank, peer)) continue;
+    size_t stripe = 0;
+    for (const Rail& rail : topology.rails(rank, peer)) {
+      stripes.push_back({peer, stripe++, ends_of_rail(topology, rank, rail.own, peer, rail.peer),
+                         rail.bandwidth});
+    }
+  }
+  return stripes;
+}
+
 // Whether the two ends of a link have different offers.
 bool differ(const std::vector<LinkOffers>& all, int rank, int peer) {
   const std::string &mine = all[rank][peer], &theirs = all[peer][rank];
@@ -73,6 +89,24 @@ bool agree(const std::vector<LinkOffers>& all) {
 // The spread of a group's counter-offers (see Link::counter()): 0 in the first round.
 uint64_t spread_of(const std::string& group, int round) {
   return fnv1a(group + "/" + std::to_string(round)) % ((uint64_t(round) << 2) + 1);
+}
+
+// By the cost model, which knows no ranks that take turns on a processor for other reasons.
+void watch_pace(Group& group) {
+  const std::chrono::seconds period(
+      setting("HETCOMM_WATCH", kWatchPeriod.count(), 0, kLongestTimeout.count()));
+  if (period.count() == 0) return;
+  const auto predicted = [planner = group.planner](Collective collective, Dtype dtype,
+                                                   int64_t count) -> int64_t {
+    const auto choice = planner->choose({.collective = collective, .dtype = dtype, .count = count});
+    for (const Planner::Candidate& candidate : choice.candidates) {
+      if (candidate.algorithm == choice.algorithm && candidate.rejected.empty()) {
+        return candidate.cost.total;
+      }
+    }
+    return 0;
+  };
+  group.health->watch_pace(predicted, period);
 }
 
 }  // namespace
@@ -132,7 +166,7 @@ void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos)
 }
 
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,
-             const Deadline& deadline) {
+             const std::string& group_key, const Deadline& deadline) {
   const Topology& topology = *group.topology;
   std::vector<PeerAddress> peers;
   std::vector<std::string> contacts;
@@ -156,7 +190,17 @@ void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectIn
         std::make_unique<Paths>(group.rank, std::move(peers), std::move(island), group.device,
                                 group.executor->transports().why_none());
   }
-  if (group.health) group.health->begin(contacts, setup.members[0].secret, bound);
+  if (group.health) {
+    std::vector<RankPlace> places;
+    for (int rank = 0; rank < group.size; ++rank) {
+      places.push_back({topology.rank(rank).host_name, topology.island_of(rank)});
+    }
+    group.health->introduce(group.name, std::move(places));
+    if (topology.hosts().size() == 1) group.health->share_host();
+    group.health->use_stripes(own_stripes(topology, group.rank));
+    watch_pace(group);
+    group.health->begin(contacts, group_key, bound);
+  }
 }
 
 void agree_on_offers(Group& group, Agreement& agreement, std::vector<LinkOffers> all) {

@@ -31,7 +31,7 @@ void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos)
 
 // Opens the engine of the island, the paths to all ranks and the control connections. Throws Error.
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,
-             const Deadline& deadline);
+             const std::string& group_key, const Deadline& deadline);
 
 // Brings both ends of every link to the same offer, see Link::offer(). `all`: by rank.
 void agree_on_offers(Group& group, Agreement& agreement, std::vector<LinkOffers> all);

@@ -1,10 +1,10 @@
 #include "bootstrap/exchange.h"
 
 #include <map>
-#include <random>
 
 #include "base/config.h"
 #include "base/instruction_set.h"
+#include "base/sha256.h"
 #include "bootstrap/device_facts.h"
 #include "bootstrap/engines.h"
 #include "bootstrap/process_executor.h"
@@ -21,12 +21,7 @@ namespace {
 const char* const kMember = "member/";
 const char* const kParted = "parted/";
 
-std::string random_secret() {
-  std::random_device random;
-  std::string secret;
-  for (int i = 0; i < 8; ++i) secret += std::to_string(random()) + "-";
-  return secret;
-}
+constexpr size_t kWordBytes = 16;  // unlikely to come twice
 
 constexpr int kMostNamed = 8;  // ranks in one error
 
@@ -138,7 +133,7 @@ Member MemberExchange::probe() {
     mine.contact = group_.health->contact();
     mine.rail_ports = group_.rail_listeners.emplace(mine.info).ports();
   }
-  if (group_.rank == 0) mine.secret = random_secret();
+  mine.word = random_bytes(kWordBytes);
   return mine;
 }
 
@@ -187,6 +182,8 @@ Member MemberExchange::fetch(const std::string& key, int peer) const {
 }
 
 }  // namespace
+
+std::string member_key(int rank) { return kMember + std::to_string(rank); }
 
 Exchange exchange_members(Store& store, const Agreement& agreement, const BootstrapOptions& options,
                           Group& group) {

@@ -16,6 +16,9 @@ struct Exchange {
   std::shared_ptr<const Profile> profile;  // of speeds; null without one
 };
 
+// The key of a rank's record.
+std::string member_key(int rank);
+
 // Probes this rank, publishes its record, and reads the records of all other ranks. Gives the group
 // its executor, device, health, rail listeners and topology. Throws Error if settings differ
 // between ranks, or if no engine can serve an island.

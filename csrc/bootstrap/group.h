@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,7 +42,9 @@ struct Group {
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Device> device;  // of the buffers; null for host memory
   std::shared_ptr<const Topology> topology;
-  std::unique_ptr<Planner> planner;
+  std::shared_ptr<Planner> planner;
+  // A planner of this group for a topology with fewer rails.
+  std::function<std::shared_ptr<Planner>(std::shared_ptr<const Topology>)> make_planner;
   // The runs, and the paths to all ranks with the engine of the island.
   std::shared_ptr<RunQueue> queue = std::make_shared<RunQueue>();
   std::shared_ptr<Health> health;               // null in a group of one

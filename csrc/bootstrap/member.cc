@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Raise it when ranks of different builds can no longer work together.
-constexpr uint64_t kProtocol = 11;
+constexpr uint64_t kProtocol = 14;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::string Member::pack() const {
       .put(network_address)
       .put(wake_address)
       .put(contact)
-      .put(secret)
+      .put(word)
       .put(uint64_t{rail_ports.size()});
   for (const auto& [nic, port] : rail_ports) packer.put(static_cast<uint64_t>(nic)).put(port);
   return packer.take();
@@ -48,7 +48,7 @@ Member Member::unpack(const std::string& bytes) {
   member.network_address = from.text();
   member.wake_address = from.text();
   member.contact = from.text();
-  member.secret = from.text();
+  member.word = from.text();
   for (uint64_t left = from.number(); left > 0; --left) {
     const int nic = static_cast<int>(from.number());
     member.rail_ports[nic] = from.number();

@@ -17,7 +17,8 @@ struct Member {
   std::string profile;  // digest of its profile; empty without one
   uint32_t number = 0;
   std::string local_address, network_address;  // of transports, for its own and for other hosts
-  std::string wake_address, contact, secret;
+  std::string wake_address, contact;
+  std::string word;                    // random, new for each set-up; see make_group_key()
   std::map<int, uint64_t> rail_ports;  // of its rail listeners, by index of the NIC
 
   std::string pack() const;

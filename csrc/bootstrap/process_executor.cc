@@ -6,6 +6,8 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "health/dump_server.h"
+#include "health/metrics.h"
 #include "topology/machine.h"
 #include "transport/transports.h"
 
@@ -42,6 +44,10 @@ std::shared_ptr<Executor> process_executor(int number) {
     log(LogLevel::info, error.status().text());
   }
   auto executor = make_shared_of_process<Executor>(std::move(transports));
+  if (number == 0) {
+    serve_dumps(*executor);
+    keep_metrics_file(*executor);
+  }
   executors.all[number] = executor;
   return executor;
 }
@@ -50,6 +56,7 @@ void stop_process_executors() {
   auto& executors = of_process<Executors>();
   std::lock_guard lock(executors.mutex);
   for (const auto& [number, executor] : executors.all) executor->stop();
+  remove_metrics_file();
 }
 
 }  // namespace hetcomm

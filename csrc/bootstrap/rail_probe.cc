@@ -130,6 +130,14 @@ std::string end_of_rail(const Topology& topology, int rank, int nic) {
   return end.interface + " (" + end.address + ") of host " + topology.rank(rank).host_name;
 }
 
+RailEnds ends_of_rail(const Topology& topology, int rank, int nic, int peer, int peer_nic) {
+  const Nic& own = topology.rank(rank).nics.at(nic);
+  const Nic& other = topology.rank(peer).nics.at(peer_nic);
+  return {own.subnet, own.address, other.address,
+          end_of_rail(topology, rank, nic) + " does not reach " +
+              end_of_rail(topology, peer, peer_nic)};
+}
+
 RailListeners::RailListeners(const RankInfo& mine) {
   const std::vector<int> nics = rail_candidates(mine, {}).nics;
   if (nics.size() < 2) return;
@@ -153,8 +161,7 @@ std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
     const FailedRail& rail = probe.rail();
     if (!probe.failed()) {
       watch.add(probe.release(), rail.peer,
-                end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
-                    end_of_rail(topology, rail.peer, rail.peer_nic));
+                ends_of_rail(topology, rail.rank, rail.nic, rail.peer, rail.peer_nic));
       return;
     }
     if (++failures[rail.nic] > kMaxFailures + 1) return;
@@ -195,7 +202,22 @@ FailedRail FailedRail::unpack(Unpacker& from) {
   return failed;
 }
 
+void FailedRail::check(const Topology& topology) const {
+  const auto exists = [&](int end, int index) {
+    return end >= 0 && end < topology.size() && index >= 0 &&
+           index < static_cast<int>(topology.rank(end).nics.size());
+  };
+  const bool any = peer == kAnyPeer && peer_nic == kAnyPeer;
+  if (exists(rank, nic) && (any || exists(peer, peer_nic))) return;
+  throw Error(Code::invalid_argument,
+              "a failed rail: expected NICs of ranks of the group, got NIC " + std::to_string(nic) +
+                  " of rank " + std::to_string(rank) + " and NIC " + std::to_string(peer_nic) +
+                  " of rank " + std::to_string(peer) +
+                  "; run the same hetcomm version on every rank");
+}
+
 UnreachablePair FailedRail::unreachable(const Topology& topology) const {
+  check(topology);
   const Nic& own = topology.rank(rank).nics.at(nic);
   if (peer == kAnyPeer) return {own.subnet, own.address, ""};
   return {own.subnet, own.address, topology.rank(peer).nics.at(peer_nic).address};

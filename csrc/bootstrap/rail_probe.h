@@ -41,7 +41,9 @@ struct FailedRail {
 
   void pack(Packer& packer) const;
   static FailedRail unpack(Unpacker& from);
-  UnreachablePair unreachable(const Topology& topology) const;
+  // Throws Error(invalid_argument) if the topology has no such NICs.
+  void check(const Topology& topology) const;
+  UnreachablePair unreachable(const Topology& topology) const;  // checked
 };
 
 // Probes the rails from this host to all other hosts, once for each pair of hosts and direction.
@@ -53,5 +55,6 @@ std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
 
 // "eth1 (198.18.1.1) of host red0"
 std::string end_of_rail(const Topology& topology, int rank, int nic);
+RailEnds ends_of_rail(const Topology& topology, int rank, int nic, int peer, int peer_nic);
 
 }  // namespace hetcomm

@@ -40,7 +40,10 @@ struct Communicator::SubmitLocks {         // in the order in which they are tak
 };
 
 Communicator::Communicator(std::unique_ptr<Group> group)
-    : group_(std::move(group)), timeout_(group_->timeout), process_(getpid()) {
+    : group_(std::move(group)),
+      timeout_(group_->timeout),
+      process_(getpid()),
+      topology_(group_->topology.get()) {
   process_exit::add(this);
 }
 
@@ -54,12 +57,13 @@ int Communicator::rank() const { return group_->rank; }
 
 int Communicator::size() const { return group_->size; }
 
-const Topology& Communicator::topology() const { return *group_->topology; }
+const Topology& Communicator::topology() const { return *topology_; }
 
 const std::shared_ptr<Device>& Communicator::device() const { return group_->device; }
 
 void Communicator::validate(const Spec& spec) {
   check_process();
+  std::lock_guard lock(submit_mutex_);
   group_->planner->plan(spec, rank());
 }
 
@@ -80,6 +84,7 @@ std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input
   }
   if (group_->health) locks.recording = group_->health->try_lock();
   if (group_->health && !locks.recording) return std::nullopt;
+  if (group_->health && !group_->health->plans_without(left_out_, sequence_)) return std::nullopt;
   locks.engine = group_->executor->try_lock();
   if (!locks.engine || group_->queue->busy()) return std::nullopt;
   return submit_locked(spec, {input, output}, options, std::move(locks));
@@ -89,18 +94,19 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
                                  SubmitLocks locks) {
   const CallDescriptor call = make_descriptor(spec, sequence_, history_);
   std::shared_ptr<Run> run;
-  try {
-    if (!last_plan_ || last_plan_->spec != spec) take_plan(spec);
-    check_residual(spec, options);
-    run = last_trial_ ? make_trial_run(buffers, {.call = call}, options)
-                      : make_run(last_plan_, buffers, {.call = call}, options);
-  } catch (const Error& error) {  // the call has no number yet
-    report_refusal(error.status());
-    throw;
-  }
+  for (bool recorded = false; !recorded;) try {
+      if (!last_plan_ || last_plan_->spec != spec) take_plan(spec);
+      check_residual(spec, options);
+      run = last_trial_ ? make_trial_run(buffers, {.call = call}, options)
+                        : make_run(last_plan_, buffers, {.call = call}, options);
+      recorded = !group_->health || group_->health->record(call, left_out_);
+      if (!recorded) leave_out_lost_rails();
+    } catch (const Error& error) {  // the call has no number yet
+      report_refusal(error.status());
+      throw;
+    }
   ++sequence_;
   history_ = hash(call);
-  if (group_->health) group_->health->record(call);
   if (last_trial_) count_trial_call();
   if (locks.recording) locks.recording.unlock();
   return start(std::move(run), options, std::move(locks));

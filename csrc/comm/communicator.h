@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -112,6 +113,8 @@ class Communicator {
                                 const Run::TrialCall& trial = {});
   // Sets last_plan_ and last_trial_. Throws Error(invalid_argument).
   void take_plan(const Spec& spec);
+  // The plan of the next call does without the rails that have failed; see rails.cc.
+  void leave_out_lost_rails();
   // Of a call of last_trial_; see trials.cc.
   std::shared_ptr<CodecTrial> make_trial(const Spec& spec);
   std::shared_ptr<Run> make_trial_run(Run::Buffers buffers, const Operation& operation,
@@ -121,7 +124,8 @@ class Communicator {
 
   const std::unique_ptr<Group> group_;
   std::atomic<std::chrono::nanoseconds> timeout_;
-  std::mutex submit_mutex_;  // guards the next four, so that numbers follow submission order
+  std::mutex submit_mutex_;  // guards the next five, so that numbers follow submission order
+  size_t left_out_ = 0;      // rails
   std::shared_ptr<const Plan> last_plan_;   // mostly also the plan of the next call
   std::shared_ptr<CodecTrial> last_trial_;  // of last_plan_; null without an automatic codec
   uint64_t sequence_ = 0;                   // of the next collective
@@ -130,7 +134,9 @@ class Communicator {
   std::mutex leave_mutex_;
   bool left_ = false;
   const ProcessMark mark_;
-  const int64_t process_;  // id of the process, for messages
+  const int64_t process_;                                   // id of the process, for messages
+  std::deque<std::shared_ptr<const Topology>> topologies_;  // all so far, for their readers
+  std::atomic<const Topology*> topology_;                   // the last
 };
 
 }  // namespace hetcomm

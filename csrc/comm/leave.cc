@@ -31,11 +31,12 @@ void Communicator::leave() {
   const Status used_afterwards(Code::aborted,
                                "the group was destroyed on rank " + std::to_string(rank()) +
                                    " while operations were under way, or used afterwards",
-                               rank());
+                               rank(), rank());
   const bool busy = !wait_until_idle(Deadline(kLastLook)) && failure().ok();
   if (busy) executor.fail(*queue, used_afterwards);
   if (group_->health) {
     group_->health->poll();  // tells the other ranks of a failure, if any
+    group_->health->await_inquiry_after_failure();
     group_->health->say_goodbye(deadline);
   }
   Paths& paths = *queue->paths;

@@ -36,8 +36,8 @@ std::shared_ptr<CodecTrial> Communicator::make_trial(const Spec& spec) {
   std::shared_ptr<CodecTrial>& trial = group_->queue->trials[name];
   if (trial) return trial;
   trial = std::make_shared<CodecTrial>(
-      name, [planner = group_->planner.get(), rank = rank(), spec](
-                const CodecTrial& of, int64_t round, const CodecFigures& figures) {
+      name, [planner = group_->planner, rank = rank(), spec](const CodecTrial& of, int64_t round,
+                                                             const CodecFigures& figures) {
         const bool pays = planner->codec_pays(spec, figures);
         if (rank == 0 && figures.plain > 0 && (round == 1 || !pays)) {
           log(LogLevel::info,

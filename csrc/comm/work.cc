@@ -22,6 +22,12 @@ void Work::keep_alive(std::shared_ptr<void> memory) const {
   if (!run_->inherited()) run_->completion().keep_alive(std::move(memory));
 }
 
+void Work::note_caller(const std::string& line) const {
+  if (run_->inherited()) return;
+  run_->completion().note_caller(line);
+  executor_->wake_progress_thread();  // a monitor may want to tell the line
+}
+
 bool Work::done_within(std::chrono::nanoseconds time) const {
   return done() || executor_->wait(*run_, Deadline(time));
 }

@@ -41,6 +41,8 @@ class Work {
   Status block_stream(Stream stream) const;
   // An error if `stream` is recorded into a graph that would wait for this operation.
   Status check_not_recorded(Stream stream) const;
+  // The source line that waits for this operation, for errors. For operations that are late.
+  void note_caller(const std::string& line) const;
   std::string describe() const;
   // The steps that the operation waits for, for people.
   std::string where() const;

@@ -7,7 +7,7 @@
 #include "base/config.h"
 #include "base/library.h"
 #include "base/log.h"
-#include "device/kernel_compiler.h"
+#include "device/kernel_cache.h"
 #include "device/reduce.h"
 
 namespace hetcomm {
@@ -131,7 +131,7 @@ Status DeviceKernels::find(const std::string& kernel, Function& function) const 
   OutsideCapture outside(runtime_);
   Status status;
   try {
-    const CompiledKernel compiled = compile_kernel(*runtime_.vendor, architecture_, kernel);
+    const CompiledKernel compiled = cached_kernel(*runtime_.vendor, architecture_, kernel);
     void* module = nullptr;
     status = failure("ModuleLoadData", driver_->ModuleLoadData(&module, compiled.code.data()));
     if (status) {

@@ -31,4 +31,14 @@ void Completion::keep_alive(std::shared_ptr<void> memory) {
   if (!done() || !released_) memory_.push_back(std::move(memory));
 }
 
+void Completion::note_caller(const std::string& line) {
+  std::lock_guard lock(mutex_);
+  if (!line.empty()) caller_ = std::make_unique<std::string>(line);
+}
+
+std::string Completion::caller() const {
+  std::lock_guard lock(mutex_);
+  return caller_ ? *caller_ : "";
+}
+
 }  // namespace hetcomm

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -36,6 +37,10 @@ class Completion {
   // Keeps `memory` alive until the operation is over. If its buffers are not released by then,
   // keeps `memory` as long as this object lives.
   void keep_alive(std::shared_ptr<void> memory);
+  // The source line that waits for the operation, for errors. Empty if the operation was not late,
+  // or if no thread waits for it.
+  void note_caller(const std::string& line);
+  std::string caller() const;
 
  private:
   std::atomic<bool> done_{false};
@@ -43,9 +48,10 @@ class Completion {
   // and then loads watched_; a watcher stores watched_ and then loads done_.
   std::atomic<bool> watched_{false};
   std::atomic<bool> released_{false};
-  std::mutex mutex_;  // guards the following members
+  mutable std::mutex mutex_;  // guards the following members
   std::vector<Listener> listeners_;
   std::vector<std::shared_ptr<void>> memory_;
+  std::unique_ptr<std::string> caller_;
 };
 
 }  // namespace hetcomm

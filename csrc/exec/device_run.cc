@@ -1,6 +1,7 @@
 #include "exec/device_run.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "exec/local_steps.h"
 
@@ -19,7 +20,16 @@ std::pair<int64_t, int64_t> updated_on_device(const Plan& plan) {
   return {first, end};
 }
 
+uint32_t number_of_this_thread() {
+  static std::atomic<uint32_t> threads{0};
+  static thread_local const uint32_t number = threads++;
+  return number;
+}
+
 }  // namespace
+
+DeviceRun::DeviceRun(std::shared_ptr<Device> device)
+    : device_(std::move(device)), thread_(number_of_this_thread()) {}
 
 DeviceRun::~DeviceRun() {
   release_memory();

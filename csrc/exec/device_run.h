@@ -12,7 +12,7 @@ namespace hetcomm {
 // and the steps that the device carries out. Owned by a run whose buffers are device memory.
 class DeviceRun {
  public:
-  explicit DeviceRun(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit DeviceRun(std::shared_ptr<Device> device);
   ~DeviceRun();
   DeviceRun(const DeviceRun&) = delete;
 
@@ -20,6 +20,8 @@ class DeviceRun {
   // being recorded into a graph, and so is the run.
   Status await_stream(Stream stream, bool recorded);
   bool recorded() const { return recorded_; }
+  // Numbers the threads of this process. Calls of native libraries keep the order of their thread.
+  uint32_t thread() const { return thread_; }
   // Before the run starts, without the lock: allocates memory, makes events and compiles kernels;
   // for each plan that may run. A runtime may wait for all work of its device meanwhile. The
   // residual may be null. Throws Error(vendor), and Error(timeout) as Residual does.
@@ -57,6 +59,7 @@ class DeviceRun {
   bool awaits_fill_ = false;
   std::vector<Event> events_;  // for the steps on the device
   bool recorded_ = false;
+  const uint32_t thread_;         // that submits the run
   Event end_in_graph_ = nullptr;  // owned by the steps or the engine
   DeviceBlock scratch_, staging_;
   std::shared_ptr<Residual> residual_;  // whose values are in device memory

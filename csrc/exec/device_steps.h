@@ -30,6 +30,9 @@ class DeviceSteps final : public Processor {
   bool poll(std::vector<int>& over, Status& status);
   bool idle() const { return started_.empty(); }
   int under_way() const { return static_cast<int>(started_.size()); }
+  void append_under_way(std::vector<int>& steps) const {
+    for (const Started& one : started_) steps.push_back(one.step);
+  }
   // `stream` waits for all steps under way.
   Status block(Stream stream) const;
   // No event tells the end of some work, so the memory that it uses is never released.

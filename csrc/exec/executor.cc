@@ -117,12 +117,25 @@ std::unique_lock<std::mutex> Executor::lock() {
   return held;
 }
 
+std::unique_lock<std::mutex> Executor::lock_within(std::chrono::nanoseconds time) {
+  const Deadline deadline(time);
+  std::unique_lock held(mutex_, std::try_to_lock);
+  ++lock_waiters_;
+  while (!held && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    held = try_lock();
+  }
+  --lock_waiters_;
+  return held;
+}
+
 Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, bool will_wait,
                                      std::unique_lock<std::mutex> held) {
   Completed completed;
   if (!held) held = lock();
   ++runs_;
   idle_rounds_ = 0;
+  run->record_in(queue.recorder);
   if (!queue.failure.ok()) {
     run->fail(queue.failure);
     completed.push_back(run);
@@ -139,6 +152,7 @@ Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, 
   if (run->recorded()) recorded_here = run.get();
   if (!left_to_progress_thread) progress_queue(queue, completed);
   if (run->recorded()) recorded_here = nullptr;
+  if (run->launches() && !run->launched()) unlaunched_.push_back(run);
   if (!queue.paths->streams() && !run->finished()) run->begin_timeout();
   held.unlock();
   const bool finished = std::find(completed.begin(), completed.end(), run) != completed.end();
@@ -147,7 +161,25 @@ Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, 
   return completed;
 }
 
+void Executor::tell_failures(const Completed& completed) {
+  if (std::all_of(completed.begin(), completed.end(),
+                  [](const auto& run) { return run->status().ok(); })) {
+    return;
+  }
+  std::vector<std::shared_ptr<Monitor>> tellers;
+  {
+    const auto held = lock();
+    for (const auto& queue : queues_) {
+      if (!queue->failure.ok()) tellers.push_back(queue->monitor.lock());
+    }
+  }
+  for (const auto& teller : tellers) {
+    if (teller) teller->tell_failure();
+  }
+}
+
 Completion::Aftermath Executor::announce(Completed& completed, const Run* awaited) {
+  tell_failures(completed);
   Completion::Aftermath own;
   for (auto& run : completed) {
     Completion::Aftermath left = run->announce();
@@ -176,6 +208,7 @@ void Executor::fail(RunQueue& queue, const Status& status) {
     if (island && !queue.launching) island->abandon(0);  // else with the run, once it is launched
   }
   announce(completed);
+  if (const auto monitor = queue.monitor.lock()) monitor->tell_failure();  // also without runs
   wake_progress_thread();
 }
 
@@ -193,6 +226,13 @@ void Executor::unwatch(int descriptor) {
 void Executor::remove(const Monitor* monitor) {
   std::lock_guard lock(monitor_mutex_);
   std::erase_if(monitors_, [monitor](const auto& one) { return one.get() == monitor; });
+}
+
+void Executor::poll_by(Clock::time_point due) {
+  auto next = next_poll_.load();
+  while (due < next && !next_poll_.compare_exchange_weak(next, due)) {
+  }
+  if (due < next) wake_progress_thread();
 }
 
 void Executor::wake_progress_thread() { signal_eventfd(progress_event_); }

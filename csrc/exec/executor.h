@@ -18,6 +18,8 @@
 
 namespace hetcomm {
 
+class Monitor;
+
 // The runs of one communicator, in submission order. Owned by the communicator and used under the
 // executor's lock.
 struct RunQueue {
@@ -28,12 +30,20 @@ struct RunQueue {
   std::vector<std::shared_ptr<Run>> active;
   std::vector<std::shared_ptr<Run>> unreleased;  // failed: see Run::unreleased()
   std::vector<bool> lane_busy;                   // by island lane
+  bool held = false;       // the first pending run was held up, see Executor::held_by()
   bool launching = false;  // a thread calls a native library for the queue, without the lock
   Status failure;          // the first failure; all later runs fail with it at once
+  FlightRecorder recorder{FlightRecorder::chosen_operations()};
+  bool disputed = false;                    // a run is, or was: see Run::disputed()
+  std::weak_ptr<Monitor> monitor;           // tells the other ranks of the failure
+  std::map<int, Clock::time_point> silent;  // ranks without a sign of life, and since when
   std::map<std::string, std::shared_ptr<CodecTrial>> trials;  // by name
 
   bool busy() const { return !messages.empty() || !pending.empty() || !active.empty(); }
 };
+
+// "rank 3 has given no sign of life for 2 s: it is stopped ..."
+std::string describe_silence(int rank, std::chrono::duration<double> time);
 
 // Work of the progress thread besides runs, such as control connections. The thread calls poll()
 // without the lock: when a watched descriptor is readable, and once per `interval` at least. An
@@ -44,6 +54,9 @@ class Monitor {
   virtual ~Monitor() = default;
   virtual void poll() = 0;
   virtual void failed(const Status& status) = 0;
+  // Tells the other ranks of the queue's failure, and waits for a moment until they have the news.
+  // Called without any lock, before a caller hears of the failure and may end the process.
+  virtual void tell_failure() {}
 };
 
 // Runs plans. The executor owns all threads that progress runs. A thread that waits for one run
@@ -69,6 +82,8 @@ class Executor {
   std::unique_lock<std::mutex> lock();
   // Empty if another thread has the lock.
   std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
+  // Empty if another thread keeps the lock so long, as inside a library that stands still.
+  std::unique_lock<std::mutex> lock_within(std::chrono::nanoseconds time);
 
   // The address at which peers in shared memory wake this process.
   const std::string& wake_address() const { return wake_address_; }
@@ -111,6 +126,8 @@ class Executor {
   void unwatch(int descriptor);
   void remove(const Monitor* monitor);  // poll() neither runs nor starts again afterwards
   void wake_progress_thread();          // the thread then polls everything
+  // The progress thread polls all monitors by then, even without news.
+  void poll_by(Clock::time_point due);
 
  private:
   // While a thread has a role, other threads need not progress runs.
@@ -125,13 +142,16 @@ class Executor {
   bool progress_queue(RunQueue& queue, Completed& completed);
   bool try_progress(RunQueue& queue, Completed& completed);
   bool reap(RunQueue& queue, Completed& completed);
+  void tell_failures(const Completed& completed);
   void fail_queue(RunQueue& queue, const Status& status, Completed& completed);
   void activate(RunQueue& queue);
   void activate_messages(RunQueue& queue);
+  const Run* held_by(const Run& run) const;
   void start(RunQueue& queue, Run& run, int lane);
   void launch(RunQueue& queue, const std::function<void()>& call);
   void check_deadlines(Completed& completed);
-  bool any_active() const { return runs_.load(std::memory_order_relaxed) > 0; }
+  // Sequentially consistent with waiters_: see docs/threading.md, "Memory ordering".
+  bool any_active() const { return runs_.load() > 0; }
   void yield_processor();
   void begin_waiting();
   void end_waiting();  // another thread goes on
@@ -158,6 +178,9 @@ class Executor {
   const ProcessMark mark_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
+  // Runs of all queues that have calls of native libraries left to make, in the order of
+  // submission.
+  std::vector<std::shared_ptr<Run>> unlaunched_;
   // Transports use the context of this device, whose memory runs may give them.
   std::shared_ptr<Device> transport_device_;
   // What runs wait for. `round_`: of the round under way. The atomics below: of the last whole
@@ -186,6 +209,7 @@ class Executor {
   std::string wake_address_;
   const std::unique_ptr<Transports> transports_;
 
+  std::atomic<Clock::time_point> next_poll_{Clock::time_point::max()};  // see poll_by()
   std::recursive_mutex monitor_mutex_;
   std::vector<std::shared_ptr<Monitor>> monitors_;
   std::atomic<bool> stop_{false};

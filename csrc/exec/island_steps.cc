@@ -72,7 +72,7 @@ Event IslandSteps::event() const { return active_ && !launching_ ? island_.event
 
 bool IslandSteps::enqueued() const {
   const size_t left = plan_.schedule.island_steps.size() - next_;
-  return left == 0 || (left == 1 && active_ && island_.event(lane_) != nullptr);
+  return left == 0 || (left == 1 && event() != nullptr);
 }
 
 }  // namespace hetcomm

@@ -27,8 +27,8 @@ void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) 
         std::erase(queue.pending, run);
         run->fail(Status(Code::invalid_argument,
                          run->describe() +
-                             ": earlier operations of the group are still waiting to begin; wait "
-                             "for them before a graph is recorded"));
+                             ": earlier operations of this thread are still waiting to begin; "
+                             "wait for them before a graph is recorded"));
         completed.push_back(run);
         --runs_;
         waits = false;

@@ -59,7 +59,7 @@ Status MessageSteps::post(int index) {
   } else {
     paths_.transport(step.peer)->recv(paths_.recv_tag(step.peer, body),
                                       ~Paths::compared(is_user_message_), data, bytes, kind,
-                                      request);
+                                      request, link);
   }
   return Status();
 }

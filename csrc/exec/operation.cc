@@ -9,6 +9,21 @@ namespace hetcomm {
 namespace {
 
 constexpr uint32_t kFeedback = 1u << 30;  // in CallDescriptor::codec
+constexpr const char* kUnknown = "an unknown operation";
+
+bool known(const CallDescriptor& call) {
+  return call.collective <= static_cast<uint16_t>(Collective::recv) && call.dtype < kDtypes &&
+         call.op < kReduceOps;
+}
+
+Spec spec_of(const CallDescriptor& call) {
+  return {.collective = static_cast<Collective>(call.collective),
+          .dtype = static_cast<Dtype>(call.dtype),
+          .op = static_cast<ReduceOp>(call.op),
+          .factor = call.factor,
+          .root = static_cast<int>(call.root),
+          .count = static_cast<int64_t>(call.count)};
+}
 
 }  // namespace
 
@@ -42,23 +57,18 @@ std::string describe(const Spec& spec, const Operation& operation) {
          std::to_string(operation.user_tag);
 }
 
+std::string describe(const CallDescriptor& call, uint32_t user_tag) {
+  return known(call) ? describe(spec_of(call), {.call = call, .user_tag = user_tag}) : kUnknown;
+}
+
 std::string describe_call(const CallDescriptor& call) {
-  if (call.collective > static_cast<uint16_t>(Collective::recv) || call.dtype >= kDtypes ||
-      call.op >= kReduceOps) {
-    return "an unknown operation";
-  }
-  const Spec spec{.collective = static_cast<Collective>(call.collective),
-                  .dtype = static_cast<Dtype>(call.dtype),
-                  .op = static_cast<ReduceOp>(call.op),
-                  .factor = call.factor,
-                  .root = static_cast<int>(call.root),
-                  .count = static_cast<int64_t>(call.count)};
+  if (!known(call)) return kUnknown;
   const bool feedback = call.codec & kFeedback;
   const uint32_t codec = call.codec & ~kFeedback;
   char history[32];
   std::snprintf(history, sizeof history, " (history %04llx)",
                 static_cast<unsigned long long>(call.history & 0xffff));
-  return describe(spec) + (codec ? ", codec " + name_of_id(codec) : "") +
+  return describe(spec_of(call)) + (codec ? ", codec " + name_of_id(codec) : "") +
          (feedback ? " with feedback" : "") + history;
 }
 

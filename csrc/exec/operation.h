@@ -23,6 +23,9 @@ uint64_t hash(const CallDescriptor& call);
 // "all_reduce sum float32 x 4 #7", "send float32 x 4 with rank 1 tag 5".
 std::string describe(const Spec& spec, const Operation& operation);
 
+// Of a recorded call, as above. Takes any bytes of a peer.
+std::string describe(const CallDescriptor& call, uint32_t user_tag);
+
 // "all_reduce sum float32 x 1024 (history 3fa9)". Different histories of equal calls mean that
 // earlier calls differed. Takes any bytes of a peer.
 std::string describe_call(const CallDescriptor& call);

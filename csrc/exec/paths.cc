@@ -1,5 +1,7 @@
 #include "exec/paths.h"
 
+#include <algorithm>
+
 namespace hetcomm {
 
 Paths::Paths(int rank, std::vector<PeerAddress> peers, std::unique_ptr<Island> island,
@@ -60,6 +62,12 @@ int Paths::sender(uint64_t body) const {
 bool Paths::arrived(int from, uint64_t body) const {
   const Transport* transport = peers_[from].route.transport;
   return transport && transport->arrived(recv_tag(from, body), ~compared(true));
+}
+
+bool Paths::lost(int peer, size_t stripe) const {
+  if (!links_[peer]) return false;
+  const std::vector<size_t> stripes = links_[peer]->lost_stripes();
+  return std::find(stripes.begin(), stripes.end(), stripe) != stripes.end();
 }
 
 std::string Paths::describe(int peer) const {

@@ -55,6 +55,11 @@ class Paths {
   void consume(int peer, size_t bytes) {
     if (links_[peer]) links_[peer]->consume(bytes);
   }
+  // A stripe no longer reaches the peer; see Link::lose().
+  void lose(int peer, size_t stripe) {
+    if (links_[peer]) links_[peer]->lose(stripe);
+  }
+  bool lost(int peer, size_t stripe) const;
   // "tcp over eth0", or "not connected yet".
   std::string describe(int peer) const;
   // Closes every link; see Link::close().

@@ -1,11 +1,34 @@
 // How runs begin, move forward and fail, queue by queue.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/config.h"
 #include "exec/executor.h"
 
 namespace hetcomm {
+namespace {
+
+std::string in_words(const std::map<int, Clock::time_point>& silent) {
+  std::string words;
+  for (const auto& [rank, since] : silent) {
+    words += "; " + describe_silence(rank, Clock::now() - since);
+  }
+  return words;
+}
+
+std::string behind(const Run* earlier) {
+  if (earlier == nullptr) return "";
+  return ", behind an operation that this thread submitted before, " + earlier->describe() +
+         " of a group on the same device, " + earlier->where();
+}
+
+}  // namespace
+
+std::string describe_silence(int rank, std::chrono::duration<double> time) {
+  return "rank " + std::to_string(rank) + " has given no sign of life for " + format_seconds(time) +
+         ": it is stopped, in a debugger, or short of processor time or memory";
+}
 
 void Executor::start(RunQueue& queue, Run& run, int lane) {
   try {
@@ -18,6 +41,19 @@ void Executor::start(RunQueue& queue, Run& run, int lane) {
   } catch (const Error& error) {
     run.fail(error.status());
   }
+}
+
+// Groups that overlap need one order of their calls on all ranks: a native library's kernels may
+// not run at the same time, and streams may share a queue. So a run begins once all calls of the
+// runs that its thread has submitted before are in streams, whatever their group. Returns the first
+// run that holds up this one, or null. Runs of different threads have no order that ranks agree on.
+const Run* Executor::held_by(const Run& run) const {
+  if (!run.launches() || run.started()) return nullptr;
+  for (const auto& earlier : unlaunched_) {
+    if (earlier.get() == &run) break;
+    if (earlier->same_thread(run) && !earlier->launched()) return earlier.get();
+  }
+  return nullptr;
 }
 
 void Executor::activate(RunQueue& queue) {
@@ -33,8 +69,14 @@ void Executor::activate(RunQueue& queue) {
     Run& next = *queue.pending.front();
     if (next.recorded() && &next != recorded_here) return;
     if (!next.decided()) return;
+    if (held_by(next) != nullptr) {
+      queue.held = true;
+      return;
+    }
     const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
     if (queue.lane_busy[lane]) return;
+    // Another group's operation may have taken the time of this one, and failed.
+    if (std::exchange(queue.held, false)) next.begin_timeout();
     queue.lane_busy[lane] = true;
     queue.active.push_back(std::move(queue.pending.front()));
     queue.pending.pop_front();
@@ -115,6 +157,7 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
   }
   for (const auto& run : queue.active) {
     moved |= run->progress();
+    if (run->disputed() && !std::exchange(queue.disputed, true)) wake_progress_thread();
     // At once, because a failing run closes links, and then other runs fail.
     if (!run->status().ok() && queue.failure.ok()) queue.failure = run->status();
     round_.network |= run->uses_network();
@@ -125,6 +168,8 @@ bool Executor::try_progress(RunQueue& queue, Completed& completed) {
     for (auto& run : queue.active) run->fail(queue.failure);
   }
   moved |= reap(queue, completed);
+  if (!unlaunched_.empty())
+    std::erase_if(unlaunched_, [](const auto& run) { return run->launched(); });
   return moved;
 }
 
@@ -192,7 +237,9 @@ void Executor::check_deadlines(Completed& completed) try {
     const Run* overdue = nullptr;
     const auto look = [&](const auto& runs) {
       for (const auto& run : runs) {
-        if (overdue == nullptr && run->deadline().passed()) overdue = run.get();
+        if (overdue != nullptr || !run->deadline().passed()) continue;
+        const Run* earlier = held_by(*run);
+        if (earlier == nullptr || !earlier->deadline().passed()) overdue = run.get();
       }
     };
     look(queue->active);
@@ -204,9 +251,10 @@ void Executor::check_deadlines(Completed& completed) try {
       details.rank = queue->paths->rank();
       details.op = overdue->describe();
       details.message = "no completion within " + format_seconds(overdue->timeout()) + ", " +
-                        overdue->where() +
+                        overdue->where() + behind(held_by(*overdue)) + in_words(queue->silent) +
                         "; a rank is late, gone, or made another call: look at the ranks named, or "
                         "raise the timeout";
+      if (queue->silent.size() == 1) details.peer = queue->silent.begin()->first;
       queue->failure = Status(details);
     }
     if (!queue->failure.ok()) {

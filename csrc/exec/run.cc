@@ -9,14 +9,18 @@ namespace hetcomm {
 namespace {
 
 // When a neighbour abandons an operation or a link breaks, the cause arrives over the control
-// connections. After this time the run fails without the cause.
-constexpr auto kCauseBound = std::chrono::seconds(2);
+// connections. After this time the run fails without the cause. The time is longer than the 2 s
+// (HETCOMM_PEER_TIMEOUT) after which a rank counts as unreachable.
+constexpr auto kCauseBound = std::chrono::seconds(3);
+// Ranks that disagree tell each other their calls. After this time the run fails without the calls
+// of other ranks.
+constexpr auto kDisputeBound = std::chrono::seconds(2);
 
 // A copy of so many bytes into a socket takes longer than the progress thread takes to wake up.
 constexpr int64_t kSlowToStart = 128 << 10;
 
 // A failed operation waits this long for its buffers to be released.
-constexpr auto kReleaseBound = std::chrono::milliseconds(500);
+constexpr auto kReleaseBound = std::chrono::milliseconds(250);
 
 // glibc caches freed blocks of up to 1,032 bytes for each thread. Each call makes a run.
 static_assert(sizeof(Run) <= 1000, "a larger run makes each small call 50 ns slower");
@@ -71,6 +75,7 @@ void Run::start(Paths& paths, int lane) {
     waiting_ = schedule.waiting;
     ready_ = schedule.ready;
   }
+  if (record_ != 0) recorder_->start(record_, *plan_);
   if (trace_) [[unlikely]]
     trace_->begin(plan_);
   if (left_ == 0) finish();
@@ -114,7 +119,8 @@ bool Run::progress() {
   if (going && status_.ok() && island_ && island_->next() >= 0) moved |= progress_island();
   if (uses_network()) moved |= poll_messages();
   if (device_ && !device_->steps().idle()) moved |= poll_device();
-  if (status_.ok() && !consequence_.ok() && Clock::now() - consequence_at_ > kCauseBound) {
+  if (status_.ok() && !consequence_.ok() &&
+      Clock::now() - consequence_at_ > (disputed_ ? kDisputeBound : kCauseBound)) {
     fail(consequence_);
   }
   if (!status_.ok() && island_) island_->poll_release();
@@ -138,8 +144,7 @@ void Run::start_step(int index) {
 
 void Run::start_own(int index) {
   const Step& step = plan_->steps[index];
-  if (trace_) [[unlikely]]
-    trace_->begin(index);
+  begin_step(index);
   if (step.target.count == 0) return complete(index);
   if (!device_ || step.in_staging()) {
     const Status status = perform(step);
@@ -175,8 +180,7 @@ bool Run::may_post(int index) {
 void Run::post(int index) {
   const Status status = messages_->post(index);
   if (!status.ok()) return fail_message(index, status);
-  if (trace_) [[unlikely]]
-    trace_->begin(index);
+  begin_step(index);
 }
 
 // Parts of a user's message match by their order alone.
@@ -203,8 +207,7 @@ bool Run::progress_island() {
         return true;
       }
     }
-    if (trace_) [[unlikely]]
-      trace_->begin(index);
+    begin_step(index);
     island_->start();
     if (recorded()) device_->end_at(island_->event());
   }
@@ -216,6 +219,8 @@ bool Run::progress_island() {
     await_cause(status);
   } else if (status.ok()) {
     complete(index);
+  } else if (status.code() == Code::invalid_argument) {
+    begin_dispute(status);
   } else {
     fail(status);
   }
@@ -238,8 +243,17 @@ bool Run::poll_device() {
   return moved;
 }
 
+// A plan of one step has the times of its operation.
+void Run::begin_step(int index) {
+  const auto& steps = plan_->steps;
+  if (record_ != 0 && steps.size() > 1) recorder_->begin_step(record_, index, steps[index]);
+  if (trace_) [[unlikely]]
+    trace_->begin(index);
+}
+
 void Run::complete(int index) {
   --left_;
+  if (record_ != 0 && plan_->steps.size() > 1) recorder_->end_step(record_, index);
   if (trace_) [[unlikely]]
     trace_->end(index);
   for (int follower : plan_->schedule.followers[index]) {
@@ -249,6 +263,9 @@ void Run::complete(int index) {
 
 // A broken link is a consequence: its peer died or left, or another operation has failed.
 void Run::fail_message(int index, const Status& status) {
+  if (status.code() == Code::invalid_argument && lane_ >= 0) {
+    return begin_dispute(at_step(index, status));
+  }
   const bool cause = status.code() == Code::invalid_argument || status.code() == Code::vendor;
   cause ? fail(at_step(index, status)) : await_cause(at_step(index, status));
 }
@@ -259,11 +276,19 @@ void Run::await_cause(const Status& status) {
   consequence_at_ = Clock::now();
 }
 
+void Run::begin_dispute(const Status& status) {
+  disputed_ = consequence_.ok();
+  await_cause(status);
+}
+
 void Run::fail(const Status& status) {
   if (finished_ || !status_.ok()) return;
   status_ = status;
   failed_at_ = Clock::now();
   if (!started()) return finish();
+  if (record_ != 0 && plan_->steps.size() > 1) {
+    for (int index : standing()) recorder_->stand(record_, index, plan_->steps[index]);
+  }
   if (island_) island_->abandon();
   if (messages_) {
     messages_->cancel();
@@ -275,6 +300,7 @@ void Run::fail(const Status& status) {
 
 void Run::finish() {
   finished_ = true;
+  if (record_ != 0) recorder_->end(record_, status_.code());
   if (trace_) [[unlikely]]
     trace_->end();
   if (released()) completion_.release();
@@ -336,6 +362,17 @@ Status Run::at_step(int index, const Status& status) const {
   return Status(details);
 }
 
+std::vector<int> Run::standing() const {
+  std::vector<int> steps;
+  if (!started() || finished_) return steps;
+  if (island_ && island_->active()) steps.push_back(island_->next());
+  if (messages_) {
+    steps.insert(steps.end(), messages_->in_flight().begin(), messages_->in_flight().end());
+  }
+  if (device_) device_->steps().append_under_way(steps);
+  return steps;
+}
+
 std::string Run::where() const {
   if (plan_for_) return "waiting for a message from any rank";
   if (!decided()) return "waiting for the codec figures of all ranks";
@@ -352,7 +389,12 @@ std::string Run::where() const {
   for (size_t i = 0; messages_ && i < messages_->in_flight().size() && i < 3; ++i) {
     words += (words.empty() ? "" : "; ") + text(messages_->in_flight()[i]);
   }
-  return "waiting at " + (words.empty() ? "nothing" : words);
+  std::vector<int> on_device;
+  if (device_) device_->steps().append_under_way(on_device);
+  for (size_t i = 0; i < on_device.size() && i < 3; ++i) {
+    words += (words.empty() ? "" : "; ") + text(on_device[i]) + " on its device";
+  }
+  return words.empty() ? "waiting for its device" : "waiting at " + words;
 }
 
 }  // namespace hetcomm

@@ -12,6 +12,7 @@
 #include "exec/completion.h"
 #include "exec/device_run.h"
 #include "exec/feedback.h"
+#include "exec/flight_recorder.h"
 #include "exec/island_steps.h"
 #include "exec/message_steps.h"
 #include "exec/trace.h"
@@ -71,7 +72,14 @@ class Run {
   Completion::Aftermath announce();
 
   // The following members need the executor's lock.
-  bool find_sender(const Paths& paths);  // false if no message has arrived yet
+  // At submission. `recorder` outlives the run's progress.
+  void record_in(FlightRecorder& recorder) {
+    recorder_ = &recorder;
+    record_ = recorder.submit(plan_->spec, operation_);
+  }
+  uint64_t record() const { return record_; }  // the number of its record; 0 without one
+  std::vector<int> standing() const;           // the steps under way
+  bool find_sender(const Paths& paths);        // false if no message has arrived yet
   // False while the ranks have not decided whether this run encodes.
   bool decided() const {
     return !trial_call_.trial || trial_call_.trial->decided(trial_call_.number);
@@ -94,12 +102,21 @@ class Run {
 
   bool started() const { return paths_ != nullptr; }
   bool finished() const { return finished_; }
+  // Ranks disagree about this collective. The run waits for a moment, so that its monitor can find
+  // out who called what.
+  bool disputed() const { return disputed_ && !finished_ && status_.ok(); }
+  const Status& dispute() const { return consequence_; }  // what this rank knows by itself
   int lane() const { return lane_; }
   std::string where() const;  // "waiting at step 5: recv from rank 3"
   // Every message of the run, if any, is posted, so later messages may start.
   bool posted() const { return !messages_ || messages_->posted(); }
   // All island steps, if any, are in the engine's stream, so later runs may start.
   bool enqueued() const { return !island_ || island_->enqueued(); }
+  // Calls of a native library in the engine's stream wait for the other members of the island.
+  bool launches() const { return device_ && !plan_->schedule.island_steps.empty(); }
+  // Such a run makes no further call.
+  bool launched() const { return finished_ || !status_.ok() || (started() && enqueued()); }
+  bool same_thread(const Run& other) const { return device_->thread() == other.device_->thread(); }
   bool uses_network() const { return messages_ && !messages_->idle(); }
   bool uses_device() const;
   bool awaits_same_processor() const { return same_processor_; }  // see Island::Progress
@@ -115,6 +132,7 @@ class Run {
   std::chrono::nanoseconds age() const { return timeout_ - deadline_->left(); }
 
  private:
+  void begin_step(int index);  // for recorder and trace
   void start_step(int index);
   void start_own(int index);  // a step of Performer::rank
   Status perform(const Step& step);
@@ -127,6 +145,7 @@ class Run {
   void complete(int index);
   void fail_message(int index, const Status& status);
   void await_cause(const Status& status);
+  void begin_dispute(const Status& status);
   bool released() const;
   Status at_step(int index, const Status& status) const;
 
@@ -137,6 +156,8 @@ class Run {
   const Operation operation_;
   const std::chrono::nanoseconds timeout_;
   std::optional<Deadline> deadline_;
+  FlightRecorder* recorder_ = nullptr;
+  uint64_t record_ = 0;
   std::shared_ptr<Trace> trace_;  // mostly null
   RunMemory memory_;
   std::shared_ptr<Residual> residual_;
@@ -158,9 +179,10 @@ class Run {
 
   Status status_;
   Clock::time_point failed_at_;
-  Status consequence_;  // probably caused by another failure; status_ after 2 s without news of one
+  Status consequence_;  // probably caused by another failure; status_ after 3 s without news of one
   Clock::time_point consequence_at_;
   bool finished_ = false;
+  bool disputed_ = false;
   Completion completion_;
 };
 

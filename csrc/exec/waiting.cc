@@ -24,8 +24,12 @@ constexpr uint32_t kMostSpins = 200;  // 15 to 31 us
 constexpr uint32_t kMoreSpins = 8;
 constexpr uint32_t kFewestSpins = 32;
 constexpr uint32_t kYields = 200;
+// A yield lasts milliseconds where many programs want the processor, so a thread checks its
+// deadline every so many yields.
+constexpr uint32_t kYieldLooks = 8;
 // A thread that always finds something to do checks its deadline every so many polls.
 constexpr uint32_t kBusyLooks = 64;
+constexpr int kMostTokens = 64;  // read at once, so that a flood of wake-ups holds up nobody
 // Two ranks on one processor never leave it by yielding, even if another processor is free. A
 // scheduler looks for a free processor when it wakes a thread. So every so many yields a thread
 // sleeps for a moment.
@@ -77,6 +81,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
         idle = kMostSpins;
       }
       yield_processor();
+      if (idle % kYieldLooks == 0 && deadline.passed()) break;
     } else {
       if (deadline.passed()) break;
       keep_own(sleep(std::min<std::chrono::nanoseconds>(kLongestSleep, deadline.left()), &run));
@@ -152,7 +157,8 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
     if (events[i].data.fd == completion_event_) clear_eventfd(completion_event_);
     if (events[i].data.fd == wake_socket_) {
       char tokens[64];
-      while (recv(wake_socket_, tokens, sizeof tokens, MSG_DONTWAIT) > 0) {
+      for (int token = 0; token < kMostTokens; ++token) {
+        if (recv(wake_socket_, tokens, sizeof tokens, MSG_DONTWAIT) < 0) break;
       }
     }
   }
@@ -216,7 +222,9 @@ void Executor::turn(Turns& turns) {
   uint32_t& idle = turns.idle;
   const auto now = Clock::now();
   const bool working = any_active() && waiters_.load() == 0;
-  bool poll_now = now - turns.last_poll >= Monitor::interval;
+  const auto alert_pause = now < turns.alert_until ? kAlertPause : Monitor::interval;
+  const auto pause = std::min<Clock::duration>(alert_pause, next_poll_.load() - now);
+  bool poll_now = now - turns.last_poll >= Monitor::interval || pause <= 0ns;
   if (working) {
     Completed completed;
     bool moved = false;
@@ -234,10 +242,11 @@ void Executor::turn(Turns& turns) {
     }
   }
   epoll_event events[16];
-  const auto pause = now < turns.alert_until ? kAlertPause : Monitor::interval;
-  const int bound = working ? 0 : static_cast<int>(pause.count());
+  const auto bound = std::chrono::ceil<std::chrono::milliseconds>(pause);
+  const bool look_only = working || poll_now;
   if (!working || poll_now || idle % 16 == 0) {
-    const int count = epoll_wait(control_events_, events, 16, poll_now ? 0 : bound);
+    const int count =
+        epoll_wait(control_events_, events, 16, look_only ? 0 : static_cast<int>(bound.count()));
     for (int i = 0; i < count; ++i) {
       if (events[i].data.fd == progress_event_) {
         clear_eventfd(progress_event_);
@@ -249,6 +258,9 @@ void Executor::turn(Turns& turns) {
   }
   if (!poll_now) return;
   turns.last_poll = Clock::now();
+  if (auto due = next_poll_.load(); due <= turns.last_poll) {
+    next_poll_.compare_exchange_strong(due, Clock::time_point::max());
+  }
   // Peers that close their links need an answer even if this rank has no run.
   if (transports_->main()) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {

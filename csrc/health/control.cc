@@ -1,17 +1,20 @@
 #include "health/control.h"
 
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
 #include "base/packing.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "health/socket_address.h"
 
@@ -19,16 +22,19 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kMaxFrame = 1 << 16;
-// A stranger may send this many bytes.
-constexpr uint64_t kMaxIntroduction = 1 << 10;
-// A stranger that has not shown the secret by then is dropped.
-constexpr auto kIntroductionBound = std::chrono::seconds(10);
+// A stranger that has not proven the group's key by then is dropped.
+constexpr auto kProofBound = std::chrono::seconds(10);
 // With this many strangers, one of this age is dropped for a newer connection.
 constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
 // A duplicate arrives only among the latest news of its origin.
 constexpr uint64_t kRememberedNews = 1024;
+constexpr size_t kMostWaiting = 256;   // records for a neighbour that has proven nothing yet
+constexpr int kFirstRefusals = 4;      // with a warning each
 constexpr uint64_t kNotForwarded = 0;  // in place of the number of flooded news
+// The frame of the shortest news. Shorter input is heartbeats, which wait for the next poll().
+constexpr int kShortestNews = 48 + Session::kFrameBytes;
+const char* const kHeartbeat = "";  // a record without a body
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Code::transport, what + ": " + std::strerror(errno));
@@ -39,10 +45,20 @@ void set_no_delay(int descriptor) {
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-std::string frame(const std::string& body) { return Packer().put(body).take(); }
+std::string record(int origin, uint64_t number, const std::string& news) {
+  return Packer().put(static_cast<uint64_t>(origin)).put(number).put(news).take();
+}
 
-std::string frame(int origin, uint64_t number, const std::string& news) {
-  return frame(Packer().put(static_cast<uint64_t>(origin)).put(number).put(news).take());
+std::string name_of(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = "";
+  auto* peer = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(descriptor, peer, &length) != 0 ||
+      getnameinfo(peer, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "a stranger";
+  }
+  return host;
 }
 
 }  // namespace
@@ -81,12 +97,19 @@ bool ControlPlane::neighbour(int peer) const {
 
 void ControlPlane::start_connecting(int peer, const std::string& contact) {
   const size_t space = contact.find(' ');
-  SocketAddress to(contact.substr(0, space),
-                   static_cast<uint16_t>(std::stoul(contact.substr(space + 1))));
-  auto connection = std::make_unique<Connection>();
-  connection->peer = peer;
-  connection->authenticated = true;
-  connection->descriptor = to.make_socket();
+  uint16_t port = 0;
+  if (space != std::string::npos) {
+    std::from_chars(contact.data() + space + 1, contact.data() + contact.size(), port);
+  }
+  if (port == 0) {
+    throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
+                                            ": expected the address and port of its control " +
+                                            "connections, got \"" + contact.substr(0, 100) +
+                                            "\"; run the same hetcomm version on every rank");
+  }
+  SocketAddress to(contact.substr(0, space), port);
+  auto connection = std::make_unique<Connection>(
+      Connection{to.make_socket(), Session::connecting(group_key_, rank_, peer)});
   if (connection->descriptor < 0) fail("cannot make a control connection");
   const int descriptor = connection->descriptor;
   connections_.push_back(std::move(connection));
@@ -96,24 +119,24 @@ void ControlPlane::start_connecting(int peer, const std::string& contact) {
   }
 }
 
-void ControlPlane::introduce(Connection& connection) {
+void ControlPlane::begin(Connection& connection) {
   set_no_delay(connection.descriptor);
-  enable_keep_alive(connection.descriptor);
-  connection.out = frame(Packer().put(secret_).put(static_cast<uint64_t>(rank_)).take());
-  write(connection);
+  enable_keep_alive(connection.descriptor, bound_);
   owner_.watch(connection.descriptor);
 }
 
-void ControlPlane::connect(const std::vector<std::string>& contacts, const std::string& secret,
+void ControlPlane::connect(const std::vector<std::string>& contacts, const std::string& group_key,
                            const Deadline& deadline) {
-  secret_ = secret;
-  for (int peer = rank_ + 1; peer < size_; ++peer) {
-    if (neighbour(peer)) start_connecting(peer, contacts[peer]);
+  group_key_ = group_key;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || !neighbour(peer)) continue;
+    waiting_[peer];
+    if (peer > rank_) start_connecting(peer, contacts[peer]);
   }
   std::vector<Connection*> waiting;
   for (const auto& connection : connections_) waiting.push_back(connection.get());
   auto named = [&](const Connection& connection) {
-    return "rank " + std::to_string(connection.peer) + " at " + contacts[connection.peer];
+    return "rank " + std::to_string(connection.peer()) + " at " + contacts[connection.peer()];
   };
   while (!waiting.empty()) {
     std::vector<pollfd> wanted;
@@ -133,7 +156,7 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
       Connection& connection = *std::exchange(waiting[i], nullptr);
       errno = take_error(connection.descriptor);
       if (errno != 0) fail("cannot connect to " + named(connection));
-      introduce(connection);
+      begin(connection);
     }
     std::erase(waiting, nullptr);
   }
@@ -144,39 +167,42 @@ void ControlPlane::flood(const std::string& news) {
   forward(rank_, flooded_, news, nullptr);
 }
 
-bool ControlPlane::tell(int peer, const std::string& news) {
+void ControlPlane::tell(int peer, const std::string& news) {
+  const std::string told = record(rank_, kNotForwarded, news);
+  if (const auto found = waiting_.find(peer); found != waiting_.end()) wait(found->second, told);
   for (auto& connection : connections_) {
-    if (connection->peer != peer || !connection->authenticated) continue;
-    if (connection->descriptor < 0) continue;
-    connection->out += frame(rank_, kNotForwarded, news);
-    write(*connection);
-    return true;
+    if (connection->peer() != peer || !connection->proven()) continue;
+    return send(*connection, told);
   }
-  return false;
 }
 
 void ControlPlane::forward(int origin, uint64_t number, const std::string& news,
                            const Connection* except) {
-  const std::string framed = frame(origin, number, news);
+  const std::string forwarded = record(origin, number, news);
+  for (auto& [peer, records] : waiting_) wait(records, forwarded);
   for (auto& connection : connections_) {
-    if (connection.get() == except || !connection->authenticated) continue;
-    if (connection->descriptor < 0) continue;
-    connection->out += framed;
-    write(*connection);
+    if (connection.get() != except && connection->proven()) send(*connection, forwarded);
   }
 }
 
+void ControlPlane::wait(std::vector<std::string>& records, const std::string& record) {
+  if (records.size() < kMostWaiting) records.push_back(record);
+}
+
+void ControlPlane::send(Connection& connection, const std::string& record) {
+  connection.out += connection.session.seal(record);
+  write(connection);
+}
+
 int ControlPlane::strangers() const {
-  return static_cast<int>(
-      std::count_if(connections_.begin(), connections_.end(), [](const auto& connection) {
-        return connection->descriptor >= 0 && !connection->authenticated;
-      }));
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](const auto& one) { return one->stranger(); }));
 }
 
 // False if the oldest stranger is too young. Connections are in order of age.
 bool ControlPlane::drop_oldest_stranger() {
   for (auto& connection : connections_) {
-    if (connection->descriptor < 0 || connection->authenticated) continue;
+    if (!connection->stranger()) continue;
     if (Clock::now() - connection->since < kMinStrangerAge) return false;
     close(*connection);
     return true;
@@ -202,7 +228,7 @@ void ControlPlane::accept_waiting() {
       warn_once(warned_of_strangers_,
                 std::to_string(kMaxStrangers) + " connections of strangers at control port " +
                     contact_ +
-                    ": none has shown this group's secret; the oldest make way for newer ones; "
+                    ": none has proven this group's key; the oldest make way for newer ones; "
                     "keep port scanners away from it");
       if (!drop_oldest_stranger()) break;
       ++dropped;
@@ -220,10 +246,10 @@ void ControlPlane::accept_waiting() {
     }
     const int descriptor = accepted;
     set_no_delay(descriptor);
-    enable_keep_alive(descriptor);
-    auto connection = std::make_unique<Connection>();
-    connection->descriptor = std::move(accepted);
-    connections_.push_back(std::move(connection));
+    enable_keep_alive(descriptor, bound_);
+    connections_.push_back(std::make_unique<Connection>(
+        Connection{std::move(accepted), Session::accepting(group_key_, rank_)}));
+    connections_.back()->out = connections_.back()->session.challenge();
     owner_.watch(descriptor);
   }
   watch_listener(false);
@@ -232,32 +258,77 @@ void ControlPlane::accept_waiting() {
 void ControlPlane::poll() {
   accept_waiting();
   for (size_t i = 0; i < connections_.size(); ++i) {
-    if (connections_[i]->descriptor >= 0) write(*connections_[i]);
-    if (connections_[i]->descriptor >= 0) read(*connections_[i]);
     Connection& connection = *connections_[i];
-    if (connection.descriptor >= 0 && !connection.authenticated &&
-        Clock::now() - connection.since > kIntroductionBound) {
-      close(connection);
-    }
+    if (connection.open()) write(connection);
+    if (connection.open()) read(connection);
+    if (connection.stranger() && Clock::now() - connection.since > kProofBound) close(connection);
   }
-  std::erase_if(connections_, [](const auto& one) { return one->descriptor < 0; });
+  give_up_unproven();
+  std::erase_if(connections_, [](const auto& one) { return !one->open(); });
 }
 
-std::vector<int> ControlPlane::pending_output() const {
-  std::vector<int> descriptors;
-  for (const auto& connection : connections_) {
-    if (connection->descriptor >= 0 && connection->authenticated && !connection->out.empty()) {
-      descriptors.push_back(connection->descriptor);
-    }
+void ControlPlane::beat() {
+  for (auto& connection : connections_) {
+    // What waits to be sent is a sign of life, too.
+    if (connection->proven() && connection->out.empty()) send(*connection, kHeartbeat);
   }
-  return descriptors;
+}
+
+std::vector<ControlPlane::Silence> ControlPlane::silences() const {
+  std::vector<Silence> found;
+  const auto now = Clock::now();
+  for (const auto& connection : connections_) {
+    if (!connection->proven()) continue;
+    const auto process = now - connection->heard;
+    found.push_back({connection->peer(), silence_of_host(connection->descriptor),
+                     std::chrono::duration_cast<std::chrono::milliseconds>(process)});
+  }
+  return found;
+}
+
+// All ranks connect before any of them polls. A neighbour without a proof long after the first poll
+// is gone, or stands still.
+void ControlPlane::give_up_unproven() {
+  if (waiting_.empty()) return;
+  if (proofs_due_ == Clock::time_point()) proofs_due_ = Clock::now() + kProofBound;
+  if (Clock::now() < proofs_due_) return;
+  for (auto& connection : connections_) {
+    if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);
+  }
+  for (const auto& [peer, records] : std::exchange(waiting_, {})) owner_.on_lost(peer);
+}
+
+std::vector<pollfd> ControlPlane::pending_output() const {
+  std::vector<pollfd> pending;
+  for (const auto& connection : connections_) {
+    if (!connection->proven() || connection->out.empty()) continue;
+    pending.push_back({connection->descriptor, POLLOUT, 0});
+  }
+  const bool waits = std::any_of(waiting_.begin(), waiting_.end(),
+                                 [](const auto& one) { return !one.second.empty(); });
+  if (!waits || listener_ < 0) return pending;
+  pending.push_back({listener_, POLLIN, 0});
+  for (const auto& connection : connections_) {
+    if (!connection->open() || connection->proven()) continue;
+    pending.push_back({connection->descriptor, POLLIN, 0});
+  }
+  return pending;
+}
+
+bool ControlPlane::delivered() const {
+  return std::all_of(waiting_.begin(), waiting_.end(),
+                     [](const auto& one) { return one.second.empty(); }) &&
+         std::all_of(connections_.begin(), connections_.end(), [](const auto& one) {
+           return !one->proven() || (one->out.empty() && hetcomm::delivered(one->descriptor));
+         });
 }
 
 void ControlPlane::write(Connection& connection) {
   while (!connection.out.empty()) {
-    const ssize_t sent = send(connection.descriptor, connection.out.data(), connection.out.size(),
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = ::send(connection.descriptor, connection.out.data(), connection.out.size(),
+                                MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0 && errno != EAGAIN && errno != EWOULDBLOCK) connection.out.clear();
     if (sent <= 0) return;  // an error is noticed when reading
     connection.out.erase(0, static_cast<size_t>(sent));
   }
@@ -266,62 +337,84 @@ void ControlPlane::write(Connection& connection) {
 void ControlPlane::read(Connection& connection) {
   char bytes[4096];
   bool ended = false;
-  while (true) {
+  const size_t limit = connection.session.proven() ? 2 * kMaxFrame : connection.session.awaited();
+  while (connection.in.size() < limit) {  // the rest at the next poll
     const ssize_t got = recv(connection.descriptor, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       connection.in.append(bytes, static_cast<size_t>(got));
-      if (connection.in.size() <= 2 * max_record(connection)) continue;
-      break;  // the rest at the next poll
+      continue;
     }
     ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
     break;
   }
   try {
-    while (handle_record(connection)) {
+    while (advance(connection)) {
     }
   } catch (const Error& error) {
-    if (connection.authenticated) {
-      owner_.on_malformed(connection.peer, error.what());
-    } else {
-      log(LogLevel::warning, std::string("control connection refused: ") + error.what(), rank_);
-    }
+    refuse(connection, error.what());
     ended = true;
   }
-  if (ended) close(connection);
+  if (ended) return close(connection);
+  acknowledge_at_once(connection.descriptor);
+  choose_wake_up(connection);
 }
 
-uint64_t ControlPlane::max_record(const Connection& connection) {
-  return connection.authenticated ? kMaxFrame : kMaxIntroduction;
+// The rest of a record that has arrived in part wakes this process, however short it is.
+void ControlPlane::choose_wake_up(Connection& connection) {
+  const bool news = connection.proven() && connection.in.empty();
+  if (connection.wakes_for_news == news) return;
+  connection.wakes_for_news = news;
+  wake_after(connection.descriptor, news ? kShortestNews : 1);
+}
+
+void ControlPlane::refuse(const Connection& connection, const std::string& why) {
+  if (connection.peer() >= 0) return owner_.on_malformed(connection.peer(), why);
+  // A flood of strangers would fill the log: the first few, then ever fewer.
+  if (++refused_ > kFirstRefusals && (refused_ & (refused_ - 1)) != 0) return;
+  log(LogLevel::warning,
+      "control connection of " + name_of(connection.descriptor) + " refused, the " +
+          std::to_string(refused_) + ". one: " + why,
+      rank_);
+}
+
+// The next step of the proof, or the next record. False without all its bytes.
+bool ControlPlane::advance(Connection& connection) {
+  if (connection.session.proven()) return handle_record(connection);
+  const size_t awaited = connection.session.awaited();
+  if (connection.in.size() < awaited) return false;
+  connection.out += connection.session.advance(connection.in.substr(0, awaited), size_);
+  connection.in.erase(0, awaited);
+  if (connection.session.proven()) {
+    connection.heard = Clock::now();
+    if (const auto held = waiting_.extract(connection.peer())) {
+      for (const std::string& record : held.mapped())
+        connection.out += connection.session.seal(record);
+    }
+  }
+  write(connection);
+  return true;
 }
 
 bool ControlPlane::handle_record(Connection& connection) {
   if (connection.in.size() < sizeof(uint64_t)) return false;
   const uint64_t length = Unpacker(connection.in).number();
-  if (length > max_record(connection)) {
+  if (length > kMaxFrame) {
     throw Error(Code::invalid_argument, "expected a record of at most " +
-                                            std::to_string(max_record(connection)) +
-                                            " bytes, got " + std::to_string(length));
+                                            std::to_string(kMaxFrame) + " bytes, got " +
+                                            std::to_string(length));
   }
-  if (connection.in.size() < sizeof length + length) return false;
+  if (connection.in.size() < length + Session::kFrameBytes) return false;
   const std::string body = connection.in.substr(sizeof length, length);
-  connection.in.erase(0, sizeof length + length);
-  handle(connection, body);
+  connection.session.check(body, connection.in.substr(sizeof length + length, kDigestBytes));
+  connection.in.erase(0, length + Session::kFrameBytes);
+  const bool heartbeat = body == kHeartbeat;
+  connection.heard = Clock::now();
+  if (!heartbeat) handle(connection, body);
   return true;
 }
 
 void ControlPlane::handle(Connection& connection, const std::string& body) {
   Unpacker unpack(body);
-  if (!connection.authenticated) {
-    const std::string secret = unpack.text();
-    const uint64_t peer = unpack.number();
-    if (secret_.empty() || secret != secret_ || peer >= static_cast<uint64_t>(size_)) {
-      throw Error(Code::invalid_argument, "it does not know this group's secret");
-    }
-    connection.peer = static_cast<int>(peer);
-    connection.authenticated = true;
-    write(connection);
-    return;
-  }
   const uint64_t origin = unpack.number(), number = unpack.number();
   const std::string news = unpack.text();
   if (origin >= static_cast<uint64_t>(size_)) {
@@ -329,23 +422,26 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
                                             ", got rank " + std::to_string(origin));
   }
   if (number == kNotForwarded) {
-    if (static_cast<int>(origin) != connection.peer) {
+    if (static_cast<int>(origin) != connection.peer()) {
       throw Error(Code::invalid_argument, "expected news of rank " +
-                                              std::to_string(connection.peer) + ", got rank " +
+                                              std::to_string(connection.peer()) + ", got rank " +
                                               std::to_string(origin));
     }
-    return owner_.on_news(connection.peer, news);
+    return owner_.on_news(connection.peer(), connection.peer(), news);
   }
   std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
   if (!seen.insert(number).second) return;
   if (seen.size() > kRememberedNews) seen.erase(seen.begin());
-  owner_.on_news(static_cast<int>(origin), news);  // throws on a malformed record
+  // Throws on a malformed record.
+  owner_.on_news(static_cast<int>(origin), connection.peer(), news);
   forward(static_cast<int>(origin), number, news, &connection);
 }
 
 void ControlPlane::close(Connection& connection) {
   release(connection.descriptor);
-  if (connection.peer >= 0) owner_.on_lost(connection.peer);
+  if (connection.peer() < 0) return;
+  waiting_.erase(connection.peer());
+  owner_.on_lost(connection.peer());
 }
 
 }  // namespace hetcomm

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,22 +11,24 @@
 
 #include "base/deadline.h"
 #include "base/process_descriptor.h"
+#include "health/session.h"
+#include "health/tcp_state.h"
 
 namespace hetcomm {
 
 // The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
-// ranks in a logarithmic number of hops, whichever ranks fail. A connection must show the group's
-// secret. Until then it is a stranger; strangers are bounded in number, time and bytes. Not
-// thread-safe; only connect() blocks.
+// ranks in a logarithmic number of hops, whichever ranks fail. Both ends of a connection prove the
+// group's key (session.h). Until then an accepted connection is a stranger; strangers are bounded
+// in number, time and bytes. Not thread-safe; only connect() blocks.
 class ControlPlane {
  public:
   // The owner learns of events by these calls.
   class Owner {
    public:
     virtual void on_lost(int peer) = 0;  // a connection ended
-    // Flooded or told by `origin`. Throws Error on a malformed record, and the record is not
-    // forwarded.
-    virtual void on_news(int origin, const std::string& news) = 0;
+    // Flooded or told by `origin`, and received from the neighbour `from`. Throws Error on a
+    // malformed record, and the record is not forwarded.
+    virtual void on_news(int origin, int from, const std::string& news) = 0;
     // `peer` sent a malformed record; its connection ends next.
     virtual void on_malformed(int peer, const std::string& why) = 0;
     virtual void watch(int descriptor) = 0;    // poll() must follow what it has to read
@@ -41,55 +45,81 @@ class ControlPlane {
 
   // The listener's address and port: "198.18.0.1 40123".
   const std::string& contact() const { return contact_; }
-  // Connects to all neighbours of higher rank at the same time; `contacts` in rank order. Throws
-  // Error(transport), or Error(timeout) with the names of all that do not answer.
-  void connect(const std::vector<std::string>& contacts, const std::string& secret,
+  // Connects to all neighbours of higher rank at the same time; `contacts` in rank order. The
+  // proofs follow in poll(); news waits for them. Throws Error(transport), or Error(timeout) with
+  // the names of all that do not answer.
+  void connect(const std::vector<std::string>& contacts, const std::string& group_key,
                const Deadline& deadline);
   // Sends news to all ranks.
   void flood(const std::string& news);
-  // Sends news to a neighbour, which does not forward them. False if the neighbour has not
-  // connected yet.
-  bool tell(int peer, const std::string& news);
+  // Sends news to a neighbour, which does not forward them.
+  void tell(int peer, const std::string& news);
   // Accepts, reads, forwards and writes, without waiting.
   void poll();
-  // The descriptors of connections with pending output.
-  std::vector<int> pending_output() const;
+  // Sends every neighbour a heartbeat, which does not wake its process.
+  void beat();
+  // How long a neighbour has given no sign of life.
+  struct Silence {
+    int peer;
+    std::chrono::milliseconds host, process;
+  };
+  std::vector<Silence> silences() const;
+  // The connections with news that is not sent yet, and what they wait for.
+  std::vector<pollfd> pending_output() const;
+  // The hosts of all neighbours have everything that was sent.
+  bool delivered() const;
   // Closes all connections; the object does nothing afterwards.
   void close();
 
  private:
   struct Connection {
     ProcessDescriptor descriptor;
-    int peer = -1;  // -1 until it has shown the secret
-    bool authenticated = false;
+    Session session;
     std::string in, out;
     Clock::time_point since = Clock::now();
+    Clock::time_point heard{};    // the last record, once proven
+    bool wakes_for_news = false;  // but not for heartbeats
+
+    int peer() const { return session.peer(); }  // -1: a stranger
+    bool open() const { return descriptor >= 0; }
+    bool proven() const { return open() && session.proven(); }
+    bool stranger() const { return open() && peer() < 0; }
   };
 
   bool neighbour(int peer) const;
   void start_connecting(int peer, const std::string& contact);
-  void introduce(Connection& connection);
+  void begin(Connection& connection);
   void accept_waiting();
   int strangers() const;
   bool drop_oldest_stranger();
   void watch_listener(bool on);
   void warn_once(bool& warned, const std::string& text);
   void read(Connection& connection);
+  void choose_wake_up(Connection& connection);
+  bool advance(Connection& connection);
   bool handle_record(Connection& connection);
-  static uint64_t max_record(const Connection& connection);  // bytes
+  void refuse(const Connection& connection, const std::string& why);
   void write(Connection& connection);
-  void handle(Connection& connection, const std::string& frame);
+  void give_up_unproven();
+  void send(Connection& connection, const std::string& record);
+  static void wait(std::vector<std::string>& records, const std::string& record);
+  void handle(Connection& connection, const std::string& record);
   void forward(int origin, uint64_t number, const std::string& news, const Connection* except);
   void close(Connection& connection);
   void release(ProcessDescriptor& descriptor);
 
   int rank_, size_;
   Owner& owner_;
+  const std::chrono::seconds bound_ = peer_timeout();
   ProcessDescriptor listener_;
   bool listener_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
-  std::string contact_, secret_;
+  int refused_ = 0;  // connections of strangers
+  std::string contact_, group_key_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  std::map<int, std::vector<std::string>>
+      waiting_;  // records for neighbours that proved nothing yet
+  Clock::time_point proofs_due_{};
   uint64_t flooded_ = 0;
   std::map<int, std::set<uint64_t>> seen_;  // by origin: the numbers of its news that arrived
 };

@@ -1,6 +1,7 @@
 // Adds up the codec figures of all ranks. Rank r reports to the rank without r's lowest bit, which
 // is its parent. Rank 0 has the total, and passes it down the same tree.
 
+#include "base/log.h"
 #include "health/health.h"
 
 namespace hetcomm {
@@ -43,21 +44,12 @@ void Health::add_figures(const News& news) {
   News sum = news;
   sum.figures = tally.sum;
   tallies_.erase(key);
-  rank_ == 0 ? pass_down(sum) : tell(parent_of(rank_), sum);
+  rank_ == 0 ? pass_down(sum) : control_.tell(parent_of(rank_), sum.pack());
 }
 
 void Health::pass_down(const News& total) {
-  for (int child : children_of(rank_, size_)) tell(child, total);
+  for (int child : children_of(rank_, size_)) control_.tell(child, total.pack());
   totals_.push_back(total);
-}
-
-void Health::tell(int peer, const News& news) {
-  untold_.emplace_back(peer, news.pack());
-  tell_waiting();
-}
-
-void Health::tell_waiting() {
-  std::erase_if(untold_, [this](const auto& one) { return control_.tell(one.first, one.second); });
 }
 
 // Without the mutex, because pricing plans takes time.
@@ -68,12 +60,19 @@ void Health::decide_trials() {
     totals.swap(totals_);
   }
   for (const News& total : totals) {
+    if (use_rails_from(total)) continue;
     std::shared_ptr<CodecTrial> trial;
     {
       const auto held = executor_.lock();
-      trial = queue_->trials.at(total.trial);
+      const auto found = queue_->trials.find(total.trial);
+      if (found != queue_->trials.end()) trial = found->second;
     }
-    trial->decide(total.round, total.figures);
+    if (trial) {
+      trial->decide(total.round, total.figures);
+    } else {
+      log(LogLevel::warning,
+          "codec figures of a trial that this rank does not make: " + total.trial, rank_);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "base/log.h"
 
@@ -11,9 +12,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// After this time a rank whose connection ended without a goodbye counts as dead. Until then its
-// last messages may still arrive.
+// After this time a rank whose connection ended without a goodbye counts as dead. Until then a
+// kernel delivers what the rank has sent, and other ranks tell an earlier cause. On one host no
+// message is on a wire, so the time is only for ranks that wait for a processor.
 constexpr auto kGrace = 500ms;
+constexpr auto kGraceOnOneHost = 100ms;
+// A rank tells its neighbours of a failure, or its goodbye, before the process may end. A neighbour
+// whose host is gone never acknowledges the news.
+constexpr auto kTellBound = 250ms;
 
 }  // namespace
 
@@ -23,15 +29,18 @@ Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, in
       queue_(std::move(queue)),
       rank_(rank),
       size_(size),
+      grace_(kGrace),
       control_(rank, size, address, *this) {}
+
+void Health::share_host() { grace_ = kGraceOnOneHost; }
 
 void Health::watch(int descriptor) {
   watching_ ? executor_.watch(descriptor) : early_descriptors_.push_back(descriptor);
 }
 
-void Health::begin(const std::vector<std::string>& contacts, const std::string& secret,
+void Health::begin(const std::vector<std::string>& contacts, const std::string& group_key,
                    const Deadline& deadline) {
-  control_.connect(contacts, secret, deadline);  // no other thread uses the connections yet
+  control_.connect(contacts, group_key, deadline);  // no other thread uses the connections yet
   std::lock_guard lock(mutex_);
   watching_ = true;
   for (int descriptor : early_descriptors_) executor_.watch(descriptor);
@@ -40,6 +49,7 @@ void Health::begin(const std::vector<std::string>& contacts, const std::string& 
 
 void Health::fail(const Status& status) {
   if (cause_.ok()) cause_ = status;
+  agreed_changed_.notify_all();
 }
 
 // Without the mutex, because failing completes runs, and their listeners may take other locks.
@@ -65,24 +75,27 @@ void Health::say_goodbye(const Deadline& deadline) {
                        .pack());
   }
   while (!deadline.passed()) {
-    std::vector<pollfd> writable;
+    std::vector<pollfd> pending;
     {
       std::lock_guard lock(mutex_);
       control_.poll();
-      for (int descriptor : control_.pending_output()) writable.push_back({descriptor, POLLOUT, 0});
+      pending = control_.pending_output();
     }
-    if (writable.empty()) return;
+    if (pending.empty()) return await_delivery();
     // Only this thread closes the connections.
     const auto turn = std::min<std::chrono::milliseconds>(deadline.left_ms(), interval);
-    ::poll(writable.data(), writable.size(), static_cast<int>(turn.count()));
+    ::poll(pending.data(), pending.size(), static_cast<int>(turn.count()));
   }
 }
 
 void Health::end() {
-  std::lock_guard lock(mutex_);
-  watching_ = false;
-  control_.close();
-  rails_.reset();
+  {
+    std::lock_guard lock(mutex_);
+    watching_ = false;
+    control_.close();
+    rails_.reset();
+  }
+  finish_inquiries(true);
 }
 
 void Health::poll() {
@@ -90,15 +103,19 @@ void Health::poll() {
     std::lock_guard lock(mutex_);
     if (!watching_ || said_goodbye_) return;
     control_.poll();
+    check_silence();  // first, because it sends this rank's heartbeats
     flood_failure();
+    check_disputes();
     flood_refusal();
     check_lost();
     check_rails();
     check_stalls();
-    tell_waiting();
+    inquire_after_failure();
   }
   deliver();
   decide_trials();
+  look_at_pace();
+  finish_inquiries(false);
 }
 
 void Health::failed(const Status& status) {
@@ -111,12 +128,34 @@ void Health::failed(const Status& status) {
   if (watching_ && !said_goodbye_) flood_failure();
 }
 
-void Health::on_lost(int peer) {
-  if (departures_.count(peer) == 0) lost_.emplace(peer, Clock::now());
-  executor_.wake_progress_thread();
+void Health::tell_failure() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!watching_ || said_goodbye_) return;
+    flood_failure();
+  }
+  await_delivery();
 }
 
-void Health::on_news(int origin, const std::string& bytes) {
+// Until the hosts of all neighbours have all news of this rank. A connection that closes with
+// unread input loses what is still on its way.
+void Health::await_delivery() {
+  for (const Deadline deadline(kTellBound); !deadline.passed();) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!watching_ || control_.delivered()) return;
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+void Health::on_lost(int peer) {
+  if (departures_.count(peer) > 0) return;
+  lost_.emplace(peer, Clock::now());
+  executor_.poll_by(Clock::now() + grace_);  // for check_lost()
+}
+
+void Health::on_news(int origin, int from, const std::string& bytes) {
   const News news = News::unpack(bytes, origin, size_);
   switch (news.kind) {
     case News::Kind::failure: {
@@ -129,9 +168,9 @@ void Health::on_news(int origin, const std::string& bytes) {
     case News::Kind::stall:
       note_stall(news.call.sequence, origin);
       if (news.call.sequence < next_call_) {
-        compare(origin, news.call);
+        different_.push_back({origin, news.call, news.caller});
       } else if (early_calls_.size() < 4096) {
-        early_calls_.emplace(news.call.sequence, std::make_pair(origin, news.call));
+        early_calls_.emplace(news.call.sequence, PeerCall{origin, news.call, news.caller});
       }
       return;
     case News::Kind::goodbye:
@@ -143,8 +182,17 @@ void Health::on_news(int origin, const std::string& bytes) {
       peer_refusals_[news.sequence] = {news.why};
       while (peer_refusals_.size() > kRemembered) peer_refusals_.erase(peer_refusals_.begin());
       return;
+    case News::Kind::rail:
+      return on_rail(origin, news.rail);
     case News::Kind::figures:
       return on_figures(origin, news);
+    case News::Kind::inquiry:
+      return on_inquiry(from, news.inquiry);
+    case News::Kind::answer:
+      return on_answer(news);
+    case News::Kind::silence:
+      note_silence(news.about, news.ended);
+      return;
   }
 }
 
@@ -170,18 +218,14 @@ void Health::flood_failure() {
 
 void Health::check_lost() {
   for (const auto& [peer, since] : lost_) {
-    if (Clock::now() - since < kGrace) continue;
+    if (Clock::now() - since < grace_) continue;
+    if (const auto disputed = disputed_run()) return fail(disputed->dispute());
     fail(Status(Code::peer_failed,
                 "rank " + std::to_string(peer) +
                     " is gone: its process ended or its host became unreachable; see its own log",
                 rank_, peer));
     return;
   }
-}
-
-void Health::check_rails() {
-  if (!rails_) return;
-  if (const Status failure = rails_->next_failure(); !failure.ok()) fail(failure);
 }
 
 }  // namespace hetcomm

@@ -1,20 +1,40 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/executor.h"
 #include "health/control.h"
+#include "health/group_state.h"
 #include "health/news.h"
+#include "health/pace.h"
 #include "health/rail_watch.h"
 
 namespace hetcomm {
+
+// What one rank counted in a group.
+struct GroupTotals {
+  std::string group;
+  int rank = 0;
+  std::array<Totals, kCollectives> collectives{};  // times in ns
+  uint64_t stalls = 0;                             // collectives that took more than a second
+  bool failed = false;
+  // On rank 0, by rank: the compared calls to which it came last; `compared` in all.
+  std::vector<uint64_t> late;
+  uint64_t compared = 0;
+};
+
+class PaceWatch;
 
 // Watches over one group. Detects ranks that died or left, calls that differ between ranks, and
 // operations that stall. Floods the first cause to all ranks, and fails this rank's operations with
@@ -27,20 +47,42 @@ class Health : public Monitor, private ControlPlane::Owner {
 
   const std::string& contact() const { return control_.contact(); }
   // Connects to the neighbours, and begins to watch.
-  void begin(const std::vector<std::string>& contacts, const std::string& secret,
+  void begin(const std::vector<std::string>& contacts, const std::string& group_key,
              const Deadline& deadline);
-  // Watches the networks of the rails, too. Comes before begin().
+  // The next three come before begin(). All ranks of the group are on one host.
+  void share_host();
+  // Watches the networks of the rails, too.
   void watch_rails(std::unique_ptr<RailWatch> rails) { rails_ = std::move(rails); }
+  void use_stripes(std::vector<OwnStripe> stripes) { stripes_ = std::move(stripes); }
   // With this lock, record() and report_refusal() do not wait. The executor's lock comes after it.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
-  // Remembers a call before it is submitted, and compares it with the calls of stalled peers.
-  void record(const CallDescriptor& call);
+  // Remembers a call before it is submitted, and compares it with the calls of stalled peers. False
+  // if its plan must leave out another number of lost rails than `left_out`; see lost_rails().
+  bool record(const CallDescriptor& call, size_t left_out);
+  bool plans_without(size_t left_out, uint64_t sequence);  // what record() checks
+  // The rails that the plan of this collective leaves out: the same on every rank. Waits while the
+  // ranks agree on the first call without a rail, at most until the deadline.
+  std::vector<RailEnds> lost_rails(uint64_t sequence, const Deadline& deadline);
   // Remembers why this rank's next call was refused, and tells ranks that wait in this call.
   void report_refusal(const Status& why);
   // Adds up the figures of all ranks for a round of a CodecTrial, and gives every rank the total:
   // over a tree, whose edges are control connections. Each rank calls this once for each round.
   void report(const std::string& trial, int64_t round, const CodecFigures& own);
+  // The group as people know it, for inquiries. Comes before begin().
+  void introduce(std::string group, std::vector<RankPlace> places);
+  // Asks all ranks that can be reached for their state. Calls `done` once, on the progress thread
+  // or within this call: when all have answered, or after a second with what came by then.
+  // Thread-safe; without any lock.
+  using Inquired = std::function<void(const GroupState&)>;
+  void inquire(const std::string& why, Inquiry::Detail detail, Inquired done);
+  // Looks for stragglers and slow paths every so often, on rank 0. Comes before begin().
+  void watch_pace(Predicted predicted, std::chrono::nanoseconds period);
+  GroupTotals totals();
+  bool member();  // this rank has not left the group
+  // Lets an inquiry about the group's failure end before this rank leaves; bounded. Without a
+  // failure returns at once.
+  void await_inquiry_after_failure();
   // Tells the other ranks that this rank leaves in good order; at most once.
   void say_goodbye(const Deadline& deadline);
   // Closes all connections; ends the watch.
@@ -48,9 +90,15 @@ class Health : public Monitor, private ControlPlane::Owner {
 
   void poll() override;
   void failed(const Status& status) override;
+  void tell_failure() override;
 
  private:
-  using PeerCall = std::pair<int, CallDescriptor>;
+  struct PeerCall {
+    int peer;
+    CallDescriptor call;
+    std::string caller;  // its source line, if known
+    Clock::time_point known = Clock::now();
+  };
   // A rank has left.
   struct Departure {
     uint64_t calls;  // the number of collectives it took part in
@@ -64,31 +112,52 @@ class Health : public Monitor, private ControlPlane::Owner {
   };
 
   void on_lost(int peer) override;
-  void on_news(int origin, const std::string& bytes) override;
+  void on_news(int origin, int from, const std::string& bytes) override;
   void on_malformed(int peer, const std::string& why) override;
   void watch(int descriptor) override;
   void unwatch(int descriptor) override { executor_.unwatch(descriptor); }
   void flood_failure();
   void check_stalls();
-  void flood_stall(const Run& run);
+  void flood_stall(Run& run);
   void flood_refusal();
   void check_lost();
+  void await_delivery();
+  // rails.cc
   void check_rails();
-  void compare(int peer, const CallDescriptor& theirs);
+  void lose_rail(const RailEnds& rail, const std::string& why, int peer);
+  void on_rail(int origin, const RailEnds& rail);
+  bool use_rails_from(const News& total);
+  bool agreed() const { return first_calls_.size() == left_out_.size() || !cause_.ok(); }
+  // silence.cc
+  void check_silence();
+  void tell_silence(int peer, const std::string& words, bool ended);
+  bool note_silence(int peer, bool ended);  // false if it was known
+  std::shared_ptr<Run> disputed_run();
+  void check_disputes();
+  bool compare(const PeerCall& theirs);
   void note_stall(uint64_t sequence, int rank);
   void fail(const Status& status);
   void deliver();
+  // inquiry.cc
+  struct Asked;
+  std::shared_ptr<Asked> ask(const std::string& why, Inquiry::Detail detail, Inquired done);
+  RankState own_state(Inquiry::Detail detail);
+  void on_inquiry(int from, const Inquiry& inquiry);
+  void on_answer(const News& news);
+  void inquire_after_failure();
+  void finish_inquiries(bool all);
+  // watch.cc
+  void look_at_pace();
   // figures.cc
   void on_figures(int origin, const News& news);
   void add_figures(const News& news);
   void pass_down(const News& total);
-  void tell(int peer, const News& news);
-  void tell_waiting();
   void decide_trials();
 
   Executor& executor_;
   std::shared_ptr<RunQueue> queue_;
   const int rank_, size_;
+  std::chrono::milliseconds grace_;     // after a connection has ended without a goodbye
   std::recursive_mutex mutex_;          // guards the following members
   std::vector<int> early_descriptors_;  // made before begin()
   bool watching_ = false, flooded_failure_ = false, said_goodbye_ = false;
@@ -96,12 +165,24 @@ class Health : public Monitor, private ControlPlane::Owner {
   bool delivered_ = false;  // to the executor
   ControlPlane control_;
   std::unique_ptr<RailWatch> rails_;
+  std::vector<OwnStripe> stripes_;
+  std::vector<RailEnds> lost_rails_;   // that this rank knows of
+  std::vector<RailEnds> left_out_;     // of plans, in the order of rank 0
+  std::vector<uint64_t> first_calls_;  // that leave out so many rails; fewer while ranks agree
+  std::condition_variable_any agreed_changed_;
   std::map<int, Clock::time_point> lost_;  // connections that ended without a goodbye
   std::map<int, Departure> departures_;
+  const std::chrono::milliseconds bound_ = peer_timeout();  // of silence
+  Clock::time_point last_beat_{}, last_look_{}, regular_since_{};
+  std::map<int, Clock::time_point> silent_;  // neighbours that this rank has found silent; since
+  // By silent rank, and whether the silence ended: the last line in the log.
+  std::map<std::pair<int, bool>, Clock::time_point> last_alarm_;
   static constexpr size_t kRemembered = 64;
   std::array<CallDescriptor, kRemembered> calls_{};  // by sequence
   uint64_t next_call_ = 0;                           // sequence after the newest recorded
   std::multimap<uint64_t, PeerCall> early_calls_;    // of peers, ahead of this rank; by sequence
+  std::vector<PeerCall> different_;                  // not yet told, see compare()
+  bool told_dispute_ = false;
   uint64_t stalls_seen_ = 0;                      // sequence + 1 of the newest stall of this rank
   Clock::time_point last_stall_news_{};           // when this rank last flooded a stall
   std::map<uint64_t, std::vector<int>> waiting_;  // by sequence: ranks that wait in the call
@@ -113,7 +194,16 @@ class Health : public Monitor, private ControlPlane::Owner {
   };
   std::map<std::pair<std::string, int64_t>, Tally> tallies_;  // by trial and round
   std::vector<News> totals_;                                  // not yet given to their trials
-  std::deque<std::pair<int, std::string>> untold_;  // news for neighbours that have not connected
+  std::shared_ptr<PaceWatch> pace_;                           // on rank 0
+  uint64_t stalls_ = 0;
+  std::string group_;
+  std::vector<RankPlace> places_;
+  std::string clock_;
+  uint64_t inquiries_ = 0;                         // of this rank so far
+  std::vector<std::shared_ptr<Asked>> asked_;      // that other ranks have yet to answer
+  std::deque<std::pair<Inquiry, int>> inquirers_;  // the latest of other ranks, and their senders
+  std::optional<Clock::time_point> failed_at_;     // when this rank learnt of the failure
+  bool inquired_after_failure_ = false;            // this rank or another one
 };
 
 }  // namespace hetcomm

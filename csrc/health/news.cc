@@ -44,6 +44,20 @@ int64_t unpack_amount(Unpacker& from) {
               "expected a number of bytes, ns or rounds, got " + std::to_string(number));
 }
 
+int unpack_rank(Unpacker& from, int size) {
+  const uint64_t rank = from.number();
+  if (rank < static_cast<uint64_t>(size)) return static_cast<int>(rank);
+  throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
+}
+
+Inquiry::Detail unpack_detail(uint64_t number) {
+  if (number <= static_cast<uint64_t>(Inquiry::Detail::pace)) {
+    return static_cast<Inquiry::Detail>(number);
+  }
+  throw Error(Code::invalid_argument,
+              "expected the detail of an inquiry, got " + std::to_string(number));
+}
+
 Code unpack_code(uint64_t number) {
   if (number > 0 && number <= static_cast<uint64_t>(Code::peer_failed)) {
     return static_cast<Code>(number);
@@ -65,7 +79,7 @@ std::string News::pack() const {
           .put(shortened(why.details().message));
       break;
     case Kind::stall:
-      packer.put(hetcomm::pack(call));
+      packer.put(hetcomm::pack(call)).put(shortened(caller));
       break;
     case Kind::goodbye:
       packer.put(sequence).put(why.ok() ? "" : shortened(why.details().message));
@@ -80,6 +94,20 @@ std::string News::pack() const {
       for (int64_t number : {round, figures.plain, figures.encoded, figures.work, figures.time}) {
         packer.put(static_cast<uint64_t>(number));
       }
+      break;
+    case Kind::inquiry:
+      packer.put(inquiry.number).put(static_cast<uint64_t>(inquiry.detail));
+      packer.put(uint64_t{inquiry.after_failure});
+      break;
+    case Kind::answer:
+      packer.put(static_cast<uint64_t>(inquiry.asker)).put(inquiry.number);
+      packer.put(static_cast<uint64_t>(rank)).put(part).put(parts).put(text);
+      break;
+    case Kind::silence:
+      packer.put(static_cast<uint64_t>(about)).put(static_cast<uint64_t>(ended));
+      break;
+    case Kind::rail:
+      packer.put(rail.network).put(rail.own).put(rail.other).put(shortened(rail.words));
       break;
   }
   return packer.take();
@@ -105,6 +133,7 @@ News News::unpack(const std::string& bytes, int origin, int size) {
     }
     case Kind::stall:
       news.call = unpack_call(from.text());
+      news.caller = from.text();
       break;
     case Kind::goodbye:
       news.sequence = from.number();
@@ -123,8 +152,34 @@ News News::unpack(const std::string& bytes, int origin, int size) {
         *number = unpack_amount(from);
       }
       break;
+    case Kind::inquiry:
+      news.inquiry.asker = origin;
+      news.inquiry.number = from.number();
+      news.inquiry.detail = unpack_detail(from.number());
+      news.inquiry.after_failure = from.number() != 0;
+      break;
+    case Kind::answer:
+      news.inquiry.asker = unpack_rank(from, size);
+      news.inquiry.number = from.number();
+      news.rank = unpack_rank(from, size);
+      news.part = from.number();
+      news.parts = from.number();
+      news.text = from.text();
+      if (news.part >= news.parts || news.parts > kMostParts) {
+        throw Error(
+            Code::invalid_argument,
+            "expected a part of at most " + std::to_string(kMostParts) + ", got another number");
+      }
+      break;
+    case Kind::silence:
+      news.about = unpack_rank(from, size);
+      news.ended = from.number() != 0;
+      break;
+    case Kind::rail:
+      news.rail = {from.text(), from.text(), from.text(), from.text()};
+      break;
     default:
-      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 4, got another");
+      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 8, got another");
   }
   from.end();
   const bool refused = news.kind == Kind::goodbye && !details.message.empty();

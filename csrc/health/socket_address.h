@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <string>
@@ -54,17 +53,6 @@ inline int take_error(int descriptor) {
   socklen_t length = sizeof error;
   getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
   return error;
-}
-
-// TCP keep-alive: a connection to a host that vanishes ends within about 15 s.
-inline void enable_keep_alive(int descriptor) {
-  const int on = 1, idle = 5, every = 2, probes = 3, unacknowledged_ms = 15'000;
-  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
-             sizeof unacknowledged_ms);
 }
 
 }  // namespace hetcomm

@@ -19,6 +19,10 @@ constexpr auto kStall = 1s;
 constexpr auto kTurn = Monitor::interval;
 // So long before its timeout an operation fails with a known reason instead.
 constexpr auto kReasonMargin = 2 * Monitor::interval;
+// By then a thread that waits for an operation has told its source line.
+constexpr auto kCallerBound = 600ms;
+
+std::string at_line(const std::string& caller) { return caller.empty() ? "" : " at " + caller; }
 
 bool same_call(CallDescriptor a, CallDescriptor b) {
   a.step = b.step = 0;
@@ -27,16 +31,18 @@ bool same_call(CallDescriptor a, CallDescriptor b) {
 
 }  // namespace
 
-void Health::record(const CallDescriptor& call) {
+bool Health::record(const CallDescriptor& call, size_t left_out) {
   std::lock_guard lock(mutex_);
+  if (!plans_without(left_out, call.sequence)) return false;
   calls_[call.sequence % kRemembered] = call;
   next_call_ = call.sequence + 1;
   refusal_.reset();
-  if (early_calls_.empty()) return;
+  if (early_calls_.empty()) return true;
   auto [from, to] = early_calls_.equal_range(call.sequence);
-  for (auto told = from; told != to; ++told) compare(told->second.first, told->second.second);
+  for (auto told = from; told != to; ++told) different_.push_back(std::move(told->second));
   early_calls_.erase(from, to);
-  executor_.wake_progress_thread();  // poll() delivers a difference
+  executor_.wake_progress_thread();  // poll() compares
+  return true;
 }
 
 void Health::report_refusal(const Status& why) {
@@ -50,16 +56,55 @@ void Health::report_refusal(const Status& why) {
   refusal_ = Refusal{Status(details)};
 }
 
-void Health::compare(int peer, const CallDescriptor& theirs) {
-  const CallDescriptor mine = calls_[theirs.sequence % kRemembered];
-  if (mine.sequence != theirs.sequence || same_call(mine, theirs)) return;
+// A run of this rank that noticed by itself that ranks disagree.
+std::shared_ptr<Run> Health::disputed_run() {
+  const auto held = executor_.lock();
+  if (!queue_->disputed) return nullptr;
+  for (const auto& run : queue_->active) {
+    if (run->disputed()) return run;
+  }
+  return nullptr;
+}
+
+// A rank that notices a dispute tells its call. A rank with another call finds the difference, and
+// tells who called what.
+void Health::check_disputes() {
+  const auto disputed = told_dispute_ ? nullptr : disputed_run();
+  if (disputed && (disputed->age() >= kCallerBound || !disputed->completion().caller().empty())) {
+    told_dispute_ = true;
+    control_.flood(News{.kind = News::Kind::stall,
+                        .call = disputed->call(),
+                        .caller = disputed->completion().caller()}
+                       .pack());
+  }
+  std::erase_if(different_, [this](const PeerCall& theirs) { return compare(theirs); });
+}
+
+// True if there is no difference, or the difference was told. An operation that began just now does
+// not yet have its source line.
+bool Health::compare(const PeerCall& theirs) {
+  const uint64_t sequence = theirs.call.sequence;
+  const CallDescriptor mine = calls_[sequence % kRemembered];
+  if (mine.sequence != sequence || same_call(mine, theirs.call)) return true;
+  std::string caller;
+  {
+    const auto held = executor_.lock();
+    for (const auto& run : queue_->active) {
+      if (run->lane() >= 0 && run->call().sequence == sequence) {
+        caller = run->completion().caller();
+      }
+    }
+  }
+  if (caller.empty() && Clock::now() - theirs.known < kCallerBound) return false;
   fail(Status(Code::invalid_argument,
-              "ranks disagree about collective #" + std::to_string(theirs.sequence) + ": rank " +
-                  std::to_string(rank_) + " called " + describe_call(mine) + ", rank " +
-                  std::to_string(peer) + " called " + describe_call(theirs) +
+              "ranks disagree about collective #" + std::to_string(sequence) + ": rank " +
+                  std::to_string(rank_) + " called " + describe_call(mine) + at_line(caller) +
+                  ", rank " + std::to_string(theirs.peer) + " called " +
+                  describe_call(theirs.call) + at_line(theirs.caller) +
                   "; make the same calls in the same order on every rank (another "
                   "history: an earlier call differed already)",
-              rank_, peer));
+              rank_, theirs.peer));
+  return true;
 }
 
 void Health::note_stall(uint64_t sequence, int rank) {
@@ -115,13 +160,14 @@ void Health::check_stalls() {
   flood_stall(*oldest);
 }
 
-void Health::flood_stall(const Run& run) {
+void Health::flood_stall(Run& run) {
   const uint64_t sequence = run.call().sequence;
   if (stalls_seen_ > sequence) return;
   const auto turn = std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
   const bool known = waiting_.count(sequence) > 0;
   if (!known && (run.age() < kStall + turn || Clock::now() - last_stall_news_ < kStall)) return;
   stalls_seen_ = sequence + 1;
+  ++stalls_;
   note_stall(sequence, rank_);
   log(LogLevel::info,
       run.describe() + " has not completed within a second; ranks known to wait in it: " +
@@ -129,7 +175,9 @@ void Health::flood_stall(const Run& run) {
       rank_);
   if (known) return;  // the calls were compared already
   last_stall_news_ = Clock::now();
-  control_.flood(News{.kind = News::Kind::stall, .call = run.call()}.pack());
+  control_.flood(
+      News{.kind = News::Kind::stall, .call = run.call(), .caller = run.completion().caller()}
+          .pack());
   log(LogLevel::debug, "tells the other ranks that it waits in " + run.describe(), rank_);
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstdio>
 #include <tuple>
 
+#include "base/rate.h"
 #include "base/status.h"
 #include "topology/candidate.h"
 #include "topology/sysfs.h"
@@ -10,9 +10,7 @@ namespace hetcomm {
 namespace {
 
 std::string describe(const Nic& nic) {
-  char speed[32];
-  std::snprintf(speed, sizeof speed, "%g Gbit/s", static_cast<double>(nic.bandwidth) * 8e-9);
-  std::string text = std::string(name(nic.fabric)) + ", " + speed;
+  std::string text = std::string(name(nic.fabric)) + ", " + rate_text(nic.bandwidth);
   if (!nic.bandwidth_known) text += " (assumed: the driver reports none for it alone)";
   if (nic.numa >= 0) text += ", NUMA node " + std::to_string(nic.numa);
   if (!nic.interface.empty() && nic.interface != nic.name) text += ", interface " + nic.interface;

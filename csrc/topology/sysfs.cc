@@ -15,6 +15,8 @@ std::string read_attribute(const std::string& path) {
   std::string line;
   std::getline(file, line);
   while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
+  // Texts go into facts and messages, so they have no bytes of another kind.
+  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c >= 0x80; }, '?');
   return line;
 }
 

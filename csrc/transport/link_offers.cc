@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/packing.h"
+#include "base/status.h"
 
 namespace hetcomm {
 
@@ -24,10 +25,16 @@ std::string LinkOffers::pack() const {
 LinkOffers LinkOffers::unpack(const std::string& bytes, int size) {
   Unpacker from(bytes);
   LinkOffers offers;
-  while (offers.ranges_.empty() || offers.ranges_.back().end < size) {
-    PeerRange& range = offers.ranges_.emplace_back();
-    range.end = static_cast<int>(from.number());
-    range.offer = from.text();
+  for (int begin = 0; begin < size;) {
+    const uint64_t end = from.number();
+    if (end <= static_cast<uint64_t>(begin) || end > static_cast<uint64_t>(size)) {
+      throw Error(Code::invalid_argument, "offers of links: expected ranges of peers up to " +
+                                              std::to_string(size) + ", got one from " +
+                                              std::to_string(begin) + " to " + std::to_string(end) +
+                                              "; run the same hetcomm version on every rank");
+    }
+    begin = static_cast<int>(end);
+    offers.ranges_.push_back({begin, from.text()});
   }
   from.end();
   return offers;

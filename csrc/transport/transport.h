@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/memory_kind.h"
 #include "base/status.h"
@@ -20,6 +22,12 @@ struct Request {
   size_t bytes = 0;        // received bytes
   uint64_t tag = 0;        // received tag
   void* handle = nullptr;  // for the transport
+};
+
+// A short message between the two ends of a link, for a transport that combines this link with
+// others. Notes keep their order.
+struct Note {
+  uint64_t kind = 0, tag = 0, place = 0, stripe = 0, answer = 0;
 };
 
 // A point-to-point channel to one peer. Owned by one communicator. Messages with matching tags
@@ -45,6 +53,15 @@ class Link {
   // The owner has received a message of so many bytes from this peer. A transport may thus bound
   // the memory of messages without a receive.
   virtual void consume(size_t /*bytes*/) {}
+  // Sends a note to the other end of an open link. Only for transports that stripes are made of.
+  virtual void tell(const Note& /*note*/) {}
+  // `hear` gets the notes of the other end, within Transport::progress().
+  virtual void listen(std::function<void(const Note&)> /*hear*/) {}
+  // A stripe other than the first no longer reaches the peer. The other stripes carry its share,
+  // also of messages in flight. Both ends may learn of it in either order.
+  virtual void lose(size_t /*stripe*/) {}
+  // The stripes lost so far.
+  virtual std::vector<size_t> lost_stripes() const { return {}; }
   // Starts closing. With `flush`, sent data drains, for which the peer must progress, too.
   // Otherwise cancels everything in flight, also after an earlier flush. closed() turns true within
   // this call or Transport::progress(), once nothing is in flight.
@@ -89,14 +106,19 @@ class Transport {
   virtual std::unique_ptr<Link> connect(const std::string& address, int peer_rank) = 0;
 
   // Posts a receive of the next message whose tag equals `tag` in the bits of `mask`. A longer
-  // message than `bytes` completes with Code::invalid_argument.
+  // message than `bytes` completes with Code::invalid_argument. `from`: the link to the only rank
+  // that sends such messages, if known. A message that several NICs carry then survives the loss of
+  // a stripe.
   virtual void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-                    Request& request) = 0;
+                    Request& request, Link* from) = 0;
   // The tag of the first unexpected message, whole or in part, whose tag equals `tag` in the bits
   // of `mask`. A receive that is posted at once matches this message.
   virtual std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const = 0;
   // Cancels a pending receive. It is done with Code::aborted on return, or in a later progress().
   virtual void cancel(Request& request) = 0;
+  // A pending receive is done with Code::aborted on return. Nothing may arrive for it any more, as
+  // the link that brought a part of its message is closed.
+  virtual void abandon(Request& request) { cancel(request); }
 
   // Moves all messages and links forward; true if anything happened.
   virtual bool progress() = 0;

@@ -22,6 +22,7 @@ from hetcomm.bench.rank import STORE, Tell
 from hetcomm.bench.settings import Settings
 from hetcomm.emulate import Cluster
 from hetcomm.emulate import run as run_emulated
+from hetcomm.job_key import job_key_of, with_job_key
 from hetcomm.processes import end
 from hetcomm.timing import calling_every
 
@@ -100,13 +101,14 @@ def start(settings: Settings, where: Cluster | int, tell: Tell) -> None:
 
 def on_this_host(settings: Settings, ranks: int, tell: Tell) -> None:
     """Starts a process for each rank."""
-    server = TcpStoreServer()
+    shared = with_job_key(os.environ)
+    server = TcpStoreServer(job_key=job_key_of(shared))
     try:
         with _folder(settings, tell) as folder:
             environments = [
                 {
                     "OMP_NUM_THREADS": "1",
-                    **os.environ,
+                    **shared,
                     "RANK": str(rank),
                     "WORLD_SIZE": str(ranks),
                     "LOCAL_RANK": str(rank),
@@ -139,7 +141,7 @@ def by_mpiexec(settings: Settings, ranks: int, tell: Tell) -> None:
     """Uses the mpiexec beside this Python, else one in the PATH."""
     with _folder(settings, tell) as folder:
         command = [find_mpiexec(), "-n", str(ranks), *folder.command()]
-        environment = {"OMP_NUM_THREADS": "1", **OF_MPIEXEC, **os.environ}
+        environment = {"OMP_NUM_THREADS": "1", **OF_MPIEXEC, **with_job_key(os.environ)}
         _run(folder, [command], [environment], settings.timeout)
 
 

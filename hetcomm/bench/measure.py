@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -301,7 +302,7 @@ def _buffers(case: Case, rank: int) -> tuple[Array, Array]:
 def _aligned(case: Case, count: int) -> Array:
     """Zeros that begin at a page, as buffers of this size usually do."""
     element = ELEMENTS[case.dtype]
-    page = 4096
+    page = os.sysconf("SC_PAGE_SIZE")
     raw = np.zeros(count * element.size + page, np.uint8)
     start = -raw.ctypes.data % page
     return raw[start : start + count * element.size].view(element.kept)

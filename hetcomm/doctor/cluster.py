@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,7 +22,6 @@ class Member:
     host_name: str
     info: _core.RankInfo | None
     error: str
-    explanations: list[str]
     facts: dict[str, Any]
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -37,7 +35,6 @@ class Member:
             report["host_name"],
             info,
             report["error"],
-            report["explanations"],
             report["checks"],
             report["failed"],
         )
@@ -84,15 +81,21 @@ class Cluster:
         """Members by host, in the order of their lowest ranks."""
         return hosts_of(self.members)
 
+    @cached_property
+    def islands(self) -> list[list[Member]]:
+        """Members by island, of those that know their own facts."""
+        known = [(each, each.info) for each in self.members if each.info is not None]
+        if not known:
+            return []
+        topology = _core.Topology([info for _, info in known])
+        return [[known[place][0] for place in island] for island in topology.islands]
+
     def host_name(self, host: int) -> str:
         """The name of a host; with the lowest rank, if several hosts have this name."""
         name = self.hosts[host][0].host_name
         if sum(members[0].host_name == name for members in self.hosts) == 1:
             return name
         return f"{name} (rank {self.hosts[host][0].rank})"
-
-    def name_of(self, member: Member) -> str:
-        return self.host_name(next(i for i, each in enumerate(self.hosts) if member in each))
 
     def values(self, check: str, key: str) -> list[tuple[int, Any]]:
         """(rank, fact) of all members with this fact."""
@@ -111,9 +114,6 @@ class Cluster:
 
     def ranks_of(self, host: int) -> tuple[int, ...]:
         return tuple(each.rank for each in self.hosts[host])
-
-    def some(self, wanted: Callable[[Member], bool]) -> tuple[int, ...]:
-        return tuple(each.rank for each in self.members if wanted(each))
 
 
 def hosts_of(members: list[Member]) -> list[list[Member]]:

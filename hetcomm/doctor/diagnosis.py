@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetcomm.doctor import clock, limits, nics, reach, settings, versions
 from hetcomm.doctor.cluster import Cluster
-from hetcomm.doctor.finding import Finding, Severity
+from hetcomm.doctor.finding import Finding, Severity, merged
 
 CHECKS = (versions, nics, reach, clock, limits, settings)
 
@@ -14,7 +14,7 @@ def diagnose(cluster: Cluster) -> list[Finding]:
     found = _missing(cluster) + _without_facts(cluster)
     for check in CHECKS:
         found += check.check(cluster)
-    return sorted(versions.merged(found), key=lambda each: each.severity)
+    return sorted(merged(found), key=lambda each: each.severity)
 
 
 def _missing(cluster: Cluster) -> list[Finding]:

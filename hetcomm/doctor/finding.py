@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ class Severity(IntEnum):
     note = 2
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Finding:
     """hosts: names; if empty, `ranks` says where. fix: a command or setting, "" for none."""
 
@@ -40,6 +40,14 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"severity": self.severity.name}
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that differ in their ranks alone become one."""
+    ranks: dict[Finding, list[int]] = {}
+    for each in findings:
+        ranks.setdefault(replace(each, ranks=()), []).extend(each.ranks)
+    return [replace(each, ranks=tuple(of_each)) for each, of_each in ranks.items()]
 
 
 def group(values: Iterable[tuple[int, Value]]) -> dict[Value, list[int]]:

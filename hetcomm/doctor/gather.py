@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from json import dumps, loads
@@ -56,10 +57,9 @@ def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
 
 def report() -> dict[str, Any]:
     """The facts that this rank publishes."""
-    facts, error, explanations = "", "", []
+    facts = error = ""
     try:
-        found = topo.report()
-        facts, explanations = found["facts"], found["explanations"]
+        facts = topo.report()["facts"]
     except _core.Error as raised:
         error = str(raised)
     info = _core.parse_rank_info(facts) if facts else None
@@ -82,7 +82,6 @@ def report() -> dict[str, Any]:
         "host_name": info.host_name if info else socket.gethostname(),
         "facts": facts,
         "error": error,
-        "explanations": explanations,
         "checks": checks,
         "failed": failed,
     }
@@ -99,7 +98,8 @@ def _connect(
     hosts = hosts_of(cluster.members)
     speakers = [members[0].rank for members in hosts]
     links = reach.links_of(hosts, [reports[rank]["port"] for rank in speakers])
-    most = max((_between(links, a, b) for a in range(len(hosts)) for b in range(a)), default=0)
+    pairs = Counter(frozenset((link.source, link.target)) for link in links)
+    most = max(pairs.values(), default=0)
     every = rounds_of(len(hosts)) if len(hosts) > 1 else []
     rounds, slot = wire.plan_rates(every, most)
     plan = {
@@ -123,10 +123,6 @@ def _connect(
         reasons.append(f"hosts of ranks {unprobed} took no part: their NICs are unknown")
     measured = [_with_results(i, link, speakers, results) for i, link in enumerate(links)]
     return replace(cluster, links=measured, unmeasured="; ".join(reasons))
-
-
-def _between(links: list[Link], a: int, b: int) -> int:
-    return sum({link.source, link.target} == {a, b} for link in links)
 
 
 def speak(store: PrefixStore, rank: int, plan: dict[str, Any], listener: socket.socket) -> None:

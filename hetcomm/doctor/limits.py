@@ -11,6 +11,7 @@ from hetcomm import _core
 from hetcomm.doctor.cluster import Cluster, Member
 from hetcomm.doctor.finding import Finding, Severity, group
 from hetcomm.doctor.nics import read
+from hetcomm.doctor.settings import rdma_ports
 
 NAME = "limits"
 CHECKED = "/dev/shm, memory, locked memory, descriptors, processors, ptrace, TCP buffers"
@@ -37,8 +38,7 @@ def facts() -> dict[str, Any]:
         "descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         "may_lock": may_lock(read(Path("/proc/self/status"))),
-        "rdma": os.path.isdir("/sys/class/infiniband")
-        and bool(os.listdir("/sys/class/infiniband")),
+        "rdma": bool(rdma_ports()),
         "processors": sorted(os.sched_getaffinity(0)),
         "quota": quota(Path("/sys/fs/cgroup"), read(Path("/proc/self/cgroup"))),
         "pid_namespace": os.readlink("/proc/self/ns/pid"),

@@ -103,9 +103,11 @@ def condensed(findings: list[Finding]) -> list[Finding]:
 def _unconnected(cluster: Cluster) -> list[Finding]:
     """A pair of hosts without any link is an error, a failed NIC beside others a warning."""
     found = []
-    pairs = {tuple(sorted((link.source, link.target))) for link in cluster.links}
-    for a, b in sorted(pairs):
-        links = [each for each in cluster.links if {each.source, each.target} == {a, b}]
+    pairs: dict[tuple[int, int], list[Link]] = {}
+    for link in cluster.links:
+        a, b = sorted((link.source, link.target))
+        pairs.setdefault((a, b), []).append(link)
+    for (a, b), links in sorted(pairs.items(), key=lambda pair: pair[0]):
         broken = [each for each in links if each.why]
         if not broken:
             continue

@@ -12,7 +12,7 @@ from typing import Any
 import hetcomm
 from hetcomm import _core, _vendors, _wheels
 from hetcomm.doctor.cluster import Cluster
-from hetcomm.doctor.finding import Finding, Severity, group, listed, outsiders
+from hetcomm.doctor.finding import Finding, Severity, group, listed, merged, outsiders
 
 NAME = "versions"
 CHECKED = "hetcomm, Python, torch, UCX, drivers, runtimes and native libraries on all ranks"
@@ -24,10 +24,10 @@ _UNLIKE = {
     "torch": (Severity.warning, "one version of torch", "pip install torch=={}"),
     "ucx": (Severity.warning, "one version of UCX", "set HETCOMM_UCX_LIBRARY to UCX {} on all"),
     "driver": (Severity.warning, "one driver", "install driver {} on all hosts"),
-    "runtime": (Severity.warning, "one runtime", "install {} on all hosts of the vendor"),
-    "ccl": (Severity.error, "one native library", "install {} on all hosts of the vendor"),
+    "runtime": (Severity.warning, "one runtime", "install {} on all hosts of the island"),
+    "ccl": (Severity.error, "one native library", "install {} on all hosts of the island"),
 }
-_BY_VENDOR = ("driver", "runtime", "ccl")
+_BY_ISLAND = ("driver", "runtime", "ccl")
 # NVIDIA's oldest drivers for the minor versions of a CUDA, from its release notes.
 _OLDEST_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 
@@ -39,7 +39,8 @@ def facts(info: _core.RankInfo | None) -> dict[str, Any]:
     }
     of_torch = torch_versions()
     found |= {"torch": of_torch.get("version", "none")}
-    found["torch_runtime"] = of_torch.get("cuda") or of_torch.get("hip")
+    columns = (row["python"]["torch_version"] for row in _vendors.vendors().values())
+    found["torch_runtime"] = next(filter(None, map(of_torch.get, columns)), None)
     ucx = _core.ucx_version()
     if re.match(r"\d+\.\d", ucx):
         found["ucx"], _, path = ucx.partition(" ")
@@ -105,11 +106,9 @@ def driver() -> str | None:
 def runtimes() -> dict[str, list[str]]:
     """[vendor] -> file names of its runtimes in the wheels of this Python."""
     found: dict[str, list[str]] = {}
+    names = {path.name for folder in _wheels.folders() for path in Path(folder).glob("lib*.so*")}
     for name, row in _vendors.vendors().items():
         libraries = set(row["runtime"]["libraries"])
-        names = {
-            path.name for folder in _wheels.folders() for path in Path(folder).glob("lib*.so*")
-        }
         if here := sorted(names & libraries):
             found[name] = here
     return found
@@ -137,13 +136,12 @@ def check(cluster: Cluster) -> list[Finding]:
 
 
 def _comparable(cluster: Cluster, name: str) -> list[list[tuple[int, Any]]]:
-    """(rank, value) of ranks that must agree: all, or those of each vendor."""
+    """(rank, value) of ranks that must agree: all, or those of each island."""
     values = cluster.values(NAME, name)
-    if name not in _BY_VENDOR:
+    if name not in _BY_ISLAND:
         return [values]
-    vendor = dict(cluster.values(NAME, "vendor"))
-    vendors = sorted(set(vendor.values()))
-    return [[each for each in values if vendor.get(each[0]) == one] for one in vendors]
+    islands = [{each.rank for each in members} for members in cluster.islands]
+    return [[each for each in values if each[0] in ranks] for ranks in islands]
 
 
 def _devices(cluster: Cluster) -> list[Finding]:
@@ -230,20 +228,6 @@ def _cuda(cluster: Cluster) -> list[Finding]:
                     )
                 )
     return merged(found)
-
-
-def merged(findings: list[Finding]) -> list[Finding]:
-    """Findings that differ in their ranks alone become one."""
-    ranks: dict[Finding, list[int]] = {}
-    for each in findings:
-        key = Finding(
-            each.severity, each.check, each.hosts, (), each.found, each.expected, each.fix
-        )
-        ranks.setdefault(key, []).extend(each.ranks)
-    return [
-        Finding(key.severity, key.check, key.hosts, tuple(of_key), key.found, key.expected, key.fix)
-        for key, of_key in ranks.items()
-    ]
 
 
 def major(text: str | None) -> int | None:

@@ -16,6 +16,7 @@ FABRICS = ("ethernet", "roce", "infiniband")
 # Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
 DEFAULT_MTU = 9000
 _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
+MOST_RANKS = 8192  # of a host; no group has more
 # Below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 1_000_000_000_000
 GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
@@ -246,8 +247,9 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
         if host.name.lower() in seen:
             _refuse(at + "name", "a name no other host has", host.name, "rename one of them")
         seen.add(host.name.lower())
-        if host.ranks < 1:
-            _refuse(at + "ranks", "at least 1", host.ranks, "give the host ranks or delete it")
+        if not 1 <= host.ranks <= MOST_RANKS:
+            expected = f"at least 1, at most {MOST_RANKS}"
+            _refuse(at + "ranks", expected, host.ranks, "give the host ranks or delete it")
         if host.device is not None and not host.device.strip():
             _refuse(at + "device", 'a kind of device, such as "A100"', host.device, "or delete it")
         _check_gpus(host, at)

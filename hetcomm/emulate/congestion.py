@@ -9,9 +9,11 @@ from pathlib import Path
 
 from .error import MASKED, ClusterError, describe
 
-# Linux's default. A machine's setting for the internet, such as bbr, may share a link among
-# connections of a collective less evenly.
+# Linux's default, and its nearest relative, which a namespace may nearly always use. A machine's
+# setting for the internet, such as bbr, may share a link among connections less evenly. Where a
+# fast host sends to a slow one, bbr also loses more packets at the switch.
 PREFERRED = "cubic"
+CHOICES = (PREFERRED, "reno")
 CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -20,20 +22,20 @@ ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 def choose(wanted: str | None) -> str:
     """Sets and returns the control of the caller's network namespace.
 
-    None is cubic if the machine permits cubic, else the machine's default. Raises ClusterError if
-    the machine refuses the wanted control.
+    None is the first of CHOICES that the machine permits, else the machine's default. Raises
+    ClusterError if the machine refuses the wanted control.
     """
     current = CONTROL.read_text().strip()
-    name = wanted or PREFERRED
-    if name == current:
-        return current
-    try:
-        CONTROL.write_text(name)
-    except OSError as error:
-        if wanted is None:
+    for name in (wanted,) if wanted else CHOICES:
+        if name == current:
             return current
-        raise _refused(wanted, current, error) from error
-    return name
+        try:
+            CONTROL.write_text(name)
+            return name
+        except OSError as error:
+            if wanted:
+                raise _refused(wanted, current, error) from error
+    return current
 
 
 def note(wanted: str | None, used: str) -> str | None:
@@ -42,7 +44,7 @@ def note(wanted: str | None, used: str) -> str | None:
         return None
     return (
         f"network.congestion: this machine does not permit {PREFERRED} in a network namespace, so "
-        f"the emulated hosts use its default, {used}; to permit {PREFERRED}, {_permit(PREFERRED)}"
+        f"the emulated hosts use {used}; to permit {PREFERRED}, {_permit(PREFERRED)}"
     )
 
 

@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TextIO
 
+from hetcomm.job_key import with_job_key
+
 from . import vendors
 from .cluster import Cluster
 from .error import ClusterError
@@ -50,10 +52,10 @@ def run(
     """Runs `command` once per rank of `cluster` and waits for all of them.
 
     `env` is the ranks' environment (default: this process's), with RANK, WORLD_SIZE and the like
-    added. After `timeout` seconds, or `grace` seconds after the first rank fails, all ranks get
-    SIGTERM, and 5 s later SIGKILL. `stdout` takes the output of ranks: a text stream gets lines
-    with the prefix `[rank host]` (default: sys.stdout), a directory gets a file `rank-N.log` per
-    rank. Ranks have no terminal, and an empty stdin.
+    added, and with a new job key if it has none. After `timeout` seconds, or `grace` seconds after
+    the first rank fails, all ranks get SIGTERM, and 5 s later SIGKILL. `stdout` takes the output of
+    ranks: a text stream gets lines with the prefix `[rank host]` (default: sys.stdout), a directory
+    gets a file `rank-N.log` per rank. Ranks have no terminal, and an empty stdin.
 
     The result's `notes` name what the machine does not permit, where the cluster works without. The
     logger `hetcomm.emulate` warns of each note once per process.
@@ -67,7 +69,7 @@ def run(
     job = Job(
         cluster=cluster,
         command=_resolve(command),
-        environment=dict(os.environ if env is None else env),
+        environment=with_job_key(os.environ if env is None else env),
         port=port,
         timeout=timeout,
         grace=grace,

@@ -6,6 +6,7 @@ import sys
 import threading
 from typing import Any
 
+import cupy_programs
 import everyday_programs
 import failing_programs
 import numpy as np
@@ -353,7 +354,9 @@ def from_mpi(comm: Communicator, seed: int) -> None:
 
 
 def main(name: str, *arguments: str) -> None:
-    modules = (sys.modules[__name__], everyday_programs, failing_programs, vendor_programs)
+    modules = (
+        sys.modules[__name__], cupy_programs, everyday_programs, failing_programs, vendor_programs,
+    )  # fmt: skip
     program = next(getattr(one, name) for one in modules if hasattr(one, name))
     with Communicator.from_env(timeout=60) as comm:
         program(comm, *map(int, arguments))

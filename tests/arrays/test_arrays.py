@@ -100,6 +100,17 @@ def test_device_arrays_are_accepted(tmp_path: Path, hosts: str, vendors: str, se
     run(tmp_path, len(hosts), "devices", seed, hosts=hosts, environments=settings)
 
 
+@pytest.mark.parametrize(("hosts", "vendors"), [("aa", "nn"), ("ab", "nc"), ("aba", "nan")])
+def test_streams_and_memory_of_cupy_are_honoured(
+    tmp_path: Path, hosts: str, vendors: str, seed: int
+) -> None:
+    # Without queues that streams share, and calls that wait for the device: a missing wait shows.
+    parts = {"HETCOMM_EMULATED_HOSTILE": f"poison,delays:{seed}"}
+    settings = [each | parts for each in environments(vendors)]
+    printed = run(tmp_path, len(hosts), "arrays_of_cupy", seed, hosts=hosts, environments=settings)
+    assert all("right" in one for one in printed), printed
+
+
 def test_torch_is_not_loaded(tmp_path: Path) -> None:
     for printed in run(tmp_path, 2, "loads", 0):
         assert printed.strip() == "[]"

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hostile
 from islands import run_threads
 
 import hetcomm
@@ -26,8 +27,10 @@ PROGRAMS = Path(__file__).with_name("ccl_programs.py")
 
 
 def environment(fault: str = "", **more: str) -> dict[str, str]:
-    """This process's environment, with emulated vendors in place of the real ones."""
+    """This process's environment, with emulated vendors in place of the real ones. Their collective
+    libraries are hostile, their runtimes are not."""
     result = {name: text for name, text in os.environ.items() if "HETCOMM_EMULATED" not in name}
+    result |= hostile.without("queues", "sync", "gates", "poison", "delays")
     for vendor in vendors():
         result |= library_environment(vendor)
     if fault:

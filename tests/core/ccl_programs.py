@@ -13,6 +13,7 @@ from typing import Any
 import ccl_sides
 import numpy as np
 from ccl_members import failed, open_members
+from emulated_ccl import Ccl
 from islands import FACTOR, KINDS, STORAGE, Case, random_case, run_threads, widen
 
 import hetcomm
@@ -320,6 +321,36 @@ def survivor(index: str, unique_id: str) -> dict[str, Any]:
     begin = time.monotonic()
     island.close()
     return result | {"closing": time.monotonic() - begin}
+
+
+def beside_another_user(
+    vendor: str, index: str, unique_id: str, comes_late: str, started: str
+) -> dict[str, Any]:
+    """One of two members, in separate processes. If it `comes_late`, somebody else has called the
+    library of this process before hetcomm. Member 1 makes its call after member 0 has made its
+    own, and so made the file `started`."""
+    if comes_late == "late":
+        other = Ccl(vendor, int(index))
+        assert other.connect(other.unique_id(), 1, 0) == 0
+    if not unique_id:
+        unique_id = _core.make_ccl_id(vendor).hex()
+        print(unique_id, flush=True)
+    island = _core.CclIsland(vendor, int(index), bytes.fromhex(unique_id), int(index), 2)
+    values = np.full(1001, 1 + int(index), np.int64)
+    row = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
+    end = time.monotonic() + 60
+    while index == "1" and not os.path.exists(started):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    island.start(_core.IslandCall(
+        _core.StepKind.island_all_reduce, _core.Dtype.int64, _core.ReduceOp.sum, 1, [row]
+    ))  # fmt: skip
+    with open(started, "w"):
+        pass
+    island.wait(60)
+    described = island.describe()
+    island.close()
+    return {"describe": described, "right": bool((values == 3).all())}
 
 
 def forked() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import re
 import socket
 import struct
@@ -14,7 +15,7 @@ from communicators import BOUND
 
 from hetcomm import _core
 
-FAILURE, STALL, GOODBYE, REFUSAL, FIGURES = range(5)  # kinds of news
+FAILURE, STALL, GOODBYE, REFUSAL, FIGURES, INQUIRY, ANSWER, SILENCE = range(8)  # kinds of news
 
 
 def packed(*values: int | bytes) -> bytes:
@@ -66,17 +67,83 @@ def with_contact(member: bytes, port: int) -> bytes:
     return member.replace(packed(old), packed(b"127.0.0.1 %d" % port))
 
 
-def introduced(shared: dict[str, bytes], to: int, rank: int) -> socket.socket:
-    """A control connection to rank `to` by a peer that claims to be `rank`."""
-    secret = re.findall(rb"(?:\d+-){8}", shared["member/0"])
-    assert len(secret) == 1
-    connection = socket.create_connection(contact_of(shared[f"member/{to}"]), BOUND)
-    connection.sendall(packed(packed(secret[0], rank)))
-    return connection
+def unpacked(record: bytes, kinds: str) -> list[int | bytes]:
+    """The first values of a record: "n" a number, "t" a text."""
+    values: list[int | bytes] = []
+    for kind in kinds:
+        number = struct.unpack("<Q", record[:8])[0]
+        values.append(record[8 : 8 + number] if kind == "t" else number)
+        record = record[8 + number * (kind == "t") :]
+    return values
+
+
+def word_of(member: bytes) -> bytes:
+    """The random word of a rank's record; csrc/bootstrap/member.cc has the order."""
+    word = unpacked(member, "nttnttnttttt")[-1]
+    assert isinstance(word, bytes) and len(word) == 16
+    return word
+
+
+def group_key_of(shared: dict[str, bytes], job_key: bytes = b"") -> bytes:
+    """The key of the control connections; without a job key who reads the store knows it."""
+    members = sorted(key for key in shared if key.startswith("member/"))
+    words = [word_of(shared[key]) for key in members]
+    return hmac.digest(job_key, b"group key" + b"".join(words), "sha256")
+
+
+class Peer:
+    """A control connection to rank `to` by a program that passes for `rank`."""
+
+    def __init__(self, contact: tuple[str, int], key: bytes, to: int, rank: int) -> None:
+        self.key = key
+        self.socket = socket.create_connection(contact, BOUND)
+        self.challenge = self.receive(32)
+        own = bytes(32)
+        self.context = packed(to, rank) + self.challenge + own
+        response = packed(rank) + own + self.digest(b"proof of connector")
+        self.socket.sendall(response)
+        self.sent = 0
+
+    def digest(self, purpose: bytes) -> bytes:
+        return hmac.digest(self.key, purpose + self.context, "sha256")
+
+    def sealed(self, record: bytes) -> bytes:
+        key = self.digest(b"records of connector")
+        self.sent += 1
+        return packed(record) + hmac.digest(key, packed(self.sent - 1) + record, "sha256")
+
+    def send(self, record: bytes) -> None:
+        self.socket.sendall(self.sealed(record))
+
+    def receive(self, count: int) -> bytes:
+        """So many bytes; fewer if the connection ends first."""
+        found = b""
+        while len(found) < count and (part := self.socket.recv(count - len(found))):
+            found += part
+        return found
+
+    def read_to_the_end(self) -> None:
+        self.socket.settimeout(BOUND)
+        with contextlib.suppress(ConnectionError):
+            while self.socket.recv(4096):
+                pass
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+def introduced(shared: dict[str, bytes], to: int, rank: int) -> Peer:
+    """A control connection to rank `to` by a peer that proves to be `rank`."""
+    peer = Peer(contact_of(shared[f"member/{to}"]), group_key_of(shared), to, rank)
+    assert peer.receive(32) == peer.digest(b"proof of acceptor")
+    return peer
 
 
 def news(origin: int, number: int, body: bytes) -> bytes:
-    return packed(packed(origin, number, body))
+    return packed(origin, number, body)
 
 
 @contextlib.contextmanager

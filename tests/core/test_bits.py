@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import time
 from collections.abc import Callable
@@ -130,26 +131,30 @@ def test_bits_are_equal_on_every_rank_and_at_any_timing(
 
 
 class FloatingPointState:
-    """The state of the calling thread: glibc's fenv_t, of which MXCSR is the last word."""
+    """The state of the calling thread: one word of glibc's fenv_t."""
 
-    FLUSH = 0x8040  # subnormal results and operands
-    ROUND_UP = 0x4000
+    # The word, its flags of earlier exceptions and its default; bits that flush subnormal results
+    # and operands; bits that round up.
+    WORD, FLAGS, DEFAULT, FLUSH, ROUND_UP = {
+        "x86_64": (7, 0x3F, 0x1F80, 0x8040, 0x4000),  # MXCSR
+        "aarch64": (0, 0, 0, 1 << 24, 1 << 22),  # FPCR
+    }[os.uname().machine]
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libm.so.6")
 
     def control(self) -> int:
-        """MXCSR without the flags of earlier exceptions."""
-        return self._get()[7] & ~0x3F
+        """The word without the flags of earlier exceptions."""
+        return self._get()[self.WORD] & ~self.FLAGS
 
     def add(self, bits: int) -> None:
         words = self._get()
-        words[7] |= bits
+        words[self.WORD] |= bits
         self._library.fesetenv(words)
 
     def reset(self) -> None:
         words = self._get()
-        words[7] = 0x1F80
+        words[self.WORD] = self.DEFAULT
         self._library.fesetenv(words)
 
     def _get(self) -> ctypes.Array[ctypes.c_uint32]:
@@ -158,7 +163,6 @@ class FloatingPointState:
         return words
 
 
-@pytest.mark.needs("x86-64")  # knows the registers of this processor
 @pytest.mark.parametrize("bits", [FloatingPointState.FLUSH, FloatingPointState.ROUND_UP])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_floating_point_state_changes_no_bit_and_is_kept(bits: int, scaled: bool) -> None:

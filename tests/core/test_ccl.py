@@ -177,6 +177,40 @@ def test_a_killed_member_ends_the_call() -> None:
 
 
 @emulated
+@pytest.mark.parametrize(
+    ("late", "parts"), [((), "lazy,handles"), ((0, 1), "lazy,handles"), ((1,), "handles")]
+)
+def test_a_library_that_connects_late_does_not_hold_up_a_call(
+    tmp_path: Path, late: tuple[int, ...], parts: str
+) -> None:
+    """Somebody else may call the library first, so it reads NCCL_RUNTIME_CONNECT too early. All
+    members learn of one such member. Without `lazy` its library connects early all the same."""
+    command = [sys.executable, str(PROGRAMS), "beside_another_user", "nvidia"]
+    settings = environment(HETCOMM_EMULATED_HOSTILE=parts, NCCL_SOCKET_IFNAME="lo")
+    processes = []
+    unique_id = ""
+    for member in range(2):
+        rest = [unique_id, "late" if member in late else "", str(tmp_path / "started")]
+        process = subprocess.Popen(
+            [*command, str(member), *rest],
+            env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        processes.append(process)
+        if member == 0:
+            assert process.stdout is not None
+            unique_id = process.stdout.readline().strip()
+    for member, process in enumerate(processes):
+        text, log = process.communicate(timeout=100)
+        assert process.returncode == 0, log
+        end = json.loads(text.splitlines()[-1])
+        assert end["right"]
+        why = "" if not late else "somebody else called" if member in late else "another member's"
+        assert ("each call costs a thread" in end["describe"]) == bool(late), end
+        assert why in end["describe"], end
+        assert ("set the variable for the whole process" in log) == (member in late), log
+
+
+@emulated
 def test_a_forked_child_leaves_the_island_alone() -> None:
     assert run("forked") == 7
 

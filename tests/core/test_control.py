@@ -13,8 +13,10 @@ from datetime import timedelta
 import pytest
 from communicators import BOUND, Call, results_of, run_ranks
 from control_peers import (
+    ANSWER,
     FIGURES,
     GOODBYE,
+    INQUIRY,
     REFUSAL,
     OpenStore,
     contact_of,
@@ -35,6 +37,9 @@ MALFORMED = {
     "unknown-code": packed(REFUSAL, 3, 99, b"text"),
     "cut-figures": packed(FIGURES, b"all_reduce", 1, 2),
     "impossible-figures": packed(FIGURES, b"all_reduce", 1, 1 << 63, 0, 0, 0),
+    "cut-inquiry": packed(INQUIRY, 1),
+    "answer-of-no-rank": packed(ANSWER, 0, 1, 99, 0, 1, b"text"),
+    "answer-in-too-many-parts": packed(ANSWER, 0, 1, 1, 0, 1 << 40, b"text"),
     "more-than-there-should-be": packed(GOODBYE, 3, b"", 4),
 }
 
@@ -53,11 +58,9 @@ def test_a_malformed_record_names_its_sender(what: str) -> None:
         ready.wait(BOUND)
         if communicator.rank == 1:
             with introduced(shared, 0, 1) as stand_in:
-                stand_in.sendall(news(1, 1 << 40, MALFORMED[what]))
+                stand_in.send(news(1, 1 << 40, MALFORMED[what]))
                 sent.set()
-                stand_in.settimeout(BOUND)
-                while stand_in.recv(4096):  # until rank 0 closes the connection
-                    pass
+                stand_in.read_to_the_end()  # rank 0 closes the connection
         sent.wait(BOUND)
         with pytest.raises(_core.Error) as failed:
             for _ in range(1 << 40):
@@ -101,12 +104,11 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
             return 0.0
         text = b"x" * 60_000
         with introduced(shared, 0, 1) as writer, introduced(shared, 0, 1) as reader:
-            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             for number in range(400):  # rank 0 forwards it to the peer that does not read
-                writer.sendall(news(1, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
-            writer.shutdown(socket.SHUT_WR)
-            while writer.recv(4096):
-                pass
+                writer.send(news(1, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
+            writer.socket.shutdown(socket.SHUT_WR)
+            writer.read_to_the_end()
             begin, wall = time.thread_time(), time.monotonic()
             communicator.leave()
             spent, wall = time.thread_time() - begin, time.monotonic() - wall
@@ -140,6 +142,25 @@ def test_all_unresponsive_peers_are_named() -> None:
         assert "does not answer" in str(result) and "HETCOMM_SOCKET_IFNAME" in str(result)
 
 
+@pytest.mark.slow
+def test_a_neighbour_without_a_proof_is_given_up() -> None:
+    """Another program has the address of rank 1, and stays silent. Rank 1 never hears of rank 0."""
+
+    def program(communicator: Communicator) -> float:
+        begin = time.monotonic()
+        with pytest.raises(_core.PeerFailedError) as failed:
+            while time.monotonic() < begin + BOUND:
+                all_reduce(communicator)
+                time.sleep(0.05)
+        assert failed.value.peer == 1 - communicator.rank, failed.value
+        return time.monotonic() - begin
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = unreachable({}, {1: listener.getsockname()[1]})
+        for seconds in results_of(run_ranks("ab", program, store=made)):
+            assert 9 < seconds < 30
+
+
 def test_signals_during_set_up_are_handled() -> None:
     """Signals do not end the wait for a peer that answers late."""
     shared: dict[str, bytes] = {}
@@ -164,17 +185,20 @@ def test_signals_during_set_up_are_handled() -> None:
             thread.start()
 
     def forward(source: socket.socket) -> None:
-        content = source.recv(1 << 16)
-        if not content:
-            return
         # Ranks that are connected already may end meanwhile.
         with (
-            suppress(ConnectionRefusedError),
+            suppress(OSError),
             socket.create_connection(contact_of(shared["member/1"]), BOUND) as onwards,
         ):
-            while content:
-                onwards.sendall(content)
-                content = source.recv(1 << 16)
+            back = threading.Thread(target=copy, args=(onwards, source), daemon=True)
+            back.start()
+            copy(source, onwards)
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while content := source.recv(1 << 16):
+                target.sendall(content)
+            target.shutdown(socket.SHUT_WR)
 
     class Known(OpenStore):
         def get(self, key: str, timeout: timedelta) -> bytes:

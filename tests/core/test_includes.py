@@ -25,8 +25,9 @@ ALLOWED = {
     "csrc/bootstrap": {*UP_TO_EXEC, "health"},
     "csrc/comm": {*UP_TO_EXEC, "health", "bootstrap"},
     "emulated": {"base", "device"},
-    "bindings/core": {*UP_TO_EXEC, "bootstrap", "comm", "core"},
-    "bindings/torch": {"base", "bootstrap", "comm", "device", "island", "plan", "torch"},
+    "bindings/python": set[str](),
+    "bindings/core": {*UP_TO_EXEC, "health", "bootstrap", "comm", "core", "python"},
+    "bindings/torch": {"base", "bootstrap", "comm", "device", "island", "plan", "python", "torch"},
 }
 FOLDERS = {name.split("/")[-1] for name in ALLOWED}
 TORCH = re.compile(

@@ -165,7 +165,7 @@ REFUSE = """
     from hetcomm import _core
     from islands import open_islands, one_piece
     # madvise(..., 23) gives {error}: 6 instructions of a filter for system calls.
-    code = [(0x20, 0, 0, 0), (0x15, 0, 3, 28), (0x20, 0, 0, 32), (0x15, 0, 1, 23),
+    code = [(0x20, 0, 0, 0), (0x15, 0, 3, {madvise}), (0x20, 0, 0, 32), (0x15, 0, 1, 23),
             (0x06, 0, 0, 0x50000 | {error}), (0x06, 0, 0, 0x7FFF0000)]
     filter = b"".join(struct.pack("=HBBI", *line) for line in code)
     buffer = ctypes.create_string_buffer(filter)
@@ -175,10 +175,12 @@ REFUSE = """
     assert libc.prctl(22, 2, program, 0, 0) == 0  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 """
 
+MADVISE = {"x86_64": 28, "aarch64": 233}[os.uname().machine]  # the number of the system call
+
 
 def refused(error: int, program: str) -> str:
     """The output of a program whose requests for memory fail with this error."""
-    head = REFUSE.format(error=error)
+    head = REFUSE.format(error=error, madvise=MADVISE)
     ran = subprocess.run(
         [sys.executable, "-P", "-c", textwrap.dedent(head) + textwrap.dedent(program)],
         capture_output=True,
@@ -190,7 +192,7 @@ def refused(error: int, program: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.needs("x86-64", "seccomp filters")
+@pytest.mark.needs("seccomp filters")
 def test_refused_memory_ends_the_call_with_the_reason() -> None:
     printed = refused(errno.ENOMEM, """
         island = open_islands(2)[0]
@@ -203,7 +205,7 @@ def test_refused_memory_ends_the_call_with_the_reason() -> None:
     assert "of memory; got: Cannot allocate memory; free memory or raise the limit" in printed
 
 
-@pytest.mark.needs("x86-64", "seccomp filters")
+@pytest.mark.needs("seccomp filters")
 def test_kernels_without_early_reservation_work() -> None:
     """As before Linux 5.14."""
     printed = refused(errno.EINVAL, """

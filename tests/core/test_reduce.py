@@ -331,6 +331,7 @@ def test_reduction_kernels_share_no_inline_function() -> None:
         "cstdint",
         "type_traits",
         "immintrin.h",
+        "arm_neon.h",
         "base/dtype.h",
         "base/elements.inc",
     }

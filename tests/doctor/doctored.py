@@ -48,7 +48,6 @@ def member(rank: int, host: str = "a", *nics: Nic, vendor: str = "cpu", **facts:
         host_name=f"node-{host}",
         info=info,
         error="",
-        explanations=[],
         facts={"limits": LIMITS} | facts,
     )
 

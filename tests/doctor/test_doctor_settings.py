@@ -37,12 +37,26 @@ def test_values_of_other_variables_stay_on_the_rank() -> None:
     assert "hunter2" not in str(facts)
 
 
+def test_job_keys_are_compared_and_stay_on_the_rank(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("0123456789abcdef\n")
+    by_file = settings.facts({"HETCOMM_JOB_KEY_FILE": str(file)})["values"]
+    by_value = settings.facts({"HETCOMM_JOB_KEY": "0123456789abcdef"})["values"]
+    another = settings.facts({"HETCOMM_JOB_KEY": "fedcba9876543210"})["values"]
+    assert by_file == by_value != another and list(another) == ["HETCOMM_JOB_KEY"]
+    assert "0123" not in str(by_file) and "fedc" not in str(another)
+    assert "HETCOMM_JOB_KEY" in settings.equal_everywhere()
+    assert not settings.facts({})["values"]
+
+
 def test_the_table_says_what_must_be_equal() -> None:
     assert settings.equal_everywhere() == [
         "HETCOMM_SELECT",
         "HETCOMM_PROFILE",
         "HETCOMM_DETERMINISTIC",
         "HETCOMM_BRIDGE_CODEC",
+        "HETCOMM_JOB_KEY_FILE",
+        "HETCOMM_JOB_KEY",
     ]
 
 

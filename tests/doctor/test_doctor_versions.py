@@ -33,13 +33,18 @@ def test_another_version_is_named_with_its_rank(name: str, severity: str, fix: s
     assert fix in text
 
 
-def test_ranks_of_unlike_vendors_have_runtimes_of_their_own() -> None:
+def test_islands_have_runtimes_of_their_own() -> None:
     green = {"vendor": "nvidia", "ccl": "NCCL 2.28.3", "runtime": "CUDA 13.0"}
     red = {"vendor": "amd", "ccl": "RCCL 2.22.3", "runtime": "HIP 6.3"}
-    ranks = [member(0, versions=ONE | green), member(1, versions=ONE | red)]
+    ranks = [
+        member(0, vendor="nvidia", versions=ONE | green),
+        member(1, vendor="amd", versions=ONE | red),
+    ]
     assert versions.check(cluster(*ranks)) == []
-    old = member(2, versions=ONE | green | {"ccl": "NCCL 2.21.5"})
-    (text,) = texts(versions.check(cluster(*ranks, old)))
+    older = ONE | green | {"ccl": "NCCL 2.21.5"}
+    elsewhere = member(2, "b", vendor="nvidia", versions=older)
+    assert versions.check(cluster(*ranks, elsewhere)) == []
+    (text,) = texts(versions.check(cluster(*ranks, member(2, vendor="nvidia", versions=older))))
     assert text.startswith("error [0, 2] ccl: NCCL 2.28.3 on rank 0; NCCL 2.21.5 on rank 2")
 
 

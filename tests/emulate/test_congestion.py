@@ -1,4 +1,4 @@
-"""Congestion control: cubic where the machine permits cubic, else its default, with one note."""
+"""Congestion control: cubic where the machine permits cubic, else reno, with one note."""
 
 import errno
 import io
@@ -48,11 +48,17 @@ def test_cubic_is_taken_where_it_is_permitted(machine: Control) -> None:
     assert note(None, "cubic") is None
 
 
-def test_the_default_is_taken_where_cubic_is_restricted(machine: Control) -> None:
+def test_the_default_is_taken_where_neither_cubic_nor_reno_is_permitted(machine: Control) -> None:
+    machine.permitted = ["bbr"]
     assert choose(None) == machine.value == "bbr"
-    sentence = note(None, "bbr")
+
+
+def test_reno_is_taken_where_cubic_is_restricted(machine: Control) -> None:
+    assert choose(None) == machine.value == "reno"
+    sentence = note(None, "reno")
     assert sentence is not None
     assert "does not permit cubic" in sentence
+    assert "hosts use reno" in sentence
     assert "container, sysctl net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'" in sentence
 
 

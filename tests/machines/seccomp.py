@@ -6,7 +6,17 @@ import os
 import struct
 from collections.abc import Mapping
 
-SOCKET, PTRACE, MOUNT, UNSHARE, SETNS, PROCESS_VM_READV = 41, 101, 165, 272, 308, 310  # x86-64
+# Numbers of system calls.
+_CALLS = {
+    "x86_64": {
+        "socket": 41, "ptrace": 101, "mount": 165, "unshare": 272, "setns": 308,
+        "process_vm_readv": 310,
+    },
+    "aarch64": {
+        "socket": 198, "ptrace": 117, "mount": 40, "unshare": 97, "setns": 268,
+        "process_vm_readv": 270,
+    },
+}[os.uname().machine]  # fmt: skip
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # of the kernel's filter language
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _CALL, _FIRST_ARGUMENT = 0, 16  # offsets in struct seccomp_data
@@ -17,11 +27,11 @@ def _instruction(code: int, value: int, when: int = 0, otherwise: int = 0) -> by
     return struct.pack("HBBI", code, when, otherwise, value)
 
 
-def refuse(calls: Mapping[int, int]) -> None:
+def refuse(calls: Mapping[str, int]) -> None:
     """Makes each system call of `calls` fail with its errno."""
     program = [_instruction(_LOAD, _CALL)]
     for call, code in calls.items():
-        program += [_instruction(_EQUAL, call, 0, 1), _instruction(_RETURN, _ERRNO | code)]
+        program += [_instruction(_EQUAL, _CALLS[call], 0, 1), _instruction(_RETURN, _ERRNO | code)]
     _install([*program, _instruction(_RETURN, _ALLOW)])
 
 
@@ -30,7 +40,7 @@ def refuse_sockets(family: int) -> None:
     _install(
         [
             _instruction(_LOAD, _CALL),
-            _instruction(_EQUAL, SOCKET, 0, 3),
+            _instruction(_EQUAL, _CALLS["socket"], 0, 3),
             _instruction(_LOAD, _FIRST_ARGUMENT),
             _instruction(_EQUAL, family, 0, 1),
             _instruction(_RETURN, _ERRNO | errno.EAFNOSUPPORT),

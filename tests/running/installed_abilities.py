@@ -12,6 +12,8 @@ import sysconfig
 from functools import partial
 from pathlib import Path
 
+import debian
+import memory_model
 import vendor_wheels as wheels
 from abilities import lacking, module, probe, python, tool
 
@@ -24,10 +26,26 @@ def emulated_rdma() -> str:
     return tool("qemu-system-x86_64") or tool("rdma") or tool("tc")
 
 
+@probe("emulated Arm")
+def emulated_arm() -> str:
+    """hetcomm for 64-bit Arm in build/arm, and qemu to run it."""
+    return "" if os.environ.get("HETCOMM_TEST_ARM") == "full" else "`make test-arm` runs it"
+
+
 @probe("compiler")
 def compiler() -> str:
     """For C and C++: CC and CXX, or gcc and g++."""
     return tool(os.environ.get("CC", "gcc")) or tool(os.environ.get("CXX", "g++"))
+
+
+@probe("relacy")
+def relacy() -> str:
+    """A model checker of C++'s memory model."""
+    try:
+        memory_model.headers()
+    except debian.Unavailable as error:
+        return str(error)
+    return ""
 
 
 @probe("NVRTC")
@@ -53,12 +71,6 @@ def _instruction_set(name: str) -> str:
     if "HETCOMM_ISA: expected an instruction set of this processor" not in found.stderr:
         raise RuntimeError(f"HETCOMM_ISA={name}: {found.stdout}{found.stderr}")
     return "this processor has none"
-
-
-@probe("x86-64")
-def x86() -> str:
-    machine = os.uname().machine
-    return "" if machine == "x86_64" else f"this machine is {machine}"
 
 
 def _torch_folder() -> Path:

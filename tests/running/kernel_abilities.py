@@ -103,6 +103,14 @@ def named_namespaces() -> str:
     return "only root makes them" if os.geteuid() != 0 else tool("ip") or _forbidden(NEWNET)
 
 
+@probe("another user")
+def another_user() -> str:
+    """A test may start a process of another user."""
+    if os.geteuid() != 0:
+        return "only root becomes another user"
+    return "" if "4294967295" in Path("/proc/self/uid_map").read_text() else "one user is mapped"
+
+
 @probe("cubic")
 def cubic() -> str:
     """Emulated hosts may use cubic as congestion control."""
@@ -129,8 +137,11 @@ def ipv6() -> str:
 @probe("seccomp filters")
 def seccomp_filters() -> str:
     """A process may set filters of system calls for itself."""
-    known = Path("/proc/sys/kernel/seccomp/actions_avail")
-    return "" if known.exists() else f"this kernel has no {known}"
+    set_seccomp, filter_mode = 22, 2
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(set_seccomp, filter_mode, None, 0, 0)  # with no filter to read
+    code = ctypes.get_errno()
+    return "" if code == errno.EFAULT else f"this kernel has none: {errno.errorcode[code]}"
 
 
 @probe("unshare")

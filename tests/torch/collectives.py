@@ -266,10 +266,13 @@ def ccl_has(case: Case) -> bool:
     return _core.ccl_reduces(dtype, getattr(_core.ReduceOp, case.op.lower()))
 
 
-def failures_on(device: str, rank: int, size: int, seed: int, layout: str) -> list[str]:
-    """Runs all cases that the vendors' libraries have, with this rank's tensors on `device`."""
+def failures_on(
+    device: str, rank: int, size: int, seed: int, layout: str, whole: bool = True
+) -> list[str]:
+    """Runs all cases that the vendors' libraries have, or a sample, with this rank's tensors on
+    `device`."""
     failures = []
-    for case in filter(ccl_has, cases(seed, size, layout)):
+    for case in filter(ccl_has, cases(seed, size, layout, whole=whole)):
         collective = COLLECTIVES[case.collective]
         inputs = case.inputs(size)
         there = replace(case, device=device)

@@ -221,9 +221,11 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-def _run_all(rank: int, size: int, seed: int) -> dict[str, float]:
+def run_programs(
+    rank: int, size: int, seed: int, programs: list[Callable[[int, int, int], None]]
+) -> dict[str, float]:
     taken = {}
-    for program in PROGRAMS:
+    for program in programs:
         begin = time.monotonic()
         try:
             program(rank, size, seed)
@@ -236,5 +238,5 @@ def _run_all(rank: int, size: int, seed: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_asynchronous_programs_run(job: Callable[..., Job], seed: int, layout: str) -> None:
-    taken = values(job(layout, bound=150), _run_all, seed)[0]
+    taken = values(job(layout, bound=150), run_programs, seed, PROGRAMS)[0]
     print(layout, {name: round(seconds, 2) for name, seconds in taken.items()})

@@ -15,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import elastic_trainer
+import crashing_trainer
+import elastic
 import pytest
 from torch.distributed import HashStore, TCPStore
 
 import hetcomm
 from hetcomm import _attempts
 
-PROGRAM = Path(elastic_trainer.__file__)
+PROGRAM = Path(crashing_trainer.__file__)
 BOUND = 150.0  # seconds; the job takes a tenth of this
 
 
@@ -32,10 +33,10 @@ def segments() -> set[str]:
 
 def reference() -> list[float]:
     """The losses of one process with whole batches."""
-    model, optimizer = elastic_trainer.model_and_optimizer()
+    model, optimizer = elastic.model_and_optimizer()
     losses = []
-    for step in range(elastic_trainer.STEPS):
-        loss = elastic_trainer.loss_of(model, step, 0, 1)
+    for step in range(elastic.STEPS):
+        loss = elastic.loss_of(model, step, 0, 1)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -77,7 +78,7 @@ def test_a_job_is_restarted_after_a_crash(tmp_path: Path, nodes: int) -> None:
     for rank in range(2):
         report = json.loads((tmp_path / f"rank{rank}.json").read_text())
         assert report["losses"] == pytest.approx(reference(), rel=1e-5)
-        assert report["began"] == elastic_trainer.CRASH, "the checkpoint was not used"
+        assert report["began"] == crashing_trainer.CRASH, "the checkpoint was not used"
         assert report["backend"] == "hetcomm"
     left = segments() - before
     while left and time.monotonic() < end:  # processes of jobs beside this one end soon

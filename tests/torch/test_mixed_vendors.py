@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from collectives import COLLECTIVES, cases, ccl_has
-from hostile import for_groups_at_a_time
+from hostile import for_threads_at_a_time
 from ranks import Job, launch, values
-from test_asynchronous import _run_all
+from test_asynchronous import PROGRAMS, run_programs, two_threads
 from test_invalid import odd_but_legal, refuse
 from test_training import train
 from vendors import environments
@@ -29,6 +29,9 @@ LAYOUTS = [
     ("a", "n"), ("aa", "nn"), ("ab", "nn"), ("aa", "na"), ("ab", "nc"), ("aabb", "nnaa"),
     ("abab", "nana"), ("aabbc", "nnaac"), ("abcab", "nacna"), ("aabbcc", "nnnaca"),
 ]  # fmt: skip
+
+
+OF_ONE_THREAD = [program for program in PROGRAMS if program is not two_threads]
 
 
 def run_cases(rank: int, size: int, seed: int, layout: str) -> tuple[list[str], dict[str, str]]:
@@ -121,8 +124,15 @@ def test_a_reduction_unsupported_by_one_vendor_is_rejected_everywhere(
 def test_programs_run_on_mixed_vendors(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
 ) -> None:
-    settings = [each | for_groups_at_a_time() for each in environments(vendors)]
-    values(job(hosts, environments=settings, bound=150), _run_all, seed)
+    values(_job(job, hosts, vendors, bound=150), run_programs, seed, OF_ONE_THREAD)
+
+
+@pytest.mark.parametrize(("hosts", "vendors"), [("ab", "nc"), ("aabba", "nnaac")])
+def test_threads_use_a_group_each(
+    job: Callable[..., Job], seed: int, hosts: str, vendors: str
+) -> None:
+    settings = [each | for_threads_at_a_time() for each in environments(vendors)]
+    values(job(hosts, environments=settings, bound=150), two_threads, seed)
 
 
 @pytest.mark.parametrize(("hosts", "vendors"), [("ab", "na"), ("abb", "nnc")])

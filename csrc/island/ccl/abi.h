@@ -23,6 +23,8 @@ enum Result : int {
   in_progress = 7,
 };
 
+inline constexpr int kNoColor = -1;  // of a split: this member gets no communicator
+
 using DataType = int;  // DtypeRow::ccl
 inline constexpr DataType kBytes = 0;
 
@@ -44,7 +46,7 @@ struct Config {
   int max_ctas = kUndefined;
   const char* net_name = nullptr;
   int split_share = kUndefined;
-  int later = kUndefined;  // padding in 2.18, a field (the traffic class) from 2.24 on
+  int later = kUndefined;  // padding in 2.18, a field (the traffic class) from 2.26 on
 };
 static_assert(sizeof(Config) == 48 && offsetof(Config, net_name) == 32);
 

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <atomic>
+
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
@@ -17,8 +19,9 @@ namespace {
 constexpr int kLanes = 64;
 constexpr auto kLaunchBound = std::chrono::seconds(30);
 constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
-// The library notices first that a neighbour has ended. Health tells which rank within this time.
-constexpr auto kReasonBound = std::chrono::seconds(2);
+// The library notices first that a neighbour has ended. Health tells which rank within this time,
+// also of an unreachable one.
+constexpr auto kReasonBound = std::chrono::seconds(3);
 
 class CclIsland final : public Island {
  public:
@@ -91,7 +94,6 @@ class CclIsland final : public Island {
     bool recorded = false;
     Phase phase = Phase::idle;
     Status outcome;
-    Clock::time_point failed_at;
 
     bool under_way() const { return phase == Phase::launching || phase == Phase::running; }
   };
@@ -108,7 +110,8 @@ class CclIsland final : public Island {
   std::shared_ptr<CclCommunicator> communicator_;
   std::vector<Lane> lanes_;
   const LibraryLog::Network network_;
-  Status failure_;  // of the island, once it is unusable
+  Status failure_;                // of the island, once it is unusable
+  Clock::time_point reason_due_;  // until then a better reason than failure_ may come
   bool stopped_ = false;
 };
 
@@ -130,7 +133,7 @@ void CclIsland::start(int index, const IslandCall& call) {
   lane.descriptor = call.descriptor;
   lane.recorded = call.recorded;
   lane.outcome = failure_;
-  lane.phase = Phase::over;
+  lane.phase = failure_.ok() ? Phase::over : Phase::ending;
   if (!failure_.ok()) return;
   if (call.reduces && !ccl_reduces(call.dtype, call.op)) {
     lane.outcome =
@@ -197,7 +200,7 @@ Island::Progress CclIsland::progress(int index, Status& status) {
   Lane& lane = lanes_[index];
   if (lane.under_way() && !failure_.ok()) {  // another lane's call failed
     lane.outcome = failure_;
-    lane.phase = Phase::over;
+    lane.phase = Phase::ending;
   } else if (lane.under_way()) {
     const nccl::Result state = communicator_->state();
     if (state != nccl::success && state != nccl::in_progress) {
@@ -219,7 +222,7 @@ Island::Progress CclIsland::progress(int index, Status& status) {
     }
   }
   if (lane.phase == Phase::ending) {
-    if (Clock::now() - lane.failed_at < kReasonBound) return Progress::waiting;
+    if (Clock::now() < reason_due_) return Progress::waiting;
     lane.phase = Phase::over;
   }
   status = lane.outcome;
@@ -246,8 +249,9 @@ void CclIsland::fail(Lane& lane, const std::string& function, nccl::Result resul
                  "all, which waits for them in the background"
                : "; NCCL_DEBUG=WARN shows more; make a new process group");
   fail(lane, Status(overdue ? Code::timeout : Code::vendor, text, communicator_->rank()));
-  lane.failed_at = Clock::now();
-  if (result == nccl::remote_error) lane.phase = Phase::ending;
+  if (result != nccl::remote_error) return;
+  reason_due_ = Clock::now() + kReasonBound;
+  lane.phase = Phase::ending;
 }
 
 void CclIsland::stop() {
@@ -265,6 +269,17 @@ void CclIsland::abandon(int) {
                       communicator_->rank());
   }
   stop();
+}
+
+// Asks the library to connect in set-up: the first collective would wait for other members. The
+// library reads the variable once per process. True if the user has not set it.
+bool ask_to_connect() {
+  static std::atomic<bool> asked{false};
+  if (!environment_variable("NCCL_RUNTIME_CONNECT")) {
+    set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
+    asked = true;
+  }
+  return asked;
 }
 
 void validate(const CclOptions& options) {
@@ -287,12 +302,9 @@ void validate(const CclOptions& options) {
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
   set_ccl_environment(options.environment, options.device->vendor());
-  // Connections are made now: the first collective would wait for them under the executor's lock.
-  if (options.blocking && !environment_variable("NCCL_RUNTIME_CONNECT")) {
-    set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
-  }
+  const bool asks = options.blocking && ask_to_connect();
   LibraryLog listening;
-  auto communicator = CclCommunicator::open(options, deadline);
+  auto communicator = CclCommunicator::open(options, deadline, listening, asks);
   auto island = std::make_unique<CclIsland>(options, std::move(communicator), listening.network());
   island->compare_network();
   return island;

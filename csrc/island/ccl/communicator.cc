@@ -11,11 +11,12 @@
 namespace hetcomm {
 namespace {
 
+constexpr int kConnectsAtFirstUse = 22200;  // NCCL_RUNTIME_CONNECT came with 2.22
 constexpr auto kAbortBound = std::chrono::seconds(5);
 // How often set-up asks for another rank's failure, and how long each question takes.
 constexpr auto kFailureInterval = std::chrono::seconds(1);
 constexpr auto kFailureBound = std::chrono::milliseconds(20);
-constexpr auto kReasonBound = std::chrono::seconds(2);  // if the library noticed a failure first
+constexpr auto kReasonBound = std::chrono::seconds(3);  // if the library noticed a failure first
 
 // The result of a function; shared with its thread, which may run longer than anybody waits.
 struct Opening {
@@ -77,16 +78,17 @@ nccl::Result CclCommunicator::begin(const CclOptions& options) {
   return library_.CommInitRankConfig(&first_.handle, options.members, id, options.member, &wanted);
 }
 
-std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options,
-                                                       Deadline deadline) {
+std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options, Deadline deadline,
+                                                       LibraryLog& log, bool asks_to_connect) {
   std::shared_ptr<CclCommunicator> made(new CclCommunicator(options));
   const auto begin = [made, options] { return made->begin(options); };
   made->perform("ncclCommInitRankConfig", begin, options, deadline);
-  made->add_blocking(options, deadline);
+  const bool may_be_late = made->library_.version_number >= kConnectsAtFirstUse;
+  made->add_blocking(options, deadline, asks_to_connect && may_be_late && log.silent());
   return made;
 }
 
-void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline) {
+void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline, bool late) {
   if (!options.blocking) {
     const std::string connect = environment_variable("NCCL_RUNTIME_CONNECT").value_or("0");
     without_blocking_ =
@@ -94,15 +96,7 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
   } else if (library_.CommSplit == nullptr) {
     without_blocking_ = "the library has no ncclCommSplit";
   } else {
-    const auto begin = [self = shared_from_this(), options] {
-      nccl::Config wanted = self->config(options);
-      wanted.blocking = 1;
-      return self->library_.CommSplit(self->first_.handle, 0, options.member,
-                                      &self->blocking_.handle, &wanted);
-    };
-    if (!perform("ncclCommSplit", begin, options, deadline)) {
-      without_blocking_ = "the library refused ncclCommSplit";
-    }
+    split_blocking(options, deadline, late);
   }
   if (!without_blocking_.empty()) return;
   guard_.emplace(call_bound_, [self = weak_from_this()] {
@@ -114,6 +108,49 @@ void CclCommunicator::add_blocking(const CclOptions& options, Deadline deadline)
         held->rank_);
     held->end(held->first_);  // the abort reaches the blocking side, which the call is still using
   });
+}
+
+// A member whose library connects late stays out of the split. So all members learn of it: the
+// communicator of the others is too small.
+void CclCommunicator::split_blocking(const CclOptions& options, Deadline deadline, bool late) {
+  const auto begin = [self = shared_from_this(), options, late] {
+    nccl::Config wanted = self->config(options);
+    wanted.blocking = 1;
+    return self->library_.CommSplit(self->first_.handle, late ? nccl::kNoColor : 0, options.member,
+                                    &self->blocking_.handle, &wanted);
+  };
+  if (!perform("ncclCommSplit", begin, options, deadline)) {
+    without_blocking_ = "the library refused ncclCommSplit";
+    return;
+  }
+  int members = 0;
+  if (blocking_.handle != nullptr) library_.CommCount(blocking_.handle, &members);
+  if (members == options.members) return;
+  if (blocking_.handle != nullptr) drop_blocking(deadline);
+  without_blocking_ = std::string(late ? "somebody else called the library first in this process"
+                                       : "another member's library was called before") +
+                      ", so NCCL_RUNTIME_CONNECT came too late";
+  if (!late) return;
+  log(LogLevel::warning,
+      library_.version +
+          ": expected hetcomm to call the library first in this process; got one "
+          "that read its variables before hetcomm set NCCL_RUNTIME_CONNECT=0; each "
+          "call costs a thread; set the variable for the whole process, or make "
+          "hetcomm's first group before other users of the library make theirs",
+      rank_);
+}
+
+void CclCommunicator::drop_blocking(Deadline deadline) {
+  auto end = [self = shared_from_this(), deadline] { self->finalize(self->blocking_, deadline); };
+  if (!Detached(std::move(end)).wait(deadline)) {
+    abort();
+    throw Error(Status(Code::timeout,
+                       library_.version + ": expected the end of an idle communicator within " +
+                           format_seconds(deadline.timeout()) + "; it did not end",
+                       rank_));
+  }
+  std::lock_guard lock(ending_);
+  blocking_ = {};
 }
 
 bool CclCommunicator::perform(const char* function, std::function<nccl::Result()> begin,

@@ -14,6 +14,7 @@
 #include "island/ccl/ccl.h"
 #include "island/ccl/detached.h"
 #include "island/ccl/library.h"
+#include "island/ccl/library_log.h"
 #include "island/ccl/lowering.h"
 
 namespace hetcomm {
@@ -30,8 +31,11 @@ namespace hetcomm {
 // at a time.
 class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
  public:
-  // Waits for all members. Throws Error(timeout) and Error(vendor).
-  static std::shared_ptr<CclCommunicator> open(const CclOptions& options, Deadline deadline);
+  // Waits for all members. `log` exists since before the library's first call here, and
+  // `asks_to_connect` tells that hetcomm, not the user, has set NCCL_RUNTIME_CONNECT. Throws
+  // Error(timeout) and Error(vendor).
+  static std::shared_ptr<CclCommunicator> open(const CclOptions& options, Deadline deadline,
+                                               LibraryLog& log, bool asks_to_connect);
 
   const CclLibrary& library() const { return library_; }
   Device& device() const { return *device_; }
@@ -70,7 +74,10 @@ class CclCommunicator : public std::enable_shared_from_this<CclCommunicator> {
   explicit CclCommunicator(const CclOptions& options);
   nccl::Config config(const CclOptions& options) const;
   nccl::Result begin(const CclOptions& options);
-  void add_blocking(const CclOptions& options, Deadline deadline);
+  // `late`: this member's library connects inside its first collectives all the same.
+  void add_blocking(const CclOptions& options, Deadline deadline, bool late);
+  void split_blocking(const CclOptions& options, Deadline deadline, bool late);
+  void drop_blocking(Deadline deadline);
   // Runs a function of the library on a thread, and polls the first side until the function is
   // over. False: the library has refused a split at once, and nothing has changed. Any other
   // failure aborts this communicator and throws Error.

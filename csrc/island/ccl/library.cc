@@ -52,6 +52,7 @@ CclLibrary load(const Vendor& vendor) {
   if (nccl::Result result = library.GetVersion(&version)) {
     throw Error(Code::vendor, library.path + ": " + library.failure("ncclGetVersion", result));
   }
+  library.version_number = version;
   library.version = vendor.ccl_version_text(version);
   if (version < kOldestVersion) {
     throw Error(Code::vendor, "expected " + vendor.ccl_version_text(kOldestVersion) +

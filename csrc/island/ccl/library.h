@@ -19,6 +19,7 @@ namespace hetcomm {
   X(CommInitRankConfig, nccl::Result, (nccl::Communicator** communicator, int members, \
                                        nccl::UniqueId id, int member, nccl::Config* config)) \
   X(CommGetAsyncError, nccl::Result, (nccl::Communicator* communicator, nccl::Result* result)) \
+  X(CommCount, nccl::Result, (nccl::Communicator* communicator, int* members)) \
   X(CommFinalize, nccl::Result, (nccl::Communicator* communicator)) \
   X(CommDestroy, nccl::Result, (nccl::Communicator* communicator)) \
   X(CommAbort, nccl::Result, (nccl::Communicator* communicator)) \
@@ -62,8 +63,9 @@ struct CclLibrary {
   HETCOMM_CCL_OPTIONAL_SYMBOLS(X)
 #undef X
   const Vendor* vendor = nullptr;
-  std::string path;     // of the file that was loaded
-  std::string version;  // "NCCL 2.28.3"
+  std::string path;        // of the file that was loaded
+  std::string version;     // "NCCL 2.28.3"
+  int version_number = 0;  // 22803
 
   // "NCCL 2.28.3: ncclAllReduce: unhandled system error: <the library's last words>".
   std::string failure(const std::string& function, nccl::Result result) const;

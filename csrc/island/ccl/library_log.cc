@@ -44,7 +44,8 @@ struct Memory {
   std::mutex mutex;  // also over the environment
   int descriptor = -1;
   int listeners = 0;
-  bool ours = false;  // hetcomm has set the environment
+  bool ours = false;   // hetcomm has set the environment
+  bool wrote = false;  // the library
   std::string network;
   std::map<std::string, std::string> devices;  // by network
 
@@ -61,6 +62,7 @@ struct Memory {
     const off_t begin = std::max<off_t>(0, state.st_size - kMostRead);
     std::string text(static_cast<size_t>(state.st_size - begin), '\0');
     const ssize_t got = pread(descriptor, text.data(), text.size(), begin);
+    wrote |= got > 0;
     if (got <= 0 || ftruncate(descriptor, 0) != 0) return;
     text.resize(static_cast<size_t>(got));
     for (const char* name : {"IB", "Socket"}) {
@@ -108,6 +110,12 @@ LibraryLog::~LibraryLog() {
   if (--memory().listeners > 0 || !memory().ours) return;
   // Child processes do not inherit the variables.
   for (const char* name : kVariables) set_environment_variable(name, std::nullopt);
+}
+
+bool LibraryLog::silent() {
+  std::lock_guard lock(memory().mutex);
+  memory().read();
+  return memory().ours && !memory().wrote;
 }
 
 LibraryLog::Network LibraryLog::network() {

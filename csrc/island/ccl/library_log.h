@@ -25,6 +25,10 @@ class LibraryLog {
   };
   // The network of the latest communicator.
   Network network();
+  // Whether the library, which has made a communicator, has written nothing at all: somebody else
+  // called it first in this process, so it read its variables before. False if the log is the
+  // user's.
+  bool silent();
 };
 
 }  // namespace hetcomm

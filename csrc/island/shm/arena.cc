@@ -13,6 +13,7 @@
 #include "base/available_memory.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/page_size.h"
 #include "base/status.h"
 #include "island/shm/memory_file.h"
 #include "island/shm/parts.h"
@@ -20,7 +21,6 @@
 namespace hetcomm::shm {
 namespace {
 
-constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = 2 << 20;
 // Every rank of a host maps every arena: those of 64 ranks fit into the 128 TiB of addresses.
 constexpr int64_t kMostBytes = int64_t{1} << 40;
@@ -36,7 +36,7 @@ Error unavailable(uint64_t bytes, const std::string& got) {
 
 Arena::Arena() {
   const int64_t pages = sysconf(_SC_PHYS_PAGES);
-  bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * kPage, kHugePage), kMostBytes);
+  bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * page_size(), kHugePage), kMostBytes);
   descriptor_ = make_memory_file("hetcomm", static_cast<int64_t>(bytes_));
   struct stat found{};
   if (descriptor_ < 0 || fstat(descriptor_, &found) != 0) {
@@ -71,13 +71,13 @@ std::shared_ptr<void> Arena::allocate(size_t bytes) {
   if (bytes > most) {
     throw unavailable(bytes, format_bytes(static_cast<int64_t>(most)) + " available");
   }
-  const uint64_t rounded = round_up(bytes > 0 ? bytes : 1, kPage);
+  const uint64_t rounded = round_up(bytes > 0 ? bytes : 1, page_size());
   uint64_t offset;
   {
     std::lock_guard lock(mutex_);
     map();
     warn();
-    offset = reserve(rounded, rounded >= kHugePage ? kHugePage : kPage);
+    offset = reserve(rounded, rounded >= kHugePage ? kHugePage : page_size());
   }
   std::byte* begin = base_.load(std::memory_order_relaxed) + offset;
   std::shared_ptr<void> memory(begin, [this, offset, rounded](void*) { release(offset, rounded); });

@@ -123,11 +123,15 @@ struct Message {
   }
 };
 
-void give(int connection, int memory) {
+bool of_this_user(int connection) {
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return;
-  if (peer.uid != geteuid()) return;
+  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+         peer.uid == geteuid();
+}
+
+void give(int connection, int memory) {
+  if (!of_this_user(connection)) return;
   Message message;
   cmsghdr* beside = CMSG_FIRSTHDR(&message.header);
   beside->cmsg_level = SOL_SOCKET;
@@ -218,6 +222,7 @@ Descriptor Handover::take(const std::string& name, const Deadline& deadline) {
     const std::string why = std::strerror(errno);
     if (!connect_to(connection, kFolder + name)) throw gone(why);
   }
+  if (!of_this_user(connection)) throw gone("another user's process offers it");
   Message message;
   ssize_t got;
   do {

@@ -7,10 +7,11 @@
 
 #include <cerrno>
 
+#include "base/page_size.h"
+
 namespace hetcomm::shm {
 namespace {
 
-constexpr uintptr_t kPage = 4096;
 constexpr unsigned kNoExecutable = 8;  // MFD_NOEXEC_SEAL of Linux 6.3, where a sysctl can demand it
 constexpr int kPopulateWrite = 23;     // MADV_POPULATE_WRITE of Linux 5.14
 constexpr int kNoSuchChange = -1;
@@ -19,7 +20,7 @@ constexpr int kNoSuchChange = -1;
 // returns EFAULT for a page that the system cannot allocate. Reading a hole of such a file fills
 // the hole.
 int touch(uintptr_t begin, uintptr_t end) {
-  for (uintptr_t page = begin; page < end; page += kPage) {
+  for (uintptr_t page = begin; page < end; page += static_cast<uintptr_t>(page_size())) {
     syscall(SYS_rt_sigprocmask, kNoSuchChange, page, nullptr, sizeof(uint64_t));
     if (errno == EFAULT) return ENOMEM;
   }
@@ -42,8 +43,9 @@ Descriptor make_memory_file(const char* name, int64_t bytes) {
 }
 
 int populate(const std::byte* begin, size_t bytes) {
-  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / kPage * kPage;
-  const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes + kPage - 1) / kPage * kPage;
+  const auto page = static_cast<uintptr_t>(page_size());
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / page * page;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes + page - 1) / page * page;
   int result;
   do {
     result = madvise(reinterpret_cast<void*>(first), last - first, kPopulateWrite);

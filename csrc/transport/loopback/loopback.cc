@@ -184,7 +184,7 @@ class Loopback : public Transport {
   std::string address(bool) const override { return Address{process().id, number_}.pack(); }
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-            Request& request) override;
+            Request& request, Link* from) override;
   std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override;
   void cancel(Request& request) override;
   bool progress() override;
@@ -229,7 +229,7 @@ std::unique_ptr<Link> Loopback::connect(const std::string& address, int peer_ran
 }
 
 void Loopback::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind,
-                    Request& request) {
+                    Request& request, Link* /*from*/) {
   const Lock lock(process().mutex);
   match_new();
   request = Request();

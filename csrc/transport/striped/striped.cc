@@ -1,6 +1,7 @@
 #include "transport/striped/striped.h"
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 #include <numeric>
 #include <utility>
@@ -8,122 +9,139 @@
 #include "base/deadline.h"
 #include "base/events.h"
 #include "base/packing.h"
+#include "transport/striped/stripe_links.h"
 
 namespace hetcomm {
 namespace {
 
-// Dividing a message must save this time, because each part costs both ends calls and polls.
-// Messages of 32 KiB over two unlimited links took 46 us divided and 18 us whole, on two cores.
-// With 1 and 2 Gbit/s that is a message of 38 KB, with two of 10 Gbit/s one of 125 KB.
-constexpr int64_t kLeastSavedMicroseconds = 50;
-// Parts begin at multiples of a page.
-constexpr size_t kAlignment = 4096;
 // Idle stripes beyond the first are polled every so many turns, or after this time, because peers
 // may connect or leave. After a divided message all stripes are polled so many times in a row,
 // because the end of the message may still be in flight.
 constexpr uint32_t kPollEvery = 64, kPollsAfterTraffic = 1024;
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 
-// The links of all stripes to one peer.
-struct StripeLinks {
-  std::vector<std::unique_ptr<Link>> links;
-  Status failure;  // of the first broken stripe; later messages fail with it
-};
-
-// A divided message in flight.
-struct Divided {
+// A message that is received, in parts if its sender has divided it.
+struct Received {
   Request* whole = nullptr;
+  uint64_t tag = 0;  // of the parts
+  std::byte* data = nullptr;
+  MemoryKind memory = MemoryKind::host;
+  std::vector<size_t> sizes;  // of the parts
   std::vector<Request> parts;
-  std::vector<size_t> sizes;           // of the parts
-  std::shared_ptr<StripeLinks> links;  // a send's; null for a receive
-  uint64_t tag = 0;                    // of the parts of a receive
+  std::vector<bool> asked;            // parts of lost stripes, which come over the first stripe
+  std::shared_ptr<StripeLinks> from;  // null if nobody knows the sender
   bool cancelled = false;
 
-  bool done() const {
-    return std::all_of(parts.begin(), parts.end(), [](const Request& part) { return part.done; });
+  // False for the part of a lost stripe that the sender has yet to be asked for.
+  bool settled(size_t part) const {
+    return parts[part].done && (parts[part].status.ok() || asked[part] || !lost(part));
   }
+  bool done() const {
+    for (size_t part = 0; part < parts.size(); ++part) {
+      if (cancelled ? !parts[part].done : !settled(part)) return false;
+    }
+    return true;
+  }
+  bool lost(size_t stripe) const { return from && from->lost(stripe); }
+  // The sender has divided the message; known once the first part is there.
+  bool divided() const { return (parts[0].tag & kPartTag) != 0; }
+  bool follows(const Received& earlier) const { return from == earlier.from && tag == earlier.tag; }
 };
 
 // Shared by a transport and its links.
 struct Shared {
-  std::list<Divided> divided;  // at fixed addresses, which the parts' requests need
-  std::vector<std::weak_ptr<StripeLinks>> closing;
-  uint32_t polls_due = kPollsAfterTraffic;  // of all stripes
+  std::list<Received> received;                      // in the order of posting, at fixed addresses
+  std::vector<std::shared_ptr<StripeLinks>> active;  // links with something to do
+  uint32_t polls_due = kPollsAfterTraffic;           // of all stripes
 
-  Divided& begin(Request& whole, const std::vector<size_t>& sizes) {
-    whole = Request();
-    whole.done = false;
+  void activate(const std::shared_ptr<StripeLinks>& links) {
     polls_due = kPollsAfterTraffic;
-    Divided& made = divided.emplace_back();
-    made.whole = &whole;
-    made.sizes = sizes;
-    made.parts.resize(sizes.size());
-    return made;
+    if (std::find(active.begin(), active.end(), links) == active.end()) active.push_back(links);
   }
+  bool busy() const { return !received.empty() || !active.empty(); }
 };
 
 class StripedLink : public Link {
  public:
-  StripedLink(std::shared_ptr<Shared> shared, StripeLinks links, std::vector<int64_t> bandwidths)
+  StripedLink(std::shared_ptr<Shared> shared, std::vector<std::unique_ptr<Link>> links,
+              const std::vector<int64_t>& bandwidths)
       : shared_(std::move(shared)),
-        links_(std::make_shared<StripeLinks>(std::move(links))),
-        bandwidths_(std::move(bandwidths)) {}
+        links_(std::make_shared<StripeLinks>(std::move(links), bandwidths)),
+        bandwidths_(bandwidths) {
+    std::weak_ptr<Shared> all = shared_;
+    std::weak_ptr<StripeLinks> mine = links_;
+    first().listen([all, mine](const Note& note) {
+      const auto transport = all.lock();
+      const auto heard = mine.lock();
+      if (!transport || !heard) return;
+      heard->hear(note);
+      transport->activate(heard);
+    });
+  }
   ~StripedLink() override { close(false); }
+
+  const std::shared_ptr<StripeLinks>& links() const { return links_; }
 
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
             Request& request) override {
-    if (!links_->failure.ok()) {
-      request = Request();
-      request.status = links_->failure;
-      return;
-    }
-    std::vector<size_t> sizes = divide(bytes, bandwidths_);
-    if (sizes.size() == 1) return links_->links.front()->send(tag, data, bytes, memory, request);
-    Divided& divided = shared_->begin(request, sizes);
-    divided.links = links_;
-    const auto* from = static_cast<const std::byte*>(data);
-    for (size_t stripe = 0; stripe < sizes.size(); from += sizes[stripe], ++stripe) {
-      links_->links[stripe]->send(tag | kPartTag, from, sizes[stripe], memory,
-                                  divided.parts[stripe]);
-    }
-  }
-
-  void consume(size_t bytes) override {
     const std::vector<size_t> sizes = divide(bytes, bandwidths_);
-    for (size_t stripe = 0; stripe < sizes.size(); ++stripe)
-      links_->links[stripe]->consume(sizes[stripe]);
+    links_->send(tag, data, sizes, memory, request);
+    if (sizes.size() > 1) shared_->activate(links_);
   }
+  void consume(size_t bytes) override { links_->consume(bytes); }
   std::string offer() const override {
     Packer packer;
-    for (auto& link : links_->links) packer.put(link->offer());
+    for (auto& link : links_->all()) packer.put(link->offer());
     return packer.take();
   }
   void counter(const std::string& theirs, uint64_t spread) override {
     Unpacker from(theirs);
-    for (auto& link : links_->links) link->counter(from.text(), spread);
+    for (auto& link : links_->all()) link->counter(from.text(), spread);
   }
   void open() override {
-    for (auto& link : links_->links) link->open();
+    for (size_t stripe = 0; stripe < links_->all().size(); ++stripe) {
+      if (!links_->lost(stripe)) links_->all()[stripe]->open();
+    }
+  }
+  void lose(size_t stripe) override {
+    links_->lose(stripe);
+    shared_->activate(links_);
+  }
+  std::vector<size_t> lost_stripes() const override {
+    std::vector<size_t> stripes;
+    for (size_t stripe = 0; stripe < links_->all().size(); ++stripe) {
+      if (links_->lost(stripe)) stripes.push_back(stripe);
+    }
+    return stripes;
   }
   void close(bool flush) override {
-    for (auto& link : links_->links) link->close(flush);
-    shared_->closing.push_back(links_);
+    links_->close(flush);
+    shared_->activate(links_);
   }
-  bool closed() const override {
-    return std::all_of(links_->links.begin(), links_->links.end(),
-                       [](auto& link) { return link->closed(); });
-  }
+  bool closed() const override { return links_->closed(); }
   std::string describe() const override {
     std::string text;
-    for (auto& link : links_->links) text += (text.empty() ? "" : " + ") + link->describe();
-    return links_->links.front()->describe().empty() ? "" : text;
+    for (size_t stripe = 0; stripe < links_->all().size(); ++stripe) {
+      if (links_->lost(stripe)) continue;
+      text += (text.empty() ? "" : " + ") + links_->all()[stripe]->describe();
+    }
+    return first().describe().empty() ? "" : text;
   }
 
  private:
+  Link& first() const { return *links_->all().front(); }
+
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<StripeLinks> links_;
-  std::vector<int64_t> bandwidths_;
+  const std::vector<int64_t> bandwidths_;
 };
+
+// Tells the parts of lost stripes apart. Of all transports of this process, because they share
+// UCX's.
+uint64_t next_answer() {
+  static std::atomic<uint64_t> last{0};
+  return kTransportTags | (++last & ~kTransportTags);
+}
 
 class Striped : public Transport {
  public:
@@ -148,7 +166,7 @@ class Striped : public Transport {
   }
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-            Request& request) override;
+            Request& request, Link* from) override;
   std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override {
     return first().arrived(tag, mask);  // every message has a part here
   }
@@ -160,16 +178,16 @@ class Striped : public Transport {
  private:
   Transport& first() const { return *transports_.front(); }
   // Cancels the message once one of its parts has failed.
-  void cancel_hopeless(Divided& divided);
-  void cancel_parts(Divided& divided);
-  void complete(const Divided& divided) const;
-  bool collect();
-  // False if the receive matched a whole message, so no other parts come.
-  bool is_part(const Divided& divided, const Request& part) const {
-    return divided.links || (part.tag & kPartTag) != 0;
-  }
+  void cancel_hopeless(Received& message);
+  void cancel_parts(Received& message);
+  // Asks the sender for the parts of lost stripes.
+  void ask(Received& message);
+  bool place_among_unconfirmed(const Received& message, size_t& place) const;
+  bool comes_next(const Received& message) const;
+  void complete(const Received& message) const;
+  bool collect(Clock::time_point now);
   // False for a failed part, and for a part of a message of another size or call.
-  static bool is_expected(const Divided& divided, size_t part);
+  static bool is_expected(const Received& message, size_t part);
 
   std::vector<Transport*> transports_;
   std::vector<int64_t> bandwidths_;
@@ -180,15 +198,15 @@ class Striped : public Transport {
 };
 
 std::unique_ptr<Link> Striped::connect(const std::string& address, int peer_rank) {
-  StripeLinks made;
+  std::vector<std::unique_ptr<Link>> made;
   try {
     Unpacker from(address);
     for (Transport* transport : transports_) {
-      made.links.push_back(transport->connect(from.text(), peer_rank));
+      made.push_back(transport->connect(from.text(), peer_rank));
     }
     from.end();
   } catch (const Error& error) {
-    for (auto& link : made.links) link->close(false);
+    for (auto& link : made) link->close(false);
     if (error.status().code() != Code::invalid_argument) throw;
     throw Error(
         Status(Code::transport, "link address: " + std::string(error.what()), -1, peer_rank));
@@ -197,70 +215,114 @@ std::unique_ptr<Link> Striped::connect(const std::string& address, int peer_rank
 }
 
 void Striped::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-                   Request& request) {
+                   Request& request, Link* from) {
   std::vector<size_t> sizes = divide(bytes, bandwidths_);
-  if (sizes.size() == 1) return first().recv(tag, mask, data, bytes, memory, request);
-  Divided& divided = shared_->begin(request, sizes);
-  divided.tag = tag | kPartTag;
-  auto* into = static_cast<std::byte*>(data);
+  if (sizes.size() == 1) return first().recv(tag, mask, data, bytes, memory, request, nullptr);
+  request = Request();
+  request.done = false;
+  shared_->polls_due = kPollsAfterTraffic;
+  Received& message = shared_->received.emplace_back();
+  message.whole = &request;
+  message.tag = tag | kPartTag;
+  message.data = static_cast<std::byte*>(data);
+  message.memory = memory;
+  message.parts.resize(sizes.size());
+  message.asked.resize(sizes.size());
+  if (from != nullptr) message.from = static_cast<StripedLink*>(from)->links();
+  // The first receive has room for the whole message, because a sender with one stripe left does
+  // not divide.
+  std::byte* into = message.data;
   for (size_t stripe = 0; stripe < sizes.size(); into += sizes[stripe], ++stripe) {
-    transports_[stripe]->recv(divided.tag, mask, into, sizes[stripe], memory,
-                              divided.parts[stripe]);
+    Request& part = message.parts[stripe];
+    if (message.lost(stripe)) {
+      part.status = Status(Code::aborted, "receive: the stripe is lost");
+    } else {
+      transports_[stripe]->recv(message.tag, mask, into, stripe == 0 ? bytes : sizes[stripe],
+                                memory, part, nullptr);
+    }
   }
+  message.sizes = std::move(sizes);
 }
 
 void Striped::cancel(Request& request) {
-  for (Divided& divided : shared_->divided) {
-    if (divided.whole == &request) return cancel_parts(divided);
+  for (Received& message : shared_->received) {
+    if (message.whole == &request) return cancel_parts(message);
   }
   first().cancel(request);
 }
 
-bool Striped::is_expected(const Divided& divided, size_t part) {
-  const Request& request = divided.parts[part];
-  if (!request.status.ok()) return false;
-  return divided.links || (request.tag == divided.tag && request.bytes == divided.sizes[part]);
+bool Striped::is_expected(const Received& message, size_t part) {
+  const Request& request = message.parts[part];
+  if (!request.status.ok() || request.bytes != message.sizes[part]) return false;
+  return message.asked[part] || request.tag == message.tag;
 }
 
-void Striped::cancel_parts(Divided& divided) {
-  if (std::exchange(divided.cancelled, true)) return;
-  for (size_t part = 0; part < divided.parts.size(); ++part) {
-    if (divided.links) {
-      divided.links->links[part]->close(false);
-    } else {
-      transports_[part]->cancel(divided.parts[part]);
-    }
+void Striped::cancel_parts(Received& message) {
+  if (std::exchange(message.cancelled, true)) return;
+  for (size_t part = 0; part < message.parts.size(); ++part) {
+    if (message.parts[part].done) continue;
+    (message.asked[part] ? first() : *transports_[part]).cancel(message.parts[part]);
   }
-  if (divided.links) shared_->closing.push_back(divided.links);
 }
 
-void Striped::cancel_hopeless(Divided& divided) {
-  for (const Request& part : divided.parts) {
-    if (!part.done) continue;
+void Striped::cancel_hopeless(Received& message) {
+  for (size_t part = 0; part < message.parts.size(); ++part) {
+    const Request& request = message.parts[part];
+    if (!request.done || (part > 0 && message.lost(part))) continue;
     // If a part is too long, the other parts still arrive, and the sender waits for their receives.
-    const bool failed = !part.status.ok() && part.status.code() != Code::invalid_argument;
-    if (failed && divided.links && divided.links->failure.ok()) {
-      divided.links->failure = part.status;
-    }
-    if (failed || !is_part(divided, part)) return cancel_parts(divided);
+    const bool failed = !request.status.ok() && request.status.code() != Code::invalid_argument;
+    if (failed || (request.tag & kPartTag) == 0) return cancel_parts(message);
   }
 }
 
-void Striped::complete(const Divided& divided) const {
-  Request& whole = *divided.whole;
-  const Request* cause = nullptr;  // the first failure, before parts that it cancelled
-  for (size_t part = 0; part < divided.parts.size(); ++part) {
-    if (is_expected(divided, part)) continue;
-    const bool consequence = cause && cause->status.code() == Code::aborted;
-    if (cause == nullptr || consequence) cause = &divided.parts[part];
+// False while earlier messages of this tag have not begun to arrive.
+bool Striped::place_among_unconfirmed(const Received& message, size_t& place) const {
+  place = 0;
+  for (const Received& earlier : shared_->received) {
+    if (&earlier == &message) return true;
+    if (!message.follows(earlier)) continue;
+    if (!earlier.parts[0].done) return false;
+    if (earlier.divided()) ++place;
   }
-  const size_t bytes = std::accumulate(divided.sizes.begin(), divided.sizes.end(), size_t{0});
+  return false;
+}
+
+void Striped::ask(Received& message) {
+  if (!message.from || !message.from->any_lost() || message.cancelled) return;
+  std::byte* into = message.data;
+  for (size_t stripe = 0; stripe < message.parts.size(); into += message.sizes[stripe], ++stripe) {
+    Request& part = message.parts[stripe];
+    if (stripe == 0 || message.asked[stripe] || !message.lost(stripe)) continue;
+    if (!part.done && !message.from->silent(stripe)) continue;
+    transports_[stripe]->abandon(part);
+    const Request& begin = message.parts[0];
+    size_t place = 0;
+    if (part.status.ok() || !begin.done) continue;
+    if (!is_expected(message, 0)) return cancel_parts(message);
+    if (!place_among_unconfirmed(message, place)) continue;
+    const uint64_t answer = next_answer();
+    message.asked[stripe] = true;
+    first().recv(answer, ~uint64_t{0}, into, message.sizes[stripe], message.memory, part, nullptr);
+    message.from->ask(message.tag, place, stripe, answer);
+  }
+}
+
+void Striped::complete(const Received& message) const {
+  Request& whole = *message.whole;
+  const Request* cause = nullptr;  // the first failure, before parts that it cancelled
+  for (size_t part = 0; part < message.parts.size(); ++part) {
+    if (is_expected(message, part)) continue;
+    const bool consequence = cause && cause->status.code() == Code::aborted;
+    if (cause == nullptr || consequence) cause = &message.parts[part];
+  }
+  const size_t bytes = std::accumulate(message.sizes.begin(), message.sizes.end(), size_t{0});
   if (cause == nullptr) {
     whole.bytes = bytes;
-    whole.tag = divided.tag & ~kPartTag;
+    whole.tag = message.tag & ~kPartTag;
+    if (message.from) message.from->confirm(message.tag);
   } else if (!cause->status.ok() && cause->status.code() != Code::invalid_argument) {
     whole.status = cause->status;
-  } else if (cause->status.ok() && cause->tag != divided.tag) {
+  } else if (cause->status.ok() && cause->tag != message.tag) {
     whole.bytes = cause->bytes;
     whole.tag = cause->tag;
   } else {
@@ -272,30 +334,38 @@ void Striped::complete(const Divided& divided) const {
   whole.done = true;
 }
 
-bool Striped::collect() {
+// The sender tells messages of one tag apart by their order, so they complete in this order.
+bool Striped::comes_next(const Received& message) const {
+  for (const Received& earlier : shared_->received) {
+    if (&earlier == &message) return true;
+    if (message.from && message.follows(earlier)) return false;
+  }
+  return true;
+}
+
+bool Striped::collect(Clock::time_point now) {
   bool moved = false;
-  auto& all = shared_->divided;
-  for (auto divided = all.begin(); divided != all.end();) {
-    cancel_hopeless(*divided);
-    if (!divided->done()) {
-      ++divided;
+  auto& all = shared_->received;
+  for (auto message = all.begin(); message != all.end();) {
+    cancel_hopeless(*message);
+    ask(*message);
+    if (!message->done() || !comes_next(*message)) {
+      ++message;
       continue;
     }
-    complete(*divided);
-    divided = all.erase(divided);
+    complete(*message);
+    message = all.erase(message);
     moved = true;
   }
-  std::erase_if(shared_->closing, [](const std::weak_ptr<StripeLinks>& closing) {
-    const auto links = closing.lock();
-    return !links || std::all_of(links->links.begin(), links->links.end(),
-                                 [](auto& link) { return link->closed(); });
-  });
+  auto& active = shared_->active;
+  for (size_t i = 0; i < active.size(); ++i) moved |= active[i]->progress(now);
+  std::erase_if(active, [](const auto& links) { return !links->busy(); });
   return moved;
 }
 
 bool Striped::progress() {
   uint32_t& busy = shared_->polls_due;
-  if (!shared_->divided.empty() || !shared_->closing.empty()) busy = kPollsAfterTraffic;
+  if (shared_->busy()) busy = kPollsAfterTraffic;
   const auto now = Clock::now();
   const bool all = busy > 0 || ++turns_ % kPollEvery == 0 || now - last_full_poll_ > kPollInterval;
   if (all) last_full_poll_ = now;
@@ -306,7 +376,7 @@ bool Striped::progress() {
     moved = true;
     busy = std::max(busy, 1U);  // more may follow
   }
-  if (!shared_->divided.empty() || !shared_->closing.empty()) moved |= collect();
+  if (shared_->busy()) moved |= collect(now);
   return moved;
 }
 
@@ -318,27 +388,6 @@ bool Striped::prepare_to_sleep() {
 }
 
 }  // namespace
-
-std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths) {
-  __extension__ using Wide = __int128;
-  const Wide sum = std::accumulate(bandwidths.begin(), bandwidths.end(), Wide{0});
-  const Wide rest = sum - bandwidths[0];
-  // Dividing saves bytes / first - bytes / sum seconds.
-  const bool pays = rest > 0 && Wide(bytes) * rest * 1'000'000 >=
-                                    Wide(kLeastSavedMicroseconds) * bandwidths[0] * sum;
-  if (!pays || bytes < bandwidths.size() * kAlignment) return {bytes};
-  std::vector<size_t> sizes;
-  size_t begin = 0;
-  Wide before = 0;
-  for (int64_t bandwidth : bandwidths) {
-    before += bandwidth;
-    size_t end = static_cast<size_t>(Wide(bytes) * before / sum) / kAlignment * kAlignment;
-    if (before == sum) end = bytes;
-    sizes.push_back(end - begin);
-    begin = end;
-  }
-  return sizes;
-}
 
 std::unique_ptr<Transport> make_striped_transport(std::vector<StripeTransport> stripes) {
   return std::make_unique<Striped>(stripes);

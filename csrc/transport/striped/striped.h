@@ -19,7 +19,8 @@ struct StripeTransport {
 };
 
 // Several NICs as one transport. A long message is divided among the stripes. A short message goes
-// over the first stripe. Idle stripes beyond the first are polled rarely. Both ends must have the
+// over the first stripe. The loss of another stripe loses no message whose receive knows its link
+// (README.md). Idle stripes beyond the first are polled rarely. Both ends must have the
 // same bandwidths in the same order.
 //
 // Parts of a message carry kPartTag. A receive must have the size of its message. A message of

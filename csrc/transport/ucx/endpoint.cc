@@ -129,6 +129,10 @@ void Endpoint::on_notice(const Notice& notice) {
     sent_and_consumed_ = std::max(sent_and_consumed_, notice.bytes);
     return;
   }
+  if (notice.kind == Notice::note) {
+    if (hear_) hear_(notice.told);
+    return;
+  }
   (notice.kind == Notice::connected ? connected_ : peer_done_) = true;
   worker_.has_next_step = true;
 }
@@ -138,10 +142,19 @@ void Endpoint::consume(size_t bytes) {
   if (stage_ == Stage::open && consumed_ - reported_ >= kReportEvery) worker_.has_next_step = true;
 }
 
-// UCX's flag for a message, see settings.cc.
-uint32_t Endpoint::protocol(size_t bytes) {
+// Like any message, because the other end may not be connected yet.
+void Endpoint::tell(const Note& note) {
+  std::erase_if(told_, [](const Told& told) { return told.request.done; });
+  Told& told = told_.emplace_back(
+      Told{{.kind = Notice::note, .transport = worker_.id, .slot = slot_, .told = note}, {}});
+  send(kTransportTags, &told.notice, sizeof told.notice, MemoryKind::host, told.request);
+}
+
+// UCX's flag for a message, see settings.cc. Nobody consumes a notice.
+uint32_t Endpoint::protocol(uint64_t tag, size_t bytes) {
+  if (tag == kTransportTags) return 0;
   sent_ += bytes;
-  const bool eager = !worker_.chooses_protocol || sent_ - sent_and_consumed_ <= kWindow;
+  const bool eager = !worker_.chooses_protocol || sent_ <= sent_and_consumed_ + kWindow;
   return eager ? 0 : UCP_OP_ATTR_FLAG_FAST_CMPL;
 }
 
@@ -182,9 +195,8 @@ void Endpoint::fail_queued() {
 void Endpoint::post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
                     Request& request) {
   ucp_request_param_t parameters{};
-  parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  if (&request != &notice_request_) parameters.op_attr_mask |= protocol(bytes);
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                            UCP_OP_ATTR_FIELD_MEMORY_TYPE | protocol(tag, bytes);
   parameters.cb.send = &Endpoint::on_sent;
   parameters.memory_type = ucx_memory_type(memory);
   parameters.user_data = this;

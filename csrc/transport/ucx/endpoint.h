@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,11 +36,12 @@ class PendingRequests {
 
 // A message from the transport at one end of a link to the transport at the other end.
 struct Notice {
-  enum Kind : uint64_t { connected, done, consumed };
+  enum Kind : uint64_t { connected, done, consumed, note };
   Kind kind = connected;
   uint64_t transport = 0;
   uint64_t slot = 0;
   uint64_t bytes = 0;  // consumed: the total so far
+  Note told = {};      // note: of the link
 };
 
 class Endpoint;
@@ -78,7 +81,9 @@ class Endpoint {
   void open();                                        // see Link::open()
   void create(const std::vector<uint64_t>& address);  // in UCX; open() throws its failure
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
-  void consume(size_t bytes);  // see Link::consume()
+  void consume(size_t bytes);   // see Link::consume()
+  void tell(const Note& note);  // see Link::tell()
+  void listen(std::function<void(const Note&)> hear) { hear_ = std::move(hear); }
   void close(bool flush);
   // Takes the next steps, if there are any. Not for UCX's callbacks.
   void advance();
@@ -104,7 +109,7 @@ class Endpoint {
   enum class Stage { unopened, open, draining, flushing, flushed, parting, closing, closed };
 
   void notify(Notice::Kind kind);
-  uint32_t protocol(size_t bytes);
+  uint32_t protocol(uint64_t tag, size_t bytes);
   void post_queued();
   void post(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void fail_queued();
@@ -130,6 +135,12 @@ class Endpoint {
   uint64_t consumed_ = 0, reported_ = 0;       // bytes of messages from the other end
   Notice notice_;                              // in flight
   Request notice_request_;
+  struct Told {
+    Notice notice;
+    Request request;
+  };
+  std::list<Told> told_;  // notes in flight
+  std::function<void(const Note&)> hear_;
   ucp_ep_h handle_ = nullptr;
   const int peer_;
   const std::string over_;  // see UcxWorker

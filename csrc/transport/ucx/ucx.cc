@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/events.h"
 #include "base/fnv.h"
 #include "base/fork.h"
 #include "base/log.h"
@@ -30,6 +31,9 @@ struct AddressHeader {
   uint64_t checksum = 0;
 };
 
+// UCX takes 12 at least. With 6 or 11 left, UCX 1.22 ends the process.
+constexpr int kDescriptors = 16;
+
 uint64_t random_id() {
   std::random_device random;
   return uint64_t{random()} << 32 | random();
@@ -48,9 +52,15 @@ class UcxLink : public Link {
   void counter(const std::string& theirs, uint64_t spread) override {
     const uint64_t slot = Unpacker(theirs).number();
     endpoint_ = slots_.move(endpoint_, std::max(endpoint_->slot(), slot) + spread);
+    endpoint_->listen(hear_);
   }
   void open() override { endpoint_->open(); }
   void consume(size_t bytes) override { endpoint_->consume(bytes); }
+  void tell(const Note& note) override { endpoint_->tell(note); }
+  void listen(std::function<void(const Note&)> hear) override {
+    hear_ = hear;
+    endpoint_->listen(std::move(hear));
+  }
   void close(bool flush) override { endpoint_->close(flush); }
   bool closed() const override { return endpoint_->closed(); }
   std::string describe() const override { return endpoint_->describe(); }
@@ -58,6 +68,7 @@ class UcxLink : public Link {
  private:
   EndpointSlots& slots_;
   std::shared_ptr<Endpoint> endpoint_;
+  std::function<void(const Note&)> hear_;
 };
 
 class UcxTransport : public Transport {
@@ -74,9 +85,10 @@ class UcxTransport : public Transport {
   std::string address(bool same_host) const override;
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-            Request& request) override;
+            Request& request, Link* from) override;
   std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override;
   void cancel(Request& request) override;
+  void abandon(Request& request) override;
   bool progress() override;
   int event_fd() const override { return event_fd_; }
   bool prepare_to_sleep() override;
@@ -88,7 +100,8 @@ class UcxTransport : public Transport {
                 const ucp_tag_recv_info_t& info) const;
 
   void listen() {
-    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_);
+    recv(kTransportTags, ~uint64_t{0}, &notice_, sizeof notice_, MemoryKind::host, listening_,
+         nullptr);
   }
   void handle_notices();
   void advance();
@@ -113,6 +126,7 @@ class UcxTransport : public Transport {
 // so set-up failed here and not there. The newest notices stay, in case a link follows.
 constexpr size_t kMostEarly = 1024;
 constexpr auto kEarlyBound = std::chrono::minutes(10);
+constexpr int kMostNotices = 64;  // of each call of progress()
 
 // Throws Error(vendor).
 void require(const UcxLibrary& ucx, ucs_status_t status, const char* function) {
@@ -135,6 +149,7 @@ const UcxLibrary& ucx_library_of_process() {
 UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
     : ucx_(ucx_library_of_process()),
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
+  require_descriptors(kDescriptors, "UCX");
   ucp_config_t* configuration =
       read_configuration(interfaces, rdma, ucx_, worker_.chooses_protocol);
   ucp_params_t parameters{};
@@ -218,7 +233,7 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
 }
 
 void UcxTransport::recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
-                        Request& request) {
+                        Request& request, Link* /*from*/) {
   request = Request();
   request.done = false;
   ucp_request_param_t parameters{};
@@ -287,9 +302,19 @@ void UcxTransport::cancel(Request& request) {
   ucx_.ucp_request_cancel(worker_.handle, request.handle);
 }
 
+void UcxTransport::abandon(Request& request) {
+  if (request.done) return;
+  cancel(request);
+  if (request.done) return;
+  static_cast<PendingRequest*>(request.handle)->request = nullptr;
+  request.handle = nullptr;
+  request.status = Status(Code::aborted, "receive: abandoned here");
+  request.done = true;
+}
+
 bool UcxTransport::progress() {
   bool moved = ucx_.ucp_worker_progress(worker_.handle) > 0;
-  if (listening_.done) handle_notices();
+  for (int i = 0; i < kMostNotices && listening_.done; ++i) handle_notices();
   if (worker_.has_next_step) advance();
   return moved;
 }

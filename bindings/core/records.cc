@@ -1,0 +1,68 @@
+#include <pybind11/pybind11.h>
+
+#include <map>
+#include <string>
+
+#include "bootstrap/connect.h"
+#include "bootstrap/member.h"
+#include "bootstrap/sealed_store.h"
+#include "core/binding.h"
+#include "health/news.h"
+#include "health/session.h"
+#include "transport/link_offers.h"
+
+namespace py = pybind11;
+
+namespace hetcomm {
+namespace {
+
+constexpr int kRanks = 4;  // of the group that the records come from
+
+void answer_response(const std::string& bytes) {
+  Session session = Session::accepting("key", 0);
+  if (bytes.size() >= session.awaited())
+    session.advance(bytes.substr(0, session.awaited()), kRanks);
+}
+
+void open_value(const std::string& bytes) {
+  LocalStore store;
+  store.set("key", bytes);
+  SealedStore(store, 0).get("key", Deadline(std::chrono::seconds(1)));
+}
+
+// What reads the bytes of other ranks in set-up and in health.
+using Reader = void (*)(const std::string&);
+const std::map<std::string, Reader>& readers() {
+  static const auto* all = new std::map<std::string, Reader>{
+      {"news", [](const std::string& bytes) { News::unpack(bytes, 1, kRanks); }},
+      {"member", [](const std::string& bytes) { Member::unpack(bytes); }},
+      {"connect info", [](const std::string& bytes) { ConnectInfo::unpack(bytes); }},
+      {"link offers",
+       [](const std::string& bytes) {
+         const LinkOffers offers = LinkOffers::unpack(bytes, kRanks);
+         for (int peer = 0; peer < kRanks; ++peer) static_cast<void>(offers[peer].size());
+       }},
+      {"link addresses", [](const std::string& bytes) { LinkEnd().add_addresses(bytes); }},
+      {"response", answer_response},
+      {"store value", open_value},
+  };
+  return *all;
+}
+
+void bind(py::module_& module) {
+  module.def("record_kinds", [] {
+    py::list kinds;
+    for (const auto& [kind, reader] : readers()) kinds.append(kind);
+    return kinds;
+  });
+  module.def(
+      "read_record",
+      [](const std::string& kind, const std::string& bytes) { readers().at(kind)(bytes); },
+      py::arg("kind"), py::arg("bytes"),
+      "Reads the bytes of another rank, as set-up and health do; for tests of hostile bytes.");
+}
+
+const Binding binding(40, bind);
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,64 @@
+#include "base/ticks.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace hetcomm {
+namespace {
+
+bool counter_is_steady() {
+#if defined(__x86_64__)
+  unsigned a, b, c, d;
+  return __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0;  // invariant TSC
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+struct Pair {
+  uint64_t ticks;
+  int64_t clock;
+};
+
+// The thread may lose its processor between the reads, so the closest of some reads counts.
+Pair read_both() {
+  Pair best{};
+  uint64_t narrowest = UINT64_MAX;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t before = Ticks::now();
+    const int64_t clock = Clock::now().time_since_epoch().count();
+    const uint64_t apart = Ticks::now() - before;
+    if (apart >= narrowest) continue;
+    narrowest = apart;
+    best = {before + apart / 2, clock};
+  }
+  return best;
+}
+
+}  // namespace
+
+const bool Ticks::steady_ = counter_is_steady();
+
+namespace {
+
+const Pair kStart = read_both();
+
+}  // namespace
+
+TickScale::TickScale() {
+  const Pair now = read_both();
+  ticks_ = now.ticks;
+  clock_ = now.clock;
+  const auto ticks = static_cast<double>(static_cast<int64_t>(now.ticks - kStart.ticks));
+  rate_ = ticks > 0 ? static_cast<double>(now.clock - kStart.clock) / ticks : 1;
+}
+
+int64_t TickScale::clock_ns(uint64_t ticks) const {
+  const auto ago = static_cast<double>(static_cast<int64_t>(ticks_ - ticks));
+  return clock_ - static_cast<int64_t>(ago * rate_);
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,214 @@
+// Who waits for whom, and the likely culprits.
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/config.h"
+#include "base/joined.h"
+#include "health/group_state.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostPairs = 4;
+// A shorter wait is no finding.
+constexpr int64_t kStanding = 1'000'000'000;  // ns
+
+std::string ago(int64_t ns) {
+  return format_seconds(std::chrono::nanoseconds(std::max<int64_t>(ns, 0)));
+}
+
+std::string ranks_text(const std::set<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") +
+         joined(std::vector<int>(ranks.begin(), ranks.end()));
+}
+
+bool stands(const RecordedOperation& operation) {
+  return operation.ended < 0 || operation.failed();
+}
+
+bool same_call(CallDescriptor a, CallDescriptor b) {
+  a.step = b.step = 0;
+  return a == b;
+}
+
+class Finder {
+ public:
+  explicit Finder(const GroupState& state) : state_(state) {
+    for (int rank = 0; rank < state.size(); ++rank) {
+      for (const RecordedOperation& one : operations(rank)) {
+        if (!one.message() && stands_long(rank, one)) first_ = std::min(first_, one.call.sequence);
+      }
+    }
+    for (int rank = 0; rank < state.size(); ++rank) find_awaited(rank);
+  }
+
+  std::vector<std::string> lines() {
+    silent();
+    const bool known = late() | differing();
+    if (!known) awaited_and_free();
+    if (lines_.empty()) mutual();
+    return lines_;
+  }
+
+ private:
+  const std::vector<RecordedOperation>& operations(int rank) const {
+    static const std::vector<RecordedOperation> none;
+    return state_.answers[rank] ? state_.answers[rank]->state.operations : none;
+  }
+
+  bool stands_long(int rank, const RecordedOperation& one) const {
+    return one.failed() ||
+           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kStanding);
+  }
+
+  // The rank's call of the first collective that stands on any rank.
+  const RecordedOperation* of_first(int rank) const {
+    for (const RecordedOperation& one : operations(rank)) {
+      if (!one.message() && one.call.sequence == first_) return &one;
+    }
+    return nullptr;
+  }
+
+  bool missing(int rank) const {
+    return state_.answers[rank] && state_.answers[rank]->state.calls <= first_;
+  }
+
+  bool in_island_step(int rank) const {
+    const RecordedOperation* const call = of_first(rank);
+    if (call == nullptr || !stands(*call)) return false;
+    return std::any_of(call->recorded.begin(), call->recorded.end(), [](const auto& step) {
+      return step.end < 0 && step.kind->performer == Performer::island;
+    });
+  }
+
+  void find_awaited(int rank) {
+    for (const RecordedOperation& one : operations(rank)) {
+      if (one.message() ? !stands_long(rank, one) : !stands(one) || one.call.sequence != first_) {
+        continue;
+      }
+      for (const RecordedStep& step : one.recorded) {
+        if (step.end >= 0) continue;
+        if (step.peer >= 0) waits_[rank].insert(step.peer);
+        if (step.kind->performer != Performer::island) continue;
+        for (int other = 0; other < state_.size(); ++other) {
+          const bool member = state_.places[other].island == state_.places[rank].island;
+          if (member && other != rank && !in_island_step(other)) waits_[rank].insert(other);
+        }
+      }
+    }
+  }
+
+  std::set<int> waiting_for(int rank) const {
+    std::set<int> found;
+    for (const auto& [waiter, awaited] : waits_) {
+      if (awaited.contains(rank)) found.insert(waiter);
+    }
+    return found;
+  }
+
+  void silent() {
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      if (state_.silent[rank].empty()) continue;
+      const std::set<int> waiters = waiting_for(rank);
+      lines_.push_back(state_.name(rank) + " " + state_.silent[rank] +
+                       (waiters.empty()
+                            ? ""
+                            : "; " + ranks_text(waiters) + " " +
+                                  (waiters.size() == 1 ? "waits" : "wait") + " for it"));
+    }
+  }
+
+  bool late() {
+    std::set<int> callers;
+    const RecordedOperation* call = nullptr;
+    int64_t longest = 0;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      const RecordedOperation* const own = of_first(rank);
+      if (own == nullptr) continue;
+      callers.insert(rank);
+      call = own;
+      longest = std::max(longest, state_.answers[rank]->state.now - own->submitted);
+    }
+    bool any = false;
+    for (int rank = 0; call != nullptr && rank < state_.size(); ++rank) {
+      if (!missing(rank)) continue;
+      any = true;
+      const RankState& own = state_.answers[rank]->state;
+      std::string last = "; it has made no call in this group";
+      for (const RecordedOperation& one : own.operations) {
+        if (one.message() || one.ended < 0) continue;
+        last =
+            "; its last, " + describe(one.call, 0) + ", ended " + ago(own.now - one.ended) + " ago";
+      }
+      lines_.push_back(state_.name(rank) + " has not called " + describe(call->call, 0) +
+                       ", in which " + ranks_text(callers) +
+                       (callers.size() == 1 ? " has" : " have") + " waited for " + ago(longest) +
+                       last);
+    }
+    return any;
+  }
+
+  bool differing() {
+    std::vector<std::pair<CallDescriptor, std::set<int>>> calls;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      const RecordedOperation* const own = of_first(rank);
+      if (own == nullptr) continue;
+      const auto same = std::find_if(calls.begin(), calls.end(), [&](const auto& one) {
+        return same_call(one.first, own->call);
+      });
+      if (same == calls.end()) {
+        calls.emplace_back(own->call, std::set<int>{rank});
+      } else {
+        same->second.insert(rank);
+      }
+    }
+    if (calls.size() < 2) return false;
+    std::string text;
+    for (const auto& [call, ranks] : calls) {
+      text += (text.empty() ? "" : ", ") + ranks_text(ranks) + " called " + describe_call(call);
+    }
+    lines_.push_back("ranks disagree about collective #" + std::to_string(first_) + ": " + text);
+    return true;
+  }
+
+  void awaited_and_free() {
+    std::set<int> awaited;
+    for (const auto& [waiter, peers] : waits_) awaited.insert(peers.begin(), peers.end());
+    for (int rank : awaited) {
+      if (!state_.answers[rank] || waits_.contains(rank)) continue;
+      const RecordedOperation* const own = of_first(rank);
+      const std::set<int> waiters = waiting_for(rank);
+      std::string what = "is in no operation";
+      if (own != nullptr)
+        what = (stands(*own) ? "is still in " : "has ended ") + describe(own->call, 0);
+      lines_.push_back(state_.name(rank) + ", for which " + ranks_text(waiters) +
+                       (waiters.size() == 1 ? " waits, " : " wait, ") + what +
+                       " and waits for no rank");
+    }
+  }
+
+  void mutual() {
+    size_t pairs = 0;
+    for (const auto& [rank, peers] : waits_) {
+      for (int peer : peers) {
+        if (peer < rank || !waiting_for(rank).contains(peer) || ++pairs > kMostPairs) continue;
+        lines_.push_back(state_.name(rank) + " and " + state_.name(peer) +
+                         " wait for messages of each other: the path between them is slow or "
+                         "broken, or each made another call");
+      }
+    }
+  }
+
+  const GroupState& state_;
+  uint64_t first_ = UINT64_MAX;  // the first collective that stands on any rank
+  std::map<int, std::set<int>> waits_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> findings(const GroupState& state) { return Finder(state).lines(); }
+
+}  // namespace hetcomm

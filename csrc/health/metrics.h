@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "exec/executor.h"
+
+namespace hetcomm {
+
+// The counters of all groups of this process, as Prometheus text. Thread-safe; without any lock.
+std::string metrics();
+
+// Keeps a file of metrics() in the folder HETCOMM_METRICS, if set: the progress thread of the
+// executor writes it anew every ten seconds.
+void keep_metrics_file(Executor& executor);
+// At the end of the process, because nobody counts on.
+void remove_metrics_file();
+
+}  // namespace hetcomm

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/deadline.h"
+#include "health/pace.h"
+
+namespace hetcomm {
+
+// What rank 0 of a group learnt of its pace so far, and the warnings that it gave. Thread-safe.
+class PaceWatch {
+ public:
+  PaceWatch(Predicted predicted, std::chrono::nanoseconds period)
+      : predicted_(std::move(predicted)), period_(period) {}
+
+  bool due();  // at most once in each period
+  // Judges a state, which takes the time of pricing plans. Warns at most once in ten minutes of the
+  // same rank, and of a slow path.
+  void judge(const GroupState& state);
+  // By rank: the calls to which it came last, of `compared`.
+  std::vector<uint64_t> late(uint64_t& compared) const;
+
+ private:
+  bool may_warn(int subject);
+
+  const Predicted predicted_;
+  const std::chrono::nanoseconds period_;
+  mutable std::mutex mutex_;
+  Clock::time_point last_look_ = Clock::now();
+  std::map<int, Clock::time_point> warned_;  // by rank; -1: of a slow path
+  std::vector<uint64_t> late_;
+  uint64_t compared_ = 0;
+};
+
+}  // namespace hetcomm

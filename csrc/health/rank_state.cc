@@ -1,0 +1,194 @@
+#include "health/rank_state.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "base/packing.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kLongestText = 1 << 10;
+// A malformed record must not make this rank reserve more.
+constexpr uint64_t kMostOperations = 1 << 16, kMostSteps = 1 << 20, kMostSamples = 1 << 14;
+
+uint64_t index_of(const StepKind* kind) {
+  const auto& kinds = step_kinds();
+  return static_cast<uint64_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+}
+
+bool over(const RecordedOperation& operation) {
+  return operation.ended >= 0 && !operation.failed();
+}
+
+void pack(Packer& packer, const RecordedStep& step) {
+  packer.put(static_cast<uint64_t>(step.index)).put(index_of(step.kind));
+  packer.put(static_cast<uint64_t>(step.peer + 1)).put(static_cast<uint64_t>(step.bytes));
+  packer.put(static_cast<uint64_t>(step.begin)).put(static_cast<uint64_t>(step.end));
+}
+
+std::string pack(const RecordedOperation& operation, bool every_step) {
+  Packer packer;
+  packer.put(operation.number)
+      .put(std::string(reinterpret_cast<const char*>(&operation.call), sizeof operation.call))
+      .put(uint64_t{operation.user_tag})
+      .put(operation.algorithm)
+      .put(static_cast<uint64_t>(operation.steps))
+      .put(static_cast<uint64_t>(operation.code));
+  for (int64_t time : {operation.submitted, operation.started, operation.ended}) {
+    packer.put(static_cast<uint64_t>(time));
+  }
+  std::vector<const RecordedStep*> steps;
+  for (const RecordedStep& step : operation.recorded) {
+    if (step.kind != nullptr && (every_step || step.end < 0)) steps.push_back(&step);
+  }
+  packer.put(uint64_t{steps.size()});
+  for (const RecordedStep* step : steps) pack(packer, *step);
+  return packer.take();
+}
+
+uint64_t below(Unpacker& from, uint64_t limit, const char* what) {
+  const uint64_t number = from.number();
+  if (number < limit) return number;
+  throw Error(Code::invalid_argument, std::string("expected ") + what + " below " +
+                                          std::to_string(limit) + ", got " +
+                                          std::to_string(number));
+}
+
+// The sum of some does not overflow.
+int64_t unpack_amount(Unpacker& from) {
+  return static_cast<int64_t>(below(from, uint64_t{1} << 60, "an amount"));
+}
+
+RecordedStep unpack_step(Unpacker& from, int size) {
+  RecordedStep step;
+  step.index = static_cast<int>(below(from, INT32_MAX, "the index of a step"));
+  step.kind = step_kinds()[below(from, step_kinds().size(), "a kind of step")];
+  step.peer = static_cast<int>(below(from, static_cast<uint64_t>(size) + 1, "a rank")) - 1;
+  for (int64_t* number : {&step.bytes, &step.begin, &step.end}) {
+    *number = static_cast<int64_t>(from.number());
+  }
+  return step;
+}
+
+RecordedOperation unpack_operation(Unpacker& from, int size) {
+  RecordedOperation operation;
+  operation.number = from.number();
+  const std::string call = from.text();
+  if (call.size() != sizeof operation.call) {
+    throw Error(Code::invalid_argument, "expected a call of " +
+                                            std::to_string(sizeof operation.call) + " bytes, got " +
+                                            std::to_string(call.size()));
+  }
+  std::memcpy(&operation.call, call.data(), sizeof operation.call);
+  operation.user_tag = static_cast<uint32_t>(from.number());
+  operation.algorithm = from.text().substr(0, kLongestText);
+  operation.steps = static_cast<int>(below(from, INT32_MAX, "a number of steps"));
+  operation.code = static_cast<Code>(
+      below(from, static_cast<uint64_t>(Code::peer_failed) + 1, "the code of an outcome"));
+  for (int64_t* time : {&operation.submitted, &operation.started, &operation.ended}) {
+    *time = static_cast<int64_t>(from.number());
+  }
+  for (uint64_t left = below(from, kMostSteps, "a number of steps"); left > 0; --left) {
+    operation.recorded.push_back(unpack_step(from, size));
+  }
+  return operation;
+}
+
+}  // namespace
+
+std::string RankState::pack(size_t most, bool every_step) const {
+  Packer head;
+  head.put(static_cast<uint64_t>(rank))
+      .put(process)
+      .put(clock)
+      .put(static_cast<uint64_t>(now))
+      .put(calls)
+      .put(failure.substr(0, kLongestText))
+      .put(note.substr(0, kLongestText));
+  head.put(uint64_t{arrivals.size()});
+  for (const Arrival& one : arrivals) head.put(one.sequence).put(static_cast<uint64_t>(one.time));
+  head.put(uint64_t{fastest.size()});
+  for (const Fastest& one : fastest) {
+    head.put(static_cast<uint64_t>(one.collective)).put(static_cast<uint64_t>(one.dtype));
+    head.put(static_cast<uint64_t>(one.count)).put(static_cast<uint64_t>(one.time)).put(one.calls);
+  }
+  head.put(uint64_t{rates.size()});
+  for (const PathRate& one : rates) {
+    head.put(static_cast<uint64_t>(one.peer)).put(static_cast<uint64_t>(one.rate));
+    head.put(one.messages);
+  }
+  std::string bytes = head.take();
+  // Operations under way and failed ones come first, then the newest.
+  std::vector<size_t> order(operations.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (over(operations[a]) != over(operations[b])) return over(operations[b]);
+    return over(operations[a]) ? a > b : a < b;
+  });
+  std::vector<std::pair<size_t, std::string>> kept;
+  size_t total = bytes.size() + sizeof(uint64_t);
+  for (size_t i : order) {
+    std::string packed = hetcomm::pack(operations[i], every_step);
+    if (total + packed.size() > most) continue;
+    total += packed.size();
+    kept.emplace_back(i, std::move(packed));
+  }
+  std::sort(kept.begin(), kept.end());
+  bytes += Packer().put(uint64_t{kept.size()}).take();
+  for (const auto& [i, packed] : kept) bytes += packed;
+  return bytes;
+}
+
+RankState RankState::unpack(const std::string& bytes, int size) {
+  Unpacker from(bytes);
+  RankState state;
+  state.rank = static_cast<int>(below(from, static_cast<uint64_t>(size), "a rank"));
+  state.process = from.number();
+  state.clock = from.text();
+  state.now = static_cast<int64_t>(from.number());
+  state.calls = from.number();
+  state.failure = from.text();
+  state.note = from.text();
+  for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
+    const uint64_t sequence = from.number();
+    state.arrivals.push_back({sequence, unpack_amount(from)});
+  }
+  for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
+    Fastest one;
+    one.collective = static_cast<Collective>(below(from, kCollectives, "a collective"));
+    one.dtype = static_cast<Dtype>(below(from, kDtypes, "a dtype"));
+    one.count = unpack_amount(from);
+    one.time = unpack_amount(from);
+    one.calls = from.number();
+    state.fastest.push_back(one);
+  }
+  for (uint64_t left = below(from, kMostSamples, "a number of paths"); left > 0; --left) {
+    PathRate one;
+    one.peer = static_cast<int>(below(from, static_cast<uint64_t>(size), "a rank"));
+    one.rate = unpack_amount(from);
+    one.messages = from.number();
+    state.rates.push_back(one);
+  }
+  for (uint64_t left = below(from, kMostOperations + 1, "a number of operations"); left > 0;
+       --left) {
+    state.operations.push_back(unpack_operation(from, size));
+  }
+  from.end();
+  return state;
+}
+
+std::string clock_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> time{};
+  [[maybe_unused]] const ssize_t length =
+      readlink("/proc/self/ns/time", time.data(), time.size() - 1);
+  return boot + " " + time.data();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/flight_recorder.h"
+
+namespace hetcomm {
+
+// The best of the long messages from one peer.
+struct PathRate {
+  int peer = 0;
+  int64_t rate = 0;  // bytes per second
+  uint64_t messages = 0;
+};
+
+// What one rank tells of itself when a rank of its group inquires. Times are ns of the clock of the
+// rank.
+struct RankState {
+  int rank = 0;
+  uint64_t process = 0;  // its id
+  std::string clock;     // ranks of one name have one clock
+  int64_t now = 0;       // of this answer, on this clock
+  uint64_t calls = 0;    // collectives called so far
+  std::string failure;   // the group's first, as this rank knows it; empty without one
+  std::string note;      // why the operations are missing; empty otherwise
+  std::vector<RecordedOperation> operations;  // oldest first
+  // Only for the watch over the group's pace, see pace.h.
+  std::vector<Arrival> arrivals;
+  std::vector<Fastest> fastest;
+  std::vector<PathRate> rates;
+
+  // Leaves out operations until the record has at most `most` bytes: those that are over first, and
+  // of these the oldest first. `every_step`: packs steps that are over, too.
+  std::string pack(size_t most, bool every_step) const;
+  // Throws Error(invalid_argument) on a malformed record.
+  static RankState unpack(const std::string& bytes, int size);
+};
+
+// "boot id, time namespace": ranks with one such name read one clock.
+std::string clock_name();
+
+}  // namespace hetcomm

@@ -1,0 +1,60 @@
+#include "health/tcp_state.h"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "base/config.h"
+
+namespace hetcomm {
+namespace {
+
+bool read_info(int descriptor, tcp_info& info) {
+  socklen_t length = sizeof info;
+  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
+}
+
+}  // namespace
+
+std::chrono::seconds peer_timeout() {
+  return std::chrono::seconds(setting("HETCOMM_PEER_TIMEOUT", 2, 2, 86'400));
+}
+
+std::chrono::milliseconds silence_of_host(int descriptor) {
+  tcp_info info{};
+  if (!read_info(descriptor, info)) return {};
+  return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
+}
+
+bool delivered(int descriptor) {
+  tcp_info info{};
+  if (!read_info(descriptor, info) || info.tcpi_state == TCP_CLOSE) return true;
+  int unacknowledged = 0;
+  return ioctl(descriptor, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+void enable_keep_alive(int descriptor, std::chrono::seconds bound) {
+  const int on = 1, probes = 9;  // the last bound below comes first
+  const int idle = std::clamp(static_cast<int>(bound.count()) / 2, 1, 3600);
+  const auto unacknowledged = static_cast<unsigned>(3000 * bound.count());
+  setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
+}
+
+void acknowledge_at_once(int descriptor) {
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
+void wake_after(int descriptor, int bytes) {
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
+}  // namespace hetcomm

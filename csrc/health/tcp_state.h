@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+
+namespace hetcomm {
+
+// What the kernel knows of a TCP connection. Kernels answer for their processes, so a stopped or
+// busy process does not look like a host that is gone.
+
+// A rank counts as unreachable after this time without a sign of its host: HETCOMM_PEER_TIMEOUT.
+// Throws Error(invalid_argument).
+std::chrono::seconds peer_timeout();
+
+// The time since the peer's host last acknowledged or sent anything. Zero if the kernel cannot
+// tell.
+std::chrono::milliseconds silence_of_host(int descriptor);
+
+// The peer's host has everything that was sent, or the connection is over.
+bool delivered(int descriptor);
+
+// The kernel asks an idle peer for a sign of life. A connection to a host that vanishes ends after
+// about three times `bound`.
+void enable_keep_alive(int descriptor, std::chrono::seconds bound);
+
+// This host acknowledges what has arrived without the usual delay of up to 40 ms.
+void acknowledge_at_once(int descriptor);
+
+// This end sleeps until so many bytes have arrived, or the connection is over.
+void wake_after(int descriptor, int bytes);
+
+}  // namespace hetcomm

@@ -1,0 +1,56 @@
+"""The first host's network fails in the middle of a job.
+
+argv: how, and when. "down" switches the NIC off, "swallowed" loses all packets that leave the first
+host, and "gone" also kills the first rank, whose connections stay half open. When: "amid"
+collectives, or before the "first" message to the last rank.
+Prints the error of each rank, and the seconds from the failure to the error.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+from pyroute2 import IPRoute
+
+import hetcomm
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def break_network() -> None:
+    with IPRoute() as routes:
+        eth0 = routes.link_lookup(ifname="eth0")[0]
+        if sys.argv[1] == "down":
+            routes.link("set", index=eth0, state="down")
+        else:
+            for host in range(1, size):
+                permanent, nobody = 0x80, "02:00:00:00:ff:ff"
+                routes.neigh(
+                    "replace",
+                    dst=f"198.18.0.{host + 1}",
+                    lladdr=nobody,
+                    ifindex=eth0,
+                    state=permanent,
+                )
+    if sys.argv[1] == "gone":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+with hetcomm.Communicator.from_env(timeout=100.0) as communicator:
+    mine = np.full(100_000, rank + 1, np.int32)
+    try:
+        for _ in range(3 if sys.argv[2] == "amid" else 0):
+            assert (communicator.all_reduce(mine) == size * (size + 1) // 2).all()
+        communicator.barrier()
+        begin = time.monotonic()
+        if rank == 0:
+            break_network()
+            if sys.argv[2] == "first":
+                communicator.send(mine, size - 1)
+        while True:
+            communicator.all_reduce(mine)
+            begin = time.monotonic()
+    except hetcomm.Error as error:
+        print("failed:", f"{time.monotonic() - begin:.1f}", type(error).__name__, error, flush=True)

@@ -1,0 +1,41 @@
+"""A host whose network fails is noticed within HETCOMM_PEER_TIMEOUT, long before the timeout."""
+
+import pytest
+from emulated import RunProgram
+
+from hetcomm.emulate import Cluster, Host, Nic
+
+pytestmark = pytest.mark.timeout(150)
+NOTICE = 10.0  # seconds; far above the bound of 2 s
+
+
+@pytest.mark.parametrize("how", ["down", "swallowed", "gone"])
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_an_unreachable_host_is_named(run_program: RunProgram, hosts: int, how: str) -> None:
+    cluster = Cluster(tuple(Host(f"host{number}", 1, (Nic(),)) for number in range(hosts)))
+    result, lines = run_program(cluster, "vanishing.py", how, "amid", timeout=100)
+    gone = how == "gone"
+    assert result.failed_rank == 0 if gone else result.ok, lines
+    assert_named(lines, range(int(gone), hosts))
+
+
+@pytest.mark.parametrize("how", ["down", "swallowed"])
+def test_a_first_message_to_an_unreachable_host_has_a_bound(
+    run_program: RunProgram, how: str
+) -> None:
+    """No link to the receiver exists yet, and none comes about."""
+    cluster = Cluster((Host("host0", 1, (Nic(),)), Host("host1", 4, (Nic(),))))
+    result, lines = run_program(cluster, "vanishing.py", how, "first", timeout=100)
+    assert result.ok, lines
+    assert_named(lines, range(cluster.ranks))
+
+
+def assert_named(lines: list[str], ranks: range) -> None:
+    """Each of the ranks has an error that names an unreachable rank."""
+    failed = sorted(line for line in lines if "] failed: " in line)
+    assert len(failed) == len(ranks), lines
+    for rank, line in zip(ranks, failed, strict=True):
+        seconds, kind, text = line.split("] failed: ")[1].split(" ", 2)
+        assert kind == "PeerFailedError" and float(seconds) < NOTICE, lines
+        assert "is unreachable" in text and "HETCOMM_PEER_TIMEOUT" in text, lines
+        assert rank == 0 or "rank 0 is unreachable" in text or "by rank 0]" in text, lines
