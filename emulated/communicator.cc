@@ -323,6 +323,10 @@ bool Communicator::connect_now(const Connecting& connecting) {
     }
   });
   if (wrong) std::rethrow_exception(wrong);
+  if (!connected) {
+    std::fprintf(stderr, "hetcomm emulated %s: rank %d: aborted while its first call connects\n",
+                 HETCOMM_EMULATED_VENDOR, rank_);
+  }
   return connected;
 }
 

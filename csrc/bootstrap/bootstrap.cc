@@ -160,6 +160,7 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
   if (group.health) {
     group.executor->add(group.health);
     add_to_dumps(group.health);
+    group.health->await_proofs(deadline);
   }
   log_group(group);
 }

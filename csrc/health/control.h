@@ -50,6 +50,8 @@ class ControlPlane {
   // the names of all that do not answer.
   void connect(const std::vector<std::string>& contacts, const std::string& group_key,
                const Deadline& deadline);
+  // Every neighbour has proven the group's key, or is given up.
+  bool proven() const { return waiting_.empty(); }
   // Sends news to all ranks.
   void flood(const std::string& news);
   // Sends news to a neighbour, which does not forward them.

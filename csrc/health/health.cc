@@ -20,6 +20,7 @@ constexpr auto kGraceOnOneHost = 100ms;
 // A rank tells its neighbours of a failure, or its goodbye, before the process may end. A neighbour
 // whose host is gone never acknowledges the news.
 constexpr auto kTellBound = 250ms;
+constexpr auto kProofPause = 100us;
 
 }  // namespace
 
@@ -45,6 +46,14 @@ void Health::begin(const std::vector<std::string>& contacts, const std::string& 
   watching_ = true;
   for (int descriptor : early_descriptors_) executor_.watch(descriptor);
   early_descriptors_.clear();
+}
+
+void Health::await_proofs(const Deadline& deadline) {
+  for (; !deadline.passed(); std::this_thread::sleep_for(kProofPause)) {
+    poll();
+    std::lock_guard lock(mutex_);
+    if (!watching_ || !cause_.ok() || (control_.proven() && lost_.empty())) return;
+  }
 }
 
 void Health::fail(const Status& status) {

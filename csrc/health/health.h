@@ -49,6 +49,9 @@ class Health : public Monitor, private ControlPlane::Owner {
   // Connects to the neighbours, and begins to watch.
   void begin(const std::vector<std::string>& contacts, const std::string& group_key,
              const Deadline& deadline);
+  // Polls until all neighbours have proven the group's key, or the group has failed. A neighbour
+  // that stops before its proof cannot be told from a dead one.
+  void await_proofs(const Deadline& deadline);
   // The next three come before begin(). All ranks of the group are on one host.
   void share_host();
   // Watches the networks of the rails, too.

@@ -85,10 +85,12 @@ def run_ranks(
 
 
 def results_of(results: Sequence[Any]) -> list[Any]:
-    """The results. Raises the first failure of a rank."""
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    """The results. Raises the first failure of a rank, with the failures of the others as notes."""
+    failures = [(r, one) for r, one in enumerate(results) if isinstance(one, BaseException)]
+    for rank, failure in failures[1:]:
+        failures[0][1].add_note(f"rank {rank}: {failure!r}")
+    if failures:
+        raise failures[0][1]
     return list(results)
 
 

@@ -187,6 +187,8 @@ def _member(
     environment: dict[str, str],
 ) -> None:  # fmt: skip
     try:
+        # hetcomm may have set the variable in the process that started this one's parent.
+        os.unsetenv("NCCL_RUNTIME_CONNECT")
         os.environ.update(environment)
         ccl = Ccl(vendor, rank)
         if rank == 0:

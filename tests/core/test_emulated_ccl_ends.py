@@ -108,13 +108,22 @@ def test_an_abort_reaches_communicators_with_shared_resources() -> None:
     members(2, family_ends_together, connected=False, NCCL_RUNTIME_CONNECT="0")
 
 
-def test_an_id_of_another_vendor_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
-    nvidia, amd = Ccl("nvidia"), Ccl("amd")
+def ids_of_both_vendors(nvidia: Ccl, rank: int, size: int) -> None:
+    amd = Ccl("amd")
     assert amd.connect(nvidia.unique_id(), 1, 0) == INVALID_ARGUMENT
     assert "of the nvidia library" in amd.text()
     assert nvidia.connect(amd.unique_id(), 1, 0) == INVALID_ARGUMENT
     assert nvidia.connect(bytes(128), 1, 0) == INVALID_ARGUMENT
+
+
+def test_an_id_of_another_vendor_is_rejected() -> None:
+    members(1, ids_of_both_vendors, connected=False)
+
+
+def configured(fields: dict[str, object], expected: int, ccl: Ccl, rank: int, size: int) -> None:
+    assert ccl.connect(ccl.identity, 1, 0, **fields) == expected, ccl.text()  # type: ignore[attr-defined]
+    if expected == SUCCESS:
+        ccl("CommDestroy", ccl.communicator)
 
 
 @pytest.mark.parametrize(
@@ -130,14 +139,8 @@ def test_an_id_of_another_vendor_is_rejected(monkeypatch: pytest.MonkeyPatch) ->
         ({"min_ctas": 4, "max_ctas": 8, "split_share": 1}, SUCCESS),
     ],
 )
-def test_configurations_are_checked(
-    fields: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
-    ccl = Ccl("nvidia")
-    assert ccl.connect(ccl.unique_id(), 1, 0, **fields) == expected, ccl.text()
-    if expected == SUCCESS:
-        ccl("CommDestroy", ccl.communicator)
+def test_configurations_are_checked(fields: dict[str, object], expected: int) -> None:
+    members(1, functools.partial(configured, fields, expected), connected=False)
 
 
 def on_one_device(ccl: Ccl, rank: int, size: int) -> None:

@@ -103,9 +103,12 @@ def test_dumps_while_ranks_work() -> None:
     """Several threads dump at once. No rank stops for a dump."""
     over = threading.Event()
     size = 3
+    everyone_is_there = threading.Barrier(size)
+    dumped: list[str] = []
 
     def program(communicator: Communicator) -> int:
         calls = 0
+        everyone_is_there.wait(BOUND)
         if communicator.rank == 0:
             threads = [threading.Thread(target=dump_often) for _ in range(2)]
             for thread in threads:
@@ -126,13 +129,17 @@ def test_dumps_while_ranks_work() -> None:
         return calls
 
     def dump_often() -> None:
-        for _ in range(10):
-            text = hetcomm.dump()
-            assert text.count(f"of {size} ranks") >= size, text
-            assert "hetcomm_operations_total" in hetcomm.metrics()
-        over.set()
+        try:
+            for _ in range(10):
+                dumped.append(hetcomm.dump())
+                assert "hetcomm_operations_total" in hetcomm.metrics()
+        finally:
+            over.set()
 
     assert len(set(results_of(run_ranks("aab", program, name="busy")))) == 1
+    assert len(dumped) == 20
+    for text in dumped:
+        assert text.count(f"of {size} ranks") >= size, text
 
 
 def test_a_process_without_groups_says_so() -> None:

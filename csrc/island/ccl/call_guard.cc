@@ -23,16 +23,19 @@ struct CallGuard::State {
   std::atomic<bool> fired{false};
   std::chrono::nanoseconds bound;
   std::function<void()> overdue;
-  // Of the watching thread: the number that it saw last, and since when.
+  // Of the watching thread: the number that it saw last, and how long it has seen that number.
   uint64_t seen = 0;
-  Clock::time_point since;
+  std::chrono::nanoseconds watched{0};
 
-  void look() {
+  void look(std::chrono::nanoseconds elapsed) {
     const uint64_t now = calls.load(std::memory_order_acquire);
     if (now % 2 == 0 || now != seen) {
       seen = now;
-      since = Clock::now();
-    } else if (Clock::now() - since >= bound && !fired.exchange(true)) {
+      watched = {};
+      return;
+    }
+    watched += elapsed;
+    if (watched >= bound && !fired.exchange(true)) {
       try {
         Detached thread(overdue);
       } catch (const Error& error) {
@@ -56,10 +59,15 @@ struct CallGuard::Watch {
 
   void run() {
     std::unique_lock lock(mutex);
-    while (!states.empty()) {
-      std::chrono::nanoseconds pause = kLongestLook;
+    std::chrono::nanoseconds pause{0};
+    for (auto last = Clock::now(); !states.empty();) {
+      // A process that was stopped for longer could not return from its calls meanwhile.
+      const auto now = Clock::now();
+      const auto elapsed = std::min<std::chrono::nanoseconds>(now - last, 2 * pause);
+      last = now;
+      pause = kLongestLook;
       for (const auto& state : states) {
-        state->look();
+        state->look(elapsed);
         pause = std::min(pause, state->bound / 4);
       }
       changed.wait_for(lock, pause);
