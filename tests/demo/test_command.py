@@ -16,6 +16,9 @@ from hetcomm.emulate import Cluster, RefusedError, load, run
 from hetcomm.plan import Layout
 
 ONE_LINK = '[[host.nic]]\nrate = "1gbit"\n'
+ONE_RANK_EACH = "".join(
+    f'[[host]]\nname = "{name}"\nranks = 1\n{ONE_LINK}' for name in ("north", "south")
+)
 
 
 def invoke(output: Path, *words: str) -> Result:
@@ -91,7 +94,9 @@ def test_without_namespaces_the_demo_runs_on_the_loopback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_namespaces(monkeypatch)
-    result = invoke(tmp_path, "--backend", "hetcomm")
+    small = tmp_path / "small.toml"  # each rank of a run imports torch
+    small.write_text(ONE_RANK_EACH)
+    result = invoke(tmp_path, "--backend", "hetcomm", "--cluster", str(small))
     assert result.exit_code == 0, result.output
     refusal = "namespaces: expected the kernel to make them, got EPERM; run as root"
     assert f"This machine cannot emulate a cluster: {refusal}." in result.output

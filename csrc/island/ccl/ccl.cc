@@ -2,8 +2,6 @@
 
 #include <sched.h>
 
-#include <atomic>
-
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
@@ -271,17 +269,6 @@ void CclIsland::abandon(int) {
   stop();
 }
 
-// Asks the library to connect in set-up: the first collective would wait for other members. The
-// library reads the variable once per process. True if the user has not set it.
-bool ask_to_connect() {
-  static std::atomic<bool> asked{false};
-  if (!environment_variable("NCCL_RUNTIME_CONNECT")) {
-    set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
-    asked = true;
-  }
-  return asked;
-}
-
 void validate(const CclOptions& options) {
   const bool valid =
       options.device && options.members >= 1 && options.member >= 0 &&
@@ -302,7 +289,7 @@ void validate(const CclOptions& options) {
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
   set_ccl_environment(options.environment, options.device->vendor());
-  const bool asks = options.blocking && ask_to_connect();
+  const bool asks = options.blocking && ask_ccl_to_connect();
   LibraryLog listening;
   auto communicator = CclCommunicator::open(options, deadline, listening, asks);
   auto island = std::make_unique<CclIsland>(options, std::move(communicator), listening.network());

@@ -18,6 +18,9 @@ struct Vendor;
 using CclEnvironment = std::map<std::string, std::string>;
 // Sets these variables. A variable that the user has set stays, with a warning where it differs.
 void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor);
+// Asks collective libraries to connect in set-up: the first collective would wait for other
+// members. A library reads the variable once per process. True if the user has not set it.
+bool ask_ccl_to_connect();
 
 struct CclOptions {
   std::shared_ptr<Device> device;

@@ -21,6 +21,7 @@ std::string ccl_version(const Vendor& vendor) {
 std::string make_ccl_id(const Vendor& vendor, const CclEnvironment& environment) {
   const CclLibrary& library = ccl_library(vendor);
   set_ccl_environment(environment, vendor);
+  ask_ccl_to_connect();
   LibraryLog listening;  // this may be the library's first call
   struct Made {
     nccl::UniqueId id;

@@ -91,6 +91,15 @@ void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor
   }
 }
 
+bool ask_ccl_to_connect() {
+  static const bool asked = [] {
+    if (environment_variable("NCCL_RUNTIME_CONNECT")) return false;
+    set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
+    return true;
+  }();
+  return asked;
+}
+
 std::string describe_ccl_settings(const CclOptions& options) {
   const auto ctas = [](const char* key, int value) {
     return value > 0 ? key + std::to_string(value) + "," : "";
