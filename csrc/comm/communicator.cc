@@ -84,7 +84,8 @@ std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input
   }
   if (group_->health) locks.recording = group_->health->try_lock();
   if (group_->health && !locks.recording) return std::nullopt;
-  if (group_->health && !group_->health->plans_without(left_out_, sequence_)) return std::nullopt;
+  if (group_->health && !group_->health->leaves_out_lost_rails(left_out_, sequence_))
+    return std::nullopt;
   locks.engine = group_->executor->try_lock();
   if (!locks.engine || group_->queue->busy()) return std::nullopt;
   return submit_locked(spec, {input, output}, options, std::move(locks));
@@ -100,7 +101,7 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
       run = last_trial_ ? make_trial_run(buffers, {.call = call}, options)
                         : make_run(last_plan_, buffers, {.call = call}, options);
       recorded = !group_->health || group_->health->record(call, left_out_);
-      if (!recorded) leave_out_lost_rails();
+      if (!recorded) leave_out_lost_rails(options.timeout.value_or(timeout_));
     } catch (const Error& error) {  // the call has no number yet
       report_refusal(error.status());
       throw;

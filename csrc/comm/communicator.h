@@ -114,7 +114,7 @@ class Communicator {
   // Sets last_plan_ and last_trial_. Throws Error(invalid_argument).
   void take_plan(const Spec& spec);
   // The plan of the next call does without the rails that have failed; see rails.cc.
-  void leave_out_lost_rails();
+  void leave_out_lost_rails(std::chrono::nanoseconds bound);
   // Of a call of last_trial_; see trials.cc.
   std::shared_ptr<CodecTrial> make_trial(const Spec& spec);
   std::shared_ptr<Run> make_trial_run(Run::Buffers buffers, const Operation& operation,

@@ -7,7 +7,8 @@
 namespace hetcomm {
 namespace {
 
-constexpr auto kLeaveBound = std::chrono::seconds(5);
+// The group may notice after 6 s that a NIC has failed. Then parts of sent messages travel again.
+constexpr auto kLeaveBound = std::chrono::seconds(10);
 // A native library's call is aborted after 30 s and returns soon after.
 constexpr auto kLaunchBound = std::chrono::seconds(40);
 // The caller's stream may have passed an operation whose end the host has not seen yet.

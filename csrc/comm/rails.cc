@@ -5,10 +5,8 @@
 
 namespace hetcomm {
 
-void Communicator::leave_out_lost_rails() {
-  const std::vector<RailEnds> lost =
-      group_->health->lost_rails(sequence_, Deadline(timeout_.load()));
-  left_out_ = lost.size();
+void Communicator::leave_out_lost_rails(std::chrono::nanoseconds bound) {
+  const std::vector<RailEnds> lost = group_->health->lost_rails(sequence_, Deadline(bound));
   std::vector<RankInfo> ranks;
   for (int rank = 0; rank < size(); ++rank) ranks.push_back(group_->topology->rank(rank));
   const auto& before = group_->topology->unreachable();
@@ -20,6 +18,7 @@ void Communicator::leave_out_lost_rails() {
   topology_ = topologies_.back().get();
   group_->planner = group_->make_planner(topologies_.back());
   last_plan_ = nullptr;
+  left_out_ = lost.size();
 }
 
 }  // namespace hetcomm

@@ -234,6 +234,11 @@ void Executor::check_deadlines(Completed& completed) try {
   for (size_t i = 0; i < queues_.size(); ++i) {
     const auto queue = queues_[i];
     if (!queue->failure.ok()) continue;
+    // Another group's operation may have failed just now, and frees this one.
+    if (queue->held && !queue->pending.empty() && held_by(*queue->pending.front()) == nullptr) {
+      queue->held = false;
+      queue->pending.front()->begin_timeout();
+    }
     const Run* overdue = nullptr;
     const auto look = [&](const auto& runs) {
       for (const auto& run : runs) {

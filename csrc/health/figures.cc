@@ -60,7 +60,7 @@ void Health::decide_trials() {
     totals.swap(totals_);
   }
   for (const News& total : totals) {
-    if (use_rails_from(total)) continue;
+    if (take_first_call(total)) continue;
     std::shared_ptr<CodecTrial> trial;
     {
       const auto held = executor_.lock();

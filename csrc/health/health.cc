@@ -20,7 +20,7 @@ constexpr auto kGraceOnOneHost = 100ms;
 // A rank tells its neighbours of a failure, or its goodbye, before the process may end. A neighbour
 // whose host is gone never acknowledges the news.
 constexpr auto kTellBound = 250ms;
-constexpr auto kProofPause = 100us;
+constexpr std::chrono::microseconds kFirstPause = 100us, kLongestPause = 5ms;
 
 }  // namespace
 
@@ -49,10 +49,13 @@ void Health::begin(const std::vector<std::string>& contacts, const std::string& 
 }
 
 void Health::await_proofs(const Deadline& deadline) {
-  for (; !deadline.passed(); std::this_thread::sleep_for(kProofPause)) {
+  for (auto pause = kFirstPause; !deadline.passed(); pause = std::min(2 * pause, kLongestPause)) {
     poll();
-    std::lock_guard lock(mutex_);
-    if (!watching_ || !cause_.ok() || (control_.proven() && lost_.empty())) return;
+    {
+      std::lock_guard lock(mutex_);
+      if (!watching_ || !cause_.ok() || (control_.proven() && lost_.empty())) return;
+    }
+    std::this_thread::sleep_for(pause);
   }
 }
 
@@ -80,6 +83,7 @@ void Health::say_goodbye(const Deadline& deadline) {
     said_goodbye_ = true;
     control_.flood(News{.kind = News::Kind::goodbye,
                         .sequence = next_call_,
+                        .rails = first_calls_.size(),
                         .why = refusal_ ? refusal_->why : Status()}
                        .pack());
   }
@@ -183,8 +187,9 @@ void Health::on_news(int origin, int from, const std::string& bytes) {
       }
       return;
     case News::Kind::goodbye:
-      departures_[origin] = {news.sequence, Clock::now(),
+      departures_[origin] = {news.sequence, news.rails, Clock::now(),
                              news.why.ok() ? "" : news.why.details().message};
+      agreed_changed_.notify_all();
       lost_.erase(origin);
       return;
     case News::Kind::refusal:
@@ -219,7 +224,12 @@ void Health::flood_failure() {
     const auto held = executor_.lock();
     failure = queue_->failure;
   }
-  if (failure.ok() || flooded_failure_) return;
+  if (failure.ok()) return;
+  if (cause_.ok()) {  // this rank's own, which the executor knows
+    delivered_ = true;
+    fail(failure);
+  }
+  if (flooded_failure_) return;
   flooded_failure_ = true;
   control_.flood(News{.kind = News::Kind::failure, .why = failure}.pack());
   log(LogLevel::info, failure.text(), rank_);

@@ -63,9 +63,10 @@ class Health : public Monitor, private ControlPlane::Owner {
   // Remembers a call before it is submitted, and compares it with the calls of stalled peers. False
   // if its plan must leave out another number of lost rails than `left_out`; see lost_rails().
   bool record(const CallDescriptor& call, size_t left_out);
-  bool plans_without(size_t left_out, uint64_t sequence);  // what record() checks
+  bool leaves_out_lost_rails(size_t left_out, uint64_t sequence);  // what record() checks
   // The rails that the plan of this collective leaves out: the same on every rank. Waits while the
-  // ranks agree on the first call without a rail, at most until the deadline.
+  // ranks agree on the first call without a rail. Ends early if the group fails, also for want of
+  // an agreement by the deadline.
   std::vector<RailEnds> lost_rails(uint64_t sequence, const Deadline& deadline);
   // Remembers why this rank's next call was refused, and tells ranks that wait in this call.
   void report_refusal(const Status& why);
@@ -105,6 +106,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   // A rank has left.
   struct Departure {
     uint64_t calls;  // the number of collectives it took part in
+    uint64_t rails;  // of how many lost rails it knew the first call
     Clock::time_point at;
     std::string refusal;  // why its next call was refused; empty without a refusal
   };
@@ -129,8 +131,9 @@ class Health : public Monitor, private ControlPlane::Owner {
   void check_rails();
   void lose_rail(const RailEnds& rail, const std::string& why, int peer);
   void on_rail(int origin, const RailEnds& rail);
-  bool use_rails_from(const News& total);
-  bool agreed() const { return first_calls_.size() == left_out_.size() || !cause_.ok(); }
+  bool take_first_call(const News& total);
+  bool knows_rails_of(uint64_t sequence) const;
+  Status no_agreement() const;
   // silence.cc
   void check_silence();
   void tell_silence(int peer, const std::string& words, bool ended);
@@ -169,9 +172,11 @@ class Health : public Monitor, private ControlPlane::Owner {
   ControlPlane control_;
   std::unique_ptr<RailWatch> rails_;
   std::vector<OwnStripe> stripes_;
-  std::vector<RailEnds> lost_rails_;   // that this rank knows of
-  std::vector<RailEnds> left_out_;     // of plans, in the order of rank 0
-  std::vector<uint64_t> first_calls_;  // that leave out so many rails; fewer while ranks agree
+  std::vector<RailEnds> lost_rails_;  // that this rank knows of
+  std::vector<RailEnds> left_out_;    // of plans, in the order of rank 0
+  // By lost rail: the first collective whose plan leaves it out. Shorter than left_out_ until all
+  // ranks have reported.
+  std::vector<uint64_t> first_calls_;
   std::condition_variable_any agreed_changed_;
   std::map<int, Clock::time_point> lost_;  // connections that ended without a goodbye
   std::map<int, Departure> departures_;

@@ -82,7 +82,7 @@ std::string News::pack() const {
       packer.put(hetcomm::pack(call)).put(shortened(caller));
       break;
     case Kind::goodbye:
-      packer.put(sequence).put(why.ok() ? "" : shortened(why.details().message));
+      packer.put(sequence).put(rails).put(why.ok() ? "" : shortened(why.details().message));
       break;
     case Kind::refusal:
       packer.put(sequence)
@@ -107,7 +107,8 @@ std::string News::pack() const {
       packer.put(static_cast<uint64_t>(about)).put(static_cast<uint64_t>(ended));
       break;
     case Kind::rail:
-      packer.put(rail.network).put(rail.own).put(rail.other).put(shortened(rail.words));
+      packer.put(rail.network).put(rail.own).put(rail.other);
+      packer.put(shortened(rail.words)).put(rail.left);
       break;
   }
   return packer.take();
@@ -137,6 +138,7 @@ News News::unpack(const std::string& bytes, int origin, int size) {
       break;
     case Kind::goodbye:
       news.sequence = from.number();
+      news.rails = from.number();
       details.code = Code::invalid_argument;
       details.message = from.text();
       break;
@@ -176,7 +178,7 @@ News News::unpack(const std::string& bytes, int origin, int size) {
       news.ended = from.number() != 0;
       break;
     case Kind::rail:
-      news.rail = {from.text(), from.text(), from.text(), from.text()};
+      news.rail = {from.text(), from.text(), from.text(), from.text(), from.text()};
       break;
     default:
       throw Error(Code::invalid_argument, "expected a kind of news from 0 to 8, got another");

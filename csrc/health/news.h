@@ -40,6 +40,7 @@ struct News {
   };
   Kind kind = Kind::failure;
   uint64_t sequence = 0;  // goodbye: number of collectives joined; refusal: the refused collective
+  uint64_t rails = 0;     // goodbye: of how many lost rails the rank knows the first call
   int about = -1;         // silence: the silent rank
   bool ended = false;     // silence: the rank answers again
   CallDescriptor call{};  // stall: the stalled call
@@ -56,7 +57,7 @@ struct News {
   int rank = 0;
   uint64_t part = 0, parts = 1;
   std::string text = {};
-  RailEnds rail = {};  // rail: no longer joins its ends; the words say what is left
+  RailEnds rail = {};  // rail: no longer joins its ends
 
   // Shortens long texts in the middle, so that the record fits a frame.
   std::string pack() const;

@@ -12,9 +12,10 @@
 namespace hetcomm {
 
 // The two NICs of a rail, by their network and addresses. `words` name both: "eth1 (198.18.1.1) of
-// host red0 does not reach eth1 (198.18.1.2) of host blue0".
+// host red0 does not reach eth1 (198.18.1.2) of host blue0". Of a lost rail, `left` says the
+// bandwidth: "1 Gbit/s left of 2 Gbit/s".
 struct RailEnds {
-  std::string network, own, other, words;
+  std::string network, own, other, words, left = {};
 
   bool joins_same_nics(const RailEnds& rail) const {
     return network == rail.network &&

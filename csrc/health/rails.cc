@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/joined.h"
 #include "base/rate.h"
 #include "exec/warning.h"
 #include "health/health.h"
@@ -22,6 +23,16 @@ constexpr auto kLinkBound = 1s;
 bool has(const std::vector<RailEnds>& rails, const RailEnds& rail) {
   return std::any_of(rails.begin(), rails.end(),
                      [&](const RailEnds& one) { return one.joins_same_nics(rail); });
+}
+
+// The first rail of two ranks carries their short messages.
+Status loss_of_first(const RailEnds& rail, int peer) {
+  return Status(
+      Code::transport,
+      rail.words +
+          "; mend the network, or leave it out with HETCOMM_SOCKET_IFNAME; or see whether "
+          "the host runs",
+      -1, peer);
 }
 
 std::ptrdiff_t rails_lost_by(uint64_t sequence, const std::vector<uint64_t>& first_calls) {
@@ -54,27 +65,23 @@ void Health::check_rails() {
 
 void Health::lose_rail(const RailEnds& rail, const std::string& why, int peer) {
   if (has(lost_rails_, rail)) return;
-  const auto own = std::find_if(stripes_.begin(), stripes_.end(), [&](const OwnStripe& stripe) {
-    return stripe.rail.joins_same_nics(rail);
-  });
-  const std::string words = rail.words + " any more: " + why + "; ";
-  if (own == stripes_.end() || own->stripe == 0) {
-    return fail(Status(Code::transport,
-                       words + "mend the network, or leave it out with HETCOMM_SOCKET_IFNAME; or "
-                               "see whether the host runs",
-                       -1, peer));
-  }
+  const OwnStripe* own = nullptr;
   int64_t all = 0, left = 0;
+  for (const OwnStripe& stripe : stripes_) {
+    if (!stripe.rail.joins_same_nics(rail)) continue;
+    if (own == nullptr || stripe.stripe == 0) own = &stripe;
+  }
+  if (own == nullptr) return;  // no message takes this rail
+  RailEnds told = rail;
+  told.words += " any more: " + why;
+  if (own->stripe == 0) return fail(loss_of_first(told, peer));
   for (const OwnStripe& stripe : stripes_) {
     if (stripe.peer != own->peer) continue;
     all += stripe.bandwidth;
     if (stripe.rail.joins_same_nics(rail) || has(lost_rails_, stripe.rail)) continue;
     left += stripe.bandwidth;
   }
-  RailEnds told = rail;
-  told.words = words + "messages between them take other NICs, with " + rate_text(left) +
-               " left of " + rate_text(all) +
-               "; mend the network, and make the group anew to use it again";
+  told.left = rate_text(left) + " left of " + rate_text(all);
   control_.flood(News{.kind = News::Kind::rail, .rail = told}.pack());
   on_rail(rank_, told);
 }
@@ -88,23 +95,27 @@ void Health::on_rail(int origin, const RailEnds& rail) {
     const auto held = executor_.lock();
     for (const OwnStripe& stripe : stripes_) {
       if (!stripe.rail.joins_same_nics(rail)) continue;
-      if (stripe.stripe == 0) fail(Status(Code::transport, rail.words, -1, stripe.peer));
+      if (stripe.stripe == 0) fail(loss_of_first(rail, stripe.peer));
       queue_->paths->lose(stripe.peer, stripe.stripe);
     }
   }
   if (rank_ == 0 && known) return;
   if (rank_ == 0) {
-    warn("group \"" + group_ + "\": " + rail.words, rank_);
+    warn("group \"" + group_ + "\": " + rail.words +
+             "; messages between them take other NICs, with " + rail.left +
+             "; mend the network, and make the group anew to use it again",
+         rank_);
     if (origin != 0) control_.flood(News{.kind = News::Kind::rail, .rail = rail}.pack());
   } else if (origin != 0) {
     return;
   }
+  if (has(left_out_, rail)) return;
   left_out_.push_back(rail);
   report(kRails, static_cast<int64_t>(left_out_.size()),
          {.time = static_cast<int64_t>(next_call_)});
 }
 
-bool Health::use_rails_from(const News& total) {
+bool Health::take_first_call(const News& total) {
   if (total.trial != kRails) return false;
   std::lock_guard lock(mutex_);
   first_calls_.push_back(static_cast<uint64_t>(total.figures.time));
@@ -112,21 +123,52 @@ bool Health::use_rails_from(const News& total) {
   return true;
 }
 
-bool Health::plans_without(size_t left_out, uint64_t sequence) {
+// A rank that has reported its next call does not make this call before it learns the total. So a
+// rank that left knew the rails of all its calls, and totals that it did not know begin later.
+bool Health::knows_rails_of(uint64_t sequence) const {
+  if (!cause_.ok() || first_calls_.size() == left_out_.size()) return true;
+  return std::any_of(departures_.begin(), departures_.end(), [&](const auto& departure) {
+    return sequence < departure.second.calls && departure.second.rails <= first_calls_.size();
+  });
+}
+
+bool Health::leaves_out_lost_rails(size_t left_out, uint64_t sequence) {
   std::lock_guard lock(mutex_);
   if (left_out_.empty() || !cause_.ok()) return true;
-  return agreed() && static_cast<std::ptrdiff_t>(left_out) == rails_lost_by(sequence, first_calls_);
+  return knows_rails_of(sequence) &&
+         static_cast<std::ptrdiff_t>(left_out) == rails_lost_by(sequence, first_calls_);
 }
 
 std::vector<RailEnds> Health::lost_rails(uint64_t sequence, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
-  while (!agreed() && !deadline.passed()) agreed_changed_.wait_for(lock, interval);
-  if (!agreed()) {
-    throw Error(Code::timeout,
-                "a rail has failed, and not all ranks have said from which call on they do "
-                "without; a rank has left the group, or stands still");
+  while (!knows_rails_of(sequence)) {
+    for (const auto& [peer, departure] : departures_) {
+      if (departure.calls > sequence) continue;
+      fail(Status(Code::peer_failed,
+                  "rank " + std::to_string(peer) + " has left the group after " +
+                      std::to_string(departure.calls) +
+                      " collectives, but this rank begins collective #" + std::to_string(sequence) +
+                      "; make the same calls on every rank",
+                  rank_, peer));
+      break;
+    }
+    if (deadline.passed()) fail(no_agreement());
+    if (cause_.ok()) agreed_changed_.wait_for(lock, interval);
   }
   return {left_out_.begin(), left_out_.begin() + rails_lost_by(sequence, first_calls_)};
+}
+
+Status Health::no_agreement() const {
+  std::vector<int> silent;
+  for (const auto& [peer, since] : silent_) silent.push_back(peer);
+  const std::string culprits = silent.empty()
+                                   ? "a rank stands still, see \"hetcomm dump\""
+                                   : "ranks that have given no sign of life: " + joined(silent);
+  return Status(Code::timeout,
+                "a NIC has failed, and not all ranks have said which call is their first without "
+                "this NIC; " +
+                    culprits,
+                rank_, silent.empty() ? -1 : silent.front());
 }
 
 }  // namespace hetcomm

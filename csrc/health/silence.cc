@@ -15,8 +15,8 @@ using namespace std::chrono_literals;
 // Polls come more often after news.
 constexpr auto kBeat = Monitor::interval * 4 / 5;
 // A rank that looked less often than this was stopped or starved itself. It judges no other rank by
-// the time that it was away.
-constexpr auto kLongestAbsence = 3 * Monitor::interval;
+// the time that it was away. If all ranks stop at once, none of them judges another.
+constexpr auto kLongestAbsence = 2 * Monitor::interval;
 // A line in the log about one silent rank in this time.
 constexpr auto kQuiet = 60s;
 

@@ -33,7 +33,7 @@ bool same_call(CallDescriptor a, CallDescriptor b) {
 
 bool Health::record(const CallDescriptor& call, size_t left_out) {
   std::lock_guard lock(mutex_);
-  if (!plans_without(left_out, call.sequence)) return false;
+  if (!leaves_out_lost_rails(left_out, call.sequence)) return false;
   calls_[call.sequence % kRemembered] = call;
   next_call_ = call.sequence + 1;
   refusal_.reset();

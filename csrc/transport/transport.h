@@ -67,6 +67,8 @@ class Link {
   // this call or Transport::progress(), once nothing is in flight.
   virtual void close(bool flush) = 0;
   virtual bool closed() const = 0;
+  // The connection to the peer has failed.
+  virtual bool failed() const { return false; }
   // For people: "tcp over eth0", "rc over mlx5_0", "posix shared memory". Empty before open().
   virtual std::string describe() const = 0;
 };

@@ -50,11 +50,14 @@ def _news() -> list[bytes]:
     return [
         packed(0, 5, 2, b"all_reduce #7", b"rank 1 is gone"),
         *(packed(1, call[:size]) for size in (32, 40, 48, 56, 64, 72)),
-        packed(2, 7, b""),
-        packed(2, 7, b"refused"),
+        packed(2, 7, 0, b""),
+        packed(2, 7, 1, b"refused"),
         packed(3, 7, 1, b"expected a float"),
         packed(4, b"all_reduce/20", 1, 2, 3, 4, 5),
-        packed(8, b"198.18.1.0/24", b"198.18.1.1", b"198.18.1.2", b"eth1 does not reach eth1"),
+        packed(5, 1, 2, 1),
+        packed(6, 0, 1, 2, 0, 1, b"state of a rank"),
+        packed(7, 1, 1),
+        packed(8, b"198.18.1.0/24", b"198.18.1.1", b"198.18.1.2", b"eth1 is down", b"1 Gbit/s"),
     ]
 
 

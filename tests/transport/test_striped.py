@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +40,7 @@ class TestWhole(ProcessConformance):
 class TestDivided(ProcessConformance):
     make = staticmethod(make)
     same_host = False
+    closes_unreceived = False  # the peer may yet ask for a part
 
     test_another_process_echoes = None  # these messages need sizes that it does not know
 
@@ -216,3 +219,65 @@ def test_the_first_stripe_is_never_lost_alone(pair: Pair) -> None:
         [pair.to_b.send(5, pattern(LONG, 1)), pair.b.recv(5, into, NO_MARK, pair.to_a)],
     )
     assert into == pattern(LONG, 1) and pair.to_b.lost == []
+
+
+def test_a_link_that_closes_still_sends_lost_parts(pair: Pair) -> None:
+    """Its peer has not confirmed the message yet."""
+    size = 300_000  # copied at once
+    data, into = pattern(size, 1), bytearray(size)
+    finish(pair.both, [pair.to_b.send(5, data)])
+    pair.to_b.close(flush=True)
+    pair.to_a.lose(1)
+    receive = pair.b.recv(5, into, NO_MARK, pair.to_a)
+    finish(pair.both, [receive])
+    receive.check()
+    assert into == data
+    pair.to_a.close(flush=True)
+    until(pair.both, lambda: pair.to_a.closed and pair.to_b.closed)
+
+
+def test_a_receive_ends_with_the_connection(pair: Pair) -> None:
+    """The sender of a lost part can no longer be asked."""
+    size = 300_000
+    finish(pair.both, [pair.to_b.send(5, pattern(size, 1))])
+    pair.to_a.lose(1)
+    receive = pair.b.recv(5, bytearray(size), NO_MARK, pair.to_a)
+    pair.to_b.close(flush=False)
+    until(pair.both, lambda: pair.to_b.closed)
+    pair.a = pair.to_b = pair.both = None  # the transport closes its sockets
+    finish([pair.b], [receive])
+    with pytest.raises(_core.TransportError, match="before the whole message came"):
+        receive.check()
+
+
+def connections_with_about(received: int) -> list[socket.socket]:
+    """The TCP connections of this process that have received about so many bytes."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            copy = socket.socket(fileno=os.dup(int(number)))
+        except OSError:  # the descriptor is closed, or no socket
+            continue
+        try:
+            facts = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+            count = int.from_bytes(facts[128:136], sys.byteorder)  # tcpi_bytes_received
+            if 0.8 * received < count < 1.2 * received:
+                found.append(copy)
+        except OSError:
+            pass
+    return found
+
+
+def test_a_failed_stripe_is_noticed_without_a_send(pair: Pair) -> None:
+    finish(pair.both, [pair.to_b.send(5, pattern(LONG, 1)), pair.b.recv(5, bytearray(LONG))])
+    connections = connections_with_about(_core.divide(LONG, RATES)[1])
+    assert connections
+    into = bytearray(LONG)
+    receive = pair.b.recv(5, into, NO_MARK, pair.to_a)
+    for connection in connections:
+        connection.shutdown(socket.SHUT_RDWR)
+    until(pair.both, lambda: pair.to_a.lost == [1])
+    send = pair.to_b.send(5, pattern(LONG, 2))
+    finish(pair.both, [send, receive])
+    receive.check()
+    assert into == pattern(LONG, 2) and pair.to_b.lost == [1]

@@ -235,7 +235,10 @@ class TransportConformance:
     @staticmethod
     def exchange(pair: Pair, to_b: _core.Link, to_a: _core.Link, size: int) -> None:
         data, intos = pattern(size, size), [bytearray(size) for _ in range(2)]
-        requests = [pair.a.recv(20, intos[0]), pair.b.recv(20, intos[1])]
+        requests = [
+            pair.a.recv(20, intos[0], from_link=to_b),
+            pair.b.recv(20, intos[1], from_link=to_a),
+        ]
         requests += [link.send(20, data) for link in (to_b, to_a)]
         finish(pair.both, requests)
         for request in requests:

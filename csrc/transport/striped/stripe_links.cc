@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-enum Kind : uint64_t { confirmed, wanted, stripe_lost };  // of notes
+enum Kind : uint64_t { confirmed, wanted, stripe_lost, leaving };  // of notes
 
 // A message that the peer has not confirmed is copied after this time without a sign of the peer,
 // so that its sender can go on: the peer has not posted a receive yet. Notes queue behind the
@@ -82,13 +82,23 @@ void StripeLinks::lose(size_t stripe) {
   links_[0]->tell({.kind = stripe_lost, .stripe = stripe});
 }
 
+void StripeLinks::lose_failed() {
+  for (size_t stripe = 1; stripe < lost_.size(); ++stripe) {
+    if (!lost_[stripe] && links_[stripe]->failed()) lose(stripe);
+  }
+}
+
 void StripeLinks::close(bool flush) {
+  if (flush && !flushing_ && !closing_) links_[0]->tell({.kind = leaving});
+  flushing_ = flush && !closing_ && failure_.ok() && may_be_asked();
+  if (flushing_) return;
   closing_ = true;
   for (auto& link : links_) link->close(flush);
 }
 
 bool StripeLinks::closed() const {
-  return std::all_of(links_.begin(), links_.end(), [](auto& link) { return link->closed(); });
+  return !flushing_ &&
+         std::all_of(links_.begin(), links_.end(), [](auto& link) { return link->closed(); });
 }
 
 void StripeLinks::confirm(uint64_t tag) {
@@ -107,10 +117,20 @@ StripeLinks::Sent* StripeLinks::unconfirmed(uint64_t tag, size_t place) {
   return nullptr;
 }
 
+// The peer may yet ask for a part of a message.
+bool StripeLinks::may_be_asked() const {
+  if (peer_leaves_ || links_[0]->failed()) return false;
+  return !std::all_of(sent_.begin(), sent_.end(), [](const Sent& one) { return one.confirmed; });
+}
+
 void StripeLinks::hear(const Note& note) {
   if (closing_) return;
   heard_ = Clock::now();
   if (note.kind == stripe_lost) return lose(note.stripe);
+  if (note.kind == leaving) {
+    peer_leaves_ = true;
+    return;
+  }
   Sent* message = unconfirmed(note.tag, note.place);
   const bool valid = message != nullptr && note.stripe < lost_.size();
   if (!valid) {
@@ -152,7 +172,7 @@ void StripeLinks::fail(const Status& status) {
 }
 
 bool StripeLinks::busy() const {
-  if (!sent_.empty() || (closing_ && !closed())) return true;
+  if (!sent_.empty() || flushing_ || (closing_ && !closed())) return true;
   for (size_t stripe = 0; stripe < lost_.size(); ++stripe) {
     if (lost_[stripe] && !closing_ && !silent(stripe)) return true;
   }
@@ -164,6 +184,7 @@ bool StripeLinks::progress(Clock::time_point now) {
   for (size_t stripe = 0; stripe < lost_.size(); ++stripe) {
     if (lost_[stripe] && links_[stripe]->closed() && !silent(stripe)) ++turns_[stripe];
   }
+  if (!closing_) lose_failed();
   for (const Sent& message : sent_) look_at_parts(message);
   for (auto message = sent_.begin(); message != sent_.end();) {
     moved |= advance(*message, now);
@@ -171,6 +192,7 @@ bool StripeLinks::progress(Clock::time_point now) {
     if (over) drop_copy(*message);
     message = over ? sent_.erase(message) : std::next(message);
   }
+  if (flushing_ && !may_be_asked()) close(true);
   return moved;
 }
 

@@ -35,6 +35,9 @@ class StripeLinks {
             Request& request);
   void consume(size_t bytes);
   void lose(size_t stripe);
+  // Loses the stripes whose connections have failed.
+  void lose_failed();
+  // With `flush`, the links stay open until the peer has confirmed all messages, or leaves too.
   void close(bool flush);
   bool closed() const;
 
@@ -69,6 +72,7 @@ class StripeLinks {
   };
 
   Sent* unconfirmed(uint64_t tag, size_t place);
+  bool may_be_asked() const;
   void send_again(Sent& message, size_t stripe, uint64_t tag);
   void look_at_parts(const Sent& message);
   bool advance(Sent& message, Clock::time_point now);
@@ -87,6 +91,8 @@ class StripeLinks {
   size_t copied_ = 0;                                // bytes of all copies
   std::vector<std::unique_ptr<std::byte[]>> spare_;  // for short messages
   Clock::time_point heard_{};  // the last confirmation in either direction, or other note
+  bool flushing_ = false;      // closes once the peer can ask for no part
+  bool peer_leaves_ = false;
   bool closing_ = false;
   Status failure_;  // of the first stripe; later messages fail with it
 };

@@ -31,6 +31,7 @@ struct Received {
   std::vector<bool> asked;            // parts of lost stripes, which come over the first stripe
   std::shared_ptr<StripeLinks> from;  // null if nobody knows the sender
   bool cancelled = false;
+  Status failure;  // why the rest cannot arrive
 
   // False for the part of a lost stripe that the sender has yet to be asked for.
   bool settled(size_t part) const {
@@ -180,6 +181,7 @@ class Striped : public Transport {
   // Cancels the message once one of its parts has failed.
   void cancel_hopeless(Received& message);
   void cancel_parts(Received& message);
+  void give_up(Received& message);  // the sender can no longer be asked
   // Asks the sender for the parts of lost stripes.
   void ask(Received& message);
   bool place_among_unconfirmed(const Received& message, size_t& place) const;
@@ -275,6 +277,13 @@ void Striped::cancel_hopeless(Received& message) {
   }
 }
 
+void Striped::give_up(Received& message) {
+  message.failure = Status(Code::transport,
+                           "receive: the connection to the peer failed before the whole message "
+                           "came");
+  cancel_parts(message);
+}
+
 // False while earlier messages of this tag have not begun to arrive.
 bool Striped::place_among_unconfirmed(const Received& message, size_t& place) const {
   place = 0;
@@ -288,16 +297,26 @@ bool Striped::place_among_unconfirmed(const Received& message, size_t& place) co
 }
 
 void Striped::ask(Received& message) {
-  if (!message.from || !message.from->any_lost() || message.cancelled) return;
+  if (!message.from || message.cancelled) return;
+  message.from->lose_failed();
+  if (!message.from->any_lost()) return;
+  shared_->activate(message.from);
+  const bool unreachable = message.from->all().front()->failed();
   std::byte* into = message.data;
   for (size_t stripe = 0; stripe < message.parts.size(); into += message.sizes[stripe], ++stripe) {
     Request& part = message.parts[stripe];
-    if (stripe == 0 || message.asked[stripe] || !message.lost(stripe)) continue;
+    if (stripe == 0 || !message.lost(stripe) || message.settled(stripe)) continue;
+    if (message.asked[stripe]) {
+      if (unreachable) return give_up(message);
+      continue;
+    }
     if (!part.done && !message.from->silent(stripe)) continue;
     transports_[stripe]->abandon(part);
     const Request& begin = message.parts[0];
     size_t place = 0;
-    if (part.status.ok() || !begin.done) continue;
+    if (part.status.ok()) continue;
+    if (unreachable) return give_up(message);
+    if (!begin.done) continue;
     if (!is_expected(message, 0)) return cancel_parts(message);
     if (!place_among_unconfirmed(message, place)) continue;
     const uint64_t answer = next_answer();
@@ -320,6 +339,8 @@ void Striped::complete(const Received& message) const {
     whole.bytes = bytes;
     whole.tag = message.tag & ~kPartTag;
     if (message.from) message.from->confirm(message.tag);
+  } else if (!message.failure.ok()) {
+    whole.status = message.failure;
   } else if (!cause->status.ok() && cause->status.code() != Code::invalid_argument) {
     whole.status = cause->status;
   } else if (cause->status.ok() && cause->tag != message.tag) {

@@ -89,6 +89,7 @@ class Endpoint {
   void advance();
   void on_notice(const Notice& notice);  // from the other end
   bool closed() const { return released_ || stage_ == Stage::closed; }
+  bool failed() const { return !failure_.ok(); }
   // UCX no longer calls back.
   bool finished() const { return stage_ == Stage::closed && pending_ == 0; }
   // Closes at once, before the worker is destroyed.

@@ -63,6 +63,7 @@ class UcxLink : public Link {
   }
   void close(bool flush) override { endpoint_->close(flush); }
   bool closed() const override { return endpoint_->closed(); }
+  bool failed() const override { return endpoint_->failed(); }
   std::string describe() const override { return endpoint_->describe(); }
 
  private:
