@@ -10,6 +10,7 @@ from typing import Any
 
 import hostile
 import pytest
+from failure_lines import FailureLines
 from parallel import Parallel, scheduler
 from skips import Skips
 
@@ -27,8 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Emulated devices do all that real ones may do.
     os.environ.setdefault(hostile.VARIABLE, hostile.mixture(config.stash[SEED]))
     config.pluginmanager.register(Skips(config, Path(__file__).with_name("skips.toml"), worker))
-    if worker:
-        config.pluginmanager.register(Parallel(config))
+    config.pluginmanager.register(Parallel(config) if worker else FailureLines(config))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

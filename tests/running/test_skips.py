@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import abilities
@@ -11,6 +13,7 @@ import pytest
 import skips
 
 HERE = Path(__file__).parent
+BOUND = 240.0  # seconds; far above the time of any run
 # A machine with a door, without a card, and with a broken probe if a test needs that.
 CONFTEST = f"""
 import abilities
@@ -56,13 +59,22 @@ class Project:
     def module(self, name: str, text: str) -> None:
         self.write(f"tests/{name}/test_{name}.py", f"import pytest\n\n{text}")
 
-    def run(self, *options: str) -> tuple[int, str]:
-        """The exit code and the output."""
+    def run(self, *options: str, on_line: Callable[[str], None] | None = None) -> tuple[int, str]:
+        """The exit code and the output. Gives each line to `on_line` while the run goes on."""
         command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", *options]
-        done = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
+        printed = []
+        with subprocess.Popen(
+            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as running:
+            overdue = threading.Timer(BOUND, running.kill)
+            overdue.start()
+            assert running.stdout is not None
+            for line in running.stdout:
+                printed.append(line)
+                if on_line is not None:
+                    on_line(line)
+            overdue.cancel()
+        return running.returncode, "".join(printed)
 
 
 @pytest.fixture
@@ -193,6 +205,34 @@ def test_a_module_with_a_fixture_of_its_own_stays_on_one_worker(project: Project
     code, printed = project.run("-n", "2")
     assert code == 0, printed
     assert (project.folder / "tests/mixed/made").read_text() == "made\n"
+
+
+def test_workers_tell_a_failure_before_the_run_ends(project: Project) -> None:
+    """The other test ends once the failure was told."""
+    told = project.folder / "told"
+    body = f"end = time.monotonic() + {BOUND / 4}\n"
+    body += f"    while not pathlib.Path({str(told)!r}).exists():\n"
+    body += "        assert time.monotonic() < end, 'nothing was told'\n        time.sleep(0.01)\n"
+    project.module("patient", f"import pathlib, time\n\n{TEST}{body}")
+    project.module("failing", f"{TEST}raise ValueError('one\\ntwo')\n")
+    lines = []
+
+    def look(line: str) -> None:
+        if line.startswith("failed: "):
+            lines.append(line)
+            told.touch()
+
+    code, printed = project.run("-n", "2", on_line=look)
+    assert lines == ["failed: tests/failing/test_failing.py::test_it - ValueError: one\n"], printed
+    assert code == 1
+    assert "1 failed, 1 passed in " in printed.splitlines()[-1]
+
+
+def test_workers_tell_a_failing_import_at_once(project: Project) -> None:
+    project.module("mixed", RUNS + "import no_module_at_all\n")
+    printed = project.run("-n", "2")[1].splitlines()
+    told = [line for line in printed if line.startswith("failed: tests/mixed/test_mixed.py - ")]
+    assert len(told) == 1 and "no_module_at_all" in told[0], printed
 
 
 def test_every_entry_of_the_list_is_read() -> None:
