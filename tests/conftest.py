@@ -1,10 +1,11 @@
-"""Rules for all tests: permitted skips, tests that run alone, one random seed."""
+"""Rules for all tests: permitted skips, tests that run alone, one random seed, no deadlines."""
 
 from __future__ import annotations
 
 import os
 import random
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from parallel import Parallel, scheduler
 from skips import Skips
 
 SEED = pytest.StashKey[int]()
+
+if find_spec("hypothesis"):
+    import hypothesis
+
+    # A busy machine may stop one example for a second. The timeout of pytest ends a hang.
+    hypothesis.settings.register_profile(
+        "hetcomm", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("hetcomm")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -235,6 +235,14 @@ def test_workers_tell_a_failing_import_at_once(project: Project) -> None:
     assert len(told) == 1 and "no_module_at_all" in told[0], printed
 
 
+def test_a_slow_example_is_no_failure(project: Project) -> None:
+    """The default deadline of hypothesis is 0.2 s."""
+    given = "import time\nfrom hypothesis import given, strategies as st\n\n@given(st.booleans())\n"
+    project.module("mixed", f"{given}def test_it(chosen):\n    time.sleep(0.3)\n")
+    code, printed = project.run()
+    assert code == 0, printed
+
+
 def test_every_entry_of_the_list_is_read() -> None:
     listed = skips.Permitted.read(HERE.parent / "skips.toml")
     assert listed.needs and listed.others and listed.folders
