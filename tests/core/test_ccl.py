@@ -12,8 +12,6 @@ import pytest
 from ccl_members import PROGRAMS, environment, run
 from emulated_ccl import INVALID_USAGE
 
-pytestmark = pytest.mark.timeout(200)
-
 emulated = pytest.mark.needs("emulated vendors")
 
 

@@ -44,7 +44,7 @@ def launch(tmp_path: Path) -> Launch:
                 subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
             )
         try:
-            errors = [process.communicate(timeout=120)[1] for process in processes]
+            errors = [process.communicate(timeout=240)[1] for process in processes]
         finally:
             for process in processes:
                 process.kill()

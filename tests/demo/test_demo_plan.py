@@ -124,7 +124,6 @@ def test_layouts_by_hand_are_those_of_the_trainer() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_planned_layout_trains_as_the_whole_model_does(launch: Launch, tmp_path: Path) -> None:
     file = tmp_path / "layout.json"
     TWO_STAGES.save(file)

@@ -84,7 +84,6 @@ def test_the_seed_alone_decides_the_weights() -> None:
     assert not torch.equal(first, other)
 
 
-@pytest.mark.timeout(300)
 def test_every_layout_computes_the_same_training(launch: Launch) -> None:
     alone = launch(1, "ddp")
     parallel = launch(4, "ddp")
@@ -120,7 +119,6 @@ def test_a_codec_is_for_data_parallel() -> None:
         trainer.check_arguments(arguments, 4)
 
 
-@pytest.mark.timeout(300)
 def test_codecs_change_the_training_little(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, lossless, int8 = (
         losses(launch(2, "ddp", "--backend", "hetcomm", "--width", "64", "--codec", codec))

@@ -12,7 +12,7 @@ import pytest
 
 from hetcomm.emulate import Cluster, Host, Nic, run
 
-pytestmark = [pytest.mark.needs("namespaces"), pytest.mark.alone, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("namespaces"), pytest.mark.alone]
 PLANTED = Path(__file__).with_name("planted.py")
 MEGABIT = 1_000_000
 

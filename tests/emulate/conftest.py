@@ -21,7 +21,7 @@ def run_program() -> RunProgram:
     ) -> tuple[Result, list[str]]:
         output = io.StringIO()
         command = [sys.executable, str(PROGRAMS / program), *map(str, arguments)]
-        options.setdefault("timeout", 60)
+        options.setdefault("timeout", 150)
         result = run(cluster, command, stdout=output, **options)  # type: ignore[arg-type]
         return result, output.getvalue().splitlines()
 

@@ -9,8 +9,6 @@ from emulated import RunProgram
 
 from hetcomm.emulate import Cluster, Host, Nic
 
-pytestmark = pytest.mark.timeout(200)
-
 MEGABIT = 1_000_000
 SLOW, FAST = Nic(100 * MEGABIT, 100 * MEGABIT), Nic(200 * MEGABIT, 200 * MEGABIT)
 

@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 from hetcomm.cli import app
 from hetcomm.emulate import Cluster, Host, Nic
 
-pytestmark = pytest.mark.timeout(200)
-
 ROCE, ETHERNET = (Nic(fabric="roce"),), (Nic(),)
 DIRECT = "direct over shm, roce"
 STAGED = "staged: transports do not reach this emulated device"

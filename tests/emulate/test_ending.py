@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 from hetcomm.emulate import ClusterError, run
 
 # Alone: these tests look at all namespaces and links of this machine.
-pytestmark = [pytest.mark.timeout(90), pytest.mark.needs("namespaces"), pytest.mark.alone]
+pytestmark = [pytest.mark.needs("namespaces"), pytest.mark.alone]
 NOBODY = -1
 
 

@@ -7,8 +7,6 @@ from emulated import RunProgram
 
 from hetcomm.emulate import Cluster, ClusterError, Host, Nic, run, vendors
 
-pytestmark = pytest.mark.timeout(90)
-
 
 def test_a_communicator_spans_hosts(run_program: RunProgram, tmp_path: Path) -> None:
     nics = (Nic(1_000_000_000, 1_000_000_000),)

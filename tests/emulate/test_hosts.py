@@ -4,12 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from emulated import RunProgram, two_hosts
 
 from hetcomm.emulate import Cluster, Host, Nic
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def test_hosts_share_neither_memory_nor_sockets(run_program: RunProgram) -> None:

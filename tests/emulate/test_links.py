@@ -11,7 +11,7 @@ from emulated import PROGRAMS, RunProgram, two_hosts
 
 from hetcomm.emulate import Cluster, Nic, Result
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # these tests measure rates
+pytestmark = pytest.mark.alone  # these tests measure rates
 MEGABIT = 1_000_000
 
 

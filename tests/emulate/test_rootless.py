@@ -13,7 +13,6 @@ from emulated import PROGRAMS
 import hetcomm.emulate
 
 pytestmark = [
-    pytest.mark.timeout(240),
     pytest.mark.needs("user namespaces", "namespaces"),
     pytest.mark.alone,  # this test measures a rate
 ]

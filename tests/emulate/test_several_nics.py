@@ -5,8 +5,6 @@ from emulated import RunProgram
 
 from hetcomm.emulate import Cluster, Host, Nic, Result
 
-pytestmark = pytest.mark.timeout(200)
-
 MEGABIT = 1_000_000
 SLOW, FAST = Nic(100 * MEGABIT, 100 * MEGABIT), Nic(200 * MEGABIT, 200 * MEGABIT)
 COUNT = 500_000

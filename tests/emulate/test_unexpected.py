@@ -3,8 +3,6 @@
 import pytest
 from emulated import RunProgram, two_hosts
 
-pytestmark = pytest.mark.timeout(240)
-
 MOST = 400 << 20  # bytes; the window is 256 MiB, and allocators keep some more
 
 

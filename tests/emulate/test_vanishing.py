@@ -5,7 +5,6 @@ from emulated import RunProgram
 
 from hetcomm.emulate import Cluster, Host, Nic
 
-pytestmark = pytest.mark.timeout(150)
 NOTICE = 10.0  # seconds; far above the bound of 2 s
 
 

@@ -17,7 +17,7 @@ from facts import facts
 from unlike_machines import MACHINES, Machine
 
 HERE = Path(__file__).parent
-SECONDS = 180.0
+SECONDS = 300.0
 CLUSTER = "".join(
     f'[[host]]\nname = "{name}"\nranks = 1\n[[host.nic]]\nrate = "unlimited"\n'
     for name in ("red0", "blue0")

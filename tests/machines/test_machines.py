@@ -13,13 +13,12 @@ HERE = Path(__file__).parent
 FORBIDDEN = ("Operation not permitted", "No space left", "not implemented", "Permission denied")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MACHINES)
 def test_each_machine_works_or_gets_a_reason(name: str, tmp_path: Path) -> None:
     machine = MACHINES[name]
     ports = [str(free_port()), str(free_port())]
     command = [sys.executable, str(HERE / "become.py"), name, str(tmp_path), *ports]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     tried = json.loads((tmp_path / "tried.json").read_text())
     refusal = tried.get("become")

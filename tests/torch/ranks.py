@@ -51,7 +51,7 @@ class Job:
 
     hosts: Sequence[str]
     folder: Path
-    bound: float = 120.0
+    bound: float = 240.0
     group_timeout: float = 60.0
     backend: str = "hetcomm"
     environments: Sequence[Mapping[str, str]] = ()

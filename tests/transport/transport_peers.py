@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from hetcomm import _core
 
 OWN_TAGS = 0xFFF << 52  # the bits of transports that every receive compares
-BOUND = 30.0  # seconds; far above the time of any test, so that a hang fails
+BOUND = 120.0  # seconds; far above the time of any test, so that a hang fails
 
 
 def finish(
