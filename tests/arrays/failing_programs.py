@@ -98,18 +98,22 @@ def refused_by_one(comm: Communicator, seed: int) -> None:
         ("first axis", lambda group: group.reduce_scatter(np.zeros(group.size + 1))),
         ("`out`", lambda group: group.all_gather([1.0])),
     ]
-    for number, (word, call) in enumerate(calls):
-        group = comm.split(0)
+    groups = [comm.split(0) for _ in calls]
+    waiting = []
+    for group, (word, call) in zip(groups, calls, strict=True):
         assert group is not None
         if comm.rank == 0:
             refused(functools.partial(call, group), word)
-        else:
-            try:
-                group.all_reduce(x, timeout=3.0)
-            except hetcomm.Error as error:
-                assert word in str(error), error
-                print("told", number)
-        comm.barrier()
+        else:  # a refusal counts shortly before the timeout, and comes within some seconds
+            waiting.append((group.all_reduce(np.zeros(4), async_op=True, timeout=10.0), word))
+    for number, (work, word) in enumerate(waiting):
+        try:
+            work.wait()
+        except hetcomm.Error as error:
+            assert word in str(error), error
+            print("told", number)
+    comm.barrier()
+    for group in groups:
         group.close()
 
 
