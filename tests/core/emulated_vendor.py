@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hetcomm._vendors import vendors
 PACKAGE = Path(hetcomm.__file__).parent
 INVALID_VALUE, NO_DEVICE, INVALID_DEVICE, INVALID_HANDLE, NOT_READY = 1, 100, 101, 400, 600
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+BOUND = 30  # seconds; no test takes one
 
 
 def path(vendor: str) -> Path:
@@ -74,6 +76,19 @@ class Runtime:
         attributes = PointerAttributes()
         self("PointerGetAttributes", ctypes.byref(attributes), pointer)
         return attributes
+
+
+class Gate:
+    """A host function that holds a stream until it is opened."""
+
+    def __init__(self, runtime: Runtime, stream: ctypes.c_void_p) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+        self._function = HostFunction(self._hold)  # kept alive: the stream calls it later
+        runtime("LaunchHostFunc", stream, self._function, None)
+
+    def _hold(self, _: int) -> None:
+        self.entered.set()
+        self.opened.wait(BOUND)
 
 
 def run(program: str, *arguments: str, timeout: float = 60, **environment: str) -> str:

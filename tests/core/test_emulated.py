@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from emulated_vendor import (
+    BOUND,
     INVALID_DEVICE,
     INVALID_HANDLE,
     INVALID_VALUE,
     NOT_READY,
-    HostFunction,
+    Gate,
     Runtime,
     run,
 )
-
-BOUND = 30  # seconds; no test takes one
+from undisturbed import undisturbed
 
 
 @pytest.fixture(params=["nvidia", "amd"])
 def runtime(request: pytest.FixtureRequest) -> Runtime:
     return Runtime(request.param)
-
-
-class Gate:
-    """A host function that holds a stream until it is opened."""
-
-    def __init__(self, runtime: Runtime, stream: ctypes.c_void_p) -> None:
-        self.entered, self.opened = threading.Event(), threading.Event()
-        self._function = HostFunction(self._hold)  # kept alive: the stream calls it later
-        runtime("LaunchHostFunc", stream, self._function, None)
-
-    def _hold(self, _: int) -> None:
-        self.entered.set()
-        self.opened.wait(BOUND)
 
 
 def test_a_stream_runs_in_order_and_in_the_background(runtime: Runtime) -> None:
@@ -78,8 +62,7 @@ def test_a_stream_waits_for_an_event_of_another(runtime: Runtime) -> None:
 def test_streams_are_independent(vendor: str) -> None:
     program = """
 import ctypes, sys
-from emulated_vendor import Runtime
-from test_emulated import Gate
+from emulated_vendor import Gate, Runtime
 runtime = Runtime(sys.argv[1])
 held, free = runtime.stream(), runtime.stream()
 gate = Gate(runtime, held)
@@ -183,14 +166,6 @@ def copies(vendor: str, directions: int, **environment: str) -> list[float]:
     """Seconds until all copies were enqueued, and until all were complete."""
     environment["HETCOMM_EMULATED_HOSTILE"] = ""  # which takes time of its own
     return [float(word) for word in run(COPY, vendor, str(directions), **environment).split()]
-
-
-def undisturbed(measure: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
-    """The first good measurement: a busy machine delays some measurements, but not all."""
-    for _ in range(8):
-        if good(measured := measure()):
-            return measured
-    pytest.fail(f"the last of 8 measurements: {measured}")
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])

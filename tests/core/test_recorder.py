@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from communicators import BOUND, Call, results_of, run_ranks
+from undisturbed import undisturbed
 
 import hetcomm
 from hetcomm import _core
@@ -36,9 +37,12 @@ def calls_of(spans: list[dict[str, Any]]) -> list[int]:
 
 
 def dumped(communicator: Communicator, ready: threading.Barrier) -> tuple[str, str]:
-    """The dump by rank 0, while no rank is in an operation."""
+    """The dump by rank 0, while no rank is in an operation, with the answers of all ranks."""
+    found = ("", "")
     ready.wait(BOUND)
-    found = _core.dump("test", True) if communicator.rank == 0 else ("", "")
+    if communicator.rank == 0:
+        dump = lambda: _core.dump("test", True)  # noqa: E731
+        found = undisturbed(dump, lambda found: "does not answer within" not in found[0])
     ready.wait(BOUND)
     return found
 
