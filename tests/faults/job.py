@@ -8,6 +8,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,11 @@ def vendor_environment(vendor: str, device: int) -> dict[str, str]:
         "HETCOMM_HIP_LIBRARY": emulated("amd"),
         "HETCOMM_RCCL_LIBRARY": emulated("amd"),
     }
+
+
+def subfolder(folder: Path) -> Path:
+    """A new folder, for one of several jobs of a test."""
+    return Path(tempfile.mkdtemp(dir=folder))
 
 
 class Process:

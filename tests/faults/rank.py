@@ -255,15 +255,15 @@ class TorchRank(Rank):
         seconds."""
         self.works.pop(0).wait(timedelta(seconds=seconds))
 
-    def use(self, name: str) -> None:
-        """Replaces the default group, which belongs to the parent of this process."""
+    def use(self, name: str, timeout: float = 30.0) -> None:
+        """Replaces the default group, for instance that of the parent of this process."""
         self.dist.destroy_process_group()
         self.dist.init_process_group(
             "hetcomm",
             init_method=f"file://{self.folder}/{name}",
             rank=self.rank,
             world_size=self.size,
-            timeout=timedelta(seconds=30),
+            timeout=timedelta(seconds=timeout),
         )
 
     def load_data(self, start: str, epochs: int) -> int:

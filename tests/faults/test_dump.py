@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import abilities
 import pytest
-from job import BOUND, NOTICE, Job, Process, errors_within, wait_for
+from job import BOUND, NOTICE, Job, Process, errors_within, subfolder, wait_for
+from undisturbed import undisturbed
 
 from hetcomm.dump_command import ask
 
@@ -34,16 +36,20 @@ def culprits(text: str) -> list[str]:
     return [line for line in text.splitlines() if "likely culprit" in line]
 
 
-def state_when(rank: Process, words: str) -> str:
-    """The state that `rank` tells, once it has `words`: a wait counts after a second."""
+def state_when(rank: Process, fits: Callable[[str], object]) -> str:
+    """The state that `rank` tells, once it fits. A wait counts after a second. A rank without
+    processor time for a second is a culprit, too, for that time."""
     text = ""
 
-    def has_words() -> bool:
+    def is_told() -> bool:
         nonlocal text
         text = ask(rank.process.pid, "state")
-        return words in text
+        return bool(fits(text))
 
-    wait_for(has_words)
+    try:
+        wait_for(is_told)
+    except AssertionError:
+        pytest.fail(f"the last state: {text}")
     return text
 
 
@@ -67,13 +73,18 @@ def test_a_stopped_rank_is_named(tmp_path: Path, hosts: str, stopped: int) -> No
         others = job.others(stopped)
         for rank in others:
             rank.tell("all_reduce", 100_000)
-        text = state_when(others[0], "for it")
-        (culprit,) = culprits(text)
-        assert re.search(rf"rank {stopped} on \S+ does not answer within", culprit), text
+        blames = re.compile(rf"rank {stopped} on \S+ does not answer within .* for it$")
+        calls = "in all_reduce sum float32 x 100000 #1 for "
+
+        def is_complete(text: str) -> bool:
+            found = culprits(text)
+            everybody = text.count(calls) == len(others)
+            return everybody and len(found) == 1 and blames.search(found[0]) is not None
+
+        text = state_when(others[0], is_complete)
         for number in range(len(hosts)):
             line = f"rank {number} on "
             assert (f"  {line}" in text) == (number != stopped), text
-        assert text.count("in all_reduce sum float32 x 100000 #1 for ") == len(others)
         assert re.search(r"at step \d+: \w+", text), text
 
 
@@ -82,22 +93,24 @@ def test_a_rank_that_is_stuck_in_python_answers(tmp_path: Path, hosts: str) -> N
     late = len(hosts) - 1
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 10)
-        job[late].tell("keep_interpreter", 60)
+        job[late].tell("keep_interpreter", int(BOUND))
         for rank in job.others(late):
             rank.tell("all_reduce", 20)
-        text = state_when(job[late], "likely culprit")
-        (culprit,) = culprits(text)
-        assert f"rank {late} on " in culprit, text
-        assert "has not called all_reduce sum float32 x 20" in culprit, text
-        assert "its last, all_reduce sum float32 x 10 #0, ended" in culprit, text
+        blames = re.compile(
+            rf"rank {late} on \S+ has not called all_reduce sum float32 x 20 .*"
+            r"; its last, all_reduce sum float32 x 10 #0, ended"
+        )
+        state_when(
+            job[late], lambda text: [bool(blames.search(one)) for one in culprits(text)] == [True]
+        )
 
 
 def test_a_message_that_never_comes_names_its_sender(tmp_path: Path) -> None:
     with Job(tmp_path, "ab") as job:
         job[0].do("recv", 1, 100)
-        text = state_when(job[1], "likely culprit")
-        assert re.search(r"rank 1 on \S+, for which rank 0 waits, is in no operation", text), text
-        assert "recv uint8 x 100 with rank 1 tag 0" in text
+        blames = re.compile(r"rank 1 on \S+, for which rank 0 waits, is in no operation")
+        text = state_when(job[1], blames.search)
+        assert "recv uint8 x 100 with rank 1 tag 0" in text, text
 
 
 def test_the_command_tells_each_job_once_and_writes_a_trace(tmp_path: Path) -> None:
@@ -106,27 +119,41 @@ def test_the_command_tells_each_job_once_and_writes_a_trace(tmp_path: Path) -> N
             job.do("all_reduce", 1_000_000)
         job.do("submit", 10)
         trace = tmp_path / "trace.json"
-        found = dumped(job[1].process.pid, "--trace", trace)
-        assert found.returncode == 0, found.stderr
-        assert "no rank has waited for a second" in found.stdout
-        events = json.loads(trace.read_text())["traceEvents"]
+
+        def look() -> tuple[str, list[dict[str, Any]]]:
+            found = dumped(job[1].process.pid, "--trace", trace)
+            assert found.returncode == 0, found.stderr
+            return found.stdout, json.loads(trace.read_text())["traceEvents"]
+
+        def is_complete(found: tuple[str, list[dict[str, Any]]]) -> bool:
+            """Every rank has answered within a second."""
+            spans = {event["pid"] for event in found[1] if event["ph"] == "X"}
+            return "no rank has waited for a second" in found[0] and spans == {0, 1, 2, 3}
+
+        _, events = undisturbed(look, is_complete)
         names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
         assert [name.split(" on ")[0] for name in names.values()] == [f"rank {r}" for r in range(4)]
         legs = {e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
         assert {"operations", "island"} < legs
         assert any(leg.startswith("recv from rank") for leg in legs), legs
         spans = [e for e in events if e["ph"] == "X"]
-        assert {e["pid"] for e in spans} == {0, 1, 2, 3}
         assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans)
         # Each rank has the three operations, which take part in each other.
         for number in range(3):
             same = [e for e in spans if e["name"].endswith(f"#{number}")]
             assert len(same) == 4, same
             assert max(e["ts"] for e in same) < min(e["ts"] + e["dur"] for e in same)
-        everything = dumped()
-        assert everything.returncode == 0, everything.stderr
-        for rank in job.ranks:
-            assert everything.stdout.count(f"process {rank.process.pid}:") == 1
+
+        def times_told() -> list[int]:
+            everything = dumped()
+            assert everything.returncode == 0, everything.stderr
+            lines = [f"process {rank.process.pid}:" for rank in job.ranks]
+            told = [everything.stdout.count(line) for line in lines]
+            assert min(told) > 0, everything.stdout
+            return told
+
+        # A rank that is late with its answer is asked itself, too.
+        undisturbed(times_told, lambda told: max(told) == 1)
 
 
 def test_a_process_that_hangs_up_does_not_stop_the_command(tmp_path: Path) -> None:
@@ -210,53 +237,75 @@ def test_garbage_and_idle_clients_are_dropped(tmp_path: Path) -> None:
 def test_after_a_kill_one_rank_tells_the_state_of_all(
     tmp_path: Path, hosts: str, victim: int
 ) -> None:
-    with Job(tmp_path, hosts) as job:
-        job.do("all_reduce", 1000)
-        survivors = job.others(victim)
-        for rank in survivors:
-            rank.tell("all_reduce", 2_000_000)
-        job[victim].signal(signal.SIGKILL)
-        errors_within(survivors, NOTICE)
-        log = log_with(survivors, "state of group")
-        (culprit,) = culprits(log)
-        assert re.search(rf"rank {victim} on \S+ is gone", culprit), log
-        assert log.count("all_reduce sum float32 x 2000000 #1") >= len(survivors)
-        for rank in survivors:
-            rank.exits_cleanly()
-        assert sum("state of group" in rank.log.read_text() for rank in survivors) == 1
+    blames = re.compile(rf"rank {victim} on \S+ (is gone|does not answer within)")
+
+    def told() -> list[str]:
+        """The logs that have the state. A late rank tells the state, too."""
+        with Job(subfolder(tmp_path), hosts) as job:
+            job.do("all_reduce", 1000)
+            survivors = job.others(victim)
+            for rank in survivors:
+                rank.tell("all_reduce", 2_000_000)
+            job[victim].signal(signal.SIGKILL)
+            errors_within(survivors, NOTICE)
+            log_with(survivors, "state of group")
+            for rank in survivors:
+                rank.exits_cleanly()
+            logs = [rank.log.read_text() for rank in survivors]
+        for log in logs:
+            assert log.count("state of group") <= 1, log
+            assert any(map(blames.search, culprits(log))) or "state of group" not in log, log
+        return [log for log in logs if "state of group" in log]
+
+    def is_complete(logs: list[str]) -> bool:
+        """One rank has told the state, and every survivor has answered within a second."""
+        found = culprits(logs[0])
+        lines = logs[0].count("all_reduce sum float32 x 2000000 #1")
+        one = len(logs) == len(found) == 1 and "is gone" in found[0]
+        return one and lines > len(hosts) - 2
+
+    undisturbed(told, is_complete, times=3)
 
 
 def test_after_different_calls_the_state_has_each(tmp_path: Path) -> None:
-    with Job(tmp_path, "ab") as job:
-        job[0].tell("all_reduce", 1000)
-        job[1].tell("all_reduce", 2000)
-        errors_within(job.ranks, NOTICE)
-        log = log_with(job.ranks, "state of group")
-        assert (
-            "ranks disagree about collective #0: rank 0 called all_reduce sum float32 x 1000"
-            in ("".join(culprits(log)))
-        )
-        assert "rank 1 called all_reduce sum float32 x 2000" in log
+    def told() -> str:
+        with Job(subfolder(tmp_path), "ab") as job:
+            job[0].tell("all_reduce", 1000)
+            job[1].tell("all_reduce", 2000)
+            errors_within(job.ranks, NOTICE)
+            return log_with(job.ranks, "state of group")
+
+    begin = "ranks disagree about collective #0: rank 0 called all_reduce sum float32 x 1000"
+
+    def is_complete(log: str) -> bool:
+        """Both ranks have answered within a second."""
+        end = "rank 1 called all_reduce sum float32 x 2000"
+        return any(begin in line and end in line for line in culprits(log))
+
+    undisturbed(told, is_complete, times=3)
 
 
 def test_after_a_timeout_a_folder_has_the_state_and_a_trace(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
     settings = {rank: {"HETCOMM_DUMP": str(folder)} for rank in range(3)}
-    with Job(tmp_path, "aab", timeout=3.0, settings=settings) as job:
+    with Job(tmp_path, "aab", settings=settings) as job:
+        job.do("use", "short", 5.0)
         job.do("all_reduce", 1000)
         job[0].signal(signal.SIGSTOP)
         for rank in job.others(0):
             rank.tell("all_reduce", 1_000_000)
-        errors_within(job.others(0), 3.0 + NOTICE)
-        log_with(job.others(0), "the state of all ranks")
-        (text,) = folder.glob("*.txt")
-        (trace,) = folder.glob("*.trace.json")
+        errors_within(job.others(0), 5.0 + NOTICE)
+        log = log_with(job.others(0), "the state of all ranks")
+        # A late rank may write the state, too.
+        (path,) = re.findall(rf"is in ({folder}/\S+)\.txt, their last steps are in", log)
+        text, trace = Path(f"{path}.txt"), Path(f"{path}.trace.json")
         assert "rank 0 on" in culprits(text.read_text())[0]
         events = json.loads(trace.read_text())["traceEvents"]
         assert any("does not answer" in str(e["args"].get("name")) for e in events)
         failed = [e for e in events if e["args"].get("outcome") == "timeout"]
-        assert {e["pid"] for e in failed} == {1, 2}
+        # A rank may answer before its own operation has failed.
+        assert failed and {e["pid"] for e in failed} <= {1, 2}, failed
         assert {oct(file.stat().st_mode & 0o777) for file in (text, trace)} == {"0o600"}
 
 
