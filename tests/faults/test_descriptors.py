@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import NOTICE, Job, errors_within
+from job import BOUND, NOTICE, Job, errors_within
 
 FEW = Path(__file__).with_name("few_descriptors.py")
 NEEDED = 5  # for an executor without a transport
@@ -21,7 +21,8 @@ def test_an_executor_without_descriptors_says_why_and_keeps_none() -> None:
 def test_all_ranks_hear_of_a_rank_without_descriptors(tmp_path: Path, hosts: str) -> None:
     few = {1: {"SPARE_DESCRIPTORS": str(NEEDED - 1), "HETCOMM_UCX_LIBRARY": "/nowhere"}}
     with Job(tmp_path, hosts, settings=few, joins=False) as job:
-        other, error = errors_within(job.ranks, NOTICE)
+        # From the start of the processes on. The timeout of the group would be another error.
+        other, error = errors_within(job.ranks, BOUND)
         assert error["error"] == "TransportError", error
         assert (other["error"], other["peer"]) == ("PeerFailedError", 1), other
         for told in (other, error):

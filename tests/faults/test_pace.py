@@ -13,17 +13,19 @@ WATCH = {"HETCOMM_WATCH": "1"}
 def test_a_rank_that_comes_late_is_named(tmp_path: Path) -> None:
     with Job(tmp_path, "aab", "array", settings={rank: WATCH for rank in range(3)}) as job:
         job.do("turn_late", 1, 0.005)
-        wait_for(lambda: "comes last" in job[0].log.read_text())
-        log = job[0].log.read_text()
-        found = re.search(
+        late = re.compile(
             r"PerformanceWarning: rank 1 on \S+ of group \"\S+\" comes last to (\d+) of (\d+) "
-            r"collectives, (\S+) ms after",
-            log,
+            r"collectives, (\S+) ms after"
         )
+        # On a busy machine another rank may come last, too, for a second.
+        wait_for(lambda: late.search(job[0].log.read_text()) is not None)
+        wait_for(lambda: "WARNING:hetcomm:rank 1 on" in job[0].log.read_text())  # the logger's
+        log = job[0].log.read_text()
+        found = late.search(log)
         assert found, log
         assert int(found[1]) >= 0.6 * int(found[2]) and 2 < float(found[3]) < 1000, log
-        assert "WARNING:hetcomm:rank 1 on" in log  # the logger's
-        assert "hetcomm warning" not in log  # told once only
+        lines = log.splitlines()  # the warning is told once only
+        assert not any("hetcomm warning" in line and "comes last" in line for line in lines), log
 
 
 def test_calls_of_even_ranks_are_compared(tmp_path: Path) -> None:
