@@ -182,7 +182,13 @@ def _connected(process: int, name: str) -> socket.socket:
 
 
 def _namespace(process: int, kind: str) -> int:
-    return os.stat(f"/proc/{process or 'self'}/ns/{kind}").st_ino
+    try:
+        return os.stat(f"/proc/{process or 'self'}/ns/{kind}").st_ino
+    except OSError as error:  # it ends at this moment, or belongs to another user
+        raise _core.TransportError(
+            f"dump: cannot read the namespaces of process {process}: {error.strerror}; name a "
+            "running process of this user, or run hetcomm dump as root"
+        ) from None
 
 
 def _enter(process: int, kind: str) -> None:
