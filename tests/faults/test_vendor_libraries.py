@@ -197,10 +197,12 @@ def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
     """The ranks failed to join. Only their own threads are left, no memory, and they exit
     cleanly."""
     for number, rank in enumerate(job.ranks):
-        held = rank.do("resources")
         # The library of the first member may still wait for the others.
         allowed = 4 if number == library_waits_on else 3
-        assert held["threads"] <= allowed, (number, held)
+        deadline = time.monotonic() + 2 * NOTICE
+        while (held := rank.do("resources"))["threads"] > allowed:
+            assert time.monotonic() < deadline, (number, held)  # a thread that aborts ends soon
+            time.sleep(0.05)
         assert held["maps of islands"] == 0
         rank.exits_cleanly()
 
@@ -338,7 +340,7 @@ def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
         job[1].do("submit", 1000)
         begin = time.monotonic()
         job[1].do("abort")
-        assert time.monotonic() - begin < 2.5  # this takes milliseconds
+        assert time.monotonic() - begin < NOTICE  # the library's abort never ends
         job[1].tell("wait", LONG)
         assert "aborted" in job[1].error(NOTICE)["text"]
         job.do("use", "second")
