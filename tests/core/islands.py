@@ -264,7 +264,7 @@ def run_cases(islands: list[_core.ShmIsland], cases: list[Case], lane: int = 0) 
     def member_body(member: int) -> None:
         for sequence, case in enumerate(cases):
             islands[member].start(lane, case.call(member, sequence))
-            islands[member].wait([lane])
+            islands[member].wait([lane], 100)
 
     run_threads(len(islands), member_body)
     for case in cases:

@@ -55,12 +55,18 @@ def test_without_the_blocking_communicator_a_call_takes_a_thread() -> None:
 
 @emulated
 def test_a_hanging_split_times_out() -> None:
-    for end in run("opening", "nvidia", 3, fault="split_hang@1"):
-        assert end["error"] == "TimeoutError"
-        assert "expected the ranks 10, 11 in one communicator within 3 s" in end["text"]
-        assert "ncclCommSplit is still under way" in end["text"]
-        assert "aborted" not in end["text"]
+    """The member that gives up first leaves, which the other member's library may report."""
+    ends = run("opening", "nvidia", 3, fault="split_hang@1")
+    for end in ends:
+        assert end["error"] in ("TimeoutError", "VendorError"), ends
+        assert "ncclCommSplit" in end["text"], ends
         assert end["seconds"] < 20
+    late = [end["text"] for end in ends if end["error"] == "TimeoutError"]
+    assert late, ends
+    for text in late:
+        assert "expected the ranks 10, 11 in one communicator within 3 s" in text
+        assert "ncclCommSplit is still under way" in text
+        assert "aborted" not in text
 
 
 @emulated
@@ -257,10 +263,10 @@ def test_an_asynchronous_error_ends_the_call_on_all() -> None:
 
 @emulated
 def test_a_hanging_call_is_abandoned() -> None:
-    for end in run("faulty", "amd", 2, 3, 2, fault="hang:1"):
+    for end in run("faulty", "amd", 2, 3, 6, fault="hang:1"):
         assert (end["error"], end["calls"]) == ("TimeoutError", 1)
         assert "given up; make a new process group" in end["again"]
-        assert end["closed"] < 20
+        assert end["closed"] < 30
 
 
 @emulated

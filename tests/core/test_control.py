@@ -135,7 +135,7 @@ def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[in
 def test_all_unresponsive_peers_are_named() -> None:
     with unresponsive_listener() as one, unresponsive_listener() as two:
         ports = {1: one.getsockname()[1], 2: two.getsockname()[1]}
-        results = run_ranks("abcd", all_reduce, store=unreachable({}, ports), timeout=6.0)
+        results = run_ranks("abcd", all_reduce, store=unreachable({}, ports), timeout=12.0)
     for result in results:
         assert isinstance(result, _core.Error), result
         assert "rank 1 at 127.0.0.1" in str(result) and "rank 2 at 127.0.0.1" in str(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -158,7 +159,7 @@ runtime("StreamSynchronize", stream)
     )
     assert done.stdout.split() == ["702", "702"]
     assert "cudaHostAlloc has waited for work of device 0 for 1 s" in done.stderr
-    assert "stream 0 'wait for a value in memory' for 1." in done.stderr
+    assert re.search(r"stream 0 'wait for a value in memory' for [1-9][\d.]* s", done.stderr)
 
 
 def test_the_default_stream_comes_between_blocking_streams() -> None:
@@ -197,7 +198,7 @@ print(ctypes.string_at(fresh, 64) == b"\\xa7" * 64, end=" ")
 runtime("StreamSynchronize", stream)
 print(ctypes.string_at(fresh, 64) == b"\\x02" * 64)
 """
-    assert hostile(program, "poison", HETCOMM_EMULATED_LATENCY="200000") == "True True True"
+    assert hostile(program, "poison", HETCOMM_EMULATED_LATENCY="3000000") == "True True True"
 
 
 def test_a_seed_repeats_delays() -> None:

@@ -256,7 +256,7 @@ call = threading.Thread(target=lambda: ccl.move_call("Broadcast", values, values
 import numpy as np
 values = np.ones(4, "float32")
 call.start()
-call.join(0.2)
+call.join(3)
 assert call.is_alive()
 ccl("CommDestroy", ccl.communicator)
 """

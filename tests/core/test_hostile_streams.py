@@ -40,7 +40,7 @@ def run_all(program):
 
 def hostile(program: str, parts: str, hosts: str, letters: str, **environment: str) -> None:
     settings = {variable: str(path(vendor)) for variable, vendor in LIBRARIES.items()}
-    settings["HETCOMM_EMULATED_HOSTILE"] = f"{parts},bound:5"
+    settings["HETCOMM_EMULATED_HOSTILE"] = f"{parts},bound:20"
     done = run(BEGIN + program, hosts, letters, timeout=120, **settings, **environment)
     assert done == "right\n"
 
