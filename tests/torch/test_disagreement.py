@@ -167,7 +167,7 @@ def _leave_early(rank: int, size: int) -> None:
 
 @pytest.mark.parametrize("layout", ["aa", "aba"])
 def test_a_rank_leaving_before_the_last_call_is_named(job: Callable[..., Job], layout: str) -> None:
-    work: Job = job(layout)
+    work: Job = job(layout, group_timeout=200.0)
     begin = time.monotonic()
     outcomes = launch(work, _leave_early)
     assert time.monotonic() - begin < work.group_timeout / 2

@@ -98,7 +98,7 @@ def test_no_rank_uses_leftovers_of_an_earlier_attempt(monkeypatch: pytest.Monkey
             rank: int, size: int = size, absent: int | None = absent, attempt: int = attempt,
             barrier: threading.Barrier = barrier,
         ) -> str:  # fmt: skip
-            timeout = 60.0 if absent is None else 0.3
+            timeout = 60.0 if absent is None else 3.0
             fresh = _attempts.store_of_attempt(store, rank, size, timeout, "test")
             fresh.set(f"attempt of {rank}", str(attempt))
             barrier.wait(60)

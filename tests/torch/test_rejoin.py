@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def test_survivors_go_on_and_take_a_replacement(tmp_path: Path) -> None:
     end = time.monotonic() + BOUND
     try:
         assert running["victim"].wait(BOUND) == -9
+        store.wait(["2/size"], timedelta(seconds=BOUND / 2))  # the others form a generation
         running["replacement"] = worker(store.port, tmp_path, "replacement", "a")
         names = ("first", "second", "replacement")
         codes = [running[name].wait(max(end - time.monotonic(), 0)) for name in names]
@@ -80,7 +82,7 @@ def generation(store: Any, last: int, workers: int = 3) -> rejoin.Generations:
 def test_a_minority_forms_no_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     """One rank of three must not train beside the others."""
     monkeypatch.setattr(rejoin, "PATIENCE", 0.0)
-    monkeypatch.setattr(rejoin, "TIMEOUT", 0.2)
+    monkeypatch.setattr(rejoin, "TIMEOUT", 2.0)
     store = HashStore()
     store.set("1/size", "3")
     with pytest.raises(TimeoutError, match=r"more than half of the 3 ranks before.*got 1"):
@@ -91,7 +93,7 @@ def test_a_minority_forms_no_generation(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_late_rank_waits_for_the_next_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejoin, "PATIENCE", 0.0)
-    monkeypatch.setattr(rejoin, "TIMEOUT", 0.2)
+    monkeypatch.setattr(rejoin, "TIMEOUT", 2.0)
     store = HashStore()
     store.set("1/size", "1")
     assert generation(store, 1).join() == (0, 1)

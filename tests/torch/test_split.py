@@ -147,9 +147,9 @@ def test_invalid_rank_lists_are_rejected(job: Callable[..., Job]) -> None:
 def in_time(rank: int, size: int) -> tuple[float, str, str]:
     """Rank 1 comes to no collective of the child, and not to the second split."""
     parent, store = _get_default_group(), dist.distributed_c10d._get_default_store()
-    child = dist.split_group(split_ranks=[[0, 1]], timeout=timedelta(seconds=3))
+    child = dist.split_group(split_ranks=[[0, 1]], timeout=timedelta(seconds=10))
     assert child is not None
-    assert child._get_backend(torch.device(HOME)).options._timeout == timedelta(seconds=3)
+    assert child._get_backend(torch.device(HOME)).options._timeout == timedelta(seconds=10)
     assert parent._get_backend(torch.device(HOME)).options._timeout == timedelta(seconds=100)
     begin, late, absent = time.monotonic(), "", ""
     if rank == 0:
@@ -158,7 +158,7 @@ def in_time(rank: int, size: int) -> tuple[float, str, str]:
             dist.all_reduce(total, group=child)
         late = str(raised.value)
         with pytest.raises(TimeoutError) as raised:
-            parent.split_group([0, 1], timedelta(seconds=3), group_name="alone")
+            parent.split_group([0, 1], timedelta(seconds=10), group_name="alone")
         absent = str(raised.value)
     took = time.monotonic() - begin
     store.set(f"{rank} is done", "")
@@ -172,7 +172,7 @@ def in_time(rank: int, size: int) -> tuple[float, str, str]:
 def test_a_split_has_its_own_timeout(job: Callable[..., Job]) -> None:
     took, late, absent = values(_job(job, "aa", "nn", group_timeout=100.0), in_time)[0]
     assert took < 60
-    assert "all_reduce" in late and "3 s" in late, late
+    assert "all_reduce" in late and "10 s" in late, late
     assert "rank 1" in absent or "ranks 1" in absent, absent
 
 

@@ -118,7 +118,7 @@ def test_memory_stays_until_the_operation_is_over(
 def test_a_failure_shows_and_frees_the_stream(
     job: Callable[..., Job], hosts: str, vendors: str
 ) -> None:
-    text = values(_job(job, hosts, vendors, bound=60), aborted)[0]
+    text = values(_job(job, hosts, vendors, bound=120), aborted)[0]
     assert "rank 1" in text and "abort" in text, text
 
 
