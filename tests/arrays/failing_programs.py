@@ -223,6 +223,6 @@ def dies_before_split(comm: Communicator, seed: int) -> None:
 def missing_rank(comm: Communicator, seed: int) -> None:
     """A group of one rank more than there are."""
     try:
-        Communicator(comm._store, comm.rank, comm.size + 1, name="more", timeout=2.0)
+        Communicator(comm._store, comm.rank, comm.size + 1, name="more", timeout=8.0)
     except hetcomm.TimeoutError as error:
         print(error)

@@ -43,7 +43,7 @@ def devices(comm: Communicator, seed: int) -> None:
         device.record(event, stream)
         while not device.passed(event):
             pass
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60  # of one operation that nobody moves
     work = comm.broadcast(given, root=0, async_op=True)
     assert given.streams[-1] == (1 if vendor == "nvidia" else 0)  # the default stream
     assert work.wait(60) is given

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "bench/convergence.py"
 
 def convergence(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, capture_output=True, text=True, timeout=500)
 
 
 @pytest.mark.needs("namespaces")

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1700),
     pytest.mark.needs("emulated vendors"),
 ]
 
@@ -26,9 +26,9 @@ def run(folder: Path, *options: str, **environment: str) -> tuple[int, dict[str,
     output = folder / "report.json"
     done = subprocess.run(
         [ROOT / "bench" / "gpu.sh", "--emulated", "--smallest", "--installed", "--work",
-         str(folder / "work"), "--output", str(output), "--seconds", "560", *options],
+         str(folder / "work"), "--output", str(output), "--seconds", "1500", *options],
         env=os.environ | {"PYTHON": sys.executable} | environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=580, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1600, check=False,
     )  # fmt: skip
     report = json.loads(output.read_text())
     report["parts"] = {part["name"]: part for part in report["parts"]}
@@ -88,7 +88,7 @@ def suspect(folder: Path, name: str, *options: str, **environment: str) -> dict[
     done = subprocess.run(
         [sys.executable, ROOT / "bench" / "gpu" / "suspects.py", "--folder", folder,
          "--emulated", "--suspect", name, *options],
-        cwd=folder, env=os.environ | environment, timeout=200, check=False,
+        cwd=folder, env=os.environ | environment, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0
     found: dict[str, Any] = json.loads((folder / "result.json").read_text())
@@ -128,7 +128,7 @@ def test_a_run_that_is_cut_tells_how_far_it_came(tmp_path: Path) -> None:
          tmp_path / "work", "--output", output, "--only", "loads,suspects"],
         env=os.environ | {"PYTHON": sys.executable}, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    end = time.monotonic() + 200
+    end = time.monotonic() + 600
     try:
         while True:
             assert time.monotonic() < end and process.poll() is None
@@ -157,10 +157,10 @@ def test_a_failing_part_loses_only_its_figures(tmp_path: Path) -> None:
 
 def test_a_hanging_part_is_ended(tmp_path: Path) -> None:
     _, report, _ = run(
-        tmp_path, "--two-ranks", "--only", "loads,nccl_path", "--seconds", "40",
+        tmp_path, "--two-ranks", "--only", "loads,nccl_path", "--seconds", "100",
         HETCOMM_EMULATED_FAULT="init_hang",
     )  # fmt: skip
     parts = report["parts"]
     assert parts["loads"]["status"] == "passed"
     assert parts["nccl_path"]["status"] == "failed", parts["nccl_path"]
-    assert report["seconds"] < 120
+    assert report["seconds"] < 300

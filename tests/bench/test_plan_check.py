@@ -124,6 +124,7 @@ def test_a_result_fills_the_page() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.needs("namespaces", "torch")
 def test_one_cluster_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_check.provenance, "check_build", lambda root: None)

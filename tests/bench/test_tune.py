@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from benching import BOUND, CLUSTER, bench, environment
 from typer.testing import CliRunner
+from undisturbed import undisturbed
 
 from hetcomm import _core
 from hetcomm.cli import app
@@ -196,12 +197,21 @@ def test_every_rank_hears_of_a_missing_profile_at_once() -> None:
 @pytest.mark.needs("namespaces")
 def test_links_of_an_emulated_cluster_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "cluster.profile"
-    done = bench(file, "--cluster", CLUSTER, *QUICK, command=TUNE)
-    assert done.returncode == 0, done.stderr
-    profile = _core.Profile(file.read_text())
-    rate = int(profile.hosts[0].nics.partition(":")[2])
-    for host in profile.hosts:
-        assert 0 < host.bandwidth <= 1.2 * rate  # the burst of the bucket comes on top
+
+    def measured() -> _core.Profile:
+        done = bench(file, "--cluster", CLUSTER, *QUICK, command=TUNE)
+        assert done.returncode == 0, done.stderr
+        profile = _core.Profile(file.read_text())
+        assert all(host.bandwidth > 0 for host in profile.hosts)
+        return profile
+
+    def is_right(profile: _core.Profile) -> bool:
+        rate = int(profile.hosts[0].nics.partition(":")[2])
+        # The burst of the bucket comes on top.
+        return all(host.bandwidth <= 1.2 * rate for host in profile.hosts)
+
+    # Data that come while the receiver has no processor seem faster than the link.
+    profile = undisturbed(measured, is_right, times=3)
     smallest, largest = profile.messages["ethernet"]  # of all_reduces of 64 B and 64 KiB
     assert smallest[0] <= 64 < 1024 < largest[0] <= 64 << 10
     arguments = ["explain", "all_reduce", "--topology", str(CLUSTER), "--profile", str(file)]

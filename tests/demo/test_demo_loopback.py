@@ -41,7 +41,7 @@ def test_overlong_ranks_are_killed_if_they_ignore_sigterm(
 ) -> None:
     monkeypatch.setattr(loopback, "TERMINATION_SECONDS", 0.1)
     command = ["sh", "-c", 'trap "" TERM; while :; do sleep 600; done']
-    result = loopback.run(Cluster(HOSTS), command, timeout=1, stdout=tmp_path)
+    result = loopback.run(Cluster(HOSTS), command, timeout=5, stdout=tmp_path)
     assert (result.failed_rank, result.timed_out) == (None, True)
     assert result.exit_codes == (-signal.SIGKILL, -signal.SIGKILL)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from undisturbed import undisturbed
 
 from hetcomm.emulate import Cluster, Host, Nic, run
 
@@ -38,7 +39,12 @@ def diagnosis(
 
 
 def test_a_healthy_cluster_has_no_errors() -> None:
-    found, codes = diagnosis("none")
+    # A busy machine may keep a rank from its processor for the whole time of a rate.
+    found, codes = undisturbed(
+        lambda: diagnosis("none"),
+        lambda outcome: all(link["rate"] is not None for link in outcome[0]["links"]),
+        times=3,
+    )
     assert set(codes.values()) == {0}, found
     assert found["missing"] == []
     assert [host["ranks"] for host in found["hosts"]] == [[0, 1], [2, 3]]

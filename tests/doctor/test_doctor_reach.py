@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from doctored import GIGABIT, cluster, member, nic, texts
+from undisturbed import undisturbed
 
 from hetcomm._core import Fabric
 from hetcomm.doctor import clock, reach, wire
@@ -148,14 +149,36 @@ def test_the_time_for_rates_is_bounded() -> None:
     assert wire.plan_rates([], 0)[0] == []
 
 
+PAIRS = [(a, b) for a in range(3) for b in range(3) if a != b]
+
+
 def test_hosts_connect_compare_clocks_and_measure() -> None:
+    # A busy machine may keep a thread from its processor for the whole time of a rate.
+    results = undisturbed(spoken, is_complete, times=5)
+    for number, (a, _) in enumerate(PAIRS):
+        out = results[a]["out"][number]
+        assert abs(out["offset"]) <= out["error"] + 1e-3
+    assert results[0]["out"][len(PAIRS)]["why"] == "connection refused"
+
+
+def is_complete(results: dict[int, dict[str, Any]]) -> bool:
+    """Whether all hosts have connected, and have measured all rates."""
+    return sorted(results) == [0, 1, 2] and all(
+        results[a]["out"][number]["why"] == ""
+        and (results[b]["in"].get(number) or 0) > 0
+        and (results[b]["reference"] or 0) > 0
+        for number, (a, b) in enumerate(PAIRS)
+    )
+
+
+def spoken() -> dict[int, dict[str, Any]]:
+    """The results of three hosts. Another link leads to a closed port."""
     listeners = [wire.listen() for _ in range(3)]
     closed = socket.create_server(("127.0.0.1", 0))
     dead = closed.getsockname()[1]
     closed.close()
     ports = [listener.getsockname()[1] for listener in listeners]
-    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
-    links = [asdict(Link(a, b, "lo", "lo", "127.0.0.1", "127.0.0.1", ports[b])) for a, b in pairs]
+    links = [asdict(Link(a, b, "lo", "lo", "127.0.0.1", "127.0.0.1", ports[b])) for a, b in PAIRS]
     links.append(asdict(Link(0, 1, "lo", "lo", "127.0.0.1", "127.0.0.1", dead)))
     token, results = wire.new_token(), dict[int, dict[str, Any]]()
     rounds = [[(1, 2)], [(0, 2)], [(0, 1)]]
@@ -176,14 +199,7 @@ def test_hosts_connect_compare_clocks_and_measure() -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert sorted(results) == [0, 1, 2]
-    for number, (a, b) in enumerate(pairs):
-        out = results[a]["out"][number]
-        assert out["why"] == ""
-        assert abs(out["offset"]) <= out["error"] + 1e-3
-        assert results[b]["in"][number] > 0
-        assert results[b]["reference"] > 0
-    assert results[0]["out"][len(pairs)]["why"] == "connection refused"
+    return results
 
 
 def test_a_stranger_gets_no_answer() -> None:

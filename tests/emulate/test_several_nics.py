@@ -2,6 +2,7 @@
 
 import pytest
 from emulated import RunProgram
+from undisturbed import undisturbed
 
 from hetcomm.emulate import Cluster, Host, Nic, Result
 
@@ -33,16 +34,22 @@ def test_unequal_nics_carry_their_shares(run_program: RunProgram, ranks: str) ->
 
 
 def test_equal_nics_carry_halves(run_program: RunProgram) -> None:
-    result, lines = run_program(cluster("2+2", SLOW, SLOW), "several_nics.py", COUNT)
-    assert result.ok, lines
-    assert all(0.45 < share < 0.55 for share in shares(result, "host1"))
+    def measured() -> list[float]:
+        result, lines = run_program(cluster("2+2", SLOW, SLOW), "several_nics.py", COUNT)
+        assert result.ok, lines
+        return shares(result, "host1")
+
+    # A busy machine may make one connection send a part of its data again.
+    undisturbed(measured, lambda found: all(0.45 < share < 0.55 for share in found), times=3)
 
 
 def test_short_messages_take_the_best_nic(run_program: RunProgram) -> None:
-    result, lines = run_program(cluster("1+1", SLOW, FAST), "several_nics.py", 1000)
+    """Set-up and heartbeats take the other NIC: some kilobytes, and more on a slow machine."""
+    arguments = (1000, "ROUNDS=50")
+    result, lines = run_program(cluster("1+1", SLOW, FAST), "several_nics.py", *arguments)
     assert result.ok, lines
     slow, fast = (link.out_bytes for link in result.links[:2])
-    assert slow < 8000 < fast
+    assert slow < fast / 8 and fast > 400_000
 
 
 def test_a_nic_to_some_hosts_is_used_for_these_only(run_program: RunProgram) -> None:

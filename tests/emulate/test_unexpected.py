@@ -14,7 +14,7 @@ MOST = 400 << 20  # bytes; the window is 256 MiB, and allocators keep some more
 def test_memory_of_the_receiver_is_bounded(
     run_program: RunProgram, messages: int, size: int
 ) -> None:
-    result, lines = run_program(two_hosts(), "unexpected.py", messages, size, timeout=200)
+    result, lines = run_program(two_hosts(), "unexpected.py", messages, size, timeout=500)
     assert result.ok, lines
     (line,) = lines
     assert line.endswith("right") and int(line.split()[-2]) < MOST, line

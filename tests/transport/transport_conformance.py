@@ -314,7 +314,7 @@ class TransportConformance:
     def test_transports_leave_nothing_behind(self) -> None:
         with spawn.Pool(1) as pool:  # no other test opens or closes anything in that process
             growth = pool.apply_async(growth_of_resources, (type(self).make, self.same_host))
-            assert growth.get(3 * BOUND) == {"fd": 0, "task": 0}
+            assert growth.get(2 * BOUND) == {"fd": 0, "task": 0}
 
     def test_calls_may_come_from_different_threads(self, pair: Pair) -> None:
         arrived = []
