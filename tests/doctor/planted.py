@@ -21,6 +21,10 @@ from pyroute2 import IPRoute
 
 from hetcomm.emulate import kernel
 
+sys.path.append(str(Path(__file__).parents[1] / "running"))
+
+from swallowing import swallow
+
 MOUNT_REMOUNT = 0x20
 
 faults = sys.argv[1].split(",")
@@ -36,9 +40,7 @@ if first and "slow" in faults:
     (eth0 / "speed").write_text(f"{10 * int((eth0 / 'speed').read_text())}\n")
 if rank == 0 and "unanswered" in faults:
     with IPRoute() as routes:
-        eth1 = routes.link_lookup(ifname="eth1")[0]
-        permanent, nobody = 0x80, "02:00:00:00:ff:ff"
-        routes.neigh("replace", dst="198.18.1.2", lladdr=nobody, ifindex=eth1, state=permanent)
+        swallow(routes, "eth1", ["198.18.1.2"])
 if first and host == 1 and "unroutable" in faults:
     with IPRoute() as routes:
         routes.route("add", dst="198.18.0.3/32", type="unreachable")

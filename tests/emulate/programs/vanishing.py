@@ -10,30 +10,26 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from pyroute2 import IPRoute
 
 import hetcomm
 
+sys.path.append(str(Path(__file__).parents[2] / "running"))
+
+from swallowing import swallow
+
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def break_network() -> None:
     with IPRoute() as routes:
-        eth0 = routes.link_lookup(ifname="eth0")[0]
         if sys.argv[1] == "down":
-            routes.link("set", index=eth0, state="down")
+            routes.link("set", index=routes.link_lookup(ifname="eth0")[0], state="down")
         else:
-            for host in range(1, size):
-                permanent, nobody = 0x80, "02:00:00:00:ff:ff"
-                routes.neigh(
-                    "replace",
-                    dst=f"198.18.0.{host + 1}",
-                    lladdr=nobody,
-                    ifindex=eth0,
-                    state=permanent,
-                )
+            swallow(routes, "eth0", [f"198.18.0.{host + 1}" for host in range(1, size)])
     if sys.argv[1] == "gone":
         os.kill(os.getpid(), signal.SIGKILL)
 
