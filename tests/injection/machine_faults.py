@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from job import listening_ports
 from recorded import Recording, changed, why_not
-from trial import SHARED_MEMORY, Trial
+from trial import ERROR, SHARED_MEMORY, Complaint, Trial
 
 if TYPE_CHECKING:
     from kinds import Settings
@@ -24,16 +24,20 @@ MOST_SPARE = 100  # descriptors; no rank needs more
 def strangers(trial: Trial) -> None:
     """The recording holds the second group's set-up and first calls."""
     chance, victim = trial.chance, trial.job[trial.victim]
-    recording = None if why_not() else Recording()
+    if why := why_not():
+        trial.tell(f"nothing recorded: {why}")
+    recording = None if why else Recording()
     trial.join("second", 60.0)
     trial.work_alone()
     ports = listening_ports(victim)
-    streams: dict[int, list[bytes]] = {port: [] for port in ports}
+    streams = {port: [b"stranger"] for rank in trial.job.ranks for port in listening_ports(rank)}
     if recording:
         recording.stop()
-        streams = recording.streams(ports)
-    every = [stream for of_port in streams.values() for stream in of_port] or [b"stranger"]
-    before = trial.resources()
+        streams = recording.streams(list(streams))
+    every = [stream for of_port in streams.values() for stream in of_port]
+    if not every:
+        raise Complaint(ERROR, f"no rank connected to any of the ports {list(streams)}")
+    before, told, came = trial.resources(), len(trial.told), 0
     trial.begin()
     with contextlib.ExitStack() as kept:
         for _ in range(chance.randrange(5, 60)):
@@ -45,10 +49,13 @@ def strangers(trial: Trial) -> None:
                 kept.enter_context(stranger)
                 stranger.settimeout(5.0)
                 stranger.sendall(data)
+                came += 1
                 if chance.random() < 0.5:
                     stranger.close()
         trial.all_right()
-    trial.told[:] = [f"{len(trial.told)} strangers"]
+    trial.told[told:] = [f"{came} strangers"]
+    if not came:
+        raise Complaint(ERROR, f"no stranger could send to any of the ports {ports}")
     trial.settle(before)
     trial.work_alone()
     trial.end()

@@ -7,12 +7,13 @@ import socket
 import struct
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mutation import mutated
 
 ALL_PROTOCOLS = 3  # ETH_P_ALL
 MOST = 1 << 16  # bytes kept of a stream
+WRAP = 1 << 32  # of TCP's sequence numbers
 
 
 def why_not() -> str:
@@ -28,7 +29,9 @@ class Recording:
     """The begin of every TCP stream over the loopback, from the constructor to stop()."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+        self._socket = socket.socket(
+            socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ALL_PROTOCOLS)
+        )
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
         self._socket.bind(("lo", ALL_PROTOCOLS))
         self._socket.settimeout(0.1)
@@ -63,8 +66,19 @@ class Recording:
         found: dict[int, list[bytes]] = {port: [] for port in ports}
         for (_, target), parts in self._parts.items():
             if target in found and parts:
-                found[target].append(b"".join(parts[at] for at in sorted(parts)))
+                found[target].append(joined(parts))
         return found
+
+
+def joined(parts: Mapping[int, bytes]) -> bytes:
+    """The stream of parts by sequence number, in the order of recording. The first is about where
+    the stream begins."""
+    first = next(iter(parts))
+
+    def distance(at: int) -> int:
+        return (at - first + WRAP // 2) % WRAP
+
+    return b"".join(parts[at] for at in sorted(parts, key=distance))
 
 
 def changed(chance: random.Random, stream: bytes, others: Sequence[bytes]) -> tuple[str, bytes]:
