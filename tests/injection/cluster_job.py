@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +23,19 @@ from hetcomm.emulate import Cluster, Host, Nic, Result, run
 
 HERE = Path(__file__).parent
 RATE = 1_000_000_000  # bits per second of every NIC
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """[process] -> its command line, of all processes that have the folder there."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if os.fsencode(folder) in words and int(process.name) != os.getpid():
+            found[int(process.name)] = b" ".join(words).decode()
+    return found
 
 
 class Foreign:
@@ -58,11 +73,13 @@ class Foreign:
 
 class ClusterProcess(Process):
     def __init__(self, orders: socket.socket, log: Path) -> None:
+        """Takes the connection."""
         shown = orders.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid = struct.unpack("3i", shown)[0]
         self.log = log
         self.answers: queue.Queue[str] = queue.Queue()
-        self.process: Any = Foreign(pid, orders)
+        with orders:
+            self.process: Any = Foreign(pid, orders)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -95,24 +112,43 @@ class ClusterJob(Job):
         self.runner = threading.Thread(
             target=self._run, args=(timeout, dict(environment)), daemon=True
         )
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder / "orders"))
-            listener.listen(len(hosts))
-            listener.settimeout(BOUND)
-            self.runner.start()
-            found = dict(self._accept(listener) for _ in hosts)
-        self.ranks = [found[rank] for rank in range(len(hosts))]
+        found: dict[int, ClusterProcess] = {}
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(folder / "orders"))
+                listener.listen(len(hosts))
+                self.runner.start()
+                for _ in hosts:
+                    rank, orders = self._accept(listener)
+                    found[rank] = ClusterProcess(orders, self.folder / f"rank-{rank}.log")
+            self.ranks = [found[rank] for rank in range(len(hosts))]
+        except BaseException:
+            self.ranks = list(found.values())
+            self.__exit__()
+            raise
 
-    def _accept(self, listener: socket.socket) -> tuple[int, ClusterProcess]:
-        """The next rank that takes orders."""
-        with listener.accept()[0] as orders:
+    def _accept(self, listener: socket.socket) -> tuple[int, socket.socket]:
+        """The next rank that takes orders, and the connection to it."""
+        listener.settimeout(1.0)
+        until = time.monotonic() + BOUND
+        while True:
+            assert self.runner.is_alive(), "the cluster ended before all its ranks took orders"
+            assert time.monotonic() < until, f"a rank takes no orders within {BOUND:g} s"
+            with contextlib.suppress(TimeoutError):
+                orders = listener.accept()[0]
+                break
+        try:
             orders.settimeout(BOUND)
             line = b""
             while not line.endswith(b"\n"):
-                line += orders.recv(1)
+                byte = orders.recv(1)
+                assert byte, "a rank ended before it told its number"
+                line += byte
             orders.settimeout(None)
-            rank = int(line)
-            return rank, ClusterProcess(orders, self.folder / f"rank-{rank}.log")
+            return int(line), orders
+        except BaseException:
+            orders.close()
+            raise
 
     def _run(self, timeout: float, environment: dict[str, str]) -> None:
         program = [str(HERE / "cluster_rank.py"), str(self.folder / "orders"), str(self.folder)]
@@ -144,7 +180,11 @@ class ClusterJob(Job):
         super().__exit__()
         for rank in self.ranks:
             rank.process.close()
-        self.runner.join(BOUND)
+        for number in processes_of(self.folder):  # ranks that took no orders
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        if self.runner.ident is not None:
+            self.runner.join(BOUND)
 
 
 class NetworkOf:
@@ -157,7 +197,11 @@ class NetworkOf:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._expect("ready")
+        try:
+            self._expect("ready")
+        except BaseException:
+            self.close()
+            raise
 
     def change(self, *words: object) -> None:
         assert self.process.stdin is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from case import Case
+from cluster_job import processes_of
 from job import BOUND, Job, Process
 
 END = 30.0  # seconds for a rank to leave its groups and to end
@@ -245,14 +245,8 @@ class Trial:
 
     def _left(self) -> list[str]:
         """Processes of the job, and files in /dev/shm if nobody else uses it."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (process / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if os.fsencode(self.folder) in words and int(process.name) != os.getpid():
-                found.append(f"process {process.name}: {b' '.join(words).decode()}")
+        processes = processes_of(self.folder).items()
+        found = [f"process {number}: {words}" for number, words in processes]
         if self.private_memory:
             found += [f"file {file}" for file in SHARED_MEMORY.iterdir()]
         return found
