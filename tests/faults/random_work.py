@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 sys.path.append(str(Path(__file__).parents[1] / "core"))
 
@@ -49,13 +51,28 @@ class Messages:
         assert self.got == self.wanted, f"a message of {len(self.wanted)} bytes"
 
 
-def begin(communicator: Communicator, chance: random.Random, seed: int) -> Checked:
+class Vote:
+    """Whether a rank wants no further calls, so that all ranks stop at the same call."""
+
+    def __init__(self, communicator: Communicator, over: bool) -> None:
+        self.votes = np.array([over], np.float32)
+        spec = Spec(Collective.all_reduce, count=1, in_place=True)
+        self.work = communicator.submit(spec, self.votes)
+
+    def check(self) -> None:
+        self.work.wait()
+        self.over = bool(self.votes[0])
+
+
+def begin(
+    communicator: Communicator, chance: random.Random, seed: int, large: float = LARGE
+) -> Checked:
     """The next call. `chance` is equal on all ranks."""
     size, kind = communicator.size, chance.random()
     if kind < MESSAGES:
         count = chance.choice((1, 100, 5000, chance.randrange(1, 1 << 20)))
         return Messages(communicator, seed, count)
-    if kind < MESSAGES + LARGE:
+    if kind < MESSAGES + large:
         count = chance.randrange(100_000, 500_000)
         return Call(communicator, Spec(Collective.all_reduce, count=count), seed, False)
     topology = communicator.topology
@@ -65,16 +82,42 @@ def begin(communicator: Communicator, chance: random.Random, seed: int) -> Check
     return Call(communicator, spec, seed, chance.random() < 0.5)
 
 
-def work(communicator: Communicator, seed: int, calls: int, late: int, seconds: float) -> int:
-    """Makes the calls. Rank `late` makes one of them so many seconds late."""
-    chance, pending = random.Random(seed), deque[Checked]()
-    paused = chance.randrange(calls)
-    for number in range(calls):
-        if number == paused and communicator.rank == late:
+def work(
+    communicator: Communicator,
+    seed: int,
+    calls: int,
+    file: str = "",
+    late: int = -1,
+    seconds: float = 0.0,
+    large: float = LARGE,
+) -> dict[str, Any]:
+    """Makes the calls, and goes on while the file exists. Rank `late` makes one of the first calls
+    so many seconds late. `large`: the share of large sums.
+
+    Returns the span of each call from its submission to its checked result, and the begin of the
+    pause, by time.monotonic()."""
+    chance, pending = random.Random(seed), deque[tuple[Checked, float]]()
+    spans: list[tuple[float, float]] = []
+    pause, paused, over = chance.randrange(calls), None, False
+
+    def check_oldest() -> bool:
+        """Whether the ranks have agreed to stop."""
+        call, submitted = pending.popleft()
+        call.check()
+        spans.append((submitted, time.monotonic()))
+        return isinstance(call, Vote) and call.over
+
+    for number in itertools.count():
+        if number == pause and communicator.rank == late:
+            paused = time.monotonic()
             time.sleep(seconds)
-        pending.append(begin(communicator, chance, seed + number))
+        pending.append((begin(communicator, chance, seed + number, large), time.monotonic()))
+        if number % calls == calls - 1:
+            pending.append((Vote(communicator, not os.path.exists(file)), time.monotonic()))
         while len(pending) >= PENDING:
-            pending.popleft().check()
+            over |= check_oldest()
+        if over:
+            break
     while pending:
-        pending.popleft().check()
-    return calls
+        check_oldest()
+    return {"spans": spans, "paused": paused}

@@ -80,11 +80,11 @@ class CoreRank(Rank):
         """Imports what work() needs."""
         import random_work  # noqa: F401
 
-    def work(self, seed: int, calls: int, late: int = -1, seconds: float = 0.0) -> int:
-        """Random calls, compared with NumPy. Rank `late` makes one so many seconds late."""
+    def work(self, seed: int, calls: int, *more: Any) -> dict[str, Any]:
+        """Random calls, compared with NumPy; see random_work.py."""
         from random_work import work
 
-        return work(self.communicator, seed, calls, late, seconds)
+        return work(self.communicator, seed, calls, *more)
 
     def submit(self, count: int) -> None:
         spec = _core.Spec(_core.Collective.all_reduce, count=count, in_place=True)

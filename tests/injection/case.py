@@ -52,6 +52,7 @@ class Case:
         return self._alone().randrange(3, 16)
 
     @cached_property
+        """At least so many; calls go on until the injection is over."""
     def work_seed(self) -> int:
         return self._alone().randrange(1 << 30)
 

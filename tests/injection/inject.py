@@ -15,8 +15,7 @@ import random
 import resource
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -77,6 +76,13 @@ def run(
     return outcomes
 
 
+def summary(name: str, outcomes: Sequence[Outcome]) -> str:
+    amid = [outcome.amid for outcome in outcomes if outcome.amid is not None]
+    timed = f", {sum(amid)} of {len(amid)} amid calls" if amid else ""
+    failed = sum(outcome.failure != "" for outcome in outcomes)
+    return f"{name:22} {len(outcomes):5} cases, {failed} failed{timed}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="of cases")
@@ -97,9 +103,8 @@ def main() -> int:
         print(f"left out: the check for files in /dev/shm: {why}", flush=True)
     outcomes = run(given.seed, given.first, given.count, kinds, not why)
     failed = [outcome for outcome in outcomes if outcome.failure]
-    for name, cases in sorted(Counter(outcome.kind for outcome in outcomes).items()):
-        bad = sum(outcome.kind == name for outcome in failed)
-        print(f"{name:22} {cases:5} cases, {bad} failed")
+    for name in sorted({outcome.kind for outcome in outcomes}):
+        print(summary(name, [outcome for outcome in outcomes if outcome.kind == name]))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(
         f"{len(outcomes)} cases, {len(failed)} failed, {sum(o.seconds for o in outcomes):.0f} s, "

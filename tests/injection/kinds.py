@@ -83,14 +83,14 @@ def stopped_too_long(trial: Trial) -> None:
 def delayed(trial: Trial) -> None:
     seconds = trial.chance.choice((0.02, 0.2, 1.0))
     trial.tell(f"by {seconds:g} s")
-    trial.begin(late=trial.victim, seconds=seconds)
+    trial.begin(trial.victim, seconds)
     trial.all_right()
 
 
 def delayed_too_long(trial: Trial) -> None:
     """The error names the step alone: ranks of an island do not see which of them is late."""
     trial.join("second", SHORT)
-    trial.begin(late=trial.victim, seconds=SHORT + 3)
+    trial.begin(trial.victim, SHORT + 3)
     trial.all_fail(trial.others, ("TimeoutError",), ["waiting at step"], bound=SHORT + END)
     trial.fails_soon(trial.job[trial.victim])
     trial.end()

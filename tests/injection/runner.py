@@ -29,11 +29,13 @@ class Outcome:
     moment: float = 0.0
     calls: int = 0
     details: list[str] = field(default_factory=list)
+    amid: bool | None = None  # the injection came amid calls; None: it has no such moment
     seconds: float = 0.0
     failure: str = ""
 
     def line(self) -> str:
         what = f"{self.layout}, rank {self.victim} after {self.moment:g} s of {self.calls} calls"
+        what += ", between calls" if self.amid is False else ""
         details = "".join(f", {detail}" for detail in self.details)
         verdict = f"FAILED: {self.failure}" if self.failure else "ok"
         place = f"--seed {self.seed} --first {self.number} --count 1"
@@ -80,7 +82,7 @@ class Runner:
             more = kind.settings(trial) if kind.settings else {}
             outcome.victim = trial.victim
             trial.job = stack.enter_context(start(Path(name), layout, kind, more))
-            kind.inject(trial)
+            inject(kind, trial, outcome)
 
     def _share(self, case: Case, kind: Kind, outcome: Outcome) -> None:
         layout, key = case.layout(True, kind.cluster), (case.seed, case.number // SHARED)
@@ -97,7 +99,7 @@ class Runner:
         trial.job, shared.last = shared.job, (case, outcome)
         try:
             before = trial.resources()
-            kind.inject(trial)
+            inject(kind, trial, outcome)
             trial.settle(before)
         except BaseException:
             del self._shared[kind.cluster]
@@ -124,6 +126,13 @@ class Runner:
             outcome.failure = f"at the end of the job: {complaint}"
         finally:
             shared.job.__exit__()
+
+
+def inject(kind: Kind, trial: Trial, outcome: Outcome) -> None:
+    try:
+        kind.inject(trial)
+    finally:
+        outcome.amid = trial.amid
 
 
 def start(folder: Path, layout: Layout, kind: Kind, more: Settings) -> Job:

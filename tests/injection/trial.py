@@ -45,7 +45,10 @@ class Trial:
         self.victim = self.chance.randrange(size)
         self.told: list[str] = []  # details for the line of the case
         self.cleanup = contextlib.ExitStack()
+        self.amid: bool | None = None  # the injection came amid calls; None: it has no such moment
 
+        self._calling = folder / "calling"  # calls go on while it exists
+        self._injected: float | None = None  # time.monotonic(), until the calls are over
     @property
     def others(self) -> list[Process]:
         return self.job.others(self.victim)
@@ -53,30 +56,39 @@ class Trial:
     def tell(self, text: str) -> None:
         self.told.append(text)
 
-    def begin(self, late: int = -1, seconds: float = 0.0, calls: int = 0) -> None:
-        """Starts random calls on every rank, and waits for the moment of the injection."""
-        self._work(self.job.ranks, calls or self.case.calls, late, seconds)
-        time.sleep(self.case.moment)
+    def begin(self, *more: float, calls: int = 0) -> None:
+        """Starts random calls on every rank, and waits for the moment of the injection. The calls
+        go on until finish(), or until an answer is awaited. more: `late`, `seconds` and `large` of
+        random_work.py."""
+        self._work(self.job.ranks, calls or self.case.calls, str(self._calling), *more)
+        self._await_moment()
 
     def begin_without_victim(self) -> None:
         """Makes calls on every rank. Then starts more on the others, and waits for the moment."""
         self.work_alone()
-        self._work(self.others, self.case.calls)
+        self._work(self.others, self.case.calls, str(self._calling))
+        self._await_moment()
+
+    def _await_moment(self) -> None:
         time.sleep(self.case.moment)
 
+        self._injected = time.monotonic()
+
+    def finish(self) -> None:
+        """The ranks end their calls soon."""
+        self._calling.unlink(missing_ok=True)
     def work_alone(self) -> None:
         """Makes random calls, without an injection."""
         self._work(self.job.ranks, self.case.calls)
         self.all_right()
 
-    def _work(
-        self, ranks: Sequence[Process], calls: int, late: int = -1, seconds: float = 0.0
-    ) -> None:
+    def _work(self, ranks: Sequence[Process], calls: int, file: str = "", *more: float) -> None:
         for rank in ranks:
             self.order(rank, "prepare")
         self.answers(ranks)
         for rank in ranks:
-            self.order(rank, "work", self.case.work_seed, calls, late, seconds)
+        self._calling.touch()
+            self.order(rank, "work", self.case.work_seed, calls, file, *more)
 
     def join(self, name: str, timeout: float) -> None:
         """Later calls are those of a new group with this timeout."""
@@ -96,6 +108,7 @@ class Trial:
     def answer(self, rank: Process, bound: float = BOUND) -> Answer:
         """A value or an error. A wrong result or no answer is a complaint."""
         try:
+        self.finish()
             found = self._answer(rank, bound)
         except AssertionError as failed:
             kind = HANG if str(failed).startswith("no answer") else CRASH
@@ -121,9 +134,21 @@ class Trial:
         return [self.answer(rank, max(0.1, until - time.monotonic())) for rank in ranks]
 
     def all_right(self, bound: float = BOUND) -> None:
+    def _look_at(self, found: Sequence[Answer]) -> None:
+        """The first answers after an injection show whether it came amid calls."""
+        if self._injected is None:
+            return
+        values = [each["value"] for each in found if "value" in each]
+        pauses = [value["paused"] for value in values if value["paused"] is not None]
+        at, self._injected = pauses[0] if pauses else self._injected, None
+        self.amid = len(values) < len(found) or any(
+            begin < at < end for value in values for begin, end in value["spans"]
+        )
+
         """Every rank's calls have the right results."""
         found = self.answers(self.job.ranks, bound)
         wrong = [f"rank {rank}: {each}" for rank, each in enumerate(found) if "value" not in each]
+        self._look_at(found)
         if wrong:
             raise Complaint(ERROR, "; ".join(wrong))
 
@@ -140,6 +165,7 @@ class Trial:
         one of the words. again: another call has the same error. found: the answers so far."""
         found = self.answers(ranks, bound) if found is None else found
         for rank, first in zip(ranks, found, strict=True):
+        self._look_at(found)
             if "value" in first:
                 self.order(rank, "all_reduce", 16)
         found = [
@@ -182,6 +208,7 @@ class Trial:
         if ending:
             self.end()
 
+        self._look_at(found)
     def fails_soon(self, rank: Process) -> Answer:
         """The error. Data that others sent before they gave up may complete some calls."""
         for _ in range(4):
