@@ -11,8 +11,8 @@ import library_faults
 import machine_faults
 import network_faults
 from case import Case, Layout
-from job import wait_for
-from trial import CRASH, END, Complaint, Trial
+from job import NOTICE, wait_for
+from trial import CRASH, END, STEP, Complaint, Trial
 
 SHORT = 5.0  # seconds; the timeout of a group that exceeds it
 
@@ -39,7 +39,7 @@ class Kind:
 def killed(trial: Trial) -> None:
     trial.begin()
     trial.job[trial.victim].signal(signal.SIGKILL)
-    trial.all_fail(trial.others, ("PeerFailedError",), [f"rank {trial.victim}"])
+    trial.all_fail(trial.others, ("PeerFailedError",), [f"rank {trial.victim}"], NOTICE)
     trial.end(trial.others)
 
 
@@ -73,10 +73,10 @@ def stopped_too_long(trial: Trial) -> None:
     trial.join("second", SHORT)
     trial.begin()
     victim.signal(signal.SIGSTOP)
-    errors = ("TimeoutError",)
-    trial.all_fail(trial.others, errors, [f"rank {trial.victim}"], bound=SHORT + END)
+    errors, named = ("TimeoutError",), f"rank {trial.victim}"
+    trial.all_fail(trial.others, errors, [named], bound=SHORT + END)
     victim.signal(signal.SIGCONT)
-    trial.fails_soon(victim)
+    trial.fails_soon(victim, errors, [named, STEP])
     trial.end()
 
 
@@ -91,8 +91,9 @@ def delayed_too_long(trial: Trial) -> None:
     """The error names the step alone: ranks of an island do not see which of them is late."""
     trial.join("second", SHORT)
     trial.begin(trial.victim, SHORT + 3)
-    trial.all_fail(trial.others, ("TimeoutError",), ["waiting at step"], bound=SHORT + END)
-    trial.fails_soon(trial.job[trial.victim])
+    errors = ("TimeoutError",)
+    trial.all_fail(trial.others, errors, [STEP], bound=SHORT + END)
+    trial.fails_soon(trial.job[trial.victim], errors, [STEP])
     trial.end()
 
 
@@ -100,7 +101,7 @@ def aborted(trial: Trial) -> None:
     trial.begin_without_victim()
     trial.order(trial.job[trial.victim], "abort")
     trial.answer(trial.job[trial.victim])
-    trial.all_fail(trial.others, ("AbortedError",), [f"rank {trial.victim} aborted"])
+    trial.all_fail(trial.others, ("AbortedError",), [f"rank {trial.victim} aborted"], NOTICE)
     trial.end()
 
 
@@ -109,7 +110,7 @@ def left(trial: Trial) -> None:
     trial.begin_without_victim()
     trial.order(victim, "exit")
     trial.answer(victim)
-    trial.all_fail(trial.others, ("PeerFailedError",), [f"rank {trial.victim} has left"])
+    trial.all_fail(trial.others, ("PeerFailedError",), [f"rank {trial.victim} has left"], NOTICE)
     wait_for(lambda: victim.process.poll() is not None)
     trial.end(trial.others)
     code = trial.job.codes()[trial.victim]

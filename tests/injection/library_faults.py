@@ -7,7 +7,8 @@ import random
 from typing import TYPE_CHECKING
 
 from case import Case, Layout
-from trial import Trial
+from job import VENDORS
+from trial import STEP, WRONG, Complaint, Trial
 
 if TYPE_CHECKING:
     from kinds import Settings
@@ -17,6 +18,7 @@ FAULTS = (
     "device_error:{}",
 )  # fmt: skip
 ERRORS = ("VendorError", "TimeoutError", "PeerFailedError")
+LIBRARIES = {"nvidia": ("NCCL", "CUDA"), "amd": ("RCCL", "HIP")}
 
 
 def layout(case: Case) -> Layout:
@@ -40,7 +42,14 @@ def settings(trial: Trial) -> Settings:
 def broken(trial: Trial) -> None:
     """A fault after more calls than those of the case does not show. A hang is an operation that
     exceeds its timeout, and the first such operation may be one that waits for another rank."""
-    names = [f"rank {trial.victim}", "NCCL", "RCCL", "CUDA", "HIP", "waiting at step"]
+    fault, own = trial.told[0], layout(trial.case)
+    vendor = own.vendors[trial.victim]
+    names = [f"rank {trial.victim}", *LIBRARIES[VENDORS[vendor]], STEP]
+    if fault in ("init_hang", "split_hang"):  # no member of the island goes on
+        places = list(zip(own.hosts, own.vendors, strict=True))
+        island = [rank for rank, place in enumerate(places) if place == places[trial.victim]]
+        names += [f"rank {rank} did not finish setting up" for rank in island]
     # A device that is broken has an error of its own for each call.
-    again = not any("device_error" in word for word in trial.told)
-    trial.right_or_refused(ERRORS, names, again=again)
+    trial.right_or_refused(ERRORS, names, again=not fault.startswith("device_error"))
+    if fault.startswith("init_") and "refused" not in trial.told:
+        raise Complaint(WRONG, f"the group is set up in spite of {fault}")

@@ -15,7 +15,8 @@ from cluster_job import processes_of
 from job import BOUND, Job, Process
 
 END = 30.0  # seconds for a rank to leave its groups and to end
-QUIET = 20.0  # seconds in which connections and threads of an injection are gone
+QUIET = 20.0  # seconds in which the resources of an injection are gone
+STEP = "waiting at step"  # in a timeout whose culprit the rank cannot see
 SHARED_MEMORY = Path("/dev/shm")
 WRONG, HANG, UNNAMED, LEAK, CRASH, ERROR = (
     "wrong result", "hang", "culprit not named", "leak", "crash", "unexpected error",
@@ -173,15 +174,20 @@ class Trial:
             for rank, first in zip(ranks, found, strict=True)
         ]
         for rank, first in zip(ranks, found, strict=True):
-            if first.get("error") not in errors:
-                raise Complaint(ERROR, f"{self.name(rank)} expects one of {errors}: {first}")
-            if not any(word in first["text"] for word in words):
-                raise Complaint(UNNAMED, f"{self.name(rank)} expects one of {words}: {first}")
+            self._expect(rank, first, errors, words)
         for rank, first in zip(ranks, found, strict=True) if again else ():
             self.order(rank, "all_reduce", 16)
             second = self.answer(rank, END)
             if second != first:
                 raise Complaint(ERROR, f"{self.name(rank)} has {first}, and then {second}")
+
+    def _expect(
+        self, rank: Process, found: Answer, errors: Sequence[str], words: Sequence[str]
+    ) -> None:
+        if found.get("error") not in errors:
+            raise Complaint(ERROR, f"{self.name(rank)} expects one of {errors}: {found}")
+        if not any(word in found["text"] for word in words):
+            raise Complaint(UNNAMED, f"{self.name(rank)} expects one of {words}: {found}")
 
     def right_or_refused(
         self,
@@ -208,13 +214,13 @@ class Trial:
         if ending:
             self.end()
 
-        self._look_at(found)
-    def fails_soon(self, rank: Process) -> Answer:
-        """The error. Data that others sent before they gave up may complete some calls."""
+    def fails_soon(self, rank: Process, errors: Sequence[str], words: Sequence[str]) -> None:
+        """The rank has an error as all_fail() says. Data that others sent before they gave up may
+        complete some calls."""
         for _ in range(4):
             found = self.answer(rank)
             if "error" in found:
-                return found
+                return self._expect(rank, found, errors, words)
             self.order(rank, "all_reduce", 16)
         raise Complaint(ERROR, f"{self.name(rank)} goes on in a failed group")
 
@@ -226,7 +232,7 @@ class Trial:
     def settle(self, before: Sequence[dict[str, int]]) -> None:
         """The ranks hold no more than before."""
         until = time.monotonic() + QUIET
-        names = ("descriptors", "sockets", "maps of islands")
+        names = ("descriptors", "sockets", "threads", "maps of islands")
         while True:
             more = [
                 f"rank {rank}: {had[name]} {name} before, {has[name]} after"
