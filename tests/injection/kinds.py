@@ -111,7 +111,7 @@ def left(trial: Trial) -> None:
     trial.order(victim, "exit")
     trial.answer(victim)
     trial.all_fail(trial.others, ("PeerFailedError",), [f"rank {trial.victim} has left"], NOTICE)
-    wait_for(lambda: victim.process.poll() is not None)
+    trial.await_end([victim])
     trial.end(trial.others)
     code = trial.job.codes()[trial.victim]
     if code:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +35,16 @@ class Outcome:
     seconds: float = 0.0
     failure: str = ""
 
+    @contextmanager
+    def judged(self, where: str = "") -> Iterator[None]:
+        """What is wrong becomes the failure of the case, whether the job or its processes fail."""
+        try:
+            yield
+        except Complaint as complaint:
+            self.failure = f"{where}{complaint}"
+        except (AssertionError, OSError, subprocess.TimeoutExpired) as failed:
+            self.failure = f"{where}{ERROR}: {failed or repr(failed)}"
+
     def line(self) -> str:
         what = f"{self.layout}, rank {self.victim} after {self.moment:g} s of {self.calls} calls"
         what += ", between calls" if self.amid is False else ""
@@ -49,7 +61,7 @@ class Shared:
     key: tuple[int, int]
     job: Job
     folder: Path
-    last: tuple[Case, Outcome] | None = None
+    last: tuple[Case, Outcome]
 
 
 class Runner:
@@ -65,12 +77,8 @@ class Runner:
         case, kind = Case(seed, number, name, self.vendors), KINDS[name]
         outcome = Outcome(seed, number, name, moment=case.moment, calls=case.calls)
         begin = time.monotonic()
-        try:
+        with outcome.judged():
             (self._share if kind.shared else self._alone)(case, kind, outcome)
-        except Complaint as complaint:
-            outcome.failure = str(complaint)
-        except (AssertionError, OSError) as failed:  # the job does not even begin
-            outcome.failure = f"{ERROR}: {failed}"
         outcome.seconds = time.monotonic() - begin
         return outcome
 
@@ -90,10 +98,12 @@ class Runner:
             self.close(kind.cluster)
         if kind.cluster not in self._shared:
             folder = Path(tempfile.mkdtemp(dir=self.folder))
-            job = start(folder, layout, kind, {}).__enter__()
-            self._shared[kind.cluster] = Shared(key, job, folder)
-            job.do("greet")  # opens all links
-            job.do("work", 1, 8)  # imports what calls need, before there are no descriptors
+            with ExitStack() as stack:
+                job = stack.enter_context(start(folder, layout, kind, {}))
+                job.do("greet")  # opens all links
+                job.do("work", 1, 8)  # imports what calls need, before there are no descriptors
+                stack.pop_all()
+            self._shared[kind.cluster] = Shared(key, job, folder, (case, outcome))
         shared = self._shared[kind.cluster]
         trial = self._trial(case, shared.folder, layout, outcome)
         trial.job, shared.last = shared.job, (case, outcome)
@@ -116,16 +126,14 @@ class Runner:
         shared = self._shared.pop(cluster, None)
         if shared is None:
             return
-        try:
-            if shared.last is not None:
-                case, outcome = shared.last
+        case, outcome = shared.last
+        with outcome.judged("at the end of the job: "):
+            try:
                 trial = Trial(case, len(shared.job.ranks), shared.folder, private_memory=False)
                 trial.job = shared.job
                 trial.end()
-        except Complaint as complaint:
-            outcome.failure = f"at the end of the job: {complaint}"
-        finally:
-            shared.job.__exit__()
+            finally:
+                shared.job.__exit__()
 
 
 def inject(kind: Kind, trial: Trial, outcome: Outcome) -> None:

@@ -45,11 +45,11 @@ class Trial:
         self.chance = case.chance
         self.victim = self.chance.randrange(size)
         self.told: list[str] = []  # details for the line of the case
-        self.cleanup = contextlib.ExitStack()
         self.amid: bool | None = None  # the injection came amid calls; None: it has no such moment
-
+        self.cleanup = contextlib.ExitStack()
         self._calling = folder / "calling"  # calls go on while it exists
         self._injected: float | None = None  # time.monotonic(), until the calls are over
+
     @property
     def others(self) -> list[Process]:
         return self.job.others(self.victim)
@@ -72,12 +72,12 @@ class Trial:
 
     def _await_moment(self) -> None:
         time.sleep(self.case.moment)
-
         self._injected = time.monotonic()
 
     def finish(self) -> None:
         """The ranks end their calls soon."""
         self._calling.unlink(missing_ok=True)
+
     def work_alone(self) -> None:
         """Makes random calls, without an injection."""
         self._work(self.job.ranks, self.case.calls)
@@ -87,8 +87,8 @@ class Trial:
         for rank in ranks:
             self.order(rank, "prepare")
         self.answers(ranks)
-        for rank in ranks:
         self._calling.touch()
+        for rank in ranks:
             self.order(rank, "work", self.case.work_seed, calls, file, *more)
 
     def join(self, name: str, timeout: float) -> None:
@@ -108,8 +108,8 @@ class Trial:
 
     def answer(self, rank: Process, bound: float = BOUND) -> Answer:
         """A value or an error. A wrong result or no answer is a complaint."""
-        try:
         self.finish()
+        try:
             found = self._answer(rank, bound)
         except AssertionError as failed:
             kind = HANG if str(failed).startswith("no answer") else CRASH
@@ -134,7 +134,6 @@ class Trial:
         until = time.monotonic() + bound
         return [self.answer(rank, max(0.1, until - time.monotonic())) for rank in ranks]
 
-    def all_right(self, bound: float = BOUND) -> None:
     def _look_at(self, found: Sequence[Answer]) -> None:
         """The first answers after an injection show whether it came amid calls."""
         if self._injected is None:
@@ -146,10 +145,11 @@ class Trial:
             begin < at < end for value in values for begin, end in value["spans"]
         )
 
+    def all_right(self, bound: float = BOUND) -> None:
         """Every rank's calls have the right results."""
         found = self.answers(self.job.ranks, bound)
-        wrong = [f"rank {rank}: {each}" for rank, each in enumerate(found) if "value" not in each]
         self._look_at(found)
+        wrong = [f"rank {rank}: {each}" for rank, each in enumerate(found) if "value" not in each]
         if wrong:
             raise Complaint(ERROR, "; ".join(wrong))
 
@@ -165,8 +165,8 @@ class Trial:
         """Every one of the ranks has an error of these, now or at its next call. Each error has
         one of the words. again: another call has the same error. found: the answers so far."""
         found = self.answers(ranks, bound) if found is None else found
-        for rank, first in zip(ranks, found, strict=True):
         self._look_at(found)
+        for rank, first in zip(ranks, found, strict=True):
             if "value" in first:
                 self.order(rank, "all_reduce", 16)
         found = [
@@ -208,6 +208,7 @@ class Trial:
             if joined:
                 self._work(ranks, self.case.calls)
                 found = self.answers(ranks)
+        self._look_at(found)
         if not all("value" in each for each in found):
             self.tell("refused")
             self.all_fail(ranks, errors, words, again=again and joined, found=found)
@@ -251,13 +252,20 @@ class Trial:
         ranks = self.job.ranks if ranks is None else ranks
         for rank in ranks:
             self.order(rank, "exit")
-        self.answers(ranks, END)
+        self.ended(ranks)
+
+    def await_end(self, ranks: Sequence[Process]) -> None:
+        """The processes of the ranks end."""
         until = time.monotonic() + END
-        while any(rank.process.poll() is None for rank in ranks):
+        while late := [self.name(rank) for rank in ranks if rank.process.poll() is None]:
             if time.monotonic() > until:
-                late = [self.name(rank) for rank in ranks if rank.process.poll() is None]
                 raise Complaint(HANG, f"{', '.join(late)} did not end within {END:g} s")
             time.sleep(0.005)
+
+    def ended(self, ranks: Sequence[Process]) -> None:
+        """The ranks have the order to end, and end well. Then nothing of the job is left."""
+        self.answers(ranks, END)
+        self.await_end(ranks)
         for rank in self.job.ranks:
             if rank not in ranks:
                 rank.signal(signal.SIGKILL)
