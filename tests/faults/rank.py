@@ -1,9 +1,9 @@
 """One rank as a process. It reads orders from standard input, and answers each with a line.
 
 Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. With SPARE_DESCRIPTORS in the
-environment the rank has this many descriptors left when it joins. A line is a JSON list, a method
-of Rank and its arguments. The answer is {"value": ...}, or {"error": type, "text": ...,
-"peer": ...}.
+environment the rank has this many descriptors left when it joins. With TOGETHER all ranks begin to
+join at the same time, however long each takes to start. A line is a JSON list, a method of Rank and
+its arguments. The answer is {"value": ...}, or {"error": type, "text": ..., "peer": ...}.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 from orders import Rank, answer, answer_of, failure
 
 from hetcomm import _core
+
+LATEST_START = 60.0  # seconds until all ranks of a job have started
 
 
 class FileStore(_core.Store):
@@ -308,8 +310,20 @@ class TorchRank(Rank):
             self.dist.destroy_process_group(group)
 
 
+def wait_for_ranks(folder: Path, rank: int, size: int) -> None:
+    """Returns once all ranks are here."""
+    (folder / f"started-{rank}").touch()
+    deadline = time.monotonic() + LATEST_START
+    while not all((folder / f"started-{each}").exists() for each in range(size)):
+        if time.monotonic() > deadline:
+            raise TimeoutError("not all ranks have started")
+        time.sleep(0.002)
+
+
 def main(kind: str, folder: str, rank: str, size: str, timeout: str, port: str = "0") -> None:
     me: Rank
+    if os.environ.get("TOGETHER"):
+        wait_for_ranks(Path(folder), int(rank), int(size))
     if spare := os.environ.get("SPARE_DESCRIPTORS"):
         used = len(os.listdir("/proc/self/fd")) - 1
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + int(spare),) * 2)

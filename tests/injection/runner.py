@@ -144,8 +144,13 @@ def inject(kind: Kind, trial: Trial, outcome: Outcome) -> None:
 
 
 def start(folder: Path, layout: Layout, kind: Kind, more: Settings) -> Job:
-    variable = {hostile.VARIABLE: hostile.mixture(layout.hostile) if layout.hostile else ""}
+    variable = {
+        hostile.VARIABLE: hostile.mixture(layout.hostile) if layout.hostile else "",
+        "TOGETHER": "1",
+    }
     if kind.cluster:
+        if kind.shared:  # interrupts links for less, also on a slow machine
+            variable["HETCOMM_PEER_TIMEOUT"] = "20"
         return ClusterJob(folder, layout.hosts, layout.vendors, variable, kind.timeout)
     settings = {rank: variable | dict(more.get(rank, {})) for rank in range(layout.size)}
     return Job(
