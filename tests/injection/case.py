@@ -13,11 +13,13 @@ SIZES = (2, 2, 3, 3, 4, 4, 5, 6)
 @dataclass(frozen=True)
 class Layout:
     """hosts: the place of each rank, as in "aab". vendors: the letter of each rank, of job.py.
-    hostile: the seed of hostile emulated devices; 0: friendly ones."""
+    hostile: the seed of hostile emulated devices; 0: friendly ones. nics: the number of NICs of
+    each emulated host, in alphabetical order, as in "23"; "": one each."""
 
     hosts: str
     vendors: str
     hostile: int
+    nics: str = ""
 
     @property
     def size(self) -> int:
@@ -25,7 +27,8 @@ class Layout:
 
     def __str__(self) -> str:
         hostile = f" hostile {self.hostile}" if self.hostile else ""
-        return f"{self.hosts}/{self.vendors}{hostile}"
+        nics = f" with {'+'.join(self.nics)} NICs" if self.nics else ""
+        return f"{self.hosts}/{self.vendors}{nics}{hostile}"
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,10 @@ class Case:
 
     @cached_property
     def calls(self) -> int:
+        """At least so many; calls go on until the injection is over."""
         return self._alone().randrange(3, 16)
 
     @cached_property
-        """At least so many; calls go on until the injection is over."""
     def work_seed(self) -> int:
         return self._alone().randrange(1 << 30)
 

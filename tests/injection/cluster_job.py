@@ -22,7 +22,11 @@ from job import BOUND, VENDORS, Job, Process
 from hetcomm.emulate import Cluster, Host, Nic, Result, run
 
 HERE = Path(__file__).parent
-RATE = 1_000_000_000  # bits per second of every NIC
+RATE = 1_000_000_000  # bits per second of the only NIC of a host
+# The NICs of a host with more than one. So slow that messages of 8 KiB are divided among them.
+SLOW, FAST = 100_000_000, 200_000_000
+SEVERAL = (Nic(SLOW, SLOW), Nic(FAST, FAST), Nic(SLOW, SLOW))
+FASTEST = "eth1"
 
 
 def processes_of(folder: Path) -> dict[int, str]:
@@ -93,19 +97,24 @@ class ClusterProcess(Process):
 
 class ClusterJob(Job):
     """hosts: the place of each rank as in "aab". vendors: the letter of each rank in VENDORS;
-    ranks of one host have one vendor."""
+    ranks of one host have one vendor. nics: the number of NICs of each host, if any has several."""
 
     def __init__(self, folder: Path, hosts: str, vendors: str, environment: Mapping[str, str],
-                 timeout: float = 60.0) -> None:  # fmt: skip
+                 timeout: float = 60.0, nics: str = "") -> None:  # fmt: skip
         self.joins, self.folder = True, folder
         self.result: Result | None = None
         self.networks: dict[int, NetworkOf] = {}
         names = sorted(set(hosts))
-        nics = (Nic(RATE, RATE),)
+        one = (Nic(RATE, RATE),)
         self.cluster = Cluster(
             tuple(
-                Host(name, hosts.count(name), nics, VENDORS[vendors[hosts.index(name)]])
-                for name in names
+                Host(
+                    name,
+                    hosts.count(name),
+                    SEVERAL[: int(nics[place])] if nics else one,
+                    VENDORS[vendors[hosts.index(name)]],
+                )
+                for place, name in enumerate(names)
             ),
             order=tuple(hosts) if len(names) > 1 else "block",
         )
@@ -188,7 +197,7 @@ class ClusterJob(Job):
 
 
 class NetworkOf:
-    """The network of one emulated host; network_change.py lists the changes."""
+    """The NICs of one emulated host; network_change.py lists the changes."""
 
     def __init__(self, pid: int) -> None:
         self.process = subprocess.Popen(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import library_faults
 import machine_faults
 import network_faults
+import rail_faults
 from case import Case, Layout
 from job import NOTICE, wait_for
 from trial import CRASH, END, STEP, Complaint, Trial
@@ -154,4 +155,8 @@ KINDS = {
     ),
     "link-lost": Kind("a link down, or without packets", network_faults.lost, HOSTS, True),
     "rate-cut": Kind("a rate cut to 1 %", network_faults.slowed, HOSTS, True, shared=True),
+    "rail-lost": Kind(
+        "a NIC beside faster ones down, or without packets", rail_faults.lost, HOSTS, True,
+        layout=rail_faults.layout,
+    ),
 }  # fmt: skip

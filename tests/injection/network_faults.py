@@ -38,9 +38,9 @@ def interrupted(trial: Trial) -> None:
     trial.tell(f"{change} for {seconds:g} s")
     network = trial.job.network(trial.victim)
     trial.begin()
-    network.change(change)
+    network.change(change, "eth0")
     time.sleep(seconds)
-    network.change(back)
+    network.change(back, "eth0")
     trial.all_right()
 
 
@@ -52,7 +52,7 @@ def lost(trial: Trial) -> None:
     here = on_the_host(trial)
     network = trial.job.network(trial.victim)
     trial.begin()
-    network.change(change)
+    network.change(change, "eth0")
     elsewhere = [one for rank, one in enumerate(trial.job.ranks) if rank not in here]
     errors, bound = ("PeerFailedError",), NOTICE + END
     names = [f"rank {rank} is unreachable" for rank in here]
@@ -66,6 +66,6 @@ def slowed(trial: Trial) -> None:
     assert isinstance(trial.job, ClusterJob)
     network = trial.job.network(trial.victim)
     trial.begin(calls=CALLS)
-    network.change("rate", RATE // 100)
+    network.change("rate", "eth0", RATE // 100)
     trial.all_right()
-    network.change("rate", RATE)
+    network.change("rate", "eth0", RATE)

@@ -151,7 +151,7 @@ def start(folder: Path, layout: Layout, kind: Kind, more: Settings) -> Job:
     if kind.cluster:
         if kind.shared:  # interrupts links for less, also on a slow machine
             variable["HETCOMM_PEER_TIMEOUT"] = "20"
-        return ClusterJob(folder, layout.hosts, layout.vendors, variable, kind.timeout)
+        return ClusterJob(folder, layout.hosts, layout.vendors, variable, kind.timeout, layout.nics)
     settings = {rank: variable | dict(more.get(rank, {})) for rank in range(layout.size)}
     return Job(
         folder, layout.hosts, timeout=kind.timeout, vendors=layout.vendors, settings=settings,

@@ -25,7 +25,9 @@ GROUPS = {
         ("strangers", "descriptors", "descriptors-in-set-up", "memory", "memory-in-set-up"),
     ),
     "libraries": ("emulated vendors", 9, ("library",)),
-    "networks": ("namespaces", 12, ("kill-host", "link-blink", "link-lost", "rate-cut")),
+    "networks": (
+        "namespaces", 12, ("kill-host", "link-blink", "link-lost", "rail-lost", "rate-cut"),
+    ),
 }  # fmt: skip
 
 
