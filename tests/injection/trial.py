@@ -233,7 +233,7 @@ class Trial:
     def settle(self, before: Sequence[dict[str, int]]) -> None:
         """The ranks hold no more than before."""
         until = time.monotonic() + QUIET
-        names = ("descriptors", "sockets", "threads", "maps of islands")
+        names = ("descriptors", "sockets", "maps of islands")
         while True:
             more = [
                 f"rank {rank}: {had[name]} {name} before, {has[name]} after"
