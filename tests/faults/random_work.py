@@ -91,8 +91,9 @@ def work(
     seconds: float = 0.0,
     large: float = LARGE,
 ) -> dict[str, Any]:
-    """Makes the calls, and goes on while the file exists. Rank `late` makes one of the first calls
-    so many seconds late. `large`: the share of large sums.
+    """Makes the calls, and goes on while the file exists. Another file, with the rank behind its
+    name, shows that the first call is submitted. Rank `late` makes one of the first calls so many
+    seconds late. `large`: the share of large sums.
 
     Returns the span of each call from its submission to its checked result, and the begin of the
     pause, by time.monotonic()."""
@@ -112,6 +113,8 @@ def work(
             paused = time.monotonic()
             time.sleep(seconds)
         pending.append((begin(communicator, chance, seed + number, large), time.monotonic()))
+        if number == 0 and file:
+            Path(f"{file}-{communicator.rank}").touch()
         if number % calls == calls - 1:
             pending.append((Vote(communicator, not os.path.exists(file)), time.monotonic()))
         while len(pending) >= PENDING:

@@ -47,7 +47,7 @@ class Case:
 
     @cached_property
     def moment(self) -> float:
-        """Seconds from the orders to the injection."""
+        """Seconds from the first call to the injection."""
         return self._alone().choice((0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.4))
 
     @cached_property

@@ -14,6 +14,7 @@ from case import Case
 from cluster_job import processes_of
 from job import BOUND, Job, Process
 
+FIRST = 10.0  # seconds until every rank has mostly submitted its first call
 END = 30.0  # seconds for a rank to leave its groups and to end
 QUIET = 20.0  # seconds in which the resources of an injection are gone
 STEP = "waiting at step"  # in a timeout whose culprit the rank cannot see
@@ -62,17 +63,26 @@ class Trial:
         go on until finish(), or until an answer is awaited. more: `late`, `seconds` and `large` of
         random_work.py."""
         self._work(self.job.ranks, calls or self.case.calls, str(self._calling), *more)
-        self._await_moment()
+        self._await_moment(self.job.ranks)
 
     def begin_without_victim(self) -> None:
         """Makes calls on every rank. Then starts more on the others, and waits for the moment."""
         self.work_alone()
         self._work(self.others, self.case.calls, str(self._calling))
-        self._await_moment()
+        self._await_moment(self.others)
 
-    def _await_moment(self) -> None:
+    def _await_moment(self, ranks: Sequence[Process]) -> None:
+        """The moment counts from the first call. Moment 0 may come before this call."""
+        until = time.monotonic() + FIRST
+        while self.case.moment and not all(self._begun(rank).exists() for rank in ranks):
+            if time.monotonic() > until or any(not rank.answers.empty() for rank in ranks):
+                break
+            time.sleep(0.001)
         time.sleep(self.case.moment)
         self._injected = time.monotonic()
+
+    def _begun(self, rank: Process) -> Path:
+        return self.folder / f"{self._calling.name}-{self.job.ranks.index(rank)}"
 
     def finish(self) -> None:
         """The ranks end their calls soon."""
@@ -89,6 +99,7 @@ class Trial:
         self.answers(ranks)
         self._calling.touch()
         for rank in ranks:
+            self._begun(rank).unlink(missing_ok=True)
             self.order(rank, "work", self.case.work_seed, calls, file, *more)
 
     def join(self, name: str, timeout: float) -> None:
