@@ -102,7 +102,7 @@ def lost(trial: Trial) -> None:
     breaker.break_one([nic for nic in breaker.nics() if nic[0] == breaker.victim])
     if leaving:
         return leave(trial, breaker)
-    if chance.random() < 0.5:
+    if chance.random() < 0.25:
         breaker.await_warnings()
     if (more := breaker.nics()) and chance.random() < 0.5:
         breaker.break_one(more)

@@ -18,7 +18,7 @@ INJECT = Path(__file__).with_name("inject.py")
 # The ability that the kinds need, the number of cases, and the kinds. inject.py leaves out those of
 # a full /dev/shm by itself.
 GROUPS = {
-    "processes": ("", 14, ("kill", "kill-in-set-up", "stop", "delay", "abort", "leave")),
+    "processes": ("", 16, ("kill", "kill-in-set-up", "stop", "delay", "abort", "leave")),
     "timeouts": ("", 3, ("stop-long", "delay-long")),
     "machine": (
         "", 12,
@@ -26,7 +26,7 @@ GROUPS = {
     ),
     "libraries": ("emulated vendors", 9, ("library",)),
     "networks": (
-        "namespaces", 12, ("kill-host", "link-blink", "link-lost", "rail-lost", "rate-cut"),
+        "namespaces", 10, ("kill-host", "link-blink", "link-lost", "rail-lost", "rate-cut"),
     ),
 }  # fmt: skip
 
