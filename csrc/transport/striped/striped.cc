@@ -101,7 +101,7 @@ class StripedLink : public Link {
   }
   void open() override {
     for (size_t stripe = 0; stripe < links_->all().size(); ++stripe) {
-      if (!links_->lost(stripe)) links_->all()[stripe]->open();
+      if (!links_->lost(stripe)) open(stripe);
     }
   }
   void lose(size_t stripe) override {
@@ -131,6 +131,11 @@ class StripedLink : public Link {
 
  private:
   Link& first() const { return *links_->all().front(); }
+  // The link does without a stripe that does not open, unless this is the first.
+  void open(size_t stripe) try { links_->all()[stripe]->open(); } catch (const Error&) {
+    if (stripe == 0) throw;
+    lose(stripe);
+  }
 
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<StripeLinks> links_;
