@@ -95,9 +95,6 @@ def lost(trial: Trial) -> None:
     """The results are right on all ranks, and the warnings name both ends of each lost rail."""
     breaker, chance = Breaker(trial), trial.chance
     leaving = chance.random() < 0.4
-    for rank in trial.job.ranks:
-        trial.order(rank, "greet")  # opens all links
-    trial.all_right()
     trial.begin(-1, 0.0, LARGE)
     breaker.break_one([nic for nic in breaker.nics() if nic[0] == breaker.victim])
     if leaving:
