@@ -254,7 +254,6 @@ def _check_stage(at: str, stage: Stage, layout: Layout) -> None:
             len(stage.replicas),
             "give all stages equally many",
         )
-    most = max(replica.tensor for replica in stage.replicas)
     for replica in stage.replicas:
         _whole(f"{at}: context degree", replica.context, 1)
         if not replica.ranks or len(replica.ranks) % replica.context:
@@ -264,6 +263,8 @@ def _check_stage(at: str, stage: Stage, layout: Layout) -> None:
                 len(replica.ranks),
                 "change the ranks or the degree",
             )
+    most = max(replica.tensor for replica in stage.replicas)
+    for replica in stage.replicas:
         if most % replica.tensor:
             _refuse(
                 f"{at}: tensor degree",

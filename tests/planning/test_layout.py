@@ -92,6 +92,10 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         replace(layout, stages=(first, replace(second, replicas=(Replica((4,)), Replica((3,))))))
     with pytest.raises(hetcomm.InvalidArgumentError, match="a divisor of the stage's largest, 3"):
         replace(layout, stages=(replace(first, replicas=(Replica((0, 1, 2)), Replica((4, 5)))),))
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"context degree: .* at least 1, got 0"):
+        replace(layout, stages=(replace(first, replicas=(Replica((0, 1), 0), Replica((4,)))),))
+    with pytest.raises(hetcomm.InvalidArgumentError, match="a multiple of the context degree 1"):
+        replace(layout, stages=(replace(first, replicas=(Replica(()), Replica((4,)))),))
     with pytest.raises(hetcomm.InvalidArgumentError, match="one of gpipe, 1f1b"):
         replace(layout, schedule="2f2b")
     with pytest.raises(hetcomm.InvalidArgumentError, match="one with the schedule 1f1b, got 2"):
