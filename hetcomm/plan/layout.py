@@ -153,27 +153,25 @@ class Layout:
         """The inverse of text(). Raises hetcomm.InvalidArgumentError."""
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             _refuse("layout", "JSON", str(error), "write the file with hetcomm plan")
         version = document.pop("hetcomm layout", None) if isinstance(document, dict) else None
         if version != VERSION:
             _refuse("layout", f"version {VERSION}", version, "write the file with hetcomm plan")
-        stages = [
-            _made(
-                Stage,
-                stage
-                | {
-                    "chunks": _pairs(stage.get("chunks")),
-                    "replicas": tuple(
-                        _made(Replica, each | {"ranks": tuple(_list(each, "ranks"))})
-                        for each in _list(stage, "replicas")
-                    ),
-                },
-            )
-            for stage in _list(document, "stages")
-        ]
+        stages = [_stage(each) for each in _list(document, "stages")]
         shares = tuple(_list(document, "shares")) if "shares" in document else ()
         return _made(Layout, document | {"stages": tuple(stages), "shares": shares})
+
+
+def _stage(table: Any) -> Stage:
+    replicas = [
+        _made(Replica, each | {"ranks": tuple(_list(each, "ranks"))})
+        for each in _list(table, "replicas")
+    ]
+    made: Stage = _made(
+        Stage, table | {"chunks": _pairs(table.get("chunks")), "replicas": tuple(replicas)}
+    )
+    return made
 
 
 def _list(table: Any, key: str) -> list[Any]:

@@ -115,7 +115,12 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ('{"hetcomm layout": 1}', "layout.stages: expected a list"),
         ('{"hetcomm layout": 1, "stages": [], "depth": 3}', "got ['depth']"),
         ('{"hetcomm layout": 1, "stages": []}', "missing"),
-        ('{"hetcomm layout": 1, "stages": [{"chunks": 3}]}', "pairs of first and end"),
+        ('{"hetcomm layout": 1, "stages": [0]}', "layout.replicas: expected a list"),
+        (
+            '{"hetcomm layout": 1, "stages": [{"chunks": 3, "replicas": []}]}',
+            "pairs of first and end",
+        ),
+        ("[" * 100_000, "expected JSON"),
         ('{"hetcomm layout": 1, "stages": [{"chunks": [[0, 1]], "replicas": [3]}]}', "a list"),
         (two_stages().text().replace('"batch": 16', '"batch": "16"'), "a whole number"),
         (
