@@ -7,12 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import abilities
 import pytest
-from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within, wait_for
+from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within, subfolder, wait_for
 from silence import without_silence
 from undisturbed import undisturbed
 
@@ -113,7 +112,7 @@ def test_a_busy_interpreter_is_not_silent(tmp_path: Path, hosts: str, kind: str)
 @pytest.mark.alone
 def test_ranks_on_a_crowded_machine_are_not_silent(tmp_path: Path) -> None:
     def told() -> list[str]:
-        with Job(Path(mkdtemp(dir=tmp_path)), "abab") as job:
+        with Job(subfolder(tmp_path), "abab") as job:
             job.do("all_reduce", 1000)
             time.sleep(8)  # four times the bound
             job.do("all_reduce", 1_000_000)
@@ -150,7 +149,7 @@ def test_an_early_exit_of_a_needed_rank_is_named(tmp_path: Path, hosts: str, kin
     leaver = len(hosts) - 1
 
     def errors_after_an_exit() -> list[dict[str, Any]]:
-        with Job(Path(mkdtemp(dir=tmp_path)), hosts, kind) as job:
+        with Job(subfolder(tmp_path), hosts, kind) as job:
             job.do("all_reduce", 1000)
             job[leaver].exits_cleanly()  # without leaving the group first
             waiting = job.others(leaver)
@@ -177,7 +176,7 @@ def test_an_exit_before_any_contact_is_named(tmp_path: Path) -> None:
     """There is no link to the exited rank, and none can be made. The error gives the reason."""
 
     def text_after_an_exit() -> str:
-        with Job(Path(mkdtemp(dir=tmp_path)), "ab") as job:
+        with Job(subfolder(tmp_path), "ab") as job:
             job[1].exits_cleanly()
             job[0].tell("all_reduce", 1000)
             error = job[0].error(NOTICE)
