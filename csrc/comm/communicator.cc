@@ -82,10 +82,12 @@ std::optional<Work> Communicator::try_submit(const Spec& spec, const void* input
       last_plan_->steps.size() != 1) {
     return std::nullopt;
   }
-  if (group_->health) locks.recording = group_->health->try_lock();
-  if (group_->health && !locks.recording) return std::nullopt;
-  if (group_->health && !group_->health->leaves_out_lost_rails(left_out_, sequence_))
-    return std::nullopt;
+  if (Health* const health = group_->health.get()) {
+    locks.recording = health->try_lock();
+    if (!locks.recording || !health->leaves_out_lost_rails(left_out_, sequence_)) {
+      return std::nullopt;
+    }
+  }
   locks.engine = group_->executor->try_lock();
   if (!locks.engine || group_->queue->busy()) return std::nullopt;
   return submit_locked(spec, {input, output}, options, std::move(locks));

@@ -122,6 +122,8 @@ class Health : public Monitor, private ControlPlane::Owner {
   void watch(int descriptor) override;
   void unwatch(int descriptor) override { executor_.unwatch(descriptor); }
   void flood_failure();
+  // The error of an operation for which this rank awaits a rank that has left.
+  Status missing(int peer, const Departure& departure, const std::string& where) const;
   void check_stalls();
   void flood_stall(Run& run);
   void flood_refusal();

@@ -144,12 +144,7 @@ std::vector<RailEnds> Health::lost_rails(uint64_t sequence, const Deadline& dead
   while (!knows_rails_of(sequence)) {
     for (const auto& [peer, departure] : departures_) {
       if (departure.calls > sequence) continue;
-      fail(Status(Code::peer_failed,
-                  "rank " + std::to_string(peer) + " has left the group after " +
-                      std::to_string(departure.calls) +
-                      " collectives, but this rank begins collective #" + std::to_string(sequence) +
-                      "; make the same calls on every rank",
-                  rank_, peer));
+      fail(missing(peer, departure, "begins collective #" + std::to_string(sequence)));
       break;
     }
     if (deadline.passed()) fail(no_agreement());

@@ -120,6 +120,15 @@ void Health::flood_refusal() {
       News{.kind = News::Kind::refusal, .sequence = next_call_, .why = refusal_->why}.pack());
 }
 
+Status Health::missing(int peer, const Departure& departure, const std::string& where) const {
+  return Status(Code::peer_failed,
+                "rank " + std::to_string(peer) + " has left the group after " +
+                    std::to_string(departure.calls) + " collectives, but this rank " + where +
+                    "; make the same calls on every rank" +
+                    (departure.refusal.empty() ? "" : "; " + departure.refusal),
+                rank_, peer);
+}
+
 void Health::check_stalls() {
   std::shared_ptr<Run> oldest;
   std::vector<std::shared_ptr<Run>> active;
@@ -136,13 +145,7 @@ void Health::check_stalls() {
           message ? run->plan().spec.root == peer && Clock::now() - departure.at > kStall
                   : departure.calls <= run->call().sequence;
       if (!awaited) continue;
-      fail(Status(Code::peer_failed,
-                  "rank " + std::to_string(peer) + " has left the group after " +
-                      std::to_string(departure.calls) + " collectives, but this rank is in " +
-                      run->describe() + "; make the same calls on every rank" +
-                      (departure.refusal.empty() ? "" : "; " + departure.refusal),
-                  rank_, peer));
-      return;
+      return fail(missing(peer, departure, "is in " + run->describe()));
     }
     if (run->lane() < 0) continue;
     if (!oldest || run->call().sequence < oldest->call().sequence) oldest = run;
