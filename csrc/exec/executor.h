@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,6 +38,14 @@ struct RunQueue {
   bool disputed = false;                    // a run is, or was: see Run::disputed()
   std::weak_ptr<Monitor> monitor;           // tells the other ranks of the failure
   std::map<int, Clock::time_point> silent;  // ranks without a sign of life, and since when
+  // For whom a collective close to its timeout likely waits.
+  struct Culprit {
+    uint64_t sequence;
+    std::string words;
+    int rank;  // -1: several
+    Clock::time_point known;
+  };
+  std::optional<Culprit> culprit;
   std::map<std::string, std::shared_ptr<CodecTrial>> trials;  // by name
 
   bool busy() const { return !messages.empty() || !pending.empty() || !active.empty(); }

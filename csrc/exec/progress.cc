@@ -17,6 +17,18 @@ std::string in_words(const std::map<int, Clock::time_point>& silent) {
   return words;
 }
 
+// An inquiry finds for whom the first collective waits. A later collective may be its occasion.
+const RunQueue::Culprit* culprit_of(const RunQueue& queue, const Run& run) {
+  if (run.lane() < 0 || !queue.culprit) return nullptr;
+  return queue.culprit->sequence >= run.call().sequence ? &*queue.culprit : nullptr;
+}
+
+std::string in_words(const RunQueue::Culprit* culprit) {
+  if (culprit == nullptr) return "";
+  return "; likely culprit " + format_seconds(Clock::now() - culprit->known) +
+         " before: " + culprit->words;
+}
+
 std::string behind(const Run* earlier) {
   if (earlier == nullptr) return "";
   return ", behind an operation that this thread submitted before, " + earlier->describe() +
@@ -251,14 +263,17 @@ void Executor::check_deadlines(Completed& completed) try {
     look(queue->messages);
     look(queue->pending);
     if (overdue != nullptr) {
+      const auto* culprit = culprit_of(*queue, *overdue);
       Status::Details details;
       details.code = Code::timeout;
       details.rank = queue->paths->rank();
       details.op = overdue->describe();
       details.message = "no completion within " + format_seconds(overdue->timeout()) + ", " +
                         overdue->where() + behind(held_by(*overdue)) + in_words(queue->silent) +
+                        in_words(culprit) +
                         "; a rank is late, gone, or made another call: look at the ranks named, or "
                         "raise the timeout";
+      if (culprit != nullptr) details.peer = culprit->rank;
       if (queue->silent.size() == 1) details.peer = queue->silent.begin()->first;
       queue->failure = Status(details);
     }

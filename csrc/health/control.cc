@@ -40,6 +40,20 @@ const char* const kHeartbeat = "";  // a record without a body
   throw Error(Code::transport, what + ": " + std::strerror(errno));
 }
 
+// A rank listens before it tells its contact, so a closed port means that its process is gone.
+[[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact) {
+  const std::string at = "rank " + std::to_string(peer) + " at " + contact;
+  if (errno == ECONNREFUSED) {
+    throw Error(Status(Code::peer_failed,
+                       at + " is gone: its control port is closed; see its own log", rank, peer));
+  }
+  throw Error(Status(Code::transport,
+                     "cannot connect to " + at + ": " + std::strerror(errno) +
+                         "; check that this host reaches it, or choose the interface with "
+                         "HETCOMM_SOCKET_IFNAME",
+                     rank, peer));
+}
+
 void set_no_delay(int descriptor) {
   const int on = 1;
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -114,9 +128,7 @@ void ControlPlane::start_connecting(int peer, const std::string& contact) {
   const int descriptor = connection->descriptor;
   connections_.push_back(std::move(connection));
   if (::connect(descriptor, to.get(), to.length) == 0) return;
-  if (errno != EINPROGRESS && errno != EINTR) {
-    fail("cannot connect to rank " + std::to_string(peer) + " at " + contact);
-  }
+  if (errno != EINPROGRESS && errno != EINTR) fail_to_connect(rank_, peer, contact);
 }
 
 void ControlPlane::begin(Connection& connection) {
@@ -155,7 +167,7 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
       if (wanted[i].revents == 0) continue;
       Connection& connection = *std::exchange(waiting[i], nullptr);
       errno = take_error(connection.descriptor);
-      if (errno != 0) fail("cannot connect to " + named(connection));
+      if (errno != 0) fail_to_connect(rank_, connection.peer(), contacts[connection.peer()]);
       begin(connection);
     }
     std::erase(waiting, nullptr);

@@ -44,12 +44,12 @@ class Finder {
     for (int rank = 0; rank < state.size(); ++rank) find_awaited(rank);
   }
 
-  std::vector<std::string> lines() {
+  std::vector<Finding> found() {
     silent();
     const bool known = late() | differing();
     if (!known) awaited_and_free();
-    if (lines_.empty()) mutual();
-    return lines_;
+    if (found_.empty()) mutual();
+    return found_;
   }
 
  private:
@@ -108,15 +108,18 @@ class Finder {
     return found;
   }
 
+  void blame(int rank, const std::string& what) {
+    found_.push_back({rank, state_.name(rank) + what});
+  }
+
   void silent() {
     for (int rank = 0; rank < state_.size(); ++rank) {
       if (state_.silent[rank].empty()) continue;
       const std::set<int> waiters = waiting_for(rank);
-      lines_.push_back(state_.name(rank) + " " + state_.silent[rank] +
-                       (waiters.empty()
-                            ? ""
-                            : "; " + ranks_text(waiters) + " " +
-                                  (waiters.size() == 1 ? "waits" : "wait") + " for it"));
+      blame(rank, " " + state_.silent[rank] +
+                      (waiters.empty() ? ""
+                                       : "; " + ranks_text(waiters) + " " +
+                                             (waiters.size() == 1 ? "waits" : "wait") + " for it"));
     }
   }
 
@@ -142,10 +145,9 @@ class Finder {
         last =
             "; its last, " + describe(one.call, 0) + ", ended " + ago(own.now - one.ended) + " ago";
       }
-      lines_.push_back(state_.name(rank) + " has not called " + describe(call->call, 0) +
-                       ", in which " + ranks_text(callers) +
-                       (callers.size() == 1 ? " has" : " have") + " waited for " + ago(longest) +
-                       last);
+      blame(rank, " has not called " + describe(call->call, 0) + ", in which " +
+                      ranks_text(callers) + (callers.size() == 1 ? " has" : " have") +
+                      " waited for " + ago(longest) + last);
     }
     return any;
   }
@@ -169,7 +171,8 @@ class Finder {
     for (const auto& [call, ranks] : calls) {
       text += (text.empty() ? "" : ", ") + ranks_text(ranks) + " called " + describe_call(call);
     }
-    lines_.push_back("ranks disagree about collective #" + std::to_string(first_) + ": " + text);
+    found_.push_back(
+        {-1, "ranks disagree about collective #" + std::to_string(first_) + ": " + text});
     return true;
   }
 
@@ -183,9 +186,9 @@ class Finder {
       std::string what = "is in no operation";
       if (own != nullptr)
         what = (stands(*own) ? "is still in " : "has ended ") + describe(own->call, 0);
-      lines_.push_back(state_.name(rank) + ", for which " + ranks_text(waiters) +
-                       (waiters.size() == 1 ? " waits, " : " wait, ") + what +
-                       " and waits for no rank");
+      blame(rank, ", for which " + ranks_text(waiters) +
+                      (waiters.size() == 1 ? " waits, " : " wait, ") + what +
+                      " and waits for no rank");
     }
   }
 
@@ -194,9 +197,9 @@ class Finder {
     for (const auto& [rank, peers] : waits_) {
       for (int peer : peers) {
         if (peer < rank || !waiting_for(rank).contains(peer) || ++pairs > kMostPairs) continue;
-        lines_.push_back(state_.name(rank) + " and " + state_.name(peer) +
-                         " wait for messages of each other: the path between them is slow or "
-                         "broken, or each made another call");
+        found_.push_back({-1, state_.name(rank) + " and " + state_.name(peer) +
+                                  " wait for messages of each other: the path between them is slow "
+                                  "or broken, or each made another call"});
       }
     }
   }
@@ -204,11 +207,11 @@ class Finder {
   const GroupState& state_;
   uint64_t first_ = UINT64_MAX;  // the first collective that stands on any rank
   std::map<int, std::set<int>> waits_;
-  std::vector<std::string> lines_;
+  std::vector<Finding> found_;
 };
 
 }  // namespace
 
-std::vector<std::string> findings(const GroupState& state) { return Finder(state).lines(); }
+std::vector<Finding> findings(const GroupState& state) { return Finder(state).found(); }
 
 }  // namespace hetcomm

@@ -38,8 +38,14 @@ struct GroupState {
 // Says who waits for whom and since when: the likely culprits first, then a line for each rank.
 std::string diagnosis(const GroupState& state);
 
-// The likely culprits: one line each; empty if nothing stands.
-std::vector<std::string> findings(const GroupState& state);
+// A likely culprit: a rank, or -1 for several together.
+struct Finding {
+  int rank;
+  std::string text;  // "rank 2 on red0 has not called ..."
+};
+
+// Empty if nothing stands.
+std::vector<Finding> findings(const GroupState& state);
 
 // JSON of Chrome's trace viewer: a process for each rank of each group, a thread for each leg.
 std::string chrome_trace(const std::vector<GroupState>& groups);

@@ -196,6 +196,8 @@ void Health::on_news(int origin, int from, const std::string& bytes) {
       peer_refusals_[news.sequence] = {news.why};
       while (peer_refusals_.size() > kRemembered) peer_refusals_.erase(peer_refusals_.begin());
       return;
+    case News::Kind::culprit:
+      return note_culprit(news.sequence, news.why);
     case News::Kind::rail:
       return on_rail(origin, news.rail);
     case News::Kind::figures:

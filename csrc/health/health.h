@@ -148,12 +148,18 @@ class Health : public Monitor, private ControlPlane::Owner {
   void deliver();
   // inquiry.cc
   struct Asked;
-  std::shared_ptr<Asked> ask(const std::string& why, Inquiry::Detail detail, Inquired done);
+  // Gives the inquiry its asker and its number.
+  std::shared_ptr<Asked> ask(const std::string& why, Inquiry inquiry, Inquired done);
   RankState own_state(Inquiry::Detail detail);
   void on_inquiry(int from, const Inquiry& inquiry);
   void on_answer(const News& news);
+  void flood(std::shared_ptr<Asked> asked);
   void inquire_after_failure();
   void finish_inquiries(bool all);
+  // culprits.cc
+  void inquire_before_timeout(const Run& run);
+  void blame(uint64_t sequence, const GroupState& state);
+  void note_culprit(uint64_t sequence, const Status& why);
   // watch.cc
   void look_at_pace();
   // figures.cc
@@ -214,6 +220,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   std::deque<std::pair<Inquiry, int>> inquirers_;  // the latest of other ranks, and their senders
   std::optional<Clock::time_point> failed_at_;     // when this rank learnt of the failure
   bool inquired_after_failure_ = false;            // this rank or another one
+  uint64_t asked_about_ = 0;  // sequence + 1 of the newest call of a culprit's inquiry, of any rank
 };
 
 }  // namespace hetcomm

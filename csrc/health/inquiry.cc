@@ -92,10 +92,11 @@ RankState Health::own_state(Inquiry::Detail detail) {
   return state;
 }
 
-std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry::Detail detail,
-                                           Inquired done) {
+std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry inquiry, Inquired done) {
   auto asked = std::make_shared<Asked>();
-  asked->inquiry = {rank_, ++inquiries_, detail};
+  inquiry.asker = rank_;
+  inquiry.number = ++inquiries_;
+  asked->inquiry = inquiry;
   asked->done = std::move(done);
   GroupState& state = asked->state;
   state.group = group_;
@@ -105,7 +106,7 @@ std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry::Deta
   state.places.resize(size_);
   state.answers.resize(size_);
   state.silent.resize(size_);
-  state.answers[rank_] = GroupState::Answer{own_state(detail)};
+  state.answers[rank_] = GroupState::Answer{own_state(inquiry.detail)};
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     if (departures_.count(peer) > 0) {
@@ -119,14 +120,18 @@ std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry::Deta
   return asked;
 }
 
+void Health::flood(std::shared_ptr<Asked> asked) {
+  control_.flood(News{.kind = News::Kind::inquiry, .inquiry = asked->inquiry}.pack());
+  asked_.push_back(std::move(asked));
+}
+
 void Health::inquire(const std::string& why, Inquiry::Detail detail, Inquired done) {
   std::shared_ptr<Asked> asked;
   {
     std::lock_guard lock(mutex_);
-    asked = ask(why, detail, std::move(done));
+    asked = ask(why, {.detail = detail}, std::move(done));
     if (watching_ && !said_goodbye_ && !asked->awaited.empty()) {
-      control_.flood(News{.kind = News::Kind::inquiry, .inquiry = asked->inquiry}.pack());
-      asked_.push_back(std::move(asked));
+      flood(std::move(asked));
     } else {
       for (int peer : asked->awaited) asked->state.silent[peer] = "was not asked: this rank leaves";
     }
@@ -136,7 +141,10 @@ void Health::inquire(const std::string& why, Inquiry::Detail detail, Inquired do
 }
 
 void Health::on_inquiry(int from, const Inquiry& inquiry) {
-  if (inquiry.after_failure) inquired_after_failure_ = true;
+  if (inquiry.occasion == Inquiry::Occasion::failure) inquired_after_failure_ = true;
+  if (inquiry.occasion == Inquiry::Occasion::timeout) {
+    asked_about_ = std::max(asked_about_, inquiry.sequence + 1);
+  }
   inquirers_.emplace_back(inquiry, from);
   if (inquirers_.size() > kRememberedInquiries) inquirers_.pop_front();
   const bool every_step = inquiry.detail == Inquiry::Detail::steps;
@@ -228,11 +236,8 @@ void Health::inquire_after_failure() {
   if (Clock::now() - *failed_at_ < turn) return;
   inquired_after_failure_ = true;
   const auto detail = dumps_to_files() ? Inquiry::Detail::steps : Inquiry::Detail::operations;
-  auto asked = ask(failure.text(), detail,
-                   [rank = rank_](const GroupState& state) { tell_of_failure(state, rank); });
-  asked->inquiry.after_failure = true;
-  control_.flood(News{.kind = News::Kind::inquiry, .inquiry = asked->inquiry}.pack());
-  asked_.push_back(std::move(asked));
+  flood(ask(failure.text(), {.detail = detail, .occasion = Inquiry::Occasion::failure},
+            [rank = rank_](const GroupState& state) { tell_of_failure(state, rank); }));
 }
 
 void Health::await_inquiry_after_failure() {

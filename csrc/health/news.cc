@@ -50,12 +50,20 @@ int unpack_rank(Unpacker& from, int size) {
   throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
 }
 
-Inquiry::Detail unpack_detail(uint64_t number) {
-  if (number <= static_cast<uint64_t>(Inquiry::Detail::pace)) {
-    return static_cast<Inquiry::Detail>(number);
-  }
+// A member of an enumeration, whose last is `last`.
+template <class Enum>
+Enum unpack_member(Unpacker& from, Enum last, const char* what) {
+  const uint64_t number = from.number();
+  if (number <= static_cast<uint64_t>(last)) return static_cast<Enum>(number);
   throw Error(Code::invalid_argument,
-              "expected the detail of an inquiry, got " + std::to_string(number));
+              "expected the " + std::string(what) + ", got " + std::to_string(number));
+}
+
+// A rank plus one; 0 for none.
+int unpack_peer(Unpacker& from, int size) {
+  const uint64_t peer = from.number();
+  if (peer <= static_cast<uint64_t>(size)) return static_cast<int>(peer) - 1;
+  throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
 }
 
 Code unpack_code(uint64_t number) {
@@ -97,7 +105,7 @@ std::string News::pack() const {
       break;
     case Kind::inquiry:
       packer.put(inquiry.number).put(static_cast<uint64_t>(inquiry.detail));
-      packer.put(uint64_t{inquiry.after_failure});
+      packer.put(static_cast<uint64_t>(inquiry.occasion)).put(inquiry.sequence);
       break;
     case Kind::answer:
       packer.put(static_cast<uint64_t>(inquiry.asker)).put(inquiry.number);
@@ -110,6 +118,11 @@ std::string News::pack() const {
       packer.put(rail.network).put(rail.own).put(rail.other);
       packer.put(shortened(rail.words)).put(rail.left);
       break;
+    case Kind::culprit:
+      packer.put(sequence)
+          .put(static_cast<uint64_t>(why.details().peer + 1))
+          .put(shortened(why.details().message));
+      break;
   }
   return packer.take();
 }
@@ -121,17 +134,12 @@ News News::unpack(const std::string& bytes, int origin, int size) {
   Status::Details details{};
   details.rank = details.peer = origin;
   switch (news.kind) {
-    case Kind::failure: {
+    case Kind::failure:
       details.code = unpack_code(from.number());
-      const uint64_t peer = from.number();
-      if (peer > static_cast<uint64_t>(size)) {
-        throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
-      }
-      details.peer = static_cast<int>(peer) - 1;
+      details.peer = unpack_peer(from, size);
       details.op = from.text();
       details.message = from.text();
       break;
-    }
     case Kind::stall:
       news.call = unpack_call(from.text());
       news.caller = from.text();
@@ -157,8 +165,10 @@ News News::unpack(const std::string& bytes, int origin, int size) {
     case Kind::inquiry:
       news.inquiry.asker = origin;
       news.inquiry.number = from.number();
-      news.inquiry.detail = unpack_detail(from.number());
-      news.inquiry.after_failure = from.number() != 0;
+      news.inquiry.detail = unpack_member(from, Inquiry::Detail::pace, "detail of an inquiry");
+      news.inquiry.occasion =
+          unpack_member(from, Inquiry::Occasion::timeout, "occasion of an inquiry");
+      news.inquiry.sequence = from.number();
       break;
     case Kind::answer:
       news.inquiry.asker = unpack_rank(from, size);
@@ -180,12 +190,19 @@ News News::unpack(const std::string& bytes, int origin, int size) {
     case Kind::rail:
       news.rail = {from.text(), from.text(), from.text(), from.text(), from.text()};
       break;
+    case Kind::culprit:
+      news.sequence = from.number();
+      details.code = Code::timeout;
+      details.peer = unpack_peer(from, size);
+      details.message = from.text();
+      break;
     default:
-      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 8, got another");
+      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 9, got another");
   }
   from.end();
   const bool refused = news.kind == Kind::goodbye && !details.message.empty();
-  if (refused || news.kind == Kind::failure || news.kind == Kind::refusal) {
+  if (refused || news.kind == Kind::failure || news.kind == Kind::refusal ||
+      news.kind == Kind::culprit) {
     news.why = Status(std::move(details));
   }
   return news;

@@ -20,7 +20,10 @@ struct Inquiry {
   uint64_t number = 0;
   enum class Detail : uint64_t { operations, steps, pace };
   Detail detail = Detail::operations;  // steps: also those that are over; pace: see pace.h
-  bool after_failure = false;          // of the group; then one inquiry is enough
+  // One inquiry is enough for a failure of the group, and for a call that is close to its timeout.
+  enum class Occasion : uint64_t { request, failure, timeout };
+  Occasion occasion = Occasion::request;
+  uint64_t sequence = 0;  // timeout: of the call
 
   auto operator<=>(const Inquiry&) const = default;
 };
@@ -36,16 +39,20 @@ struct News {
     inquiry,
     answer,
     silence,
-    rail
+    rail,
+    culprit
   };
   Kind kind = Kind::failure;
-  uint64_t sequence = 0;  // goodbye: number of collectives joined; refusal: the refused collective
-  uint64_t rails = 0;     // goodbye: of how many lost rails the rank knows the first call
-  int about = -1;         // silence: the silent rank
-  bool ended = false;     // silence: the rank answers again
-  CallDescriptor call{};  // stall: the stalled call
+  // goodbye: number of collectives joined; refusal: the refused collective; culprit: the collective
+  // that waits
+  uint64_t sequence = 0;
+  uint64_t rails = 0;       // goodbye: of how many lost rails the rank knows the first call
+  int about = -1;           // silence: the silent rank
+  bool ended = false;       // silence: the rank answers again
+  CallDescriptor call{};    // stall: the stalled call
   std::string caller = {};  // stall: the source line that waits, if known
-  Status why;               // failure, refusal; goodbye: the refusal of the next call, or ok
+  // failure, refusal, culprit; goodbye: the refusal of the next call, or ok
+  Status why;
   // figures, of some ranks or all: see Health::report()
   std::string trial = {};
   int64_t round = 0;

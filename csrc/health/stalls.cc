@@ -160,6 +160,7 @@ void Health::check_stalls() {
     refusal->second.reported = true;
     if (oldest->deadline().left() < kReasonMargin) fail(why);
   }
+  inquire_before_timeout(*oldest);
   flood_stall(*oldest);
 }
 

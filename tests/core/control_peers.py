@@ -15,7 +15,8 @@ from communicators import BOUND
 
 from hetcomm import _core
 
-FAILURE, STALL, GOODBYE, REFUSAL, FIGURES, INQUIRY, ANSWER, SILENCE = range(8)  # kinds of news
+# kinds of news
+FAILURE, STALL, GOODBYE, REFUSAL, FIGURES, INQUIRY, ANSWER, SILENCE, RAIL, CULPRIT = range(10)
 
 
 def packed(*values: int | bytes) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 from communicators import BOUND, Call, results_of, run_ranks
 from control_peers import (
     ANSWER,
+    CULPRIT,
     FIGURES,
     GOODBYE,
     INQUIRY,
@@ -38,6 +39,8 @@ MALFORMED = {
     "cut-figures": packed(FIGURES, b"all_reduce", 1, 2),
     "impossible-figures": packed(FIGURES, b"all_reduce", 1, 1 << 63, 0, 0, 0),
     "cut-inquiry": packed(INQUIRY, 1),
+    "inquiry-of-no-occasion": packed(INQUIRY, 1, 0, 3, 0),
+    "culprit-of-no-rank": packed(CULPRIT, 1, 99, b"text"),
     "answer-of-no-rank": packed(ANSWER, 0, 1, 99, 0, 1, b"text"),
     "answer-in-too-many-parts": packed(ANSWER, 0, 1, 1, 0, 1 << 40, b"text"),
     "more-than-there-should-be": packed(GOODBYE, 3, b"", 4),
@@ -140,6 +143,17 @@ def test_all_unresponsive_peers_are_named() -> None:
         assert isinstance(result, _core.Error), result
         assert "rank 1 at 127.0.0.1" in str(result) and "rank 2 at 127.0.0.1" in str(result)
         assert "does not answer" in str(result) and "HETCOMM_SOCKET_IFNAME" in str(result)
+
+
+def test_a_closed_control_port_names_its_rank() -> None:
+    """A rank that ended during set-up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    results = run_ranks("aba", all_reduce, store=unreachable({}, {2: port}), timeout=12.0)
+    assert all(isinstance(result, _core.PeerFailedError) for result in results), results
+    assert results[0].peer == 2, results
+    for result in results:
+        assert f"rank 2 at 127.0.0.1 {port} is gone" in str(result)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,40 @@ def test_a_stopped_rank_times_out_with_its_step(
         assert answer.get("error") in ("TimeoutError", "PeerFailedError"), answer
         for rank in job.ranks:
             rank.exits_cleanly()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "late"), [("aa", 0), ("aaa", 1), ("ab", 1), ("aab", 2), ("abab", 0)]
+)
+@pytest.mark.parametrize("timeout", [2.5, 5.0])
+def test_a_timeout_names_the_late_rank(
+    tmp_path: Path, hosts: str, late: int, timeout: float
+) -> None:
+    def errors_of_the_others() -> list[dict[str, Any]]:
+        with Job(subfolder(tmp_path), hosts) as job:
+            job.do("use", "short", timeout)
+            job.do("all_reduce", 1000)
+            waiting = job.others(late)
+            for rank in waiting:
+                rank.tell("all_reduce", 1000)
+            errors = errors_within(waiting, timeout + NOTICE)
+            assert_first_cause_stays(waiting, errors)
+            assert {error["error"] for error in errors} == {"TimeoutError"}, errors
+            return errors
+
+    blames = re.compile(
+        rf"within {timeout:g} s, waiting at step .* likely culprit \S+ m?s before: "
+        rf"rank {late} on \S+ has not called all_reduce sum float32 x 1000.*"
+        r"; its last, all_reduce .* #0, ended"
+    )
+    # On a busy machine other ranks may not answer in time, too.
+    undisturbed(
+        errors_of_the_others,
+        lambda errors: all(
+            blames.search(error["text"]) and error["peer"] == late for error in errors
+        ),
+        times=3,
+    )
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])

@@ -54,10 +54,12 @@ def _news() -> list[bytes]:
         packed(2, 7, 1, b"refused"),
         packed(3, 7, 1, b"expected a float"),
         packed(4, b"all_reduce/20", 1, 2, 3, 4, 5),
-        packed(5, 1, 2, 1),
+        packed(5, 1, 2, 1, 0),
+        packed(5, 2, 0, 2, 7),
         packed(6, 0, 1, 2, 0, 1, b"state of a rank"),
         packed(7, 1, 1),
         packed(8, b"198.18.1.0/24", b"198.18.1.1", b"198.18.1.2", b"eth1 is down", b"1 Gbit/s"),
+        packed(9, 7, 3, b"rank 2 on red0 has not called all_reduce"),
     ]
 
 

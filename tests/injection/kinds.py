@@ -89,12 +89,11 @@ def delayed(trial: Trial) -> None:
 
 
 def delayed_too_long(trial: Trial) -> None:
-    """The error names the step alone: ranks of an island do not see which of them is late."""
     trial.join("second", SHORT)
     trial.begin(trial.victim, SHORT + 3)
-    errors = ("TimeoutError",)
-    trial.all_fail(trial.others, errors, [STEP], bound=SHORT + END)
-    trial.fails_soon(trial.job[trial.victim], errors, [STEP])
+    errors, named = ("TimeoutError",), [f"rank {trial.victim} ", f"rank {trial.victim};"]
+    trial.all_fail(trial.others, errors, named, bound=SHORT + END)
+    trial.fails_soon(trial.job[trial.victim], errors, named)
     trial.end()
 
 
