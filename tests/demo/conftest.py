@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launching import Launch
+from preloaded import Preloaded
 from torch.distributed import TCPStore
 
 from hetcomm.demo import trainer
@@ -24,10 +23,9 @@ def launch(tmp_path: Path) -> Launch:
         metrics = tmp_path / f"{layout}-{ranks}.jsonl"
         # The test holds the store, so that its port is free by construction.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        command = [sys.executable, trainer.__file__, "--backend", "gloo", "--layout", layout]
-        command += ["--metrics", str(metrics), "--width", "32", "--heads", "2", "--context", "16"]
-        command += ["--steps", "4", *extra]
-        processes = []
+        words = ["--backend", "gloo", "--layout", layout, "--metrics", str(metrics)]
+        words += ["--width", "32", "--heads", "2", "--context", "16", "--steps", "4", *extra]
+        processes, logs = [], [tmp_path / f"{layout}-{rank}.log" for rank in range(ranks)]
         for rank in range(ranks):
             environment = os.environ | {
                 "RANK": str(rank),
@@ -40,18 +38,17 @@ def launch(tmp_path: Path) -> Launch:
                 "HETCOMM_HOST_ID": f"host {rank}",
                 "HETCOMM_SYSFS_ROOT": str(tmp_path / "sysfs"),
             }
-            processes.append(
-                subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-            )
+            with logs[rank].open("w") as log:
+                processes.append(Preloaded(trainer.__file__, words, environment, log))
         try:
-            errors = [process.communicate(timeout=240)[1] for process in processes]
+            codes = [process.wait(240) for process in processes]
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
-        for process, error in zip(processes, errors, strict=True):
-            if process.returncode:
-                raise RuntimeError(error)
+        for code, log in zip(codes, logs, strict=True):
+            if code:
+                raise RuntimeError(log.read_text())
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     return run

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ports import free_port
+from preloaded import Preloaded
 
 import hetcomm
 
@@ -64,15 +65,20 @@ class Process:
             | more
         )
         self.log = log
+        words = [kind, *map(str, arguments)]
+        self.process: subprocess.Popen[str] | Preloaded
         with log.open("w") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, str(RANK), kind, *map(str, arguments)],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
+            if kind == "torch" and "LD_PRELOAD" not in more:
+                self.process = Preloaded(RANK, words, environment, stderr)
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, str(RANK), *words],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    text=True,
+                )
         self.answers: queue.Queue[str] = queue.Queue()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
