@@ -1,20 +1,26 @@
 #include "bootstrap/agreement.h"
 
+#include <charconv>
+
 #include "base/config.h"
 
 namespace hetcomm {
 namespace {
 
-// The key of the first failure: the number of the rank, a space and the message.
-const char* const kFirstFailure = "failed";
+const char* const kFirstFailure = "failed";  // its key
 
 // The first character of a published result: success, a failure of this rank by itself, or a
-// failure that may be the consequence of another rank's failure.
+// failure that may be the consequence of another rank's failure. A failure follows as packed().
 constexpr char kSuccess = '+', kOwnFailure = '-', kConsequence = '~';
 
 bool may_be_consequence(const Status& status) {
   return status.code() == Code::timeout || status.code() == Code::peer_failed ||
          status.code() == Code::transport;
+}
+
+// The rank that is the cause, and the message.
+std::string packed(const Status& failure) {
+  return std::to_string(failure.details().peer) + " " + failure.details().message;
 }
 
 }  // namespace
@@ -38,11 +44,10 @@ std::vector<std::string> Agreement::stage(const std::string& name,
     char sign = kSuccess;
     if (failed) sign = may_be_consequence(cause) ? kConsequence : kOwnFailure;
     if (sign == kOwnFailure) {
-      store_.set(kFirstFailure,
-                 std::to_string(cause.details().peer) + " " + cause.details().message);
+      store_.set(kFirstFailure, packed(cause));
     }
     store_.set(name + "/" + std::to_string(rank_),
-               sign + (failed ? cause.details().message : results[rank_]));
+               sign + (failed ? packed(cause) : results[rank_]));
   } catch (const Error& error) {
     if (!failed) cause = attributed(error.status());
   }
@@ -65,7 +70,7 @@ std::vector<std::string> Agreement::stage(const std::string& name,
     const char sign = results[peer].empty() ? kConsequence : results[peer][0];
     results[peer].erase(0, 1);
     if (sign == kOwnFailure || (sign == kConsequence && cause.ok())) {
-      cause = failure_of(peer, results[peer]);
+      cause = unpacked(results[peer]);
     }
     if (sign == kOwnFailure) break;
   }
@@ -75,16 +80,14 @@ std::vector<std::string> Agreement::stage(const std::string& name,
 
 Status Agreement::failure(const Deadline& deadline) const {
   try {
-    const std::string found = store_.get(kFirstFailure, deadline);
-    const size_t space = found.find(' ');
-    return failure_of(std::stoi(found), found.substr(space + 1));
-  } catch (const std::exception&) {  // of the store, or no number
+    return unpacked(store_.get(kFirstFailure, deadline));
+  } catch (const std::exception&) {  // of the store
     return {};
   }
 }
 
 Status Agreement::failure_in(const std::string& stage, int peer) const {
-  return failure_of(peer, store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1));
+  return unpacked(store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1));
 }
 
 // A failure that names no rank belongs to this rank.
@@ -97,8 +100,13 @@ Status Agreement::attributed(const Status& failure) const {
   return Status(details);
 }
 
-Status Agreement::failure_of(int peer, const std::string& message) const {
-  return Status(Code::peer_failed, message, rank_, peer);
+Status Agreement::unpacked(const std::string& failure) const {
+  int peer = -1;
+  const char* const end = failure.data() + failure.size();
+  const auto [stop, error] = std::from_chars(failure.data(), end, peer);
+  const bool whole = error == std::errc() && stop != end && *stop == ' ' && peer < size_;
+  if (!whole) return Status(Code::peer_failed, failure, rank_);
+  return Status(Code::peer_failed, std::string(stop + 1, end), rank_, peer);
 }
 
 }  // namespace hetcomm

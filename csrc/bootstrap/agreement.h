@@ -34,7 +34,7 @@ class Agreement {
 
  private:
   Status attributed(const Status& failure) const;
-  Status failure_of(int peer, const std::string& message) const;
+  Status unpacked(const std::string& failure) const;
 
   Store& store_;
   const int rank_, size_;

@@ -9,6 +9,9 @@
 namespace hetcomm {
 namespace {
 
+// A culprit is known for at most so long before the timeout; see Health::inquire_before_timeout().
+constexpr auto kFresh = std::chrono::seconds(4);
+
 std::string in_words(const std::map<int, Clock::time_point>& silent) {
   std::string words;
   for (const auto& [rank, since] : silent) {
@@ -19,8 +22,10 @@ std::string in_words(const std::map<int, Clock::time_point>& silent) {
 
 // An inquiry finds for whom the first collective waits. A later collective may be its occasion.
 const RunQueue::Culprit* culprit_of(const RunQueue& queue, const Run& run) {
-  if (run.lane() < 0 || !queue.culprit) return nullptr;
-  return queue.culprit->sequence >= run.call().sequence ? &*queue.culprit : nullptr;
+  const auto& culprit = queue.culprit;
+  if (!culprit || is_message(run.plan().spec.collective)) return nullptr;
+  const bool fresh = Clock::now() - culprit->known < kFresh;
+  return fresh && culprit->sequence >= run.call().sequence ? &*culprit : nullptr;
 }
 
 std::string in_words(const RunQueue::Culprit* culprit) {
@@ -273,7 +278,7 @@ void Executor::check_deadlines(Completed& completed) try {
                         in_words(culprit) +
                         "; a rank is late, gone, or made another call: look at the ranks named, or "
                         "raise the timeout";
-      if (culprit != nullptr) details.peer = culprit->rank;
+      if (culprit != nullptr && queue->silent.empty()) details.peer = culprit->rank;
       if (queue->silent.size() == 1) details.peer = queue->silent.begin()->first;
       queue->failure = Status(details);
     }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/sha256.h"
@@ -40,18 +41,18 @@ const char* const kHeartbeat = "";  // a record without a body
   throw Error(Code::transport, what + ": " + std::strerror(errno));
 }
 
-// A rank listens before it tells its contact, so a closed port means that its process is gone.
-[[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact) {
-  const std::string at = "rank " + std::to_string(peer) + " at " + contact;
-  if (errno == ECONNREFUSED) {
-    throw Error(Status(Code::peer_failed,
-                       at + " is gone: its control port is closed; see its own log", rank, peer));
-  }
-  throw Error(Status(Code::transport,
-                     "cannot connect to " + at + ": " + std::strerror(errno) +
-                         "; check that this host reaches it, or choose the interface with "
-                         "HETCOMM_SOCKET_IFNAME",
-                     rank, peer));
+// A rank listens before it tells its contact.
+[[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact, int error) {
+  const bool refused = error == ECONNREFUSED;
+  throw Error(Status(
+      refused ? Code::peer_failed : Code::transport,
+      "rank " + std::to_string(rank) + " on " + host_name() + " cannot connect to rank " +
+          std::to_string(peer) + " at " + contact + ": " + std::strerror(error) + "; " +
+          (refused ? "its process has ended or given up, see its own log; or the address leads to "
+                     "another host"
+                   : "check that this host reaches the address") +
+          ", choose the interface with HETCOMM_SOCKET_IFNAME",
+      rank, peer));
 }
 
 void set_no_delay(int descriptor) {
@@ -128,7 +129,7 @@ void ControlPlane::start_connecting(int peer, const std::string& contact) {
   const int descriptor = connection->descriptor;
   connections_.push_back(std::move(connection));
   if (::connect(descriptor, to.get(), to.length) == 0) return;
-  if (errno != EINPROGRESS && errno != EINTR) fail_to_connect(rank_, peer, contact);
+  if (errno != EINPROGRESS && errno != EINTR) fail_to_connect(rank_, peer, contact, errno);
 }
 
 void ControlPlane::begin(Connection& connection) {
@@ -166,8 +167,9 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
     for (size_t i = 0; ready > 0 && i < wanted.size(); ++i) {
       if (wanted[i].revents == 0) continue;
       Connection& connection = *std::exchange(waiting[i], nullptr);
-      errno = take_error(connection.descriptor);
-      if (errno != 0) fail_to_connect(rank_, connection.peer(), contacts[connection.peer()]);
+      const int error = take_error(connection.descriptor);
+      const int peer = connection.peer();
+      if (error != 0) fail_to_connect(rank_, peer, contacts[peer], error);
       begin(connection);
     }
     std::erase(waiting, nullptr);

@@ -46,8 +46,8 @@ class ControlPlane {
   // The listener's address and port: "198.18.0.1 40123".
   const std::string& contact() const { return contact_; }
   // Connects to all neighbours of higher rank at the same time; `contacts` in rank order. The
-  // proofs follow in poll(); news waits for them. Throws Error(transport), or Error(timeout) with
-  // the names of all that do not answer.
+  // proofs follow in poll(); news waits for them. Throws Error(transport), Error(peer_failed) if
+  // a rank refuses, or Error(timeout) with the names of all that do not answer.
   void connect(const std::vector<std::string>& contacts, const std::string& group_key,
                const Deadline& deadline);
   // Every neighbour has proven the group's key, or is given up.

@@ -3,6 +3,7 @@
 // the timeout then names them.
 
 #include <algorithm>
+#include <bit>
 
 #include "base/log.h"
 #include "health/health.h"
@@ -14,6 +15,8 @@ using namespace std::chrono_literals;
 
 // An inquiry takes a second at most, and a poll comes every half second.
 constexpr auto kBeforeTimeout = 3s;
+// Lower ranks ask first. Other ranks ask only if no rank has asked by their turn.
+constexpr auto kTurn = 20ms;
 constexpr size_t kMostCulprits = 3;
 
 }  // namespace
@@ -21,8 +24,16 @@ constexpr size_t kMostCulprits = 3;
 // Under the mutex.
 void Health::inquire_before_timeout(const Run& run) {
   const uint64_t sequence = run.call().sequence;
-  if (asked_about_ > sequence || run.deadline().left() > kBeforeTimeout) return;
-  asked_about_ = sequence + 1;
+  const auto now = Clock::now();
+  // An operation that another group has held up has its time once more.
+  if (asked_about_ > sequence && now - asked_at_ < 2 * kBeforeTimeout) return;
+  const auto turn = kBeforeTimeout - std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
+  const auto wait = std::chrono::duration_cast<Clock::duration>(run.deadline().left() - turn);
+  if (wait > 0s) {
+    if (wait < interval) executor_.poll_by(now + wait);
+    return;
+  }
+  note_inquiry(sequence);
   flood(ask(run.describe() + " is close to its timeout",
             {.occasion = Inquiry::Occasion::timeout, .sequence = sequence},
             [this, sequence](const GroupState& state) { blame(sequence, state); }));
@@ -31,9 +42,15 @@ void Health::inquire_before_timeout(const Run& run) {
 void Health::blame(uint64_t sequence, const GroupState& state) {
   std::vector<Finding> found = findings(state);
   std::lock_guard lock(mutex_);
+  if (!watching_ || said_goodbye_) return;  // the inquiry was cut short
   {
     const auto held = executor_.lock();  // the error names silent ranks anyway
-    std::erase_if(found, [&](const auto& one) { return queue_->silent.contains(one.rank); });
+    std::erase_if(found, [&](const Finding& one) {
+      const auto departure = departures_.find(one.rank);
+      const bool rightly_left =
+          departure != departures_.end() && departure->second.calls > sequence;
+      return rightly_left || queue_->silent.contains(one.rank);
+    });
   }
   if (found.empty()) return;
   const int culprit = found.size() == 1 ? found.front().rank : -1;
@@ -46,17 +63,25 @@ void Health::blame(uint64_t sequence, const GroupState& state) {
   }
   const Status why(Code::timeout, words, rank_, culprit);
   note_culprit(sequence, why);
-  if (!watching_ || said_goodbye_) return;
   control_.flood(News{.kind = News::Kind::culprit, .sequence = sequence, .why = why}.pack());
 }
 
+void Health::note_inquiry(uint64_t sequence) {
+  asked_about_ = std::max(asked_about_, sequence + 1);
+  asked_at_ = Clock::now();
+}
+
+// The first of several findings counts. Later inquiries may have lost answers to the first.
 void Health::note_culprit(uint64_t sequence, const Status& why) {
   log(LogLevel::info,
       "collective #" + std::to_string(sequence) +
           " is close to its timeout; likely culprit: " + why.details().message,
       rank_);
   const auto held = executor_.lock();
-  queue_->culprit = {sequence, why.details().message, why.details().peer, Clock::now()};
+  auto& culprit = queue_->culprit;
+  const auto now = Clock::now();
+  if (culprit && culprit->sequence == sequence && now - culprit->known < kBeforeTimeout) return;
+  culprit = {sequence, why.details().message, why.details().peer, now};
 }
 
 }  // namespace hetcomm

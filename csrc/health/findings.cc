@@ -1,6 +1,7 @@
 // Who waits for whom, and the likely culprits.
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -11,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMostPairs = 4;
+constexpr size_t kMostPairs = 4, kMostRanks = 16;
 // A shorter wait is no finding.
 constexpr int64_t kStanding = 1'000'000'000;  // ns
 
@@ -20,8 +21,11 @@ std::string ago(int64_t ns) {
 }
 
 std::string ranks_text(const std::set<int>& ranks) {
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kMostRanks));
+  const size_t more = ranks.size() - static_cast<size_t>(shown);
   return (ranks.size() == 1 ? "rank " : "ranks ") +
-         joined(std::vector<int>(ranks.begin(), ranks.end()));
+         joined(std::vector<int>(ranks.begin(), std::next(ranks.begin(), shown))) +
+         (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
 bool stands(const RecordedOperation& operation) {

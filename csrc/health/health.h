@@ -159,6 +159,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   // culprits.cc
   void inquire_before_timeout(const Run& run);
   void blame(uint64_t sequence, const GroupState& state);
+  void note_inquiry(uint64_t sequence);
   void note_culprit(uint64_t sequence, const Status& why);
   // watch.cc
   void look_at_pace();
@@ -220,7 +221,9 @@ class Health : public Monitor, private ControlPlane::Owner {
   std::deque<std::pair<Inquiry, int>> inquirers_;  // the latest of other ranks, and their senders
   std::optional<Clock::time_point> failed_at_;     // when this rank learnt of the failure
   bool inquired_after_failure_ = false;            // this rank or another one
-  uint64_t asked_about_ = 0;  // sequence + 1 of the newest call of a culprit's inquiry, of any rank
+  // Of the newest inquiry before a timeout, of any rank: the call's sequence + 1, and when.
+  uint64_t asked_about_ = 0;
+  Clock::time_point asked_at_{};
 };
 
 }  // namespace hetcomm

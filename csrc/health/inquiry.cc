@@ -142,9 +142,7 @@ void Health::inquire(const std::string& why, Inquiry::Detail detail, Inquired do
 
 void Health::on_inquiry(int from, const Inquiry& inquiry) {
   if (inquiry.occasion == Inquiry::Occasion::failure) inquired_after_failure_ = true;
-  if (inquiry.occasion == Inquiry::Occasion::timeout) {
-    asked_about_ = std::max(asked_about_, inquiry.sequence + 1);
-  }
+  if (inquiry.occasion == Inquiry::Occasion::timeout) note_inquiry(inquiry.sequence);
   inquirers_.emplace_back(inquiry, from);
   if (inquirers_.size() > kRememberedInquiries) inquirers_.pop_front();
   const bool every_step = inquiry.detail == Inquiry::Detail::steps;

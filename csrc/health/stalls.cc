@@ -130,7 +130,7 @@ Status Health::missing(int peer, const Departure& departure, const std::string& 
 }
 
 void Health::check_stalls() {
-  std::shared_ptr<Run> oldest;
+  std::shared_ptr<Run> oldest, nearest;  // nearest to its timeout
   std::vector<std::shared_ptr<Run>> active;
   {
     const auto held = executor_.lock();
@@ -149,6 +149,7 @@ void Health::check_stalls() {
     }
     if (run->lane() < 0) continue;
     if (!oldest || run->call().sequence < oldest->call().sequence) oldest = run;
+    if (!nearest || run->deadline().left() < nearest->deadline().left()) nearest = run;
   }
   if (!oldest) return;
   auto refusal = peer_refusals_.find(oldest->call().sequence);
@@ -160,7 +161,7 @@ void Health::check_stalls() {
     refusal->second.reported = true;
     if (oldest->deadline().left() < kReasonMargin) fail(why);
   }
-  inquire_before_timeout(*oldest);
+  inquire_before_timeout(*nearest);
   flood_stall(*oldest);
 }
 

@@ -20,14 +20,13 @@ def convergence(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.needs("namespaces")
 def test_each_codec_trains_from_the_same_weights(tmp_path: Path) -> None:
     report = tmp_path / "losses.json"
-    few = ("--steps", "2", "--seeds", "1", "--batch", "4", "--codecs", "none,int8,int4")
+    few = ("--steps", "2", "--seeds", "1", "--batch", "4", "--codecs", "none,int8")
     done = convergence(*few, "--report", str(report))
     assert done.returncode == 0, done.stderr
-    (plain,), *encoded = json.loads(report.read_text()).values()
-    for (loss,) in encoded:
-        assert loss != plain, "the codec changed nothing"
-        assert abs(loss - plain) < 0.05
-    assert "int4: mean" in done.stdout
+    (plain,), (loss,) = json.loads(report.read_text()).values()
+    assert loss != plain, "the codec changed nothing"
+    assert abs(loss - plain) < 0.05
+    assert "int8: mean" in done.stdout
 
 
 def test_codecs_without_a_baseline_are_rejected() -> None:

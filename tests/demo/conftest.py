@@ -46,9 +46,10 @@ def launch(tmp_path: Path) -> Launch:
             for process in processes:
                 process.kill()
                 process.wait()
-        for code, log in zip(codes, logs, strict=True):
-            if code:
-                raise RuntimeError(log.read_text())
+        for code, process, log in zip(codes, processes, logs, strict=True):
+            with process.stdin, process.stdout:
+                if code:
+                    raise RuntimeError(process.stdout.read() + log.read_text())
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
     return run

@@ -2,7 +2,7 @@
 
 A process computes for some two seconds to import torch. Each process of the tests has one server
 that has imported torch, and forks such processes. A forked process runs its program as `__main__`,
-and its interpreter ends as usual.
+and its interpreter ends as usual. All such processes have one hash seed and one address layout.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Preloaded:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # its code is on the way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -80,7 +81,7 @@ class _Server:
     def __init__(self) -> None:
         self._front, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
                 env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 pass_fds=[theirs.fileno()],
@@ -90,6 +91,7 @@ class _Server:
         self._changed = threading.Condition()
         self._started: dict[int, int] = {}
         self._codes: dict[int, int] = {}
+        self._ended = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -98,14 +100,25 @@ class _Server:
             with self._changed:
                 (self._started if kind == "started" else self._codes)[number] = value
                 self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _wait_for(self, found: Mapping[int, int], number: int, timeout: float | None) -> int | None:
+        """Under the lock."""
+        self._changed.wait_for(lambda: number in found or self._ended, timeout)
+        if number not in found and self._ended:
+            raise RuntimeError(f"the server of processes has ended: {self._process.wait(60)}")
+        return found.get(number)
 
     def start(self, request: Sequence[Any], files: Sequence[int]) -> tuple[int, int]:
         with self._changed:
             number = next(self._numbers)
             socket.send_fds(self._front, [json.dumps([number, *request]).encode()], files)
-            if not self._changed.wait_for(lambda: number in self._started, START_BOUND):
-                raise TimeoutError("the server of preloaded processes starts none")
-            return number, self._started.pop(number)
+            pid = self._wait_for(self._started, number, START_BOUND)
+            if pid is None:
+                raise TimeoutError(f"the server started no process within {START_BOUND} s")
+            return number, pid
 
     def code(self, number: int) -> int | None:
         with self._changed:
@@ -113,8 +126,7 @@ class _Server:
 
     def wait(self, number: int, timeout: float | None) -> int | None:
         with self._changed:
-            self._changed.wait_for(lambda: number in self._codes, timeout)
-            return self._codes.get(number)
+            return self._wait_for(self._codes, number, timeout)
 
 
 @cache
@@ -171,8 +183,9 @@ def main() -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
-    sys.stderr = os.fdopen(2, "w", buffering=1)
+    # The descriptors stay open until the process ends, as in any other process.
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     sys.argv = [program, *arguments]
     sys.path.insert(0, str(Path(program).parent))
     runpy.run_path(program, run_name="__main__")

@@ -6,14 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from preloaded import Preloaded
 
 PROGRAM = """\
-import atexit, os, sys
+import atexit, ctypes, os, sys
 atexit.register(print, "the end", flush=True)
+c = ctypes.CDLL(None)
+c.strdup.restype = ctypes.c_void_p
+c.on_exit(c.psignal, ctypes.c_void_p(c.strdup(b"after the interpreter")))  # exit code 3: "Quit"
 print(__name__, *sys.argv[1:], os.environ["WHAT"], "torch" in sys.modules, flush=True)
 print(sys.stdin.readline().strip(), len(os.listdir("/proc/self/fd")), flush=True)
 print("an error", file=sys.stderr)
@@ -45,8 +49,10 @@ def test_a_program_has_its_arguments_environment_and_files(program: Path) -> Non
     ) as plain:  # fmt: skip
         descriptors = plain.communicate("\n")[0].splitlines()[1].split()[-1]
     lines = process.stdout.read().splitlines()
-    assert lines == ["__main__ one two a variable True", f"a line {descriptors}", "the end"]
-    assert (program.parent / "errors").read_text() == "an error\n"
+    is_imported = find_spec("torch") is not None
+    expected = [f"__main__ one two a variable {is_imported}", f"a line {descriptors}", "the end"]
+    assert lines == expected
+    assert (program.parent / "errors").read_text() == "an error\nafter the interpreter: Quit\n"
 
 
 def test_a_process_can_be_killed(program: Path) -> None:
