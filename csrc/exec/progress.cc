@@ -20,12 +20,13 @@ std::string in_words(const std::map<int, Clock::time_point>& silent) {
   return words;
 }
 
-// An inquiry finds for whom the first collective waits. A later collective may be its occasion.
+// An inquiry finds for whom the first collective waits. A later collective may be its occasion, and
+// a message may wait for a device that is busy with this collective.
 const RunQueue::Culprit* culprit_of(const RunQueue& queue, const Run& run) {
   const auto& culprit = queue.culprit;
-  if (!culprit || is_message(run.plan().spec.collective)) return nullptr;
-  const bool fresh = Clock::now() - culprit->known < kFresh;
-  return fresh && culprit->sequence >= run.call().sequence ? &*culprit : nullptr;
+  if (!culprit || Clock::now() - culprit->known >= kFresh) return nullptr;
+  const bool later = run.call().sequence > culprit->sequence;
+  return later && !is_message(run.plan().spec.collective) ? nullptr : &*culprit;
 }
 
 std::string in_words(const RunQueue::Culprit* culprit) {

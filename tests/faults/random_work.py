@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -114,7 +115,8 @@ def work(
             time.sleep(seconds)
         pending.append((begin(communicator, chance, seed + number, large), time.monotonic()))
         if number == 0 and file:
-            Path(f"{file}-{communicator.rank}").touch()
+            with contextlib.suppress(OSError):  # no descriptor may be left
+                Path(f"{file}-{communicator.rank}").touch()
         if number % calls == calls - 1:
             pending.append((Vote(communicator, not os.path.exists(file)), time.monotonic()))
         while len(pending) >= PENDING:
