@@ -88,6 +88,7 @@ class ControlPlane {
     bool stranger() const { return open() && peer() < 0; }
   };
 
+  // control_connect.cc
   bool neighbour(int peer) const;
   void start_connecting(int peer, const std::string& contact);
   void begin(Connection& connection);
@@ -96,13 +97,14 @@ class ControlPlane {
   bool drop_oldest_stranger();
   void watch_listener(bool on);
   void warn_once(bool& warned, const std::string& text);
+  void drop_unproven();
+  // control.cc
   void read(Connection& connection);
   void choose_wake_up(Connection& connection);
   bool advance(Connection& connection);
   bool handle_record(Connection& connection);
   void refuse(const Connection& connection, const std::string& why);
   void write(Connection& connection);
-  void give_up_unproven();
   void send(Connection& connection, const std::string& record);
   static void wait(std::vector<std::string>& records, const std::string& record);
   void handle(Connection& connection, const std::string& record);

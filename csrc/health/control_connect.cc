@@ -1,0 +1,215 @@
+// How control connections begin: this rank connects to neighbours, and accepts neighbours and
+// strangers.
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "health/control.h"
+#include "health/socket_address.h"
+
+namespace hetcomm {
+namespace {
+
+// A stranger that has not proven the group's key by then is dropped.
+constexpr auto kProofBound = std::chrono::seconds(10);
+// With this many strangers, one of this age is dropped for a newer connection.
+constexpr auto kMinStrangerAge = std::chrono::seconds(1);
+constexpr int kMaxStrangers = 64;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(Code::transport, what + ": " + std::strerror(errno));
+}
+
+// A rank listens before it tells its contact.
+[[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact, int error) {
+  const bool refused = error == ECONNREFUSED;
+  throw Error(Status(
+      refused ? Code::peer_failed : Code::transport,
+      "rank " + std::to_string(rank) + " on " + host_name() + " cannot connect to rank " +
+          std::to_string(peer) + " at " + contact + ": " + std::strerror(error) + "; " +
+          (refused ? "its process has ended or given up, see its own log; or the address leads to "
+                     "another host"
+                   : "check that this host reaches the address") +
+          ", choose the interface with HETCOMM_SOCKET_IFNAME",
+      rank, peer));
+}
+
+void set_no_delay(int descriptor) {
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+}  // namespace
+
+ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
+    : rank_(rank), size_(size), owner_(owner) {
+  SocketAddress at(address, 0);
+  listener_ = at.make_socket();
+  if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 ||
+      listen(listener_, SOMAXCONN) != 0) {
+    fail("cannot listen for control connections on " + address);
+  }
+  contact_ = address + " " + std::to_string(SocketAddress::port_of(listener_));
+  owner_.watch(listener_);
+}
+
+bool ControlPlane::neighbour(int peer) const {
+  const int apart = ((peer - rank_) % size_ + size_) % size_;
+  auto power_of_two = [](int value) { return value > 0 && (value & (value - 1)) == 0; };
+  return power_of_two(apart) || power_of_two(size_ - apart);
+}
+
+void ControlPlane::start_connecting(int peer, const std::string& contact) {
+  const size_t space = contact.find(' ');
+  uint16_t port = 0;
+  if (space != std::string::npos) {
+    std::from_chars(contact.data() + space + 1, contact.data() + contact.size(), port);
+  }
+  if (port == 0) {
+    throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
+                                            ": expected the address and port of its control " +
+                                            "connections, got \"" + contact.substr(0, 100) +
+                                            "\"; run the same hetcomm version on every rank");
+  }
+  SocketAddress to(contact.substr(0, space), port);
+  auto connection = std::make_unique<Connection>(
+      Connection{to.make_socket(), Session::connecting(group_key_, rank_, peer)});
+  if (connection->descriptor < 0) fail("cannot make a control connection");
+  const int descriptor = connection->descriptor;
+  connections_.push_back(std::move(connection));
+  if (::connect(descriptor, to.get(), to.length) == 0) return;
+  if (errno != EINPROGRESS && errno != EINTR) fail_to_connect(rank_, peer, contact, errno);
+}
+
+void ControlPlane::begin(Connection& connection) {
+  set_no_delay(connection.descriptor);
+  enable_keep_alive(connection.descriptor, bound_);
+  owner_.watch(connection.descriptor);
+}
+
+void ControlPlane::connect(const std::vector<std::string>& contacts, const std::string& group_key,
+                           const Deadline& deadline) {
+  group_key_ = group_key;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || !neighbour(peer)) continue;
+    waiting_[peer];
+    if (peer > rank_) start_connecting(peer, contacts[peer]);
+  }
+  std::vector<Connection*> waiting;
+  for (const auto& connection : connections_) waiting.push_back(connection.get());
+  auto named = [&](const Connection& connection) {
+    return "rank " + std::to_string(connection.peer()) + " at " + contacts[connection.peer()];
+  };
+  while (!waiting.empty()) {
+    std::vector<pollfd> wanted;
+    for (const Connection* one : waiting) wanted.push_back({one->descriptor, POLLOUT, 0});
+    const auto bound = std::min<int64_t>(deadline.left_ms().count(), INT_MAX);
+    const int ready = ::poll(wanted.data(), wanted.size(), static_cast<int>(bound));
+    if (ready < 0 && errno != EINTR) fail("cannot wait for control connections");
+    if (ready <= 0 && deadline.passed()) {
+      std::string names;
+      for (const Connection* one : waiting) names += (names.empty() ? "" : ", ") + named(*one);
+      throw Error(Code::timeout, names + (waiting.size() == 1 ? " does" : ": each does") +
+                                     " not answer; check that this host reaches it, or choose the "
+                                     "interface with HETCOMM_SOCKET_IFNAME");
+    }
+    for (size_t i = 0; ready > 0 && i < wanted.size(); ++i) {
+      if (wanted[i].revents == 0) continue;
+      Connection& connection = *std::exchange(waiting[i], nullptr);
+      const int error = take_error(connection.descriptor);
+      const int peer = connection.peer();
+      if (error != 0) fail_to_connect(rank_, peer, contacts[peer], error);
+      begin(connection);
+    }
+    std::erase(waiting, nullptr);
+  }
+}
+
+int ControlPlane::strangers() const {
+  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                        [](const auto& one) { return one->stranger(); }));
+}
+
+// False if the oldest stranger is too young. Connections are in order of age.
+bool ControlPlane::drop_oldest_stranger() {
+  for (auto& connection : connections_) {
+    if (!connection->stranger()) continue;
+    if (Clock::now() - connection->since < kMinStrangerAge) return false;
+    close(*connection);
+    return true;
+  }
+  return false;
+}
+
+// A ready listener that cannot accept would wake the progress thread all the time. Without the
+// watch the regular polls accept connections.
+void ControlPlane::watch_listener(bool on) {
+  if (on == listener_watched_) return;
+  listener_watched_ = on;
+  on ? owner_.watch(listener_) : owner_.unwatch(listener_);
+}
+
+void ControlPlane::warn_once(bool& warned, const std::string& text) {
+  if (!std::exchange(warned, true)) log(LogLevel::warning, text, rank_);
+}
+
+void ControlPlane::accept_waiting() {
+  for (int dropped = 0; dropped <= kMaxStrangers;) {
+    if (strangers() >= kMaxStrangers) {
+      warn_once(warned_of_strangers_,
+                std::to_string(kMaxStrangers) + " connections of strangers at control port " +
+                    contact_ +
+                    ": none has proven this group's key; the oldest make way for newer ones; "
+                    "keep port scanners away from it");
+      if (!drop_oldest_stranger()) break;
+      ++dropped;
+    }
+    ProcessDescriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (accepted < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_listener(true);
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      warn_once(warned_of_descriptors_,
+                "cannot accept control connections: " + std::string(std::strerror(errno)) +
+                    "; tries again twice a second; raise the descriptor limit (ulimit -n)");
+      if (!drop_oldest_stranger()) break;
+      ++dropped;
+      continue;
+    }
+    const int descriptor = accepted;
+    set_no_delay(descriptor);
+    enable_keep_alive(descriptor, bound_);
+    connections_.push_back(std::make_unique<Connection>(
+        Connection{std::move(accepted), Session::accepting(group_key_, rank_)}));
+    connections_.back()->out = connections_.back()->session.challenge();
+    owner_.watch(descriptor);
+  }
+  watch_listener(false);
+}
+
+// All ranks connect before any of them polls. A neighbour without a proof long after the first poll
+// is gone, or stands still.
+void ControlPlane::drop_unproven() {
+  for (auto& connection : connections_) {
+    if (connection->stranger() && Clock::now() - connection->since > kProofBound) {
+      close(*connection);
+    }
+  }
+  if (waiting_.empty()) return;
+  if (proofs_due_ == Clock::time_point()) proofs_due_ = Clock::now() + kProofBound;
+  if (Clock::now() < proofs_due_) return;
+  for (auto& connection : connections_) {
+    if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);
+  }
+  for (const auto& [peer, records] : std::exchange(waiting_, {})) owner_.on_lost(peer);
+}
+
+}  // namespace hetcomm
