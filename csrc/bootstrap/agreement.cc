@@ -70,7 +70,7 @@ std::vector<std::string> Agreement::stage(const std::string& name,
     const char sign = results[peer].empty() ? kConsequence : results[peer][0];
     results[peer].erase(0, 1);
     if (sign == kOwnFailure || (sign == kConsequence && cause.ok())) {
-      cause = unpacked(results[peer]);
+      cause = unpacked(results[peer], peer);
     }
     if (sign == kOwnFailure) break;
   }
@@ -80,14 +80,14 @@ std::vector<std::string> Agreement::stage(const std::string& name,
 
 Status Agreement::failure(const Deadline& deadline) const {
   try {
-    return unpacked(store_.get(kFirstFailure, deadline));
+    return unpacked(store_.get(kFirstFailure, deadline), -1);
   } catch (const std::exception&) {  // of the store
     return {};
   }
 }
 
 Status Agreement::failure_in(const std::string& stage, int peer) const {
-  return unpacked(store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1));
+  return unpacked(store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1), peer);
 }
 
 // A failure that names no rank belongs to this rank.
@@ -100,12 +100,12 @@ Status Agreement::attributed(const Status& failure) const {
   return Status(details);
 }
 
-Status Agreement::unpacked(const std::string& failure) const {
+Status Agreement::unpacked(const std::string& failure, int publisher) const {
   int peer = -1;
   const char* const end = failure.data() + failure.size();
   const auto [stop, error] = std::from_chars(failure.data(), end, peer);
   const bool whole = error == std::errc() && stop != end && *stop == ' ' && peer < size_;
-  if (!whole) return Status(Code::peer_failed, failure, rank_);
+  if (!whole) return Status(Code::peer_failed, failure, rank_, publisher);
   return Status(Code::peer_failed, std::string(stop + 1, end), rank_, peer);
 }
 

@@ -34,7 +34,8 @@ class Agreement {
 
  private:
   Status attributed(const Status& failure) const;
-  Status unpacked(const std::string& failure) const;
+  // A failure that names no rank belongs to its publisher.
+  Status unpacked(const std::string& failure, int publisher) const;
 
   Store& store_;
   const int rank_, size_;
