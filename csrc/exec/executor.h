@@ -42,8 +42,8 @@ struct RunQueue {
   struct Culprit {
     uint64_t sequence;
     std::string words;
-    int rank;  // -1: several
-    Clock::time_point known;
+    int rank;                        // -1: several
+    Clock::time_point known, until;  // it counts from, and to
   };
   std::optional<Culprit> culprit;
   std::map<std::string, std::shared_ptr<CodecTrial>> trials;  // by name

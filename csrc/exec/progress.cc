@@ -9,9 +9,6 @@
 namespace hetcomm {
 namespace {
 
-// A culprit is known for at most so long before the timeout; see Health::inquire_before_timeout().
-constexpr auto kFresh = std::chrono::seconds(4);
-
 std::string in_words(const std::map<int, Clock::time_point>& silent) {
   std::string words;
   for (const auto& [rank, since] : silent) {
@@ -24,7 +21,7 @@ std::string in_words(const std::map<int, Clock::time_point>& silent) {
 // a message may wait for a device that is busy with this collective.
 const RunQueue::Culprit* culprit_of(const RunQueue& queue, const Run& run) {
   const auto& culprit = queue.culprit;
-  if (!culprit || Clock::now() - culprit->known >= kFresh) return nullptr;
+  if (!culprit || Clock::now() >= culprit->until) return nullptr;
   const bool later = run.call().sequence > culprit->sequence;
   return later && !is_message(run.plan().spec.collective) ? nullptr : &*culprit;
 }

@@ -3,8 +3,8 @@
 // the timeout then names them.
 
 #include <algorithm>
-#include <bit>
 
+#include "base/joined.h"
 #include "base/log.h"
 #include "health/health.h"
 
@@ -15,8 +15,8 @@ using namespace std::chrono_literals;
 
 // An inquiry takes a second at most, and a poll comes every half second.
 constexpr auto kBeforeTimeout = 3s;
-// Lower ranks ask first. Other ranks ask only if no rank has asked by their turn.
-constexpr auto kTurn = 20ms;
+// A culprit counts for so long: until the timeout, also if the timeout is noticed late.
+constexpr auto kCounts = kBeforeTimeout + 1s;
 constexpr size_t kMostCulprits = 3;
 
 }  // namespace
@@ -27,8 +27,8 @@ void Health::inquire_before_timeout(const Run& run) {
   const auto now = Clock::now();
   // An operation that another group has held up has its time once more.
   if (asked_about_ > sequence && now - asked_at_ < 2 * kBeforeTimeout) return;
-  const auto turn = kBeforeTimeout - std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
-  const auto wait = std::chrono::duration_cast<Clock::duration>(run.deadline().left() - turn);
+  const auto wait = std::chrono::duration_cast<Clock::duration>(run.deadline().left() -
+                                                                kBeforeTimeout + turn_to_inquire());
   if (wait > 0s) {
     if (wait < interval) executor_.poll_by(now + wait);
     return;
@@ -54,14 +54,13 @@ void Health::blame(uint64_t sequence, const GroupState& state) {
   }
   if (found.empty()) return;
   const int culprit = found.size() == 1 ? found.front().rank : -1;
-  std::string words;
-  for (size_t i = 0; i < std::min(found.size(), kMostCulprits); ++i) {
-    words += (i > 0 ? "; " : "") + found[i].text;
-  }
+  std::vector<std::string> words;
+  for (const Finding& one : found) words.push_back(one.text);
   if (found.size() > kMostCulprits) {
-    words += "; and " + std::to_string(found.size() - kMostCulprits) + " more";
+    words.resize(kMostCulprits);
+    words.push_back("and " + std::to_string(found.size() - kMostCulprits) + " more");
   }
-  const Status why(Code::timeout, words, rank_, culprit);
+  const Status why(Code::timeout, joined(words, "; "), rank_, culprit);
   note_culprit(sequence, why);
   control_.flood(News{.kind = News::Kind::culprit, .sequence = sequence, .why = why}.pack());
 }
@@ -73,15 +72,17 @@ void Health::note_inquiry(uint64_t sequence) {
 
 // The first of several findings counts. Later inquiries may have lost answers to the first.
 void Health::note_culprit(uint64_t sequence, const Status& why) {
+  const auto now = Clock::now();
+  {
+    const auto held = executor_.lock();
+    auto& culprit = queue_->culprit;
+    if (culprit && culprit->sequence == sequence && now < culprit->until) return;
+    culprit = {sequence, why.details().message, why.details().peer, now, now + kCounts};
+  }
   log(LogLevel::info,
       "collective #" + std::to_string(sequence) +
           " is close to its timeout; likely culprit: " + why.details().message,
       rank_);
-  const auto held = executor_.lock();
-  auto& culprit = queue_->culprit;
-  const auto now = Clock::now();
-  if (culprit && culprit->sequence == sequence && now - culprit->known < kBeforeTimeout) return;
-  culprit = {sequence, why.details().message, why.details().peer, now};
 }
 
 }  // namespace hetcomm

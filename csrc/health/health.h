@@ -154,6 +154,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   void on_inquiry(int from, const Inquiry& inquiry);
   void on_answer(const News& news);
   void flood(std::shared_ptr<Asked> asked);
+  std::chrono::milliseconds turn_to_inquire() const;
   void inquire_after_failure();
   void finish_inquiries(bool all);
   // culprits.cc

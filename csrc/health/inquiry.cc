@@ -22,8 +22,8 @@ using namespace std::chrono_literals;
 constexpr auto kAnswerBound = 1s;
 // A library may stand still while it has the executor's lock.
 constexpr auto kLockBound = 200ms;
-// After a failure the rank with the lowest number asks, and each other one only if it has heard of
-// no inquiry by its turn.
+// After a failure and before a timeout the rank with the lowest number asks, and each other one
+// only if it has heard of no inquiry by its turn.
 constexpr auto kTurn = 20ms;
 // A rank that leaves a failed group waits so long for an inquiry of another rank.
 constexpr auto kFirstInquiryBound = 150ms;
@@ -220,6 +220,10 @@ void Health::finish_inquiries(bool all) {
   for (auto& asked : over) asked->done(asked->state);
 }
 
+std::chrono::milliseconds Health::turn_to_inquire() const {
+  return std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
+}
+
 // Under the mutex.
 void Health::inquire_after_failure() {
   if (inquired_after_failure_) return;
@@ -230,8 +234,7 @@ void Health::inquire_after_failure() {
   }
   if (failure.ok() || failure.code() == Code::aborted) return;
   if (!failed_at_) failed_at_ = Clock::now();
-  const auto turn = std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
-  if (Clock::now() - *failed_at_ < turn) return;
+  if (Clock::now() - *failed_at_ < turn_to_inquire()) return;
   inquired_after_failure_ = true;
   const auto detail = dumps_to_files() ? Inquiry::Detail::steps : Inquiry::Detail::operations;
   flood(ask(failure.text(), {.detail = detail, .occasion = Inquiry::Occasion::failure},
