@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,15 +25,16 @@ import numpy as np
 from hetcomm import _core
 from hetcomm.timing import seconds_of
 
-TARGET = 0.8  # of the copy's rate, for codecs without a residual
+TARGET = 0.8  # of the copy's rate, for codecs of blocks, without a residual
 PATIENCE = 60.0  # seconds for one batch
 CHECKED = 1 << 20  # elements whose results are compared with the host's
 
 DTYPES = _core.Dtype.__members__
 CODECS = (
     *("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "int8:32", "int8:2048", "int4"),
-    *("int8:32:bf16", "int4:bf16"),
+    *("int8:32:bf16", "int4:bf16", "topk", "topk:0.1"),
 )
+HEADER = 64  # bytes of encoded memory before the data
 Enqueue = Callable[[], None]
 
 
@@ -55,14 +56,15 @@ class Case(NamedTuple):
 
 
 class Gpu:
-    """A device with a stream, the kernels, and buffers of equal size."""
+    """A device with a stream, the kernels, and four buffers, each with room for encoded memory."""
 
     def __init__(self, vendor: str, index: int, bytes_each: int) -> None:
         self.device = _core.Device.open(vendor, index)
         self.kernels = _core.DeviceKernels.of(self.device)
         self.stream = self.device.make_stream()
         self.event = self.device.make_event()
-        self.buffers = [self.device.allocate(bytes_each) for _ in range(4)]
+        encoded = _core.codec_capacity("lossless", DTYPES["float32"], bytes_each // 4)
+        self.buffers = [self.device.allocate(HEADER + encoded) for _ in range(4)]
 
     def wait(self) -> None:
         """Waits for all work on the stream, within bounds."""
@@ -99,7 +101,8 @@ def random_elements(dtype: str, count: int) -> np.ndarray:
 
 
 def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
-    """All kernels that are measured; buffers 0 and 1 hold elements, 2 a block, 3 the result."""
+    """All kernels that are measured; buffers 0 and 1 hold elements, 2 encoded memory, 3 the
+    result."""
     kernels, stream = gpu.kernels, gpu.stream
     first, second, block, result = gpu.buffers
     found = []
@@ -159,9 +162,9 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
             moved,
             lambda count: kernels.encode(codec, kind, block, first, residual, count, stream),
             host,
-            block,
+            block + HEADER,
             lambda count: gpu.write(residual, np.zeros(count, np.float32)) if residual else None,
-            held_to_target=not residual,
+            held_to_target=not residual and not codec.startswith("topk"),
         )
 
     def adder(codec: str, dtype: str) -> Case:
@@ -183,8 +186,34 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
             host,
             result,
             lambda count: kernels.encode(codec, kind, block, first, 0, count, stream),
-            held_to_target=True,
+            held_to_target=not codec.startswith("topk"),
         )
+
+    def lossless(dtype: str) -> list[Case]:
+        kind, size = DTYPES[dtype], DTYPES[dtype].size
+
+        @cache
+        def encoded(count: int) -> np.ndarray:
+            target = np.empty(_core.codec_capacity("lossless", kind, count), np.uint8)
+            values = elements[dtype][: count * size]
+            return target[: _core.codec_encode("lossless", kind, target, values)]
+
+        def moved(count: int) -> int:
+            return size * count + encoded(count).size
+
+        def encode(count: int) -> None:
+            kernels.encode("lossless", kind, block, first, 0, count, stream)
+
+        def decode(count: int) -> None:
+            kernels.decode("lossless", kind, result, 0, [block], count, stream)
+
+        def host(count: int) -> np.ndarray:
+            return elements[dtype][: count * size]
+
+        return [
+            Case(f"encode lossless, {dtype}", dtype, moved, encode, encoded, block + HEADER),
+            Case(f"decode lossless, {dtype}", dtype, moved, decode, host, result, encode),
+        ]
 
     for dtype in elements:
         found.append(reduction(dtype))
@@ -194,6 +223,8 @@ def cases(gpu: Gpu, elements: dict[str, np.ndarray]) -> list[Case]:
     for codec in CODECS:
         for dtype in elements if codec not in ("bf16", "fp16") else ["float32"]:
             found += [encoder(codec, dtype, 0), encoder(codec, dtype, result), adder(codec, dtype)]
+    for dtype in elements:
+        found += lossless(dtype)
     return found
 
 

@@ -182,10 +182,7 @@ def _coders(topology: _core.Topology, plans: list[_core.Plan]) -> dict[str, list
         if info.memory == _core.Memory.host:
             where = "on the host"
         elif any(place.space == _core.Space.staging for place in places):
-            codec = next(place.codec for place in places if place.codec != "none")
             why = info.libraries.get("kernels") or "the device runs no kernels"
-            if not _core.codec_has_kernels(codec):
-                why = f"devices have no kernels of {codec}"
             where = f"on the host, in staging ({why})"
         else:
             where = "on the device"

@@ -113,13 +113,6 @@ void bind(py::module_& module) {
         return setting.codec ? setting.codec->error_bound() : "none";
       },
       py::arg("codec"), "The most that a finite element changes, for people.");
-  module.def(
-      "codec_has_kernels",
-      [](const std::string& name) {
-        const CodecSetting setting = codec_setting(name);
-        return setting.codec && setting.codec->device_format();
-      },
-      py::arg("codec"), "Whether devices with kernels encode. Raises InvalidArgumentError.");
   module.def("bridge_codec", &bridge_codec,
              "The value of HETCOMM_BRIDGE_CODEC. Raises InvalidArgumentError.");
   module.def("codec_capacity", &capacity, py::arg("codec"), py::arg("dtype"), py::arg("count"),

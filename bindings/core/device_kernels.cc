@@ -30,23 +30,23 @@ const Vendor& vendor_named(const std::string& name) {
   throw Error(Code::invalid_argument, "expected a vendor with device memory; got " + name);
 }
 
-// A codec that devices know. Throws Error(invalid_argument).
+// Throws Error(invalid_argument).
 const Codec& codec_named(const std::string& name, Dtype dtype) {
   const CodecSetting setting = codec_setting(name);
-  if (setting.codec && setting.codec->device_format() && setting.codec->encodes(dtype)) {
-    return *setting.codec;
-  }
-  throw Error(Code::invalid_argument, name +
-                                          ": expected a codec that kernels of devices have for " +
-                                          hetcomm::name(dtype) + "; the host encodes others");
+  if (setting.codec && setting.codec->encodes(dtype)) return *setting.codec;
+  throw Error(Code::invalid_argument, name + ": expected a codec for " + hetcomm::name(dtype));
 }
 
 // The parts of a launch, so that a test can run it by itself.
-py::tuple parts(const Status& status, const KernelLaunch& launch) {
-  check(status);
+py::tuple parts_of(const KernelLaunch& launch) {
   py::list arguments;
   for (const std::string& argument : launch.arguments) arguments.append(py::bytes(argument));
   return py::make_tuple(launch.kernel, launch.blocks, launch.threads, arguments);
+}
+
+py::tuple parts(const Status& status, const KernelLaunch& launch) {
+  check(status);
+  return parts_of(launch);
 }
 
 void bind_launches(py::module_& module) {
@@ -68,18 +68,20 @@ void bind_launches(py::module_& module) {
     KernelLaunch launch;
     return parts(cast_launch(launch, to, pointer(target), from, pointer(source), count), launch);
   });
-  module.def("encode_launch", [](const std::string& codec, Dtype dtype, Address encoded,
-                                 Address source, Address residual, size_t count) {
-    KernelLaunch launch;
-    return parts(
-        encode_launch(launch, dtype, *codec_named(codec, dtype).device_format(), pointer(encoded),
-                      pointer(source), static_cast<float*>(pointer(residual)), count),
-        launch);
+  module.def("encode_launches", [](const std::string& codec, Dtype dtype, Address encoded,
+                                   Address source, Address residual, size_t count) {
+    std::vector<KernelLaunch> launches;
+    check(encode_launches(launches, dtype, codec_named(codec, dtype).device_format(),
+                          pointer(encoded), pointer(source), static_cast<float*>(pointer(residual)),
+                          count));
+    py::list all;
+    for (const KernelLaunch& launch : launches) all.append(parts_of(launch));
+    return all;
   });
   module.def("decode_launch", [](const std::string& codec, Dtype dtype, Address target,
                                  Address first, const std::vector<Address>& encoded, size_t count) {
     KernelLaunch launch;
-    return parts(decode_launch(launch, dtype, *codec_named(codec, dtype).device_format(),
+    return parts(decode_launch(launch, dtype, codec_named(codec, dtype).device_format(),
                                pointer(target), pointer(first), pointers(encoded).data(),
                                static_cast<int>(encoded.size()), count),
                  launch);
@@ -161,9 +163,10 @@ void bind(py::module_& module) {
              Address source, Address residual, size_t count, Address stream) {
             const Codec& codec = codec_named(name, dtype);
             float* const lost = static_cast<float*>(pointer(residual));
-            check(self.encode(dtype, *codec.device_format(), pointer(encoded), pointer(source),
-                              lost, count, pointer(stream), [=, &codec] {
-                                codec.encode(dtype, pointer(encoded), pointer(source), lost, count);
+            check(self.encode(dtype, codec.device_format(), pointer(encoded), pointer(source), lost,
+                              count, pointer(stream), [=, &codec] {
+                                encode_elements(codec, dtype, pointer(encoded), pointer(source),
+                                                lost, count);
                               }));
           },
           Released())
@@ -174,10 +177,10 @@ void bind(py::module_& module) {
             const Codec& codec = codec_named(name, dtype);
             const std::vector<const void*> all = pointers(encoded);
             const int sources = static_cast<int>(all.size());
-            check(self.decode(dtype, *codec.device_format(), pointer(target), pointer(first),
+            check(self.decode(dtype, codec.device_format(), pointer(target), pointer(first),
                               all.data(), sources, count, pointer(stream), [=, &codec] {
-                                codec.sum(dtype, pointer(target), pointer(first), all.data(),
-                                          sources, count);
+                                sum_elements(codec, dtype, pointer(target), pointer(first), all,
+                                             count);
                               }));
           },
           Released());

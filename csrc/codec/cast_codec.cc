@@ -1,7 +1,7 @@
 #include "codec/block_codec.h"
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
-#include "device/block_format.h"
+#include "device/device_format.h"
 
 namespace hetcomm {
 namespace {
@@ -12,9 +12,12 @@ class CastCodec final : public BlockCodec {
  public:
   CastCodec(const std::string& name, const BlockKernels::Cast& kernels, const char* code,
             const char* error_bound)
-      : BlockCodec(name), kernels_(kernels), format_{code}, error_bound_(error_bound) {}
+      : BlockCodec(name),
+        kernels_(kernels),
+        format_{BlockFormat{code}},
+        error_bound_(error_bound) {}
   bool encodes(Dtype dtype) const override { return dtype == Dtype::float32; }
-  const BlockFormat* device_format() const override { return &format_; }
+  const DeviceFormat& device_format() const override { return format_; }
   std::string error_bound() const override { return error_bound_; }
 
  protected:
@@ -30,7 +33,7 @@ class CastCodec final : public BlockCodec {
 
  private:
   const BlockKernels::Cast& kernels_;
-  const BlockFormat format_;
+  const DeviceFormat format_;
   const char* const error_bound_;
 };
 

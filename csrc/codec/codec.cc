@@ -192,6 +192,7 @@ Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void
 
 Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* plain,
                     const std::vector<const void*>& encoded, size_t count) {
+  if (codec.lossless()) return decode_elements(codec, dtype, target, encoded.at(0), count);
   std::vector<const void*> data;
   for (const void* memory : encoded) data.push_back(encoded_data(memory));
   return codec.sum(dtype, target, plain, data.data(), static_cast<int>(data.size()), count);

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/encoded_header.h"
 #include "base/status.h"
 
 namespace hetcomm {
 
-struct BlockFormat;  // device/block_format.h
+struct DeviceFormat;  // device/device_format.h
 
 // How elements are encoded on links between hosts. codec.cc has a row for each codec. Immutable,
 // with static storage; two codecs with equal names are one object. All functions take host memory
@@ -40,8 +41,8 @@ class Codec {
   // least.
   virtual Status sum(Dtype dtype, void* target, const void* plain, const void* const* encoded,
                      int sources, size_t count) const;
-  // How kernels of devices encode and add, with the same bits. Null: the host alone does.
-  virtual const BlockFormat* device_format() const { return nullptr; }
+  // How kernels of devices encode and decode.
+  virtual const DeviceFormat& device_format() const = 0;
   // For the cost model: bytes of the result for each 1,000 bytes of elements, and the time of
   // encoding or decoding where lossless on bfloat16 takes 1,000.
   virtual int64_t expected(Dtype dtype) const = 0;
@@ -84,9 +85,7 @@ std::string name_of_id(uint32_t id);
 // The value of HETCOMM_BRIDGE_CODEC. Throws Error(invalid_argument).
 std::string bridge_codec();
 
-// Memory of encoded elements: of a lossless codec the length of the encoded data, then from
-// kEncodedHeader on the data. The header is not sent.
-inline constexpr size_t kEncodedHeader = 64;
+// The header of encoded memory, base/encoded_header.h, and the data behind.
 size_t encoded_length(const void* memory);
 void set_encoded_length(void* memory, size_t bytes);
 inline void* encoded_data(void* memory) { return static_cast<std::byte*>(memory) + kEncodedHeader; }
@@ -99,7 +98,7 @@ Status encode_elements(const Codec& codec, Dtype dtype, void* encoded, const voi
                        float* residual, size_t count);
 Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void* encoded,
                        size_t count);
-// See Codec::sum().
+// See Codec::sum(). Of a lossless codec decodes the one result.
 Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* plain,
                     const std::vector<const void*>& encoded, size_t count);
 

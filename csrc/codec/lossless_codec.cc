@@ -1,5 +1,6 @@
 #include "codec/lossless.h"
 #include "codec/rows.h"
+#include "device/device_format.h"
 
 namespace hetcomm {
 namespace {
@@ -20,9 +21,13 @@ class LosslessCodec final : public Codec {
                 size_t count) const override {
     return lossless_decode(dtype, target, encoded, bytes, count);
   }
+  const DeviceFormat& device_format() const override { return format_; }
   int64_t expected(Dtype dtype) const override;
   int64_t effort(Dtype dtype) const override;
   std::string error_bound() const override { return "none"; }
+
+ private:
+  const DeviceFormat format_{ExponentFormat{}};
 };
 
 // Of the gradients in docs/codecs.md.

@@ -1,6 +1,6 @@
 #include "codec/block_codec.h"
 #include "codec/rows.h"
-#include "device/block_format.h"
+#include "device/device_format.h"
 
 namespace hetcomm {
 namespace {
@@ -11,9 +11,9 @@ class QuantisedCodec final : public BlockCodec {
   QuantisedCodec(const std::string& name, Quantisation quantisation)
       : BlockCodec(name),
         quantisation_(quantisation),
-        format_{quantisation.bits == 8 ? "Int8" : "Int4", quantisation.group,
-                scale_type(quantisation)} {}
-  const BlockFormat* device_format() const override { return &format_; }
+        format_{BlockFormat{quantisation.bits == 8 ? "Int8" : "Int4", quantisation.group,
+                            scale_type(quantisation)}} {}
+  const DeviceFormat& device_format() const override { return format_; }
   std::string error_bound() const override {
     const bool rounded = quantisation_.scale != Dtype::float32;  // up, by less than 2^-7
     return "largest element of each " + std::to_string(quantisation_.group) + " / " +
@@ -33,7 +33,7 @@ class QuantisedCodec final : public BlockCodec {
 
  private:
   const Quantisation quantisation_;
-  const BlockFormat format_;
+  const DeviceFormat format_;
 };
 
 template <int bits>

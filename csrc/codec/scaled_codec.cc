@@ -3,7 +3,7 @@
 #include "codec/block_codec.h"
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
-#include "device/block_format.h"
+#include "device/device_format.h"
 
 namespace hetcomm {
 namespace {
@@ -18,11 +18,11 @@ class ScaledCodec final : public BlockCodec {
   ScaledCodec(const std::string& name, const char* code, const Quantisation& layout,
               const BlockKernels::Grouped& kernels, const std::string& error_bound)
       : BlockCodec(name),
-        format_{code, layout.group, scale_type(layout)},
+        format_{BlockFormat{code, layout.group, scale_type(layout)}},
         layout_(layout),
         kernels_(kernels),
         error_bound_(error_bound) {}
-  const BlockFormat* device_format() const override { return &format_; }
+  const DeviceFormat& device_format() const override { return format_; }
   std::string error_bound() const override { return error_bound_; }
 
  protected:
@@ -42,7 +42,7 @@ class ScaledCodec final : public BlockCodec {
   }
 
  private:
-  const BlockFormat format_;
+  const DeviceFormat format_;
   const Quantisation layout_;
   const BlockKernels::Grouped& kernels_;
   const std::string error_bound_;

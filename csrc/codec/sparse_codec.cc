@@ -8,6 +8,7 @@
 #include "codec/block_codec.h"
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
+#include "device/device_format.h"
 
 namespace hetcomm {
 namespace {
@@ -23,7 +24,8 @@ namespace {
 class SparseCodec final : public BlockCodec {
  public:
   SparseCodec(const std::string& name, double share, const std::string& percent)
-      : BlockCodec(name), share_(share), percent_(percent) {}
+      : BlockCodec(name), sparse_{share}, format_{sparse_}, percent_(percent) {}
+  const DeviceFormat& device_format() const override { return format_; }
   int64_t effort(Dtype dtype) const override { return dtype == Dtype::float32 ? 600 : 1250; }
   std::string error_bound() const override {
     return "elements that are not among the largest " + percent_ + " % of each 2048 become 0";
@@ -38,20 +40,15 @@ class SparseCodec final : public BlockCodec {
                     size_t count) const override;
 
  private:
-  static size_t words(size_t count) { return (count + 63) / 64; }
-  bool has_numbers(size_t count) const {
-    return kept(count) * sizeof(uint16_t) < words(count) * sizeof(uint64_t);
-  }
   size_t bytes_of_places(size_t count) const {
-    return std::min(kept(count) * sizeof(uint16_t), words(count) * sizeof(uint64_t));
+    return sparse_.numbers(count) ? kept(count) * sizeof(uint16_t)
+                                  : SparseFormat::words(count) * sizeof(uint64_t);
   }
   bool read_places(uint64_t* chosen, const void* encoded, size_t count) const;
-  size_t kept(size_t count) const {
-    const auto kept = static_cast<size_t>(std::ceil(share_ * static_cast<double>(count)));
-    return std::clamp<size_t>(kept, 1, count);
-  }
+  size_t kept(size_t count) const { return sparse_.kept(count); }
 
-  const double share_;
+  const SparseFormat sparse_;
+  const DeviceFormat format_;
   const std::string percent_;
 };
 
@@ -60,11 +57,11 @@ void SparseCodec::encode_block(void* encoded, const float* values, size_t count)
   block_kernels().select(chosen, values, count, kept(count));
   auto* places = static_cast<std::byte*>(encoded);
   auto* out = places + bytes_of_places(count);
-  if (!has_numbers(count)) std::memcpy(places, chosen, bytes_of_places(count));
-  for (size_t word = 0; word < words(count); ++word) {
+  if (!sparse_.numbers(count)) std::memcpy(places, chosen, bytes_of_places(count));
+  for (size_t word = 0; word < SparseFormat::words(count); ++word) {
     for (uint64_t bits = chosen[word]; bits != 0; bits &= bits - 1) {
       const auto place = static_cast<uint16_t>(64 * word + std::countr_zero(bits));
-      if (has_numbers(count)) {
+      if (sparse_.numbers(count)) {
         std::memcpy(places, &place, sizeof(place));
         places += sizeof(place);
       }
@@ -78,8 +75,8 @@ void SparseCodec::encode_block(void* encoded, const float* values, size_t count)
 
 // As a bit for each element. False for places that no encoder made.
 bool SparseCodec::read_places(uint64_t* chosen, const void* encoded, size_t count) const {
-  std::fill_n(chosen, words(count), 0);
-  if (has_numbers(count)) {
+  std::fill_n(chosen, SparseFormat::words(count), 0);
+  if (sparse_.numbers(count)) {
     const auto* at = static_cast<const std::byte*>(encoded);
     for (int last = -1, left = static_cast<int>(kept(count)); left > 0; --left) {
       uint16_t place;
@@ -93,7 +90,8 @@ bool SparseCodec::read_places(uint64_t* chosen, const void* encoded, size_t coun
   }
   std::memcpy(chosen, encoded, bytes_of_places(count));
   size_t found = 0;
-  for (size_t word = 0; word < words(count); ++word) found += std::popcount(chosen[word]);
+  for (size_t word = 0; word < SparseFormat::words(count); ++word)
+    found += std::popcount(chosen[word]);
   const bool beyond = count % 64 != 0 && chosen[count / 64] >> count % 64 != 0;
   return found == kept(count) && !beyond;
 }
@@ -106,7 +104,7 @@ bool SparseCodec::decode_block(float* values, const float* first, const void* en
   alignas(64) float decoded[kBlock];
   std::fill_n(decoded, count, 0.0f);
   const auto* in = static_cast<const std::byte*>(encoded) + bytes_of_places(count);
-  for (size_t word = 0; word < words(count); ++word) {
+  for (size_t word = 0; word < SparseFormat::words(count); ++word) {
     for (uint64_t bits = chosen[word]; bits != 0; bits &= bits - 1) {
       std::memcpy(decoded + 64 * word + std::countr_zero(bits), in, sizeof(float));
       in += sizeof(float);

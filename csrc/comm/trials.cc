@@ -12,11 +12,14 @@ namespace {
 
 std::string in_words(const std::string& codec, const std::string& trial,
                      const CodecFigures& figures, bool pays, int64_t from) {
-  char measured[96];
-  std::snprintf(measured, sizeof measured, "%.1f %% of the bytes, %.2f GB/s on the busiest rank",
-                static_cast<double>(figures.share()) / 10,
-                static_cast<double>(figures.rate()) / 1e9);
-  return "codec " + codec + ", " + trial + ": measured " + measured + "; " +
+  char share[32], rate[64] = "devices encode";
+  std::snprintf(share, sizeof share, "%.1f %% of the bytes, ",
+                static_cast<double>(figures.share()) / 10);
+  if (figures.work > 0) {
+    std::snprintf(rate, sizeof rate, "%.2f GB/s on the busiest rank",
+                  static_cast<double>(figures.rate()) / 1e9);
+  }
+  return "codec " + codec + ", " + trial + ": measured " + share + rate + "; " +
          (pays ? "the group goes on encoding"
                : "that saves too little time, so nothing is encoded from call " +
                      std::to_string(from) + " of that size on");

@@ -153,11 +153,19 @@ Status DeviceKernels::find(const std::string& kernel, Function& function) const 
   return status;
 }
 
-Status DeviceKernels::run(const KernelLaunch& launch, Stream stream, OnHost on_host) const {
+Status DeviceKernels::run(const std::vector<KernelLaunch>& launches, Stream stream,
+                          OnHost on_host) const {
   if (Status status = device_.make_current(); !status) return status;
   if (device_.emulated()) {
-    return launch.blocks == 0 ? Status() : run_on_host(stream, std::move(on_host));
+    return launches[0].blocks == 0 ? Status() : run_on_host(stream, std::move(on_host));
   }
+  for (const KernelLaunch& launch : launches) {
+    if (Status status = run(launch, stream); !status) return status;
+  }
+  return {};
+}
+
+Status DeviceKernels::run(const KernelLaunch& launch, Stream stream) const {
   Function function = nullptr;
   if (Status status = find(launch.kernel, function); !status) return status;
   if (launch.blocks == 0) return {};
@@ -187,7 +195,7 @@ Status DeviceKernels::reduce(Dtype dtype, ReduceOp op, void* target, const void*
   KernelLaunch launch;
   const Status status = reduce_launch(launch, dtype, op, target, sources, source_count, count);
   if (!status) return status;
-  return run(launch, stream, [=, all = std::vector(sources, sources + source_count)] {
+  return run({launch}, stream, [=, all = std::vector(sources, sources + source_count)] {
     hetcomm::reduce(dtype, op, target, all.data(), source_count, count);
   });
 }
@@ -197,7 +205,7 @@ Status DeviceKernels::scale(Dtype dtype, Scale scale, void* target, const void* 
   KernelLaunch launch;
   const Status status = scale_launch(launch, dtype, scale, target, source, count);
   if (!status) return status;
-  return run(launch, stream, [=] { scaled_sum(dtype, scale, target, &source, 1, count); });
+  return run({launch}, stream, [=] { scaled_sum(dtype, scale, target, &source, 1, count); });
 }
 
 Status DeviceKernels::cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
@@ -205,24 +213,24 @@ Status DeviceKernels::cast(Dtype to, void* target, Dtype from, const void* sourc
   KernelLaunch launch;
   const Status status = cast_launch(launch, to, target, from, source, count);
   if (!status) return status;
-  return run(launch, stream, [=] { hetcomm::cast(to, target, from, source, count); });
+  return run({launch}, stream, [=] { hetcomm::cast(to, target, from, source, count); });
 }
 
-Status DeviceKernels::encode(Dtype dtype, const BlockFormat& format, void* encoded,
+Status DeviceKernels::encode(Dtype dtype, const DeviceFormat& format, void* encoded,
                              const void* source, float* residual, size_t count, Stream stream,
                              OnHost on_host) const {
-  KernelLaunch launch;
-  const Status status = encode_launch(launch, dtype, format, encoded, source, residual, count);
-  return status ? run(launch, stream, std::move(on_host)) : status;
+  std::vector<KernelLaunch> launches;
+  const Status status = encode_launches(launches, dtype, format, encoded, source, residual, count);
+  return status ? run(launches, stream, std::move(on_host)) : status;
 }
 
-Status DeviceKernels::decode(Dtype dtype, const BlockFormat& format, void* target,
+Status DeviceKernels::decode(Dtype dtype, const DeviceFormat& format, void* target,
                              const void* first, const void* const* encoded, int source_count,
                              size_t count, Stream stream, OnHost on_host) const {
   KernelLaunch launch;
   const Status status =
       decode_launch(launch, dtype, format, target, first, encoded, source_count, count);
-  return status ? run(launch, stream, std::move(on_host)) : status;
+  return status ? run({launch}, stream, std::move(on_host)) : status;
 }
 
 }  // namespace hetcomm

@@ -5,20 +5,21 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/status.h"
+#include "device/coder_launch.h"
 #include "device/device.h"
-#include "device/kernel_launch.h"
 
 namespace hetcomm {
 
 // Arithmetic on the memory of one device, by kernels that are compiled at first use and kept. One
 // object per device, kept until the process ends. Thread-safe. Each call enqueues work on the
 // caller's stream and does not wait. The memory must stay until the stream has passed. Arguments,
-// alignment and results are those of kernel_launch.h. The first use of a kernel takes a fraction of
-// a second, and loading may wait for the device. So call with a count of 0 during set-up, which
-// only compiles and loads. The memory of an emulated device is host memory: its streams run the
-// host's functions, which give the same bits.
+// alignment and results are those of kernel_launch.h and coder_launch.h. The first use of a kernel
+// takes a fraction of a second, and loading may wait for the device. So call with a count of 0
+// during set-up, which only compiles and loads. The memory of an emulated device is host memory:
+// its streams run the host's functions, which give the same bits.
 class DeviceKernels {
  public:
   // Null, with the reason, if this device cannot run hetcomm's kernels: there is no run-time
@@ -37,11 +38,11 @@ class DeviceKernels {
                Stream stream) const;
   Status cast(Dtype to, void* target, Dtype from, const void* source, size_t count,
               Stream stream) const;
-  // `on_host` does the same on host memory.
+  // Encoded memory begins with its header. `on_host` does the same on host memory.
   using OnHost = std::function<void()>;
-  Status encode(Dtype dtype, const BlockFormat& format, void* encoded, const void* source,
+  Status encode(Dtype dtype, const DeviceFormat& format, void* encoded, const void* source,
                 float* residual, size_t count, Stream stream, OnHost on_host) const;
-  Status decode(Dtype dtype, const BlockFormat& format, void* target, const void* first,
+  Status decode(Dtype dtype, const DeviceFormat& format, void* target, const void* first,
                 const void* const* encoded, int source_count, size_t count, Stream stream,
                 OnHost on_host) const;
 
@@ -50,7 +51,8 @@ class DeviceKernels {
   using Function = void*;
 
   explicit DeviceKernels(Device& device);  // throws Error(vendor)
-  Status run(const KernelLaunch& launch, Stream stream, OnHost on_host) const;
+  Status run(const std::vector<KernelLaunch>& launches, Stream stream, OnHost on_host) const;
+  Status run(const KernelLaunch& launch, Stream stream) const;
   Status run_on_host(Stream stream, OnHost on_host) const;
   Status find(const std::string& kernel, Function& function) const;
   Status failure(const char* call, int error) const;

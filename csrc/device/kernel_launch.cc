@@ -1,67 +1,19 @@
 #include "device/kernel_launch.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "device/launch_parts.h"
 
 namespace hetcomm {
+
+using namespace launch_parts;
+
 namespace {
 
-// With the values and layouts of the same names in device/kernels.
-constexpr size_t kVectorBytes = 16;
-constexpr int kMostSources = 256;
-constexpr size_t kReduceSteps = 2, kCastSteps = 4;
-struct Sources {
-  const void* at[kMostSources];
-};
+constexpr size_t kReduceSteps = 2, kCastSteps = 4;  // as device/kernels has them
 struct Cut {
   uint64_t count, head, vectors;
 };
-
-constexpr size_t kMostBlocks = 1 << 20;  // in larger calls threads work on several vectors
-
-template <class T>
-void add(KernelLaunch& launch, const T& argument) {
-  launch.arguments.emplace_back(reinterpret_cast<const char*>(&argument), sizeof argument);
-}
-
-void set_blocks(KernelLaunch& launch, size_t threads) {
-  const size_t blocks = (threads + launch.threads - 1) / launch.threads;
-  launch.blocks = static_cast<unsigned>(std::min(blocks, kMostBlocks));
-}
-
-uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
-bool aligned(const void* pointer, size_t bytes) { return address(pointer) % bytes == 0; }
-
-std::string qualified(const char* type) { return std::string("hetcomm::") + type; }
-
-Status floating(const char* operation, Dtype dtype) {
-  if (class_of(dtype) == DtypeClass::floating) return {};
-  return Status(Code::invalid_argument, std::string("device ") + operation +
-                                            ": expected a floating dtype; got " + name(dtype));
-}
-
-Status misaligned(const char* operation, size_t bytes, const void* pointer) {
-  return Status(Code::invalid_argument, std::string("device ") + operation +
-                                            ": expected addresses that are multiples of " +
-                                            std::to_string(bytes) + "; got one that is " +
-                                            std::to_string(address(pointer) % bytes) + " beyond");
-}
-
-Status make_sources(Sources& all, const char* operation, const void* const* sources,
-                    int source_count, size_t alignment) {
-  if (source_count < 1 || source_count > kMostSources) {
-    return Status(Code::invalid_argument, std::string("device ") + operation +
-                                              ": expected 1 to 256 sources; got " +
-                                              std::to_string(source_count));
-  }
-  std::memset(&all, 0, sizeof all);
-  for (int s = 0; s < source_count; ++s) {
-    if (!aligned(sources[s], alignment)) return misaligned(operation, alignment, sources[s]);
-    all.at[s] = sources[s];
-  }
-  return {};
-}
 
 // Vectors begin where `pointer` is a multiple of 16.
 Cut cut_at(const void* pointer, size_t element, size_t count, size_t lanes) {
@@ -143,56 +95,6 @@ Status cast_launch(KernelLaunch& launch, Dtype to, void* target, Dtype from, con
   add(launch, target);
   add(launch, source);
   add(launch, cut);
-  return {};
-}
-
-namespace {
-
-std::string coder(const char* kernel, Dtype dtype, const BlockFormat& format) {
-  return std::string(kernel) + "<" + qualified(name(dtype)) + ", " + qualified(format.code) + ", " +
-         qualified(format.scale) + ", " + std::to_string(format.group) + ">";
-}
-
-}  // namespace
-
-Status encode_launch(KernelLaunch& launch, Dtype dtype, const BlockFormat& format, void* encoded,
-                     const void* source, float* residual, size_t count) {
-  if (Status status = floating("encode", dtype); !status) return status;
-  const size_t size = size_of(dtype), lanes = kVectorBytes / size, group = format.group;
-  if (!aligned(source, size)) return misaligned("encode", size, source);
-  if (!aligned(residual, sizeof(float))) return misaligned("encode", sizeof(float), residual);
-  if (!aligned(encoded, kVectorBytes)) return misaligned("encode", kVectorBytes, encoded);
-  const size_t team = std::min<size_t>(group / lanes, 32);
-  launch.kernel = coder("encode_kernel", dtype, format);
-  set_blocks(launch, (count + group - 1) / group * team);
-  add(launch, encoded);
-  add(launch, source);
-  add(launch, residual);
-  add(launch, uint64_t{count});
-  add(launch, int{aligned(source, kVectorBytes) && aligned(residual, lanes * sizeof(float))});
-  return {};
-}
-
-Status decode_launch(KernelLaunch& launch, Dtype dtype, const BlockFormat& format, void* target,
-                     const void* first, const void* const* encoded, int source_count,
-                     size_t count) {
-  if (Status status = floating("decode", dtype); !status) return status;
-  const size_t size = size_of(dtype), lanes = kVectorBytes / size;
-  Sources all;
-  if (Status status = make_sources(all, "decode", encoded, source_count, kVectorBytes); !status) {
-    return status;
-  }
-  for (const void* pointer : {static_cast<const void*>(target), first}) {
-    if (!aligned(pointer, size)) return misaligned("decode", size, pointer);
-  }
-  launch.kernel = coder("decode_kernel", dtype, format);
-  set_blocks(launch, (count + lanes - 1) / lanes);
-  add(launch, target);
-  add(launch, first);
-  add(launch, all);
-  add(launch, source_count);
-  add(launch, uint64_t{count});
-  add(launch, int{aligned(target, kVectorBytes) && aligned(first, kVectorBytes)});
   return {};
 }
 

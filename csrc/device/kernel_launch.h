@@ -7,7 +7,6 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "device/block_format.h"
 #include "device/cast.h"
 
 namespace hetcomm {
@@ -20,22 +19,16 @@ struct KernelLaunch {
   std::vector<std::string> arguments;  // the bytes of each
 };
 
-// The launch for an operation of reduce.h, cast.h or codec/codec.h on device memory. Results have
-// the same bits as on the host. Status(invalid_argument) for more than 256 sources, or for
-// addresses that are no multiple of the element's size (16 for encoded elements). Memory accesses
-// take 16 bytes if all addresses have the same remainder modulo 16, else single elements. A count
-// of 0 is legal.
+// The launch for an operation of reduce.h or cast.h on device memory. Results have the same bits as
+// on the host. Status(invalid_argument) for more than 256 sources, or for addresses that are no
+// multiple of the element's size. Memory accesses take 16 bytes if all addresses have the same
+// remainder modulo 16, else single elements. A count of 0 is legal. coder_launch.h has the launches
+// of codecs.
 Status reduce_launch(KernelLaunch& launch, Dtype dtype, ReduceOp op, void* target,
                      const void* const* sources, int source_count, size_t count);
 Status scale_launch(KernelLaunch& launch, Dtype dtype, Scale scale, void* target,
                     const void* source, size_t count);
 Status cast_launch(KernelLaunch& launch, Dtype to, void* target, Dtype from, const void* source,
                    size_t count);
-// As Codec::encode() and Codec::sum() for the dtypes of the codec. The residual and `first` may be
-// null.
-Status encode_launch(KernelLaunch& launch, Dtype dtype, const BlockFormat& format, void* encoded,
-                     const void* source, float* residual, size_t count);
-Status decode_launch(KernelLaunch& launch, Dtype dtype, const BlockFormat& format, void* target,
-                     const void* first, const void* const* encoded, int source_count, size_t count);
 
 }  // namespace hetcomm

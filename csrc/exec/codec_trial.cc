@@ -20,15 +20,15 @@ int64_t CodecTrial::reported_by(int64_t call) {
   return 2 * call == first_call(round) ? round : 0;
 }
 
-void CodecTrial::record(const Step& step, const Operands& operands, std::chrono::nanoseconds time) {
+void CodecTrial::record_work(const Step& step, std::chrono::nanoseconds time) {
   const Codec& codec = step.kind->encodes ? *step.target.codec : *step.sources.back().codec;
-  const int64_t plain = step.target.plain_bytes();
-  if (step.kind->encodes) {
-    plain_ += plain;
-    encoded_ += static_cast<int64_t>(encoded_length(operands.target));
-  }
-  work_ += plain * codec.effort(step.target.dtype) / 1000;
+  work_ += step.target.plain_bytes() * codec.effort(step.target.dtype) / 1000;
   time_ += time.count();
+}
+
+void CodecTrial::record_message(int64_t plain, int64_t encoded) {
+  plain_ += plain;
+  encoded_ += encoded;
 }
 
 CodecFigures CodecTrial::take_figures() {

@@ -33,9 +33,10 @@ class CodecTrial {
   // Of a decided call. A codec that does not pay never comes back.
   bool encodes(int64_t call) const { return call < stops_at_; }
 
-  // A step of this rank has encoded or decoded.
-  void record(const Step& step, const Operands& operands, std::chrono::nanoseconds time);
-  CodecFigures take_figures();  // of this rank, since the last time
+  // The host of this rank has performed a step that encodes or decodes.
+  void record_work(const Step& step, std::chrono::nanoseconds time);
+  void record_message(int64_t plain, int64_t encoded);  // bytes that this rank sends
+  CodecFigures take_figures();                          // of this rank, since the last time
   // Takes the figures of all ranks; round after round.
   void decide(int64_t round, const CodecFigures& figures);
 

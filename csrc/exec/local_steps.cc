@@ -47,6 +47,10 @@ struct Parts {
         plain(step.sources[0].codec ? nullptr : operands.sources[0]),
         encoded(operands.sources.begin() + (step.sources[0].codec ? 0 : 1),
                 operands.sources.end()) {}
+
+  Status decode(Dtype dtype, const Operands& operands) const {
+    return sum_elements(codec, dtype, operands.target, plain, encoded, operands.count);
+  }
 };
 
 }  // namespace
@@ -75,12 +79,7 @@ Status HostSteps::encode(const Step& step, const Operands& operands) {
 }
 
 Status HostSteps::decode(const Step& step, const Operands& operands) {
-  const Parts parts(step, operands);
-  const Dtype dtype = step.target.dtype;
-  return parts.codec.lossless() ? decode_elements(parts.codec, dtype, operands.target,
-                                                  parts.encoded[0], operands.count)
-                                : sum_elements(parts.codec, dtype, operands.target, parts.plain,
-                                               parts.encoded, operands.count);
+  return Parts(step, operands).decode(step.target.dtype, operands);
 }
 
 Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
@@ -98,28 +97,21 @@ Status enqueue_encoding(const DeviceKernels& kernels, const Step& step, const Op
                         Stream stream) {
   const Codec& codec = *step.target.codec;
   const Dtype dtype = step.target.dtype;
-  void* const data = encoded_data(operands.target);
-  const void* const source = operands.sources[0];
   float* const residual = residual_of(operands);
-  const size_t count = operands.count;
-  return kernels.encode(dtype, *codec.device_format(), data, source, residual, count, stream,
-                        [=, &codec] { codec.encode(dtype, data, source, residual, count); });
+  return kernels.encode(dtype, codec.device_format(), operands.target, operands.sources[0],
+                        residual, operands.count, stream, [=, &codec] {
+                          encode_elements(codec, dtype, operands.target, operands.sources[0],
+                                          residual, operands.count);
+                        });
 }
 
 Status enqueue_decoding(const DeviceKernels& kernels, const Step& step, const Operands& operands,
                         Stream stream) {
   const Parts parts(step, operands);
-  const Codec& codec = parts.codec;
   const Dtype dtype = step.target.dtype;
-  void* const target = operands.target;
-  const void* const plain = parts.plain;
-  const size_t count = operands.count;
-  std::vector<const void*> data;
-  for (const void* encoded : parts.encoded) data.push_back(encoded_data(encoded));
-  const int sources = static_cast<int>(data.size());
-  return kernels.decode(
-      dtype, *codec.device_format(), target, plain, data.data(), sources, count, stream,
-      [=, &codec] { codec.sum(dtype, target, plain, data.data(), sources, count); });
+  return kernels.decode(dtype, parts.codec.device_format(), operands.target, parts.plain,
+                        parts.encoded.data(), static_cast<int>(parts.encoded.size()),
+                        operands.count, stream, [=] { parts.decode(dtype, operands); });
 }
 
 void compile_kernels(const DeviceKernels* kernels, const Plan& plan) {

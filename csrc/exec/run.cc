@@ -165,7 +165,7 @@ Status Run::perform(const Step& step) {
   }
   const auto begin = Clock::now();
   const Status status = step.kind->run(host, step, operands);
-  if (status.ok()) trial_call_.trial->record(step, operands, Clock::now() - begin);
+  if (status.ok()) trial_call_.trial->record_work(step, Clock::now() - begin);
   return status;
 }
 
@@ -180,6 +180,11 @@ bool Run::may_post(int index) {
 void Run::post(int index) {
   const Status status = messages_->post(index);
   if (!status.ok()) return fail_message(index, status);
+  const Step& step = plan_->steps[index];
+  if (trial_call_.trial && step.kind->sends && step.message().codec) {
+    const auto bytes = static_cast<int64_t>(encoded_length(memory_.at(step.message())));
+    trial_call_.trial->record_message(step.message().plain_bytes(), bytes);
+  }
   begin_step(index);
 }
 

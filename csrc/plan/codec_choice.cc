@@ -51,7 +51,9 @@ int64_t CodecFigures::rate() const {
 
 CostParameters with_figures(CostParameters parameters, const CodecFigures& figures) {
   parameters.encoded_share = figures.share();
-  parameters.codec_bandwidth = std::min(parameters.codec_bandwidth, figures.rate());
+  if (figures.work > 0) {
+    parameters.codec_bandwidth = std::min(parameters.codec_bandwidth, figures.rate());
+  }
   return parameters;
 }
 

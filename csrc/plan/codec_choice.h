@@ -11,10 +11,11 @@ namespace hetcomm {
 
 // What an automatic codec has done in calls of one size class, on all ranks.
 struct CodecFigures {
-  int64_t plain = 0;    // bytes of the elements that ranks encoded
-  int64_t encoded = 0;  // bytes of the results
-  // Of the busiest rank: bytes that it encoded or decoded, times Codec::effort() / 1,000 and its
-  // ranks for each processor; and the ns that this took.
+  int64_t plain = 0;    // bytes of the elements that ranks sent encoded
+  int64_t encoded = 0;  // bytes of these messages
+  // Of the rank whose host was busiest: bytes that the host encoded or decoded, times
+  // Codec::effort() / 1,000 and its ranks for each processor; and the ns that this took. Both are 0
+  // where devices encode.
   int64_t work = 0;
   int64_t time = 0;
 

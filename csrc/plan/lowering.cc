@@ -62,22 +62,18 @@ bool on_device(const RankInfo& info, const Step& step, StagingCache& cache) {
                      [&](const Range& source) { return cache.in_device(source); });
 }
 
-// The codec of a step that encodes or decodes.
-const Codec& codec_of(const Step& step) {
-  return step.kind->encodes ? *step.target.codec : *step.sources.back().codec;
-}
-
 bool in_staging(const Topology& topology, int rank, const Step& step, StagingCache& cache) {
   if (step.in_island()) return false;
   if (step.is_message()) {
     const Codec* const codec = step.message().codec;
-    return topology.staged(rank, step.peer) || (codec && !codes_on_device(topology, rank, *codec));
+    return topology.staged(rank, step.peer) ||
+           (codec && !sends_from_device(topology, rank, *codec));
   }
   switch (step.kind->memory) {
     case StepKind::Memory::either:
       return !on_device(topology.rank(rank), step, cache);
     case StepKind::Memory::coded:
-      return !codes_on_device(topology, rank, codec_of(step));
+      return !topology.rank(rank).kernels;
     default:
       return false;
   }
@@ -118,8 +114,8 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
   return {cache.scratch_bytes(), cache.staging_bytes()};
 }
 
-bool codes_on_device(const Topology& topology, int rank, const Codec& codec) {
-  return topology.native(rank) && topology.rank(rank).kernels && codec.device_format();
+bool sends_from_device(const Topology& topology, int rank, const Codec& codec) {
+  return topology.rank(rank).kernels && !codec.lossless();
 }
 
 bool through_staging(const Topology& topology, int rank) {

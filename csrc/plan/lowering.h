@@ -37,8 +37,9 @@ void for_parts(int64_t count, Dtype dtype, const Visit& visit) {
   } while (offset < count);
 }
 
-// Whether the device of a rank encodes and decodes. Otherwise the host does, in staging.
-bool codes_on_device(const Topology& topology, int rank, const Codec& codec);
+// Whether encoded elements of a rank with a device may be sent from device memory, and received
+// there. Without kernels the host encodes. Without loss the host needs the length of a message.
+bool sends_from_device(const Topology& topology, int rank, const Codec& codec);
 
 // Whether a rank's reductions may read values that come through staging.
 bool through_staging(const Topology& topology, int rank);

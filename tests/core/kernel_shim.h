@@ -1,10 +1,11 @@
 // Runs device kernels as plain C++, to test their arithmetic without a device. Replaces the headers
 // of HIP; the tested text is included after this file. Threads of a warp take turns and switch only
-// at shuffles, which all 32 must reach.
+// at shuffles and ballots, which all 32 must reach.
 #pragma once
 
 #include <ucontext.h>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -64,7 +65,7 @@ static void run_warp(unsigned first) {
       finished += current->finished;
     }
     if (finished != 0 && finished != kWarp) {
-      std::fprintf(stderr, "%d of 32 threads did not come to a shuffle\n", finished);
+      std::fprintf(stderr, "%d of 32 threads did not come to an exchange\n", finished);
       std::abort();
     }
   }
@@ -90,12 +91,36 @@ void launch(void (*kernel)(Arguments...), unsigned blocks, unsigned threads, voi
 
 }  // namespace shim
 
-inline int __shfl_xor(int value, int mask, int) {
-  shim::Thread* const self = shim::current;
-  const int lane = static_cast<int>(self - shim::warp.data());
+namespace shim {
+
+// The values that all threads of the warp offer.
+inline std::array<int, kWarp> exchange(int value) {
+  Thread* const self = current;
   self->offered = value;
-  swapcontext(&self->context, &shim::scheduler);
-  const int other = shim::warp[lane ^ mask].offered;
-  swapcontext(&self->context, &shim::scheduler);  // all threads have read this offer
-  return other;
+  swapcontext(&self->context, &scheduler);
+  std::array<int, kWarp> all;
+  for (int lane = 0; lane < kWarp; ++lane) all[lane] = warp[lane].offered;
+  swapcontext(&self->context, &scheduler);  // all threads have read these values
+  return all;
+}
+
+inline int lane_of_current() { return static_cast<int>(current - warp.data()); }
+
+}  // namespace shim
+
+inline int __lane_id() { return shim::lane_of_current(); }
+
+inline int __shfl_xor(int value, int mask, int) {
+  const int lane = shim::lane_of_current();
+  return shim::exchange(value)[lane ^ mask];
+}
+
+inline int __shfl(int value, int lane, int) { return shim::exchange(value)[lane]; }
+
+inline unsigned long long __ballot(int condition) {
+  unsigned long long bits = 0;
+  const auto all = shim::exchange(condition != 0);
+  for (int lane = 0; lane < shim::kWarp; ++lane)
+    bits |= static_cast<unsigned>(all[lane]) * 1ull << lane;
+  return bits;
 }

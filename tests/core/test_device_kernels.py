@@ -26,8 +26,8 @@ from hetcomm import _core
 pytestmark = pytest.mark.timeout(900)  # the first test compiles all kernels
 HERE = Path(__file__).parent
 GROUPS = (32, 64, 128, 256, 512, 1024, 2048)
-# The codecs that kernels have, and their codes.
-CODECS = {
+# Codecs of blocks, and their codes.
+BLOCK_CODECS = {
     "bf16": "Bf16",
     "fp16": "Fp16",
     **{f"int8:{group}": "Int8" for group in GROUPS},
@@ -39,7 +39,10 @@ CODECS = {
     **{f"fp8_e4m3:{group}:bf16": "Fp8E4m3" for group in (32, 256)},
     "fp8_e5m2:128:bf16": "Fp8E5m2",
 }
-CODED = [(codec, dtype) for codec in CODECS for dtype in dtypes_of(codec)]
+SPARSE = ("topk", "topk:0.3", "topk:0.06", "topk:0.0001", "topk:1")
+CODED = [(codec, dtype) for codec in (*BLOCK_CODECS, *SPARSE) for dtype in dtypes_of(codec)]
+LOSSLESS = dtypes_of("lossless")
+HEADER = 64  # bytes of encoded memory before the data
 MOST = 5000  # elements
 COUNTS = (1, 7, 33, 300, 4099)
 SEED = int(os.environ.get("HETCOMM_TEST_SEED", "20260"))
@@ -60,9 +63,14 @@ def kernels() -> list[str]:
     names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FLOATS for b in FLOATS]
     for kind in ("encode_kernel", "decode_kernel"):
         names += [
-            f"{kind}<hetcomm::{dtype}, hetcomm::{CODECS[codec]}, {grouping_of(codec)}>"
-            for codec, dtype in CODED
+            f"{kind}<hetcomm::{dtype}, hetcomm::{code}, {grouping_of(codec)}>"
+            for codec, code in BLOCK_CODECS.items()
+            for dtype in dtypes_of(codec)
         ]
+        names += [f"sparse_{kind}<hetcomm::{dtype}>" for dtype in dtypes_of("topk")]
+    for kind in ("measure", "encode", "decode"):
+        bits = (f"{dtype.capitalize()}Bits" for dtype in LOSSLESS)
+        names += [f"lossless_{kind}_kernel<hetcomm::{each}>" for each in bits]
     return names
 
 
@@ -256,13 +264,14 @@ def test_encode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> No
             want = np.empty(length, np.uint8)
             lost = None if residual is None else residual.copy()
             _core.codec_encode(codec, kind, want, raw, lost)
-            encoded = at_offset(np.full(length + 16, 0xA5, np.uint8), 0)
+            encoded = at_offset(np.full(HEADER + length + 16, 0xA5, np.uint8), 0)
             source = at_offset(raw, offset)
             own = at_offset(kept.view(np.uint8), offset)
             places = (address(encoded), address(source), 0 if residual is None else address(own))
-            run(_core.encode_launch(codec, kind, *places, count))
-            np.testing.assert_array_equal(encoded[:length], want, note)
-            assert (encoded[length:] == 0xA5).all(), note
+            for launch in _core.encode_launches(codec, kind, *places, count):
+                run(launch)
+            np.testing.assert_array_equal(encoded[HEADER : HEADER + length], want, note)
+            assert (encoded[:HEADER] == 0xA5).all() and (encoded[HEADER + length :] == 0xA5).all()
             if lost is not None:
                 np.testing.assert_array_equal(own, lost.view(np.uint8), note)
 
@@ -276,17 +285,137 @@ def test_decode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> No
         length = _core.codec_capacity(codec, kind, count)
         parts = []
         for part in (raw, np.roll(raw, size), raw):
-            parts.append(at_offset(np.empty(length, np.uint8), 0))
-            _core.codec_encode(codec, kind, parts[-1], part)
+            parts.append(at_offset(np.empty(HEADER + length, np.uint8), 0))
+            _core.codec_encode(codec, kind, parts[-1][HEADER:], part)
         start = next(iter(kinds(dtype, generator, count).values()))
         for used, first, offset in [(1, False, 0), (3, False, size), (1, True, 0), (2, True, size)]:
             target = at_offset(start, offset)
             want = target.copy()
-            _core.codec_sum(codec, kind, want, want if first else None, parts[:used])
+            data = [part[HEADER:] for part in parts[:used]]
+            _core.codec_sum(codec, kind, want, want if first else None, data)
             plain = address(target) if first else 0
             sources = [address(part) for part in parts[:used]]
             run(_core.decode_launch(codec, kind, address(target), plain, sources, count))
             np.testing.assert_array_equal(target, want, f"{note} from {used} {first}")
+
+
+@pytest.mark.parametrize(("codec", "dtype"), [(c, d) for c, d in CODED if c in SPARSE])
+def test_places_that_no_encoder_made_give_nans(run: Run, codec: str, dtype: str) -> None:
+    """The host refuses the same bytes. Blocks that did not change keep their values."""
+    generator = np.random.default_rng(SEED)
+    kind, size = DTYPES[dtype], DTYPES[dtype].size
+    refused = 0
+    for count in (1, 65, 2048, 2500):
+        raw = float_oracle.ordinary_raw(dtype, count, generator)
+        length = _core.codec_capacity(codec, kind, count)
+        encoded = at_offset(np.empty(HEADER + length, np.uint8), 0)
+        _core.codec_encode(codec, kind, encoded[HEADER:], raw)
+        for _ in range(10):
+            changed = encoded.copy()
+            begin = HEADER + int(generator.integers(0, length))
+            part = changed[begin : begin + 8]
+            part[:] = generator.integers(0, 256, part.size, np.uint8)
+            placed = at_offset(changed, 0)
+            got, want = np.empty(count * size, np.uint8), np.empty(count * size, np.uint8)
+            run(_core.decode_launch(codec, kind, address(got), 0, [address(placed)], count))
+            try:
+                _core.codec_sum(codec, kind, want, None, [placed[HEADER:]])
+            except _core.TransportError:
+                refused += 1
+                assert np.isnan(float_oracle.decode(dtype, got)).any()
+            else:
+                np.testing.assert_array_equal(got, want)
+    assert refused > 0 or codec == "topk:1"
+
+
+def shrunk(dtype: str, count: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """Elements of every class of bits, and blocks of several classes one after the other."""
+    made = kinds(dtype, generator, count)
+    yield from made.values()
+    if count < 3 * 4096:
+        return
+    cuts = [0, count // 3 * DTYPES[dtype].size, count // 2 * DTYPES[dtype].size, None]
+    for _ in range(3):
+        names = generator.choice(list(made), 3, replace=False)
+        parts = zip(names, cuts, cuts[1:], strict=False)
+        yield np.concatenate([made[name][begin:end] for name, begin, end in parts])
+
+
+LOSSLESS_COUNTS = (1, 2, 31, 64, 65, 255, 511, 512, 1000, 4095, 4096, 4097, 20_000)
+
+
+@pytest.mark.parametrize("dtype", LOSSLESS)
+def test_lossless_keeps_every_bit(run: Run, dtype: str) -> None:
+    """The device encodes, and decodes what either encoder made. The host decodes what the device
+    made. Data of one class have the bits of the host's encoder."""
+    generator = np.random.default_rng(SEED)
+    kind, size = DTYPES[dtype], DTYPES[dtype].size
+    shorter = 0
+    for count in LOSSLESS_COUNTS:
+        capacity = _core.codec_capacity("lossless", kind, count)
+        classes = len(kinds(dtype, generator, 1))
+        for number, raw in enumerate(shrunk(dtype, count, generator)):
+            note = f"seed {SEED}: {count}, data {number}"
+            source = at_offset(raw, size)
+            encoded = at_offset(np.full(HEADER + capacity + 16, 0xA5, np.uint8), 0)
+            for launch in _core.encode_launches(
+                "lossless", kind, address(encoded), address(source), 0, count
+            ):
+                run(launch)
+            assert (encoded[HEADER + capacity :] == 0xA5).all(), note
+            length = int(encoded[:8].view(np.uint64)[0])
+            by_host = np.empty(capacity, np.uint8)
+            wanted = _core.codec_encode("lossless", kind, by_host, raw)
+            assert length <= wanted, note
+            shorter += length < raw.size
+            if number < classes:
+                assert length == wanted, note
+                np.testing.assert_array_equal(
+                    encoded[HEADER : HEADER + length], by_host[:wanted], note
+                )
+            back = np.empty_like(raw)
+            _core.codec_decode("lossless", kind, back, encoded[HEADER : HEADER + length].copy())
+            np.testing.assert_array_equal(back, raw, note)
+            for data in (encoded[HEADER : HEADER + length].copy(), by_host[:wanted]):
+                memory = at_offset(np.full(HEADER + capacity, 0x5A, np.uint8), 0)
+                memory[:8] = np.array([data.size], np.uint64).view(np.uint8)
+                memory[HEADER : HEADER + data.size] = data
+                target = at_offset(np.zeros(raw.size + size, np.uint8), size)
+                places = (address(target), 0, [address(memory)], count)
+                run(_core.decode_launch("lossless", kind, *places))
+                np.testing.assert_array_equal(target[: raw.size], raw, note)
+                assert (target[raw.size :] == 0).all(), note
+    assert shorter > len(LOSSLESS_COUNTS)
+
+
+@pytest.mark.parametrize("dtype", LOSSLESS)
+def test_lossless_data_that_no_encoder_made_give_nans(run: Run, dtype: str) -> None:
+    """Lengths and numbers of escapes that do not fit. No access is outside the memory."""
+    generator = np.random.default_rng(SEED)
+    kind, count = DTYPES[dtype], 10_000
+    raw = encode(dtype, generator.normal(size=count))
+    capacity = _core.codec_capacity("lossless", kind, count)
+    data = np.empty(capacity, np.uint8)
+    length = _core.codec_encode("lossless", kind, data, raw)
+    assert length < raw.size
+    refused = 0
+    for number in range(60):
+        memory = at_offset(np.zeros(HEADER + capacity, np.uint8), 0)
+        given = int(generator.integers(0, length)) if number % 3 == 0 else length
+        memory[:8] = np.array([given], np.uint64).view(np.uint8)
+        memory[HEADER : HEADER + length] = data[:length]
+        end = 40 if number % 3 == 1 else length
+        memory[HEADER + int(generator.integers(0, end))] ^= int(generator.integers(1, 256))
+        got, want = np.empty_like(raw), np.empty_like(raw)
+        run(_core.decode_launch("lossless", kind, address(got), 0, [address(memory)], count))
+        try:
+            _core.codec_decode("lossless", kind, want, memory[HEADER : HEADER + given])
+        except _core.TransportError:
+            refused += 1
+            assert np.isnan(float_oracle.decode(dtype, got)).any(), f"seed {SEED}: {number}"
+        else:
+            np.testing.assert_array_equal(got, want, f"seed {SEED}: {number}")
+    assert refused >= 20
 
 
 @pytest.mark.slow
@@ -311,7 +440,7 @@ needs_nvrtc = pytest.mark.needs("NVRTC")
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("kernel", [name for name in kernels() if "bfloat16" in name])
+@pytest.mark.parametrize("kernel", [name for name in kernels() if "bfloat16" in name.lower()])
 def test_nvrtc_compiles_the_kernel(kernel: str) -> None:
     code, symbol = _core.compile_kernel("nvidia", "sm_90", kernel)
     assert code[:4] == b"\x7fELF"
@@ -350,14 +479,19 @@ assert (want == got).all()
 block = np.empty(_core.codec_capacity("int4", half, count), np.uint8)
 lost, kept = np.ones(count, np.float32), np.ones(count, np.float32)
 _core.codec_encode("int4", half, block, a, lost)
-memory = device.allocate(len(block))
+memory = device.allocate(64 + len(block))  # encoded memory begins with a header
 kernels.encode("int4", half, memory, at(a), at(kept), count, 0)
-assert bytes(block) == ctypes.string_at(memory, len(block))
+assert bytes(block) == ctypes.string_at(memory + 64, len(block))
 assert (lost == kept).all()
 want, got = b.copy(), b.copy()
 _core.codec_sum("int4", half, want, want, [block])
 kernels.decode("int4", half, at(got), at(got), [memory], count, 0)
 assert (want == got).all()
+memory = device.allocate(64 + _core.codec_capacity("lossless", half, count))
+kernels.encode("lossless", half, memory, at(a), 0, count, 0)
+assert ctypes.c_uint64.from_address(memory).value < a.nbytes
+kernels.decode("lossless", half, at(got), 0, [memory], count, 0)
+assert (a == got).all()
 kernels.reduce(_core.Dtype.int64, _core.ReduceOp.bxor, 0, [0], 0, 0)  # compiles only
 try:
     kernels.reduce(half, add, 1, [0], 1, 0)

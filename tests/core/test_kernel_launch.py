@@ -38,14 +38,16 @@ def test_impossible_launches_are_rejected() -> None:
         ("1 to 256 sources; got 0", _core.reduce_launch, (float32, add, 0, [], 4)),
         ("multiples of 4; got one that is 2", _core.reduce_launch, (float32, add, 2, [0], 4)),
         ("got band of float32", _core.reduce_launch, (float32, _core.ReduceOp.band, 0, [0], 4)),
-        ("multiples of 16", _core.encode_launch, ("int8", float32, 8, 0, 0, 4)),
-        ("multiples of 4", _core.encode_launch, ("int8", float32, 0, 2, 0, 4)),
-        ("multiples of 4", _core.encode_launch, ("int8", float32, 0, 0, 2, 4)),
+        ("multiples of 16", _core.encode_launches, ("int8", float32, 8, 0, 0, 4)),
+        ("multiples of 4", _core.encode_launches, ("int8", float32, 0, 2, 0, 4)),
+        ("multiples of 4", _core.encode_launches, ("int8", float32, 0, 0, 2, 4)),
         ("multiples of 16", _core.decode_launch, ("int8", float32, 0, 0, [4], 4)),
         ("multiples of 4", _core.decode_launch, ("int8", float32, 2, 0, [0], 4)),
         ("1 to 256 sources; got 0", _core.decode_launch, ("int8", float32, 0, 0, [], 4)),
-        ("for float64; the host", _core.encode_launch, ("int8", DTYPES["float64"], 0, 0, 0, 4)),
-        ("topk: expected a codec that kernels", _core.encode_launch, ("topk", float32, 0, 0, 0, 4)),
+        ("codec for float64", _core.encode_launches, ("int8", DTYPES["float64"], 0, 0, 0, 4)),
+        ("none: expected a codec", _core.encode_launches, ("none", float32, 0, 0, 0, 4)),
+        ("adds nothing", _core.decode_launch, ("lossless", float32, 0, 0, [0, 0], 4)),
+        ("adds nothing", _core.decode_launch, ("lossless", float32, 0, 16, [0], 4)),
     ]
     for message, call, arguments in cases:
         with pytest.raises(_core.InvalidArgumentError, match=message):

@@ -56,13 +56,13 @@ def test_cpu_tensors_are_accepted(job: Callable[..., Job], kinds: str) -> None:
 
 
 def lossy_sums(rank: int, size: int, seed: int) -> list[list[float]]:
-    """Sums by each codec that devices have, with error feedback: the third of each."""
+    """Sums by each lossy codec, with error feedback: the third of each."""
     generator = torch.Generator().manual_seed(seed)
     parts = torch.randn(size, 300_007, generator=generator)
     found = []
     for codec in (
         *("int8", "int4", "int4:2048", "fp8_e4m3", "fp8_e5m2", "bf16", "fp16"),
-        *("int8:bf16", "int4:32:bf16", "fp8_e4m3:64:bf16"),
+        *("int8:bf16", "int4:32:bf16", "fp8_e4m3:64:bf16", "topk", "topk:0.3"),
     ):
         feedback = hetcomm.Feedback()
         for _ in range(3):
@@ -84,6 +84,26 @@ def test_the_gpu_and_the_host_encode_with_the_same_bits(
     by_gpu = values(job(kinds, bound=200), lossy_sums, seed)
     by_host = values(job(kinds, bound=200, prepare=without_kernels), lossy_sums, seed)
     assert all(each == by_gpu[0] for each in [*by_gpu, *by_host]), f"seed {seed}"
+
+
+def sums_without_loss(rank: int, size: int, seed: int) -> list[list[float]]:
+    """Sums without a codec, and without loss."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = torch.randn(size, 300_007, generator=generator)
+    found = []
+    for codec in ("none", "lossless"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            total = parts[rank].to(home(), dtype)
+            with hetcomm.codec(codec):
+                dist.all_reduce(total)
+            found.append(total.cpu().float().tolist())
+    return found
+
+
+@pytest.mark.parametrize("kinds", ["gc", "gcg"])
+def test_the_gpu_encodes_without_loss(job: Callable[..., Job], seed: int, kinds: str) -> None:
+    for found in values(job(kinds, bound=200), sums_without_loss, seed):
+        assert found[:3] == found[3:], f"seed {seed}"
 
 
 def gpu_tensor_on_a_cpu_rank(rank: int, size: int) -> None:

@@ -50,8 +50,9 @@ def test_the_page_says_where_elements_are_encoded(
     assert "8 ranks encode on the device: 0, 1, 2, 3, 4, 5, 6, 7" in page
     assert "4 ranks encode on the host: 8, 9, 10, 11" in page
     assert "copy int8" in page and "output -> scratch" in page
-    page = run("all_reduce", *asked, "--codec", "topk")
-    assert "8 ranks encode on the host, in staging (devices have no kernels of topk): 0, 1" in page
+    for codec in ("topk", "lossless"):
+        page = run("all_reduce", *asked, "--codec", codec)
+        assert "8 ranks encode on the device: 0, 1, 2, 3, 4, 5, 6, 7" in page
     monkeypatch.setenv("HETCOMM_KERNELS", "0")
     page = run("all_reduce", *asked, "--codec", "int8")
     assert "8 ranks encode on the host, in staging (HETCOMM_KERNELS=0): 0, 1" in page
@@ -121,12 +122,11 @@ def test_copies_to_and_from_staging_are_shown(tmp_path: Path) -> None:
             for name, vendor in (("a", "nvidia"), ("b", "cpu"))
         )
     )
-    page = run("all_reduce", "--topology", str(file))
+    asked = ("all_reduce", "--topology", str(file), "--codec", "none")
+    page = run(*asked)
     assert "input -> staging" in page and "staging -> scratch" in page
     (candidate,) = [
-        each
-        for each in json.loads(run("all_reduce", "--topology", str(file), "--json"))["candidates"]
-        if not each["rejected"]
+        each for each in json.loads(run(*asked, "--json"))["candidates"] if not each["rejected"]
     ]
     assert candidate["staging"] >= (16 << 20) // 16
 

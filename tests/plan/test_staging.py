@@ -114,11 +114,6 @@ def test_a_device_with_kernels_of_the_codec_encodes(codec: str) -> None:
         assert _core.check(topology, plans) == []
         moved = [step for step in plans[0].steps if step.kind == Kind.copy]
         on_device = {Space.input, Space.output, Space.scratch}
-        if not _core.codec_has_kernels(codec):
-            assert coded_spaces(plans[0]) == {Space.staging} | (
-                {Space.residual} if feedback else set()
-            )
-            continue
         assert coded_spaces(plans[0]) == on_device | ({Space.residual} if feedback else set())
         assert {step.target.codec for step in moved} == {codec}
         sent = [step.sources[0] for step in plans[0].steps if step.kind == Kind.send]
@@ -137,8 +132,7 @@ def test_encoded_elements_of_devices_need_no_staging_over_rdma() -> None:
         spec = Spec(Collective.all_reduce, count=4 * MIB, codec=codec)
         plans = _core.Planner(topology).plan_all(spec)
         assert _core.check(topology, plans) == []
-        for plan in plans:
-            assert (plan.staging_bytes == 0) == _core.codec_has_kernels(codec)
+        assert [plan.staging_bytes for plan in plans] == [0, 0]
 
 
 def without_kernels(topology: _core.Topology) -> _core.Topology:
@@ -155,21 +149,21 @@ def test_steps_of_codecs_that_a_device_cannot_perform_are_rejected() -> None:
     plans = _core.Planner(topology).plan_all(spec)
     errors = "\n".join(_core.check(without_kernels(topology), plans))
     assert "encode): expected staging, for its device has no kernels" in errors
-    assert "expected staging, for the host encodes and decodes" in errors
-    plans = _core.Planner(topology).plan_all(spec.with_codec("topk"))
+    assert "expected staging, for the host encodes or needs the length" in errors
+
+
+def test_a_device_encodes_without_loss_and_the_host_sends() -> None:
+    """Messages of lossless data lie in staging, where the host knows their length."""
+    topology = devices(["a/nvidia", "b/cpu"], kernels=True)
+    spec = Spec(Collective.all_reduce, count=4 * MIB, codec="lossless")
+    plans = _core.Planner(topology).plan_all(spec)
     assert _core.check(topology, plans) == []
-    steps = plans[0].steps
-    (index, *_) = [i for i, step in enumerate(steps) if step.kind == Kind.encode]
-    steps[index].sources = [moved(each) for each in steps[index].sources]
-    steps[index].target = moved(steps[index].target)
-    plans[0].steps = steps
-    errors = "\n".join(_core.check(topology, plans))
-    assert "expected staging, for its device has no kernels of the codec" in errors
-
-
-def moved(each: Range) -> Range:
-    each.space = Space.scratch
-    return each
+    assert coded_spaces(plans[0]) == {Space.input, Space.scratch}
+    messages = [step for step in plans[0].steps if step.kind in (Kind.send, Kind.recv)]
+    places = [step.sources[0] if step.kind == Kind.send else step.target for step in messages]
+    assert {place.space for place in places if place.codec == "lossless"} == {Space.staging}
+    plans = _core.Planner(without_kernels(topology)).plan_all(spec)
+    assert coded_spaces(plans[0]) == {Space.staging}
 
 
 def test_encoded_elements_lie_where_kernels_reach_them() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Job, launch, values
+from vendors import environments as environments_of
 
 import hetcomm
 
@@ -72,15 +73,27 @@ def results(rank: int, size: int, seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("layout", ["ab", "abab", "abbca"])
-def test_results_have_the_same_bits(job: Callable[..., Job], seed: int, layout: str) -> None:
+@pytest.mark.parametrize(
+    ("layout", "vendors"),
+    [
+        ("ab", "cc"),
+        ("abab", "cccc"),
+        ("abbca", "ccccc"),
+        pytest.param("abab", "nana", marks=pytest.mark.needs("emulated vendors")),
+        pytest.param("abb", "ncc", marks=pytest.mark.needs("emulated vendors")),
+    ],
+)
+def test_results_have_the_same_bits(
+    job: Callable[..., Job], seed: int, layout: str, vendors: str
+) -> None:
+    """Devices of emulated vendors encode and decode in their own memory."""
     found = []
     for codec in ("none", "lossless"):
         settings = {"HETCOMM_BRIDGE_CODEC": codec}
         if len(set(layout)) > 2:
             settings["HETCOMM_SELECT"] = SAME_ORDER
-        environments = [settings] * len(layout)
-        found.append(values(job(layout, environments=environments), results, seed))
+        each = [settings | own for own in environments_of(vendors)]
+        found.append(values(job(layout, environments=each), results, seed))
     for rank, (plain, encoded) in enumerate(zip(*found, strict=True)):
         assert plain == encoded, f"seed {seed}, rank {rank}"
 

@@ -4,12 +4,6 @@
 // of one warp or wavefront encodes a group. Each thread holds vectors of 16 bytes of the group.
 // Decoding is element-wise.
 
-#ifdef HETCOMM_HIP
-#define HETCOMM_SHUFFLE(value, mask) __shfl_xor(value, mask, 32)
-#else
-#define HETCOMM_SHUFFLE(value, mask) __shfl_xor_sync(0xffffffffu, value, mask, 32)
-#endif
-
 constexpr int kBlock = 2048;
 
 // device/quantise.h has the definition.
@@ -53,7 +47,7 @@ struct CastCode {
   HETCOMM_FUNCTION float value(int code) { return Number::widen(code & 0xffff); }
 };
 
-// As device/block_format.h names them.
+// As device/device_format.h names them.
 struct Int8 : IntegerCode<8> {};
 struct Int4 : IntegerCode<4> {};
 struct Fp8E4m3 : ScaledCode<Byte<4, 3, false>, 448> {};
@@ -159,7 +153,7 @@ __global__ void encode_kernel(unsigned char* encoded, const typename T::Stored* 
     if constexpr (Code::kScaled) {
 #pragma unroll
       for (int mask = kTeam / 2; mask > 0; mask /= 2) {
-        const int other = HETCOMM_SHUFFLE(greatest, mask);
+        const int other = exchanged(greatest, mask);
         greatest = other > greatest ? other : greatest;
       }
     }

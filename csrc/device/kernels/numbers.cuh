@@ -11,10 +11,11 @@
 #endif
 
 #ifdef HETCOMM_HOST
-#define HETCOMM_FUNCTION static inline __attribute__((always_inline))
+#define HETCOMM_MEMBER inline __attribute__((always_inline))
 #else
-#define HETCOMM_FUNCTION static __device__ __forceinline__
+#define HETCOMM_MEMBER __device__ __forceinline__
 #endif
+#define HETCOMM_FUNCTION static HETCOMM_MEMBER
 
 template <class To, class From>
 HETCOMM_FUNCTION To bit_cast(From from) {
