@@ -179,8 +179,8 @@ void bind(py::module_& module) {
             const int sources = static_cast<int>(all.size());
             check(self.decode(dtype, codec.device_format(), pointer(target), pointer(first),
                               all.data(), sources, count, pointer(stream), [=, &codec] {
-                                sum_elements(codec, dtype, pointer(target), pointer(first), all,
-                                             count);
+                                sum_or_nan(codec, dtype, pointer(target), pointer(first), all,
+                                           count);
                               }));
           },
           Released());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -10,6 +11,7 @@
 #include "base/config.h"
 #include "base/fnv.h"
 #include "codec/rows.h"
+#include "device/cast.h"
 
 namespace hetcomm {
 namespace {
@@ -196,6 +198,13 @@ Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* p
   std::vector<const void*> data;
   for (const void* memory : encoded) data.push_back(encoded_data(memory));
   return codec.sum(dtype, target, plain, data.data(), static_cast<int>(data.size()), count);
+}
+
+void sum_or_nan(const Codec& codec, Dtype dtype, void* target, const void* plain,
+                const std::vector<const void*>& encoded, size_t count) {
+  if (sum_elements(codec, dtype, target, plain, encoded, count).ok()) return;
+  const std::vector<float> nans(count, std::numeric_limits<float>::quiet_NaN());
+  cast(dtype, target, Dtype::float32, nans.data(), count);
 }
 
 }  // namespace hetcomm

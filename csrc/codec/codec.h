@@ -101,5 +101,8 @@ Status decode_elements(const Codec& codec, Dtype dtype, void* target, const void
 // See Codec::sum(). Of a lossless codec decodes the one result.
 Status sum_elements(const Codec& codec, Dtype dtype, void* target, const void* plain,
                     const std::vector<const void*>& encoded, size_t count);
+// As kernels of devices, which return no error: then all elements become NaN.
+void sum_or_nan(const Codec& codec, Dtype dtype, void* target, const void* plain,
+                const std::vector<const void*>& encoded, size_t count);
 
 }  // namespace hetcomm

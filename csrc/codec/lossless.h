@@ -30,8 +30,8 @@ namespace hetcomm {
 //     far     float32: two bytes each; float16: bit planes of 3 bits; if stored
 //     codes   bit planes of `width` bits. The code with all bits set is an escape.
 //     escapes the symbols without a code, a byte each, in order
-// Bit planes hold 64 elements in a word for each bit, lowest bit first. A word is what a ballot of
-// the threads of a device gives.
+// Bit planes hold 64 elements in a word for each bit, lowest bit first. Half a word is what a
+// ballot of 32 threads of a device gives.
 enum class LosslessFormat : uint8_t { bfloat16, float16, float32 };
 
 // Whether the dtype has a lossless format.

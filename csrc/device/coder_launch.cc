@@ -36,7 +36,9 @@ std::string of_exponents(const char* kernel, Dtype dtype) {
   return std::string(kernel) + "<" + qualified(bits) + ">";
 }
 
+// A team for each block. Small blocks of threads spread few teams over all of a device.
 void set_teams(KernelLaunch& launch, size_t count, size_t block) {
+  launch.threads = 2 * kTeamThreads;
   set_blocks(launch, (count + block - 1) / block * kTeamThreads);
 }
 

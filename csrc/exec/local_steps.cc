@@ -47,10 +47,6 @@ struct Parts {
         plain(step.sources[0].codec ? nullptr : operands.sources[0]),
         encoded(operands.sources.begin() + (step.sources[0].codec ? 0 : 1),
                 operands.sources.end()) {}
-
-  Status decode(Dtype dtype, const Operands& operands) const {
-    return sum_elements(codec, dtype, operands.target, plain, encoded, operands.count);
-  }
 };
 
 }  // namespace
@@ -79,7 +75,9 @@ Status HostSteps::encode(const Step& step, const Operands& operands) {
 }
 
 Status HostSteps::decode(const Step& step, const Operands& operands) {
-  return Parts(step, operands).decode(step.target.dtype, operands);
+  const Parts parts(step, operands);
+  return sum_elements(parts.codec, step.target.dtype, operands.target, parts.plain, parts.encoded,
+                      operands.count);
 }
 
 Status enqueue_reduction(const DeviceKernels& kernels, const Plan& plan, const Step& step,
@@ -109,9 +107,11 @@ Status enqueue_decoding(const DeviceKernels& kernels, const Step& step, const Op
                         Stream stream) {
   const Parts parts(step, operands);
   const Dtype dtype = step.target.dtype;
-  return kernels.decode(dtype, parts.codec.device_format(), operands.target, parts.plain,
-                        parts.encoded.data(), static_cast<int>(parts.encoded.size()),
-                        operands.count, stream, [=] { parts.decode(dtype, operands); });
+  return kernels.decode(
+      dtype, parts.codec.device_format(), operands.target, parts.plain, parts.encoded.data(),
+      static_cast<int>(parts.encoded.size()), operands.count, stream, [=] {
+        sum_or_nan(parts.codec, dtype, operands.target, parts.plain, parts.encoded, operands.count);
+      });
 }
 
 void compile_kernels(const DeviceKernels* kernels, const Plan& plan) {

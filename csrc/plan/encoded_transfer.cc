@@ -45,9 +45,9 @@ void PlanBuilder::decode(int rank, const Range& source, const Range& target) {
   own_step(steps::decode, rank, {source}, target);
 }
 
-// The host encodes. Without loss, elements in device memory are encoded only where they pass
-// through the host anyway. A striped link needs the length of a message at both ends. Ranks notice
-// disagreeing splits of an all_to_all by the lengths of messages alone.
+// The host needs the length of a message without loss. So elements in device memory are encoded
+// only where they pass through the host anyway. A striped link needs the length at both ends. Ranks
+// notice disagreeing splits of an all_to_all by the lengths of messages alone.
 bool PlanBuilder::encodes(int from, int to, const Range& source) {
   if (!codec_ || !codec_->lossless() || !codec_->encodes(source.dtype)) return false;
   if (source.bytes() < kLeastBytes) return false;

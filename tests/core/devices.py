@@ -182,7 +182,33 @@ def fork(vendor: str) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-CASES = (copies, order, between_streams, memory, both, fork)
+def damage(vendor: str) -> None:
+    """Encoded elements that were changed on their way decode to NaNs."""
+    device = _core.Device.open(vendor, 0)
+    kernels = _core.DeviceKernels.of(device)
+    stream, count, header = device.make_stream(), 10_000, 64
+    float32 = _core.Dtype.float32
+    values = np.random.default_rng(3).normal(size=count).astype(np.float32)
+    elements = device.allocate(values.nbytes)
+    device.copy(elements, values.ctypes.data, values.nbytes, stream)
+    changed = np.full(4, 0xFF, np.uint8)
+    for codec in ("lossless", "topk"):
+        encoded = device.allocate(header + _core.codec_capacity(codec, float32, count))
+        kernels.encode(codec, float32, encoded, elements, 0, count, stream)
+        for damaged in (False, True):
+            if damaged:
+                device.copy(encoded + header, changed.ctypes.data, changed.nbytes, stream)
+            kernels.decode(codec, float32, elements, 0, [encoded], count, stream)
+            found = np.empty_like(values)
+            device.copy(found.ctypes.data, elements, found.nbytes, stream)
+            finish(device, stream)
+            assert np.isnan(found).any() == damaged, codec
+            if codec == "lossless":
+                assert damaged or (found == values).all()
+        device.copy(elements, values.ctypes.data, values.nbytes, stream)
+
+
+CASES = (copies, order, between_streams, memory, both, damage, fork)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[1]](sys.argv[2])

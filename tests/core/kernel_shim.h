@@ -1,6 +1,7 @@
 // Runs device kernels as plain C++, to test their arithmetic without a device. Replaces the headers
 // of HIP; the tested text is included after this file. Threads of a warp take turns and switch only
-// at shuffles and ballots, which all 32 must reach.
+// at shuffles and ballots. All 32 must come to the same one. Every second warp is the upper half of
+// a wavefront of 64 threads, and the other half has any bits in a ballot.
 #pragma once
 
 #include <ucontext.h>
@@ -35,7 +36,9 @@ struct Thread {
   ucontext_t context;
   std::vector<char> stack = std::vector<char>(kStackBytes);
   bool finished;
-  int offered;  // to the other threads of the warp
+  int offered;           // to the other threads of the warp
+  const char* exchange;  // the function, and its second argument
+  int argument;
 };
 
 static ucontext_t scheduler;
@@ -94,12 +97,20 @@ void launch(void (*kernel)(Arguments...), unsigned blocks, unsigned threads, voi
 namespace shim {
 
 // The values that all threads of the warp offer.
-inline std::array<int, kWarp> exchange(int value) {
+inline std::array<int, kWarp> exchange(int value, const char* function, int argument) {
   Thread* const self = current;
   self->offered = value;
+  self->exchange = function;
+  self->argument = argument;
   swapcontext(&self->context, &scheduler);
   std::array<int, kWarp> all;
-  for (int lane = 0; lane < kWarp; ++lane) all[lane] = warp[lane].offered;
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const Thread& other = warp[lane];
+    all[lane] = other.offered;
+    if (std::strcmp(other.exchange, function) == 0 && other.argument == argument) continue;
+    std::fprintf(stderr, "threads came to %s and to %s\n", function, other.exchange);
+    std::abort();
+  }
   swapcontext(&self->context, &scheduler);  // all threads have read these values
   return all;
 }
@@ -108,19 +119,22 @@ inline int lane_of_current() { return static_cast<int>(current - warp.data()); }
 
 }  // namespace shim
 
-inline int __lane_id() { return shim::lane_of_current(); }
+inline int __lane_id() { return static_cast<int>(threadIdx.x % 64); }
 
 inline int __shfl_xor(int value, int mask, int) {
   const int lane = shim::lane_of_current();
-  return shim::exchange(value)[lane ^ mask];
+  return shim::exchange(value, __func__, mask)[lane ^ mask];
 }
 
-inline int __shfl(int value, int lane, int) { return shim::exchange(value)[lane]; }
+inline int __shfl(int value, int lane, int) { return shim::exchange(value, __func__, lane)[lane]; }
 
 inline unsigned long long __ballot(int condition) {
   unsigned long long bits = 0;
-  const auto all = shim::exchange(condition != 0);
-  for (int lane = 0; lane < shim::kWarp; ++lane)
-    bits |= static_cast<unsigned>(all[lane]) * 1ull << lane;
+  const auto all = shim::exchange(condition != 0, __func__, 0);
+  for (int lane = 0; lane < shim::kWarp; ++lane) {
+    bits |= static_cast<unsigned long long>(all[lane]) << lane;
+  }
+  constexpr unsigned long long kOther = 0xa5a5a5a5;
+  bits = (__lane_id() & 32) != 0 ? bits << 32 | kOther : bits | kOther << 32;
   return bits;
 }

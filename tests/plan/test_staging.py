@@ -103,7 +103,7 @@ def coded_spaces(plan: Plan) -> set[Space]:
 
 
 @pytest.mark.parametrize("codec", [*LOSSY, "int4:32:bf16"])
-def test_a_device_with_kernels_of_the_codec_encodes(codec: str) -> None:
+def test_a_device_with_kernels_encodes(codec: str) -> None:
     """The other rank decodes on its host. Only encoded elements are copied."""
     count = 4 * MIB
     topology = devices(["a/nvidia", "b/cpu"], kernels=True)

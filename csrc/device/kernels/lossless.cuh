@@ -32,7 +32,9 @@ struct LosslessBlock {
   HETCOMM_MEMBER int near() const { return kBlockHeader + entries(); }
   HETCOMM_MEMBER int far() const { return near() + ((stored & kStoredNear) != 0 ? count : 0); }
   HETCOMM_MEMBER int codes() const {
-    const int bytes = Bits::kFarPlanes != 0 ? groups() * Bits::kFarPlanes * 8 : count * 2;
+    const int bytes = !Bits::kFar             ? 0
+                      : Bits::kFarPlanes != 0 ? groups() * Bits::kFarPlanes * 8
+                                              : count * 2;
     return far() + ((stored & kStoredFar) != 0 ? bytes : 0);
   }
   HETCOMM_MEMBER int symbols() const { return codes() + groups() * width * 8; }  // of escapes
@@ -138,6 +140,7 @@ struct LosslessSums {
   Count before, all;
 };
 
+// Every team reads all lengths, 2 bytes for each 8 to 16 KiB of elements.
 HETCOMM_FUNCTION LosslessSums lossless_sums(const unsigned short* lengths, Count blocks,
                                             Count number) {
   LosslessSums sums = {0, 0};
@@ -154,9 +157,7 @@ __global__ void lossless_measure_kernel(unsigned char* memory, const typename Bi
                                         Count count) {
   auto* const lengths = reinterpret_cast<unsigned short*>(memory + kEncodedHeader +
                                                           count * sizeof(typename Bits::Stored));
-  each_block_of_team(lossless_blocks(count), [&](Count number) {
-    const Count begin = number * kLosslessBlock;
-    const int n = count - begin < kLosslessBlock ? static_cast<int>(count - begin) : kLosslessBlock;
+  each_block_of_team<kLosslessBlock>(count, [&](Count number, Count begin, int n) {
     SymbolTable table;
     const LosslessBlock<Bits> block = choose_coding<Bits>(table, source + begin, n);
     if (lane_of_thread() == 0) lengths[number] = static_cast<unsigned short>(block.length());
@@ -258,14 +259,12 @@ __global__ void lossless_encode_kernel(unsigned char* memory, const typename Bit
   using Stored = typename Bits::Stored;
   unsigned char* const data = memory + kEncodedHeader;
   const Count blocks = lossless_blocks(count), whole = count * sizeof(Stored);
-  each_block_of_team(blocks, [&](Count number) {
+  each_block_of_team<kLosslessBlock>(count, [&](Count number, Count begin, int n) {
     const int lane = lane_of_thread();
     const auto* const lengths = reinterpret_cast<const unsigned short*>(data + whole);
     const LosslessSums sums = lossless_sums(lengths, blocks, number);
     const Count bytes = lossless_directory_end(count) + sums.all;
     const bool plain = bytes >= whole || bytes > 0xffffffff;
-    const Count begin = number * kLosslessBlock;
-    const int n = count - begin < kLosslessBlock ? static_cast<int>(count - begin) : kLosslessBlock;
     if (number == 0 && lane == 0) {
       *reinterpret_cast<Count*>(memory) = plain ? whole : bytes;
       if (!plain) {
@@ -338,9 +337,7 @@ __global__ void lossless_decode_kernel(typename Bits::Stored* target, const unsi
   const Count bytes = *reinterpret_cast<const Count*>(memory);
   const Count blocks = lossless_blocks(count), whole = count * sizeof(Stored);
   const Count directory_end = lossless_directory_end(count);
-  each_block_of_team(blocks, [&](Count number) {
-    const Count begin = number * kLosslessBlock;
-    const int n = count - begin < kLosslessBlock ? static_cast<int>(count - begin) : kLosslessBlock;
+  each_block_of_team<kLosslessBlock>(count, [&](Count number, Count begin, int n) {
     if (bytes == whole) return read_plain<Bits>(target + begin, data + begin * sizeof(Stored), n);
     const auto* const header = reinterpret_cast<const LosslessHeader*>(data);
     const auto* const lengths =

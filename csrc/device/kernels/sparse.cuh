@@ -33,9 +33,7 @@ __global__ void sparse_encode_kernel(unsigned short* encoded, const typename T::
                                      float* residual, Count count, const SparseBlock whole,
                                      const SparseBlock last) {
   const int lane = lane_of_thread();
-  each_block_of_team((count + kBlock - 1) / kBlock, [&](Count number) {
-    const Count begin = number * kBlock;
-    const int n = count - begin < kBlock ? static_cast<int>(count - begin) : kBlock;
+  each_block_of_team<kBlock>(count, [&](Count number, Count begin, int n) {
     const SparseBlock block = n == kBlock ? whole : last;
     float values[kSparseSteps];
 #pragma unroll
@@ -137,9 +135,7 @@ __global__ void sparse_decode_kernel(typename T::Stored* target, const typename 
                                      const Sources sources, int source_count, Count count,
                                      const SparseBlock whole, const SparseBlock last) {
   const int lane = lane_of_thread();
-  each_block_of_team((count + kBlock - 1) / kBlock, [&](Count number) {
-    const Count begin = number * kBlock;
-    const int n = count - begin < kBlock ? static_cast<int>(count - begin) : kBlock;
+  each_block_of_team<kBlock>(count, [&](Count number, Count begin, int n) {
     const SparseBlock block = n == kBlock ? whole : last;
     float sum[kSparseSteps];
 #pragma unroll

@@ -68,11 +68,13 @@ HETCOMM_FUNCTION int team_greatest(int value) {
   return value;
 }
 
-// Calls work(block) for each of `blocks` blocks; a team has a block at a time.
-template <class Work>
-HETCOMM_FUNCTION void each_block_of_team(Count blocks, const Work& work) {
-  for (Count block = first_index() / kTeamThreads; block < blocks;
-       block += all_threads() / kTeamThreads) {
-    work(block);
+// Calls work(number, begin, n) for each block of `block` elements, the last of which may be
+// shorter: its number, its first element and its elements. A team has a block at a time.
+template <int block, class Work>
+HETCOMM_FUNCTION void each_block_of_team(Count count, const Work& work) {
+  for (Count number = first_index() / kTeamThreads; number * block < count;
+       number += all_threads() / kTeamThreads) {
+    const Count begin = number * block;
+    work(number, begin, count - begin < block ? static_cast<int>(count - begin) : block);
   }
 }
