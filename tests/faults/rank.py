@@ -126,11 +126,11 @@ class CoreRank(Rank):
     def recv(self, from_: int, count: int) -> None:
         self.works.append(self.communicator.recv(bytearray(count), _core.Dtype.uint8, from_))
 
-    def greet(self) -> None:
-        """Exchanges a message with every other rank, which opens all links."""
+    def greet(self, count: int = 1) -> None:
+        """Exchanges a message of `count` bytes with every other rank, which opens all links."""
         for other in set(range(self.size)) - {self.rank}:
-            self.recv(other, 1)
-            self.send(other, 1)
+            self.recv(other, count)
+            self.send(other, count)
         while self.works:
             self.works.pop().wait()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,26 @@ def test_all_ranks_hear_of_a_rank_without_descriptors(tmp_path: Path, hosts: str
         for told in (other, error):
             assert "rank 1 on " in told["text"], told
             assert "Too many open files; raise the descriptor limit" in told["text"], told
+        for rank in job.ranks:
+            rank.exits_cleanly()
+
+
+def test_a_first_long_message_without_descriptors_gets_the_reason(tmp_path: Path) -> None:
+    """UCX opens sockets to choose a protocol, also once the link is there."""
+    with Job(tmp_path, "ab") as job:
+        job.do("greet")
+        pid = job[1].process.pid
+        used = {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}
+        free = next(number for number in itertools.count() if number not in used)
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, limits[1]))
+        job.tell("greet", 1 << 20)
+        other, error = errors_within(job.ranks, NOTICE)
+        for told in (other, error):
+            assert told["error"] == "TransportError", told
+            assert "Too many open files; raise the descriptor limit" in told["text"], told
+            assert "seen by rank 1" in told["text"], told
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         for rank in job.ranks:
             rank.exits_cleanly()
 

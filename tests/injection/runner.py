@@ -100,7 +100,7 @@ class Runner:
             folder = Path(tempfile.mkdtemp(dir=self.folder))
             with ExitStack() as stack:
                 job = stack.enter_context(start(folder, layout, kind, {}))
-                job.do("greet")  # opens all links
+                job.do("greet", 1 << 20)  # opens all links, and sockets of UCX for long messages
                 job.do("work", 1, 8)  # imports what calls need, before there are no descriptors
                 stack.pop_all()
             self._shared[kind.cluster] = Shared(key, job, folder, (case, outcome))

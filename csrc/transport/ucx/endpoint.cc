@@ -6,6 +6,7 @@
 #include <regex>
 #include <vector>
 
+#include "base/events.h"
 #include "transport/ucx/endpoint_slots.h"
 
 namespace hetcomm {
@@ -73,6 +74,8 @@ Status ucx_failure(const UcxLibrary& ucx, ucs_status_t status, const std::string
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_ENDPOINT_TIMEOUT:
     case UCS_ERR_NOT_CONNECTED:
+      // UCX opens sockets to choose a protocol for long messages. Without one the link ends.
+      require_descriptors(1, text);
       return Status(Code::peer_failed, text + "; the peer has closed, died or become unreachable",
                     -1, peer);
     default:
