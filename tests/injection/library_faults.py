@@ -49,7 +49,8 @@ def broken(trial: Trial) -> None:
         places = list(zip(own.hosts, own.vendors, strict=True))
         island = [rank for rank, place in enumerate(places) if place == places[trial.victim]]
         names += [f"rank {rank} did not finish setting up" for rank in island]
-    # A device that is broken has an error of its own for each call.
-    trial.right_or_refused(ERRORS, names, again=not fault.startswith("device_error"))
+    # A broken device has an error of its own for each call, and one that hangs for allocations.
+    again = not fault.startswith(("device_error", "hang"))
+    trial.right_or_refused(ERRORS, names, again=again)
     if fault.startswith("init_") and "refused" not in trial.told:
         raise Complaint(WRONG, f"the group is set up in spite of {fault}")
