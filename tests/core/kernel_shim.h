@@ -43,12 +43,24 @@ struct Thread {
 
 static ucontext_t scheduler;
 static std::vector<Thread> warp(kWarp);
+static std::array<int, kWarp> offers;  // of the latest exchange, by lane
 static Thread* current;
 static const std::function<void()>* body;
 
 static void start() {
   (*body)();
   current->finished = true;
+}
+
+// Ends the exchange to which all threads have come.
+static void end_exchange() {
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const Thread &one = warp[0], &other = warp[lane];
+    offers[lane] = other.offered;
+    if (std::strcmp(one.exchange, other.exchange) == 0 && one.argument == other.argument) continue;
+    std::fprintf(stderr, "threads came to %s and to %s\n", one.exchange, other.exchange);
+    std::abort();
+  }
 }
 
 static void run_warp(unsigned first) {
@@ -67,6 +79,7 @@ static void run_warp(unsigned first) {
       swapcontext(&scheduler, &current->context);
       finished += current->finished;
     }
+    if (finished == 0) end_exchange();
     if (finished != 0 && finished != kWarp) {
       std::fprintf(stderr, "%d of 32 threads did not come to an exchange\n", finished);
       std::abort();
@@ -92,27 +105,14 @@ void launch(void (*kernel)(Arguments...), unsigned blocks, unsigned threads, voi
   }
 }
 
-}  // namespace shim
-
-namespace shim {
-
 // The values that all threads of the warp offer.
-inline std::array<int, kWarp> exchange(int value, const char* function, int argument) {
+inline const std::array<int, kWarp>& exchange(int value, const char* function, int argument) {
   Thread* const self = current;
   self->offered = value;
   self->exchange = function;
   self->argument = argument;
   swapcontext(&self->context, &scheduler);
-  std::array<int, kWarp> all;
-  for (int lane = 0; lane < kWarp; ++lane) {
-    const Thread& other = warp[lane];
-    all[lane] = other.offered;
-    if (std::strcmp(other.exchange, function) == 0 && other.argument == argument) continue;
-    std::fprintf(stderr, "threads came to %s and to %s\n", function, other.exchange);
-    std::abort();
-  }
-  swapcontext(&self->context, &scheduler);  // all threads have read these values
-  return all;
+  return offers;
 }
 
 inline int lane_of_current() { return static_cast<int>(current - warp.data()); }
@@ -130,7 +130,7 @@ inline int __shfl(int value, int lane, int) { return shim::exchange(value, __fun
 
 inline unsigned long long __ballot(int condition) {
   unsigned long long bits = 0;
-  const auto all = shim::exchange(condition != 0, __func__, 0);
+  const auto& all = shim::exchange(condition != 0, __func__, 0);
   for (int lane = 0; lane < shim::kWarp; ++lane) {
     bits |= static_cast<unsigned long long>(all[lane]) << lane;
   }
