@@ -27,6 +27,13 @@ constexpr int kBriefly = 50;  // milliseconds between checks of an abort
   throw Failure{ccl_system_error, what + ": " + std::strerror(errno)};
 }
 
+// NCCL, too, takes a refused connection for a failure of the other process.
+[[noreturn]] void throw_unconnected(const in_addr& address) {
+  const std::string what = "connecting to " + to_text(address);
+  if (errno != ECONNREFUSED && errno != ECONNRESET && errno != ETIMEDOUT) throw_system(what);
+  throw Failure{ccl_remote_error, what + ": " + std::strerror(errno)};
+}
+
 Descriptor make_socket() {
   Descriptor descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (descriptor < 0) throw_system("socket");
@@ -114,13 +121,13 @@ Socket Socket::connect_to(const sockaddr_in& address, const Stop& stop) {
   Socket made(make_socket());
   const auto* target = reinterpret_cast<const sockaddr*>(&address);
   if (connect(made.descriptor_, target, sizeof address) != 0) {
-    if (errno != EINPROGRESS) throw_system("connecting to " + to_text(address.sin_addr));
+    if (errno != EINPROGRESS) throw_unconnected(address.sin_addr);
     wait_for(made.descriptor_, POLLOUT, stop);
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(made.descriptor_, SOL_SOCKET, SO_ERROR, &error, &length);
     errno = error;
-    if (error != 0) throw_system("connecting to " + to_text(address.sin_addr));
+    if (error != 0) throw_unconnected(address.sin_addr);
   }
   send_at_once(made.descriptor_);
   return made;
