@@ -68,7 +68,7 @@ PARTS = (  # in the order of the questions: a later answer means little without 
     Part("overlap", "overlap.py", 40, needs="torch"),
     Part("nccl_path_mps", "nccl_path.py", 60, ("--mps",), needs="gpu"),
     Part("tests_core", "tests.py", 100, ("--paths", "core/test_device.py",
-         "core/test_device_kernels.py", "core/test_ccl.py")),
+         "core/test_device_kernels.py", "core/test_device_codecs.py", "core/test_ccl.py")),
     Part("tests_gpu", "tests.py", 400, ("--paths", "gpu"), needs="gpu"),
 )  # fmt: skip
 TWO_RANK_PARTS = (

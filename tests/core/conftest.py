@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import abilities
+import kernel_shim
 import machines
 import pytest
 
@@ -31,3 +33,16 @@ def make(tmp_path: Path) -> machines.Make:
         return made[-1]
 
     return record
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All device kernels as a library for this processor."""
+    abilities.need("compiler")
+    return kernel_shim.build(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(scope="session")
+def run(shim: Path) -> kernel_shim.Run:
+    """Runs a launch of a device kernel on this processor."""
+    return kernel_shim.runner(shim)

@@ -1,5 +1,5 @@
 /* A CUDA runtime and driver whose one device is this processor: libcudart and libcuda in one.
-   Kernels are run by the library that defines run_symbol(), which test_device_kernels.py builds.
+   Kernels are run by the library that defines run_symbol(), which kernel_shim.py builds.
    Everything is over when the call returns. Not an emulated vendor: it runs kernels, and nothing
    else worth naming. */
 #define _GNU_SOURCE

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 import vendor_wheels as wheels
-from test_device_kernels import kernels
+from kernel_shim import kernels
 
 from hetcomm import _core
 
