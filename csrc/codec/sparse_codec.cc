@@ -90,8 +90,9 @@ bool SparseCodec::read_places(uint64_t* chosen, const void* encoded, size_t coun
   }
   std::memcpy(chosen, encoded, bytes_of_places(count));
   size_t found = 0;
-  for (size_t word = 0; word < SparseFormat::words(count); ++word)
+  for (size_t word = 0; word < SparseFormat::words(count); ++word) {
     found += std::popcount(chosen[word]);
+  }
   const bool beyond = count % 64 != 0 && chosen[count / 64] >> count % 64 != 0;
   return found == kept(count) && !beyond;
 }

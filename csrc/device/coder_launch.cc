@@ -29,6 +29,12 @@ SparseBlock sparse_block(const SparseFormat& format, size_t count) {
   return {static_cast<int>(format.kept(count)), format.numbers(count)};
 }
 
+// Of the whole blocks, and of the last one.
+void add_blocks(KernelLaunch& launch, const SparseFormat& format, size_t count) {
+  add(launch, sparse_block(format, kBlock));
+  add(launch, sparse_block(format, count % kBlock));
+}
+
 std::string of_exponents(const char* kernel, Dtype dtype) {
   const char* const bits = dtype == Dtype::bfloat16  ? "Bfloat16Bits"
                            : dtype == Dtype::float16 ? "Float16Bits"
@@ -42,7 +48,6 @@ void set_teams(KernelLaunch& launch, size_t count, size_t block) {
   set_blocks(launch, (count + block - 1) / block * kTeamThreads);
 }
 
-// The arguments of an encoder, which `check` has accepted.
 struct Encoding {
   Dtype dtype;
   void* encoded;
@@ -51,7 +56,15 @@ struct Encoding {
   size_t count;
 };
 
-std::vector<KernelLaunch> launches(const BlockFormat& format, const Encoding& call) {
+// What every encoder of a lossy codec takes first.
+void add_operands(KernelLaunch& launch, const Encoding& call) {
+  add(launch, data_of(call.encoded));
+  add(launch, call.source);
+  add(launch, call.residual);
+  add(launch, uint64_t{call.count});
+}
+
+std::vector<KernelLaunch> launches_of(const BlockFormat& format, const Encoding& call) {
   const size_t size = size_of(call.dtype), lanes = kVectorBytes / size, group = format.group;
   const bool vectors =
       aligned(call.source, kVectorBytes) && aligned(call.residual, lanes * sizeof(float));
@@ -59,28 +72,21 @@ std::vector<KernelLaunch> launches(const BlockFormat& format, const Encoding& ca
   launch.kernel = of_block("encode_kernel", call.dtype, format);
   set_blocks(launch,
              (call.count + group - 1) / group * std::min<size_t>(group / lanes, kTeamThreads));
-  add(launch, data_of(call.encoded));
-  add(launch, call.source);
-  add(launch, call.residual);
-  add(launch, uint64_t{call.count});
+  add_operands(launch, call);
   add(launch, int{vectors});
   return {launch};
 }
 
-std::vector<KernelLaunch> launches(const SparseFormat& format, const Encoding& call) {
+std::vector<KernelLaunch> launches_of(const SparseFormat& format, const Encoding& call) {
   KernelLaunch launch;
   launch.kernel = "sparse_encode_kernel<" + qualified(name(call.dtype)) + ">";
   set_teams(launch, call.count, kBlock);
-  add(launch, data_of(call.encoded));
-  add(launch, call.source);
-  add(launch, call.residual);
-  add(launch, uint64_t{call.count});
-  add(launch, sparse_block(format, kBlock));
-  add(launch, sparse_block(format, call.count % kBlock));
+  add_operands(launch, call);
+  add_blocks(launch, format, call.count);
   return {launch};
 }
 
-std::vector<KernelLaunch> launches(const ExponentFormat&, const Encoding& call) {
+std::vector<KernelLaunch> launches_of(const ExponentFormat&, const Encoding& call) {
   std::vector<KernelLaunch> both;
   for (const char* kernel : {"lossless_measure_kernel", "lossless_encode_kernel"}) {
     KernelLaunch& launch = both.emplace_back();
@@ -102,16 +108,21 @@ struct Decoding {
   size_t count;
 };
 
-KernelLaunch launch_of(const BlockFormat& format, const Decoding& call) {
-  KernelLaunch launch;
-  launch.kernel = of_block("decode_kernel", call.dtype, format);
-  const size_t lanes = kVectorBytes / size_of(call.dtype);
-  set_blocks(launch, (call.count + lanes - 1) / lanes);
+// What every decoder that adds takes first.
+void add_operands(KernelLaunch& launch, const Decoding& call) {
   add(launch, call.target);
   add(launch, call.first);
   add(launch, call.data);
   add(launch, call.source_count);
   add(launch, uint64_t{call.count});
+}
+
+KernelLaunch launch_of(const BlockFormat& format, const Decoding& call) {
+  KernelLaunch launch;
+  launch.kernel = of_block("decode_kernel", call.dtype, format);
+  const size_t lanes = kVectorBytes / size_of(call.dtype);
+  set_blocks(launch, (call.count + lanes - 1) / lanes);
+  add_operands(launch, call);
   add(launch, int{aligned(call.target, kVectorBytes) && aligned(call.first, kVectorBytes)});
   return launch;
 }
@@ -120,13 +131,8 @@ KernelLaunch launch_of(const SparseFormat& format, const Decoding& call) {
   KernelLaunch launch;
   launch.kernel = "sparse_decode_kernel<" + qualified(name(call.dtype)) + ">";
   set_teams(launch, call.count, kBlock);
-  add(launch, call.target);
-  add(launch, call.first);
-  add(launch, call.data);
-  add(launch, call.source_count);
-  add(launch, uint64_t{call.count});
-  add(launch, sparse_block(format, kBlock));
-  add(launch, sparse_block(format, call.count % kBlock));
+  add_operands(launch, call);
+  add_blocks(launch, format, call.count);
   return launch;
 }
 
@@ -150,8 +156,7 @@ Status encode_launches(std::vector<KernelLaunch>& launches, Dtype dtype, const D
   if (!aligned(residual, sizeof(float))) return misaligned("encode", sizeof(float), residual);
   if (!aligned(encoded, kVectorBytes)) return misaligned("encode", kVectorBytes, encoded);
   const Encoding call{dtype, encoded, source, residual, count};
-  launches =
-      std::visit([&](const auto& kind) { return hetcomm::launches(kind, call); }, format.kind);
+  launches = std::visit([&](const auto& kind) { return launches_of(kind, call); }, format.kind);
   return {};
 }
 
