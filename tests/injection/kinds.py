@@ -56,6 +56,7 @@ def killed_in_set_up(trial: Trial) -> None:
     members = [f"ranks {number}, ", f", {number}, ", f", {number} in one communicator"]
     words = [f"rank {number}", *members, "remote process exited"]
     trial.all_fail(trial.others, errors, words, again=False)
+    trial.remove_orphans()
     trial.end(trial.others)
 
 

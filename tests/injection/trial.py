@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import time
@@ -14,6 +15,8 @@ from typing import Any
 from case import Case
 from cluster_job import processes_of
 from job import BOUND, Job, Process
+
+from hetcomm import _core
 
 FIRST = 10.0  # seconds until every rank has mostly submitted its first call
 END = 30.0  # seconds for a rank to leave its groups and to end
@@ -288,6 +291,13 @@ class Trial:
             if code != 0 or "Traceback" in log or "terminate called" in log:
                 raise Complaint(CRASH, f"{self.name(rank)} ended with {code}: {log[-3000:]}")
         self._nothing_left()
+
+    def remove_orphans(self) -> None:
+        """A rank that starts later removes the sockets of killed ranks, which are old here."""
+        for file in SHARED_MEMORY.glob("hetcomm-*") if self.private_memory else ():
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(file, (0, 0))
+        _core.remove_shm_segment(_core.create_shm_segment(1, across_namespaces=True))
 
     def _nothing_left(self) -> None:
         until = time.monotonic() + END
