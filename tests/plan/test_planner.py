@@ -157,6 +157,42 @@ def test_block_collectives_cross_once(case: tuple[Topology, int]) -> None:
             assert wire_counts(topology, plans) == (leaving, entering)
 
 
+def block_traffic(sizes: list[int], uplinks: list[int], count: int) -> tuple[list[int], list[int]]:
+    """The elements that leave and enter each island in an all_gather; those of a reduce_scatter are
+    these, in the other direction."""
+    topology = topology_of(sizes, uplinks)
+    spec = Spec(Collective.all_gather, count=count)
+    sent, received = wire_counts(topology, plans_for(topology, spec, "hierarchical"))
+    spec = Spec(Collective.reduce_scatter, count=count)
+    mirrored = wire_counts(topology, plans_for(topology, spec, "hierarchical"))
+    assert mirrored == (received, sent)
+    return sent, received
+
+
+def test_blocks_behind_a_slow_uplink_have_a_relay() -> None:
+    """A slow island sends each block once. Each of two fast islands relays one slow island."""
+    uplinks = [2 * GBIT, 2 * GBIT, GBIT // 2, GBIT // 2]
+    sent, received = block_traffic([1, 1, 2, 2], uplinks, MI)
+    assert sent == [(3 + 2 * 2) * MI, (3 + 2 * 2) * MI, 2 * MI, 2 * MI]
+    assert received == [5 * MI, 5 * MI, 4 * MI, 4 * MI]
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "count"),
+    [
+        ([2, 2, 2], MI),
+        ([3, 3, 2], MI),  # hardly slower
+        ([2, 2, 1], 16),  # a short block
+        ([2, 1], MI),  # nobody else receives the block
+        ([2, 1, 1, 1, 1, 1, 1], MI),  # a relay would be busy for most of the step
+    ],
+)
+def test_other_blocks_have_no_relay(uplinks: list[int], count: int) -> None:
+    k = len(uplinks)
+    sent, received = block_traffic([1] * k, [each * GBIT for each in uplinks], count)
+    assert sent == received == [(k - 1) * count] * k
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.integers(1, 6), min_size=2, max_size=5), st.sampled_from(["block", "interleaved"])

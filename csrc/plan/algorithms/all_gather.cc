@@ -18,14 +18,17 @@ void share_own_blocks(PlanBuilder& builder, int island) {
 void flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
 
 // Every block crosses once to each other island, spread over the uplinks of that island's members.
+// A block behind a slow uplink crosses to its relay, which sends the copies.
 // The members then share the imported parts. With a lossy codec the own island gets the same
 // rounded values.
 void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(topology, spec, spec.count * topology.size());
   const int64_t block_bytes = builder.input(0, spec.count).bytes();
+  const std::vector<int> relays = relays_by_uplink(topology, block_bytes);
+  const int chunks =
+      relayed_chunks(relays, chunk_count(topology, spec, spec.count * topology.size()));
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   std::vector<std::vector<Slots>> encoded(cut.size());  // by segment and island, at its owner
   for (size_t s = 0; builder.lossy() && s < cut.size(); ++s) {
@@ -55,10 +58,14 @@ void hierarchical(PlanBuilder& builder) {
       if (builder.lossy()) {
         shared[own_island].push_back({.from = own, .source = piece, .target = piece});
       }
-      for (int shift = 1; shift < islands; ++shift) {
-        const int island = (own_island + shift) % islands;
+      const int relay = relays[own_island];
+      for (int shift = 0; shift < islands; ++shift) {
+        const int island = ((relay < 0 ? own_island : relay) + shift) % islands;
+        if (island == own_island) continue;
         const int importer = cut[s].owners[island];
-        builder.transfer(own, block, importer, at(island));
+        const bool first = relay < 0 || island == relay;
+        builder.transfer(first ? own : cut[s].owners[relay], first ? block : at(relay), importer,
+                         at(island));
         if (rounded) builder.decode(importer, at(island), piece);
         shared[island].push_back({.from = importer, .source = piece, .target = piece});
       }

@@ -17,23 +17,38 @@ void flat(PlanBuilder& builder) {
 
 // Each island sums all blocks. Blocks of its members are summed at their ranks. Foreign blocks are
 // sharded over the members, which send the sums to the block's rank. That rank adds up in island
-// order.
+// order. Behind a slow uplink it gets one sum from a relay, which adds up those of other islands.
 void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(topology, spec, spec.count * topology.size());
   const int64_t block_bytes = builder.output(0, spec.count).bytes();
+  std::vector<int> relays = relays_by_uplink(topology, block_bytes);
+  // A codec would round a relayed sum twice.
+  if (builder.lossy()) relays.assign(islands, -1);
+  const int chunks =
+      relayed_chunks(relays, chunk_count(topology, spec, spec.count * topology.size()));
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
+  const auto relay_of = [&](const Segment& segment) {
+    return relays[topology.island_of(segment.block_of)];
+  };
+  // The rank that adds up an island's sum of a segment.
+  const auto adder = [&](const Segment& segment, int island) {
+    const int relay = relay_of(segment);
+    return relay < 0 || island == relay ? segment.block_of : segment.owners[relay];
+  };
   // By segment and island.
   std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size()), encoded(cut.size());
+  std::vector<Slots> relayed;  // by segment
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
+    const int relay = relay_of(cut[s]);
+    relayed.emplace_back(builder, cut[s].owners[std::max(relay, 0)], relay < 0 ? 0 : room, chunks);
     for (int island = 0; island < islands; ++island) {
       const bool foreign = topology.island_of(cut[s].block_of) != island;
       const bool alone = topology.island(island).size() == 1;
       sums[s].emplace_back(builder, cut[s].owners[island], foreign && !alone ? room : 0, chunks);
-      received[s].emplace_back(builder, cut[s].block_of, foreign ? room : 0, chunks);
+      received[s].emplace_back(builder, adder(cut[s], island), foreign ? room : 0, chunks);
       const bool encodes = foreign && builder.lossy();
       encoded[s].emplace_back(builder, cut[s].owners[island], encodes ? room : 0, chunks);
     }
@@ -61,6 +76,7 @@ void hierarchical(PlanBuilder& builder) {
       const int own_island = topology.island_of(cut[s].block_of);
       const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
       const bool rounded = builder.rounds(cut[s].owners, piece);
+      const int relay = relay_of(cut[s]);
       for (int shift = 1; shift < islands; ++shift) {
         const int island = (own_island + shift) % islands;
         const int owner = cut[s].owners[island];
@@ -71,10 +87,20 @@ void hierarchical(PlanBuilder& builder) {
           builder.encode(owner, sum, sources[s][island], piece);
           target = builder.encoded(target);
         }
-        builder.transfer(owner, sources[s][island], cut[s].block_of, target);
+        if (island == relay) continue;
+        builder.transfer(owner, sources[s][island], adder(cut[s], island), target);
         sources[s][island] = target;
       }
-      builder.reduce(cut[s].block_of, sources[s],
+      std::vector<Range> last = sources[s];
+      if (relay >= 0) {
+        std::vector<Range> foreign = sources[s];
+        foreign.erase(foreign.begin() + own_island);
+        const Range sum = relayed[s].at(chunk, piece.count);
+        last = {sources[s][own_island], received[s][relay].at(chunk, piece.count)};
+        builder.reduce(cut[s].owners[relay], foreign, sum);
+        builder.transfer(cut[s].owners[relay], sum, cut[s].block_of, last[1]);
+      }
+      builder.reduce(cut[s].block_of, last,
                      in(Space::output, piece, -cut[s].block_of * block_bytes));
     }
   }

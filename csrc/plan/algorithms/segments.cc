@@ -15,6 +15,9 @@ constexpr int64_t kMostBoundedChunks = 8192;
 // Staging is bounded. Chunks that pass through staging stay smaller.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;
+// A relay's own latency is small beside this.
+constexpr double kRelayedMicroseconds = 1000;
+constexpr int kRelayedChunks = 4;
 // Smaller shards are not worth a message of their own.
 constexpr int64_t kShardBytes = 1024;
 
@@ -32,14 +35,19 @@ int64_t weight(const Topology& topology, int rank) {
   return std::max<int64_t>(1, topology.uplink(rank) / 1'000'000);
 }
 
+int64_t uplink_weight(const Topology& topology, const std::vector<int>& ranks) {
+  int64_t sum = 0;
+  for (int rank : ranks) sum += weight(topology, rank);
+  return sum;
+}
+
 // The cut of `count` elements among the members of an island.
 struct Shards {
   std::vector<int64_t> ends;
 
   Shards(const Topology& topology, const std::vector<int>& members, int64_t count, Dtype dtype) {
     const int64_t grain = kShardBytes / static_cast<int64_t>(size_of(dtype));
-    int64_t total = 0;
-    for (int rank : members) total += weight(topology, rank);
+    const int64_t total = uplink_weight(topology, members);
     int64_t sum = 0;
     for (int rank : members) {
       sum += weight(topology, rank);
@@ -154,8 +162,7 @@ Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks) {
 std::vector<int64_t> shares_by_uplink(const Topology& topology) {
   std::vector<int64_t> uplinks;
   for (const std::vector<int>& members : topology.islands()) {
-    uplinks.push_back(0);
-    for (int rank : members) uplinks.back() += weight(topology, rank);
+    uplinks.push_back(uplink_weight(topology, members));
   }
   // In the time t of the exchange an island moves t b = 1 + (k-2) w. An island with t b < 1 gets
   // w = 0. The w of the other m islands add up to 1. Hence t = (k - 2 + m) / (sum of their b).
@@ -172,6 +179,41 @@ std::vector<int64_t> shares_by_uplink(const Topology& topology) {
     ends.push_back(ends.back() + std::max<int64_t>(0, numerator * uplink - denominator));
   }
   return ends;
+}
+
+std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes) {
+  const auto islands = static_cast<int64_t>(topology.islands().size());
+  std::vector<int> relays(islands, -1);
+  if (islands < 3) return relays;
+  // Blocks that an island sends, and microseconds of a byte over its uplink.
+  std::vector<double> sent, each;
+  double step = 0;  // the longest time of an uplink in either direction
+  for (const std::vector<int>& members : topology.islands()) {
+    const auto size = static_cast<double>(members.size());
+    sent.push_back(size * static_cast<double>(islands - 1));
+    each.push_back(1 / static_cast<double>(uplink_weight(topology, members)));
+    step = std::max(step, each.back() * std::max(sent.back(), topology.size() - size));
+  }
+  for (int64_t island = 0; island < islands; ++island) {
+    const double more = sent[island] - sent[island] / static_cast<double>(islands - 1);
+    int64_t best = island;
+    const auto after = [&](int64_t relay) { return (sent[relay] + more) * each[relay]; };
+    for (int64_t relay = 0; relay < islands; ++relay) {
+      if (2 * each[relay] > each[island]) continue;
+      if (best == island || after(relay) < after(best)) best = relay;
+    }
+    // MB/s, so microseconds
+    const double block = static_cast<double>(block_bytes) * each[island];
+    if (best == island || 2 * after(best) > step || block < kRelayedMicroseconds) continue;
+    relays[island] = static_cast<int>(best);
+    sent[best] += more;
+  }
+  return relays;
+}
+
+int relayed_chunks(const std::vector<int>& relays, int chunks) {
+  const bool relayed = std::any_of(relays.begin(), relays.end(), [](int r) { return r >= 0; });
+  return relayed ? std::max(chunks, kRelayedChunks) : chunks;
 }
 
 std::vector<int> island_order(const Topology& topology) {

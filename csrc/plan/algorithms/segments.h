@@ -82,6 +82,15 @@ class Slots {
 // that send each island's sum out once.
 std::vector<int64_t> shares_by_uplink(const Topology& topology);
 
+// For each island the island that relays its blocks to the others, -1 for none. An island with a
+// slow uplink would send each block k - 1 times while it receives as much. In calls in a row one
+// direction then idles whenever an island waits for another one. So an island of at least twice the
+// bandwidth sends the copies, unless that keeps its own uplink busy for more than half of the step.
+// Blocks of less than a millisecond have no relay.
+std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes);
+// The number of chunks of a collective with these relays, which pass chunks on.
+int relayed_chunks(const std::vector<int>& relays, int chunks);
+
 // The order in which rings and chains visit islands: the best connected first, islands of one host
 // next to each other.
 std::vector<int> island_order(const Topology& topology);
