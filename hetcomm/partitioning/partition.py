@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from hetcomm import _core
 from hetcomm.codecs import Feedback
+from hetcomm.partitioning import agreement, local, states
 from hetcomm.partitioning import grid as grids
-from hetcomm.partitioning import local, states
 from hetcomm.partitioning.arguments import agree, check_module
 from hetcomm.partitioning.collectives import Encoding, gather, wait
 from hetcomm.partitioning.feedback import Residuals
@@ -139,16 +139,23 @@ class Partition:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes weights, and states if there are any: of state_dict(), or whole tensors by name.
 
-        With feedback, residuals of this layout come back with their bits. Otherwise they start at
-        zero, and rank 0 warns.
+        Every rank gives a state. With feedback, residuals of this layout come back with their bits.
+        Otherwise they start at zero, and rank 0 warns.
 
         Raises:
-            hetcomm.InvalidArgumentError: names, shapes or groups differ from the partition's.
+            hetcomm.InvalidArgumentError: a rank's state has no "model", or its names, shapes or
+                groups differ from the partition's. All ranks raise it. Some weights and states may
+                be new then: load a right state before you go on.
         """
         self._updates.arrive()
-        states.load_model(self.module, self.units, state_dict["model"])
-        if "optimizer" in state_dict:
-            states.load_optimizer(self.optimizer, self._shards, state_dict["optimizer"])
+
+        def take() -> None:
+            states.check(state_dict)
+            states.load_model(self.module, self.units, state_dict["model"])
+            if "optimizer" in state_dict:
+                states.load_optimizer(self.optimizer, self._shards, state_dict["optimizer"])
+
+        agreement.gather(take, self.grid.group)
         self._passes.free()
         if self.residuals is None:
             self._updates.spread()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -81,6 +81,15 @@ def _wrap(value: Any, shard: Shard) -> Any:
     return value
 
 
+def check(state: Mapping[str, Any]) -> None:
+    """Refuses what has no weights, such as a plain module's state."""
+    if "model" not in state:
+        raise _core.InvalidArgumentError(
+            'state_dict: expected a dictionary with "model" and perhaps "optimizer", got the keys '
+            f'{list(state)[:3]}; pass {{"model": state}}'
+        )
+
+
 def load_model(module: nn.Module, units: list[Unit], state: dict[str, Any]) -> None:
     """Copies weights in: pieces of model_state(), or whole tensors."""
     own = model_state(module, units)
@@ -88,7 +97,7 @@ def load_model(module: nn.Module, units: list[Unit], state: dict[str, Any]) -> N
         missing, extra = sorted(set(own) - set(state)), sorted(set(state) - set(own))
         raise _core.InvalidArgumentError(
             f"model: expected the module's names, missing are {missing[:3]}, unknown are "
-            f"{extra[:3]}; load a state of the same module"
+            f"{extra[:3]}; give every rank a state of the same module"
         )
     with torch.no_grad():
         for name, target in own.items():

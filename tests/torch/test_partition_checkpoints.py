@@ -178,8 +178,17 @@ def load_wrong(rank: int, size: int) -> list[str]:
     groups["optimizer"]["param_groups"] = []
     states = partition.state_dict()
     states["optimizer"] = other.state_dict()["optimizer"]
+    weights = other.full_state_dict()  # of rank 0 alone
     texts = []
-    for state in (names, shapes, groups, states, other.state_dict()):
+    for state in (
+        names,
+        shapes,
+        groups,
+        states,
+        other.state_dict(),
+        {"model": weights},
+        {"positions": torch.ones(12, 32)},
+    ):
         try:
             partition.load_state_dict(state)
             texts.append("no error")
@@ -195,6 +204,8 @@ def test_states_of_other_modules_and_partitions_are_refused(job: Callable[..., J
         "expected 1 parameter groups, got 0",
         "expected a state of this partition",
         "got another partition's piece",
+        r"^rank 1: model: expected the module's names, missing are \['blocks.0.before_",
+        'expected a dictionary with "model" and perhaps "optimizer", got the keys .*positions',
     ]
     for texts in values(job("abab"), load_wrong):
         for text, message in zip(expected, texts, strict=True):
