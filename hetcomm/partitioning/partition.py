@@ -139,8 +139,9 @@ class Partition:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes weights, and states if there are any: of state_dict(), or whole tensors by name.
 
-        Every rank gives a state. With feedback, residuals of this layout come back with their bits.
-        Otherwise they start at zero, and rank 0 warns.
+        Every rank gives a state. Parameters without a saved state have none afterwards. With
+        feedback, residuals of this layout come back with their bits. Otherwise they start at zero,
+        and rank 0 warns.
 
         Raises:
             hetcomm.InvalidArgumentError: a rank's state has no "model", or its names, shapes or
@@ -153,7 +154,8 @@ class Partition:
             states.check(state_dict)
             states.load_model(self.module, self.units, state_dict["model"])
             if "optimizer" in state_dict:
-                states.load_optimizer(self.optimizer, self._shards, state_dict["optimizer"])
+                saved = state_dict["optimizer"]
+                states.load_optimizer(self.module, self.optimizer, self._shards, saved)
 
         agreement.gather(take, self.grid.group)
         self._passes.free()

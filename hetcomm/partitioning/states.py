@@ -124,30 +124,64 @@ def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
         )
 
 
-def load_optimizer(optimizer: Optimizer, shards: Shards, state: dict[str, Any]) -> None:
-    """Puts states in: those of optimizer_state(), or whole tensors by the parameters' names."""
+def load_optimizer(
+    module: nn.Module, optimizer: Optimizer, shards: Shards, state: dict[str, Any]
+) -> None:
+    """Puts states in: those of optimizer_state(), or whole tensors by the parameters' names.
+
+    A shard without a state there has none afterwards.
+    """
     groups = state["param_groups"]
     if len(groups) != len(shards.groups):
         raise _core.InvalidArgumentError(
             f"optimizer: expected {len(shards.groups)} parameter groups, got {len(groups)}; build "
             "the optimizer as the saved one"
         )
+    states = state["state"]
+    _check_names(module, shards, states)
     for group, saved in zip(optimizer.param_groups, groups, strict=True):
         group.update({k: v for k, v in saved.items() if k not in ("params", "param_names")})
     for shard in shards:
-        if shard.name in state["state"]:
-            values = state["state"][shard.name]
-            optimizer.state[shard.tensor] = {k: _unwrap(v, shard) for k, v in values.items()}
+        if shard.name in states:
+            values = states[shard.name].items()
+            optimizer.state[shard.tensor] = {k: _unwrap(k, v, shard) for k, v in values}
+        else:
+            optimizer.state.pop(shard.tensor, None)
 
 
-def _unwrap(value: Any, shard: Shard) -> Any:
-    if isinstance(value, Piece):
-        if (value.start, len(value.own)) != (shard.start, shard.end - shard.start):
-            raise _core.InvalidArgumentError(
-                f"{shard.name}: expected a state of this partition, got one of another; load it by "
-                "torch.distributed.checkpoint"
-            )
-        return value.own
-    if isinstance(value, torch.Tensor):
-        return shard.cut(value).clone() if value.shape == shard.entry.shape else value.clone()
-    return value
+def _check_names(module: nn.Module, shards: Shards, states: dict[str, dict[str, Any]]) -> None:
+    """Refuses states of other parameters, and pieces without those of all shards.
+
+    Whole states may lack a parameter that never had a gradient. They may have those of parameters
+    without a shard: frozen or empty ones.
+    """
+    known = {entry.name for trained in shards.trained for _, entry in trained}
+    known.update(n for n, p in module.named_parameters() if not p.requires_grad or not p.numel())
+    unknown = [name for name in states if name not in known]
+    missing = [shard.name for shard in shards if shard.name not in states]
+    pieces = any(isinstance(value, Piece) for each in states.values() for value in each.values())
+    if unknown or (missing and pieces):
+        raise _core.InvalidArgumentError(
+            f"optimizer: expected states by the parameters' names, missing are {missing[:3]}, "
+            f"unknown are {unknown[:3]}; use Partition.state_dict(), or "
+            "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict()"
+        )
+
+
+def _unwrap(key: str, value: Any, shard: Shard) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    of_parameter = value.shape == shard.entry.shape
+    if not of_parameter and (isinstance(value, Piece) or value.numel() != 1):
+        raise _core.InvalidArgumentError(
+            f"{shard.name}: expected {key} of shape {tuple(shard.entry.shape)}, or one element, "
+            f"got {tuple(value.shape)}; load a state of the same module"
+        )
+    if not isinstance(value, Piece):
+        return shard.cut(value).clone() if of_parameter else value.clone()
+    if (value.start, len(value.own)) != (shard.start, shard.end - shard.start):
+        raise _core.InvalidArgumentError(
+            f"{shard.name}: expected a state of this partition, got one of another; load it by "
+            "torch.distributed.checkpoint"
+        )
+    return value.own

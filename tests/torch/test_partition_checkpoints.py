@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from math import prod
@@ -16,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from hypothesis import given
 from partitioned import adam, train_by_hand, train_partitioned
-from ranks import Job, values
+from ranks import Job, check_texts, refusal, values
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -27,12 +28,17 @@ Levels = tuple[str, str, str]
 OVERLAPPED = ("rank", "cluster", "cluster")
 
 
-def _partition(levels: Levels, seed: int = 7) -> tuple[nn.Module, Any, Any]:
+def _model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = gpt.Gpt(2)
     model.register_buffer("scale", torch.full((3,), float(seed)))
     model.blocks[0].wide.requires_grad_(False)
     model.head.weight = model.embedding.weight
+    return model
+
+
+def _partition(levels: Levels, seed: int = 7) -> tuple[nn.Module, Any, Any]:
+    model = _model(seed)
     optimizer = adam(model.parameters())
     overlap = levels == OVERLAPPED
     return model, optimizer, hetcomm.partition(model, optimizer, *levels, overlap=overlap)
@@ -70,15 +76,16 @@ def load(rank: int, size: int, levels: Levels, path: Path) -> tuple[list[float],
     return before, _losses(model)
 
 
-def load_plain(rank: int, size: int, path: Path) -> tuple[list[float], list[float]]:
-    torch.manual_seed(8)
-    model = gpt.Gpt(2)
-    model.register_buffer("scale", torch.zeros(3))
-    model.blocks[0].wide.requires_grad_(False)
-    model.head.weight = model.embedding.weight
+def _plain() -> tuple[nn.Module, Any, dict[str, Any]]:
+    """A module, its optimizer, and the state of both."""
+    model = _model(8)
     optimizer = adam(p for p in model.parameters() if p.requires_grad)
     weights, states = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": states}
+    return model, optimizer, {"model": weights, "optimizer": states}
+
+
+def load_plain(rank: int, size: int, path: Path) -> tuple[list[float], list[float]]:
+    model, optimizer, state = _plain()
     dcp.load(state, checkpoint_id=path)
     set_state_dict(
         model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
@@ -210,6 +217,58 @@ def test_states_of_other_modules_and_partitions_are_refused(job: Callable[..., J
     for texts in values(job("abab"), load_wrong):
         for text, message in zip(expected, texts, strict=True):
             assert re.search(text, message), message
+
+
+def load_wrong_states(rank: int, size: int) -> list[str]:
+    _, _, partition = _partition(("host", "host", "cluster"))
+    _, optimizer, state = _plain()
+    numbered = {**state, "optimizer": optimizer.state_dict()}
+    renamed, shaped, few = (copy.deepcopy(state) for _ in range(3))
+    renamed["optimizer"]["state"]["other"] = renamed["optimizer"]["state"].pop("positions")
+    shaped["optimizer"]["state"]["positions"]["exp_avg"] = torch.ones(3)
+    few["optimizer"] = partition.state_dict()["optimizer"]
+    few["optimizer"]["state"].popitem()
+    return [
+        refusal(lambda state=state: partition.load_state_dict(state))
+        for state in (numbered, renamed, shaped, few)
+    ]
+
+
+def test_states_of_other_optimizers_are_refused(job: Callable[..., Job]) -> None:
+    expected = [
+        r"by the parameters' names, missing are \['.*'\], unknown are \[0, 1, 2\]; use Partition",
+        r"unknown are \['other'\]",
+        r"positions: expected exp_avg of shape \(12, 32\), or one element, got \(3,\)",
+        r"missing are \['[a-z0-9_.]*'\], unknown are \[\]",
+    ]
+    check_texts(values(job("abab"), load_wrong_states), expected)
+
+
+def load_few_states(rank: int, size: int) -> list[dict[str, float]]:
+    """This rank's counts of steps by parameter: trained, then after each load."""
+    model, optimizer, partition = _partition(("host", "host", "cluster"))
+    train_partitioned(model, optimizer, partition)
+    _, _, state = _plain()
+    states = state["optimizer"]["state"]
+    states["blocks.0.wide.weight"] = {"step": torch.ones(())}  # frozen, as Adagrad may have
+    del states["positions"]
+    empty = {**state, "optimizer": {**state["optimizer"], "state": {}}}
+    found = []
+    for each in (None, state, empty):
+        if each is not None:
+            partition.load_state_dict(each)
+        own = partition.state_dict()["optimizer"]["state"]
+        found.append({name: values["step"].item() for name, values in own.items()})
+    return found
+
+
+def test_parameters_without_a_saved_state_start_afresh(job: Callable[..., Job]) -> None:
+    holders = 0
+    for trained, loaded, emptied in values(job("abab"), load_few_states):
+        assert set(trained.values()) == {3.0} and set(emptied.values()) == {0.0}
+        assert loaded == {name: float(name != "positions") for name in trained}
+        holders += "positions" in trained
+    assert holders
 
 
 @st.composite
