@@ -61,7 +61,7 @@ def agree(
     every = agreement.gather(describe, group)
     described, facts, modules, settings = zip(*every, strict=True)
     agreement.require_equal(
-        "dtype, codecs, feedback, sync, bucket, overlap and the names of tied",
+        "dtype, codecs, feedback, prefetch, sync, bucket, overlap and the names of tied",
         list(settings),
         "pass equal ones",
     )

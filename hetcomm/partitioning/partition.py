@@ -307,7 +307,7 @@ def partition(
             tied or {},
             tensor_group,
         ),
-        (dtype, chosen, feedback, sync, bucket, overlap, sorted(tied or {})),
+        (dtype, chosen, feedback, prefetch, sync, bucket, overlap, sorted(tied or {})),
         group,
     )
     device = next(module.parameters()).device

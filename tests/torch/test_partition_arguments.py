@@ -138,6 +138,10 @@ CASES: dict[str, tuple[Case, str]] = {
         lambda r: _call(dtype=torch.bfloat16 if r else None),
         "bucket, overlap and the names of tied: expected the same on all ranks",
     ),
+    "unlike prefetch": (
+        lambda r: _call(prefetch=r != 2),
+        "prefetch, sync, bucket, overlap and the names of tied: expected the same on all ranks",
+    ),
     "tied parameters of no module": (
         lambda r: _call(tied={"a": nn.Parameter(torch.ones(2))}),
         r"tied: expected parameters of the module, but \['a'\] is none",
