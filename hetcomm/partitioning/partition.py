@@ -109,11 +109,11 @@ class Partition:
 
         The next backward pass outside reduces the sum of its units, and step() all others.
         """
-        self._passes.reduces = False
+        before, self._passes.reduces = self._passes.reduces, False
         try:
             yield
         finally:
-            self._passes.reduces = True
+            self._passes.reduces = before
 
     def state_dict(self) -> dict[str, Any]:
         """{"model": ..., "optimizer": ...}, to be saved by torch.distributed.checkpoint.
