@@ -191,10 +191,10 @@ class Partition:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """All weights are whole inside, in the dtype of computation. Changes to them are lost.
-        Tensor-parallel ones are whole as DTensors.
+        """All weights are whole inside, in the dtype of computation.
 
-        module.state_dict() works inside.
+        Do not change them: with weights="rank" a change stays on this rank, otherwise it is lost.
+        Tensor-parallel weights are whole as DTensors. module.state_dict() works inside.
         """
         for unit in self.units:
             unit.gather(None)
