@@ -224,6 +224,8 @@ def mistakes(rank: int, size: int, path: Path) -> list[str]:
     found = [
         refusal(lambda: schedule(samples=5)),
         refusal(lambda: job.share(tokens[:5])),
+        refusal(lambda: schedule(chunks=chunks[0] if rank == 1 else chunks)),
+        refusal(lambda: schedule(chunks=chunks * 2 if rank == 1 else chunks)),
         refusal(lambda: schedule(chunks=[Broken()] if job.is_last else chunks)),
         refusal(lambda: job.mesh),
         refusal(schedule),
@@ -239,6 +241,8 @@ def test_mistakes_are_refused(job: Callable[..., Job], tmp_path: Path) -> None:
     expected = [
         "example: expected the 12 samples of a micro-batch of the layout, got 5",
         "batch: expected the 12 samples of the layout, got 5",
+        r"rank 1: chunks: expected the list of 1 chunks of plan.split\(\), got Chunk; pass",
+        r"rank 1: chunks: .* got \['Chunk', 'Chunk'\]",
         "rank 0: chunk 1: expected one tensor as its output, got tuple",
         r"ascending ranks along the mesh's dimension 'pipeline', got \[\[\[\[1\]\]\], ",
         "micro-batches that Schedule1F1B takes, got 1 for 2 stages",

@@ -130,11 +130,12 @@ def schedule(
         partition: of the chunks, if there is one. Gradients are then reduced once a step.
 
     Raises:
-        hetcomm.InvalidArgumentError: this torch lacks the schedule or refuses the layout's number
-            of micro-batches, or a chunk cannot run. All ranks raise it.
+        hetcomm.InvalidArgumentError: `chunks` is not the list of split(), this torch lacks the
+            schedule or refuses the layout's number of micro-batches, or a chunk cannot run. All
+            ranks raise it.
     """
     layout = job.layout
-    kind = agreement.gather(lambda: _kind(layout, example))[0]
+    kind = agreement.gather(lambda: _kind(layout, chunks, example))[0]
     shapes = _shapes(chunks, job, example)
     stages = [
         Stage(chunk, index, job, shapes[index], shapes[index + 1], partition)
@@ -185,8 +186,15 @@ def _summing(kind: Any, tied: Tied) -> Any:
     return Summing
 
 
-def _kind(layout: Layout, example: torch.Tensor) -> Any:
+def _kind(layout: Layout, chunks: Any, example: torch.Tensor) -> Any:
     """The schedule's class, for arguments that fit."""
+    count = len(layout.stages[0].chunks)
+    listed = isinstance(chunks, Sequence | nn.ModuleList)
+    if not (listed and len(chunks) == count and all(isinstance(c, nn.Module) for c in chunks)):
+        got = [type(chunk).__name__ for chunk in chunks] if listed else type(chunks).__name__
+        raise _core.InvalidArgumentError(
+            f"chunks: expected the list of {count} chunks of plan.split(), got {got}; pass the list"
+        )
     if len(example) != layout.micro_batch:
         raise _core.InvalidArgumentError(
             f"example: expected the {layout.micro_batch} samples of a micro-batch of the layout, "
