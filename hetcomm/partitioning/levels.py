@@ -11,7 +11,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from hetcomm import _core
 
 NAMES = ("rank", "island", "host", "cluster")
-STATES = ("weights", "gradients", "optimizer_states")
 
 Level = str | DeviceMesh | dist.ProcessGroup
 Groups = list[list[int]]

@@ -93,11 +93,5 @@ def held(partition: Partition) -> Memory:
     return Memory(weights, gradients, master + states, feedback)
 
 
-def padding(partition: Partition) -> int:
-    """Elements of the whole job's trainable buffers that hold no parameter."""
-    flats = [flat for unit in partition.units for flat in unit.trainable]
-    return sum(flat.length - flat.used for flat in flats)
-
-
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -12,6 +12,7 @@ from hetcomm.plan import (
     Row,
     Stage,
 )  # fmt: skip
+from hetcomm.plan.prediction.simulate import Timeline
 
 MODEL = Model(blocks=4, hidden=64, heads=4, sequence=32, vocabulary=512, feed_forward=256)
 DEVICES = {"fast": Device(1e12, 1e12, 1e9), "slow": Device(1e12, 1e12, 1e9)}
@@ -30,6 +31,11 @@ def profile(slower: float = 2.0) -> Profile:
     ]
     optimizer = {(device, tensor): 1e-9 for device in DEVICES for tensor in (1, 2)}
     return Profile(MODEL, DEVICES, tuple(rows), optimizer)
+
+
+def busy(timeline: Timeline, stage: int) -> float:
+    """Seconds of a stage's passes and of its work on what came."""
+    return sum(span.end - span.start for span in timeline.spans[stage])
 
 
 def network(ranks: int, devices: list[str] | None = None, per_host: int = 1) -> Curves:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned import DEVICES, MODEL, layout, network, profile
+from planned import DEVICES, MODEL, busy, layout, network, profile
 
 import hetcomm
 from hetcomm.emulate import Cluster, Host, Nic
@@ -67,14 +67,14 @@ def test_no_step_is_faster_than_its_work_or_its_pipeline(
     each = pipeline(name, stages, groups * stages, costs)
     timelines = simulate_shared([each, each], processors)
     alone = simulate(each.orders, costs)
-    work = 2 * sum(alone.busy(stage) for stage in range(stages))
+    work = 2 * sum(busy(alone, stage) for stage in range(stages))
     step = max(end for timeline in timelines for end in timeline.ends)
     assert step >= max(work / processors, max(alone.ends)) - 1e-6
     for timeline in timelines:
         for s, spans in enumerate(timeline.spans):
             assert all(a.end <= b.start + 1e-9 for a, b in pairwise(spans))
             waited = sum(timeline.waits[s].values())
-            assert timeline.busy(s) + waited == pytest.approx(timeline.ends[s])
+            assert busy(timeline, s) + waited == pytest.approx(timeline.ends[s])
 
 
 def test_two_ranks_on_one_processor_take_turns() -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planned import busy
 
 import hetcomm
 from hetcomm.plan.prediction.schedules import Pass, order
@@ -178,7 +179,7 @@ def conserved(orders: list[list[Pass]], costs: Costs, timeline: Timeline) -> Non
         assert [(x.what, x.micro_batch, x.chunk) for x in spans if x.what != "receive"] == orders[s]
         assert all(a.end <= b.start + 1e-9 for a, b in pairwise(spans))
         waited = sum(timeline.waits[s].values())
-        assert timeline.busy(s) + waited >= timeline.ends[s] - 1e-6
+        assert busy(timeline, s) + waited >= timeline.ends[s] - 1e-6
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,7 +14,7 @@ from ranks import Job, values
 from torch import nn
 
 import hetcomm
-from hetcomm.partitioning import memory, predict
+from hetcomm.partitioning import Partition, predict
 
 Levels = tuple[str, str, str]
 RANKS = {"rank": 1, "host": 2, "cluster": 4}
@@ -27,6 +27,12 @@ LEVELS: list[Levels] = [
 ]
 
 
+def padding_of(partition: Partition) -> int:
+    """Elements of the whole job's trainable buffers that hold no parameter."""
+    flats = [flat for unit in partition.units for flat in unit.trainable]
+    return sum(flat.length - flat.used for flat in flats)
+
+
 def held(rank: int, size: int, dtype: torch.dtype | None) -> list[Any]:
     found = []
     for levels in LEVELS:
@@ -37,7 +43,7 @@ def held(rank: int, size: int, dtype: torch.dtype | None) -> list[Any]:
         for _, loss in losses_of(model, 1):
             loss.backward()
             optimizer.step()  # gradients stay until zero_grad()
-        padding = memory.padding(partition)
+        padding = padding_of(partition)
         gathered = sum(
             flat.full.untyped_storage().nbytes()
             for unit in partition.units

@@ -54,9 +54,6 @@ class Timeline:
         """Seconds after which each stage is done."""
         return [stage[-1].end if stage else 0.0 for stage in self.spans]
 
-    def busy(self, stage: int) -> float:
-        return sum(span.end - span.start for span in self.spans[stage])
-
 
 class _Transfer(NamedTuple):
     what: str  # "activation" or "gradient"
